@@ -1,0 +1,47 @@
+# One place for the commands of a working day; .ci/run calls the same targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+BIN := .venv/bin
+# More for pytest, for example: make test PYTEST_ARGS="-x tests/unit"
+PYTEST_ARGS ?=
+
+.PHONY: help setup demo test check format bench soak docs lock clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+
+setup:  ## Make .venv with the host and every plugin; quick to repeat (PYTHON=… chooses the interpreter)
+	@PYTHON="$(PYTHON)" tools/setup.sh
+
+demo: setup  ## Copy a live PostgreSQL shop to Delta tables, kill -9 on the way, compare
+	@$(BIN)/replicator demo
+
+test: setup  ## Run every suite that is not slow; ends with pytest's summary
+	@$(BIN)/pytest -m "not slow and not soak and not bench" $(PYTEST_ARGS)
+
+check: setup  ## Lint, format, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup  ## Let ruff mend what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: setup  ## Measure side by side; prints the figures of docs/performance.md
+	@$(BIN)/python -m benchmarks
+
+soak: setup  ## The long runs: slow suites and hours of random kill -9 under load
+	@$(BIN)/pytest -m "slow or soak" --timeout=0 $(PYTEST_ARGS)
+
+docs: setup  ## Check that the docs agree with the code and that their examples run
+	@$(BIN)/pytest tests/docs $(PYTEST_ARGS)
+
+lock: setup  ## Resolve requirements.lock anew (LOCK_ARGS="--upgrade" for newer versions)
+	@tools/lock.sh $(LOCK_ARGS)
+
+clean:  ## Remove .venv and every cache; what is outside the repository stays
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The Replicator: keeps a continuously updated copy of a database in a target."""

@@ -1,0 +1,82 @@
+"""pytest fixtures for the host's tests and for those of plugins: load them with `-p replicator.testing.fixtures`.
+
+Servers live as long as the test session and are shared, so a test that changes a server's settings, stops or kills it
+makes its own with `PostgresServer`. Databases live as long as one test.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import replicator.testing
+from replicator.testing.proxy import FaultProxy
+from replicator.testing.servers import PostgresServer, ScratchDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Contract suites assert outside test modules; pytest explains their failures only if it may rewrite them before their import.
+pytest.register_assert_rewrite(
+    *(
+        module.name
+        for module in pkgutil.iter_modules(replicator.testing.__path__, "replicator.testing.")
+        if module.name.endswith("_contract") and module.name not in sys.modules
+    )
+)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The machine's own PostgreSQL, running."""
+    with PostgresServer.distribution() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def embedded_postgres() -> Iterator[PostgresServer]:
+    """The embedded PostgreSQL, its newest version, running."""
+    with PostgresServer.embedded() as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["postgres", "embedded_postgres"], ids=["distribution", "embedded"])
+def any_postgres(request: pytest.FixtureRequest) -> PostgresServer:
+    """Each of the two servers in turn."""
+    server: PostgresServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[ScratchDatabase]:
+    """A fresh database on the machine's own PostgreSQL."""
+    with postgres.database() as database:
+        yield database
+
+
+@pytest.fixture
+def any_database(any_postgres: PostgresServer) -> Iterator[ScratchDatabase]:
+    """A fresh database, once on each of the two servers."""
+    with any_postgres.database() as database:
+        yield database
+
+
+@pytest.fixture
+def fault_proxy(postgres: PostgresServer) -> Iterator[FaultProxy]:
+    """A network to the machine's own PostgreSQL that fails on demand: `database.server.dsn(name, port=proxy.port)`."""
+    with FaultProxy(postgres.host, postgres.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def replicator_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A REPLICATOR_HOME of the test's own, for this process and those that it starts."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("REPLICATOR_HOME", str(home))
+    monkeypatch.delenv("REPLICATOR_STATE_URL", raising=False)
+    return home

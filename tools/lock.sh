@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Writes requirements.lock anew: one resolution for the host, every plugin and the tools, for every supported Python.
+# Arguments go to `uv pip compile`; for example `tools/lock.sh --upgrade-package ruff`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+.venv/bin/python -m pip install --quiet uv
+.venv/bin/uv pip compile pyproject.toml plugins/*/*/pyproject.toml \
+  --group pyproject.toml:test --group pyproject.toml:dev --all-extras \
+  --universal --python-version 3.11 --generate-hashes --no-annotate \
+  --no-emit-package replicator \
+  --no-emit-package replicator-source-postgresql \
+  --no-emit-package replicator-target-delta \
+  --custom-compile-command "tools/lock.sh" --no-config --quiet \
+  --output-file requirements.lock "$@" >/dev/null
