@@ -1,0 +1,57 @@
+"""YAML, environment and secret files in; one immutable, validated configuration out."""
+
+from replicator.config.load import LoadedConfig, load, redacted
+from replicator.config.messages import unknown_plugin
+from replicator.config.model import (
+    ApplyConfig,
+    ConfigModel,
+    DDLConfig,
+    DDLPolicy,
+    JournalConfig,
+    ReplicatorConfig,
+    RetryConfig,
+    SnapshotConfig,
+    SparkConfig,
+    TablesConfig,
+    TableSettings,
+    settings_for,
+)
+from replicator.config.patterns import Selection, TablePattern, select
+from replicator.config.quantities import Duration, Size, format_duration, format_size, parse_duration, parse_size
+from replicator.config.reference import reference_markdown
+from replicator.config.schema import json_schema, plugin_schema
+from replicator.config.secrets import Secret
+from replicator.config.starter import starter
+
+__all__ = [
+    "ApplyConfig",
+    "ConfigModel",
+    "DDLConfig",
+    "DDLPolicy",
+    "Duration",
+    "JournalConfig",
+    "LoadedConfig",
+    "ReplicatorConfig",
+    "RetryConfig",
+    "Secret",
+    "Selection",
+    "Size",
+    "SnapshotConfig",
+    "SparkConfig",
+    "TablePattern",
+    "TableSettings",
+    "TablesConfig",
+    "format_duration",
+    "format_size",
+    "json_schema",
+    "load",
+    "parse_duration",
+    "parse_size",
+    "plugin_schema",
+    "redacted",
+    "reference_markdown",
+    "select",
+    "settings_for",
+    "starter",
+    "unknown_plugin",
+]

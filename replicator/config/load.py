@@ -1,0 +1,264 @@
+"""Turns a YAML file into one immutable configuration, or says everything that is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from replicator.config.document import DOCUMENT_BYTES_MAX, Document, Path, read_document
+from replicator.config.messages import Block, problems_of, unknown_plugin, wrong_scalar
+from replicator.config.model import ReplicatorConfig
+from replicator.config.references import Resolver, environment
+from replicator.config.secrets import Resolved
+from replicator.config.shape import Shape, shape_at
+from replicator.model.errors import ConfigError, Problem, Severity
+from replicator.observability import is_sensitive_name, redact, register_secret
+
+KINDS: Final = ("source", "target")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LoadedConfig:
+    """A configuration that has passed every check of its form.
+
+    Attributes:
+        document: The text as written, references and all: what may be stored, and loads again.
+        place: What the file is called in messages.
+        config: The host's settings.
+        source_type, target_type: Names of the plugins.
+        source, target: Their settings, secrets resolved.
+        warnings: What does not keep it from being used.
+    """
+
+    document: str
+    place: str
+    config: ReplicatorConfig
+    source_type: str
+    source: BaseModel
+    target_type: str
+    target: BaseModel
+    warnings: tuple[Problem, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        """Say which configuration it is. Its fields may hold what came from the environment, so they are not shown."""
+        return f"<configuration of {self.config.name}: {self.source_type} to {self.target_type}>"
+
+
+def load(
+    source: FilePath | str,
+    *,
+    sources: Mapping[str, type[BaseModel]],
+    targets: Mapping[str, type[BaseModel]],
+    place: str | None = None,
+    broken: Mapping[tuple[str, str], str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> LoadedConfig:
+    """Read and check a configuration.
+
+    Args:
+        source: A Path is a file; a str is the YAML itself.
+        sources: Settings models of the source plugins by name.
+        targets: The same for targets.
+        place: What to call it in messages; the file's name, or `configuration`, by default.
+        broken: Why an installed plugin cannot be used, by kind and name, for a better message.
+        env: Environment variables; those of this process by default.
+
+    Secrets that it resolves are registered with the log redaction before anything is checked.
+
+    Raises:
+        ConfigError: With every problem that was found, each with line, path and remedy.
+    """
+    text, place = _read(source, place)
+    document = read_document(text, place)
+    if document.problems and not document.values:
+        raise _refusal(document.place, document.problems)
+    resolver = Resolver(document, environment() if env is None else env)
+    values = resolver.resolve(document.values)
+    models = {"source": sources, "target": targets}
+    chosen, problems = _choose_plugins(document, values, models, broken or {})
+    blocks = _blocks(document, values, chosen)
+    for block in blocks:
+        _register_secrets(block)
+    results: dict[Path, BaseModel] = {}
+    for block in blocks:
+        result, found = _validate(block, resolver.unresolved)
+        problems += found
+        if result is not None:
+            results[block.prefix] = result
+    # What could not even be read as a value needs no second opinion.
+    unread = {problem.place for problem in document.problems}
+    problems = [problem for problem in problems if problem.place not in unread]
+    findings = sorted((*document.problems, *resolver.problems, *problems), key=lambda problem: _line(problem, place))
+    if any(finding.severity is Severity.BLOCKING for finding in findings):
+        raise _refusal(place, tuple(findings))
+    config = results[()]
+    assert isinstance(config, ReplicatorConfig)
+    return LoadedConfig(
+        document=text,
+        place=place,
+        config=config,
+        source_type=chosen["source"][0],
+        source=results["source",],
+        target_type=chosen["target"][0],
+        target=results["target",],
+        warnings=tuple(findings),
+    )
+
+
+def redacted(loaded: LoadedConfig) -> str:
+    """Return the effective configuration as YAML: every default filled in, every reference as written, no secret."""
+    values: dict[str, Any] = {"name": loaded.config.name}
+    for kind, type_name, model in (
+        ("source", loaded.source_type, loaded.source),
+        ("target", loaded.target_type, loaded.target),
+    ):
+        values[kind] = {"type": type_name, **model.model_dump(mode="json", by_alias=True)}
+    values |= loaded.config.model_dump(mode="json", by_alias=True)
+    written = read_document(loaded.document, loaded.place).values
+    return redact(yaml.safe_dump(_with_references(values, written), sort_keys=False, allow_unicode=True, width=1000))
+
+
+def _read(source: FilePath | str, place: str | None) -> tuple[str, str]:
+    if isinstance(source, str):
+        return source, place or "configuration"
+    place = place or source.name
+    try:
+        with source.open("rb") as file:
+            data = file.read(DOCUMENT_BYTES_MAX * 4 + 1)
+        # The byte order mark of Windows editors is no part of the text.
+        return data.decode("utf-8-sig"), place
+    except OSError as error:
+        message = f"{source} cannot be read: {error.strerror}."
+        problem = Problem(
+            code="file_not_readable", message=message, place=place, action="Check the path and its rights."
+        )
+    except UnicodeDecodeError:
+        message = f"{source} is not UTF-8 text."
+        problem = Problem(code="file_not_readable", message=message, place=place, action="Save the file as UTF-8.")
+    raise _refusal(place, (problem,))
+
+
+def _choose_plugins(
+    document: Document,
+    values: Mapping[str, Any],
+    models: Mapping[str, Mapping[str, type[BaseModel]]],
+    broken: Mapping[tuple[str, str], str],
+) -> tuple[dict[str, tuple[str, type[BaseModel]]], list[Problem]]:
+    chosen: dict[str, tuple[str, type[BaseModel]]] = {}
+    problems: list[Problem] = []
+    for kind in KINDS:
+        known = models[kind]
+        names = f"Installed {kind}s: {', '.join(sorted(known)) or 'none'}."
+        block = values.get(kind)
+        if not isinstance(block, dict):
+            what = "must be a block of keys and values" if kind in values else "is missing"
+            code = "wrong_type" if kind in values else "missing_key"
+            action = f"Add `{kind}:` with a `type:` and the plugin's settings. {names}"
+            problems.append(
+                Problem(code=code, message=f"`{kind}` {what}.", place=document.where((kind,)), action=action)
+            )
+            continue
+        name = block.get("type")
+        where = document.where((kind, "type"))
+        if not isinstance(name, str):
+            what = "must be text" if "type" in block else "is missing"
+            code = "wrong_type" if "type" in block else "missing_key"
+            action = f"Name a plugin. {names}"
+            problems.append(Problem(code=code, message=f"`{kind}.type` {what}.", place=where, action=action))
+        elif name not in known:
+            problems.append(replace(unknown_plugin(kind, name, known, broken.get((kind, name))), place=where))
+        else:
+            chosen[kind] = str(name), known[name]
+    return chosen, problems
+
+
+def _blocks(
+    document: Document, values: Mapping[str, Any], chosen: Mapping[str, tuple[str, type[BaseModel]]]
+) -> list[Block]:
+    host = {key: value for key, value in values.items() if key not in KINDS}
+    blocks = [Block(document=document, prefix=(), model=ReplicatorConfig, values=host, extra_keys=KINDS)]
+    for kind, (_, model) in chosen.items():
+        own = {key: value for key, value in values[kind].items() if key != "type"}
+        blocks.append(Block(document=document, prefix=(kind,), model=model, values=own, extra_keys=("type",)))
+    return blocks
+
+
+def _register_secrets(block: Block) -> None:
+    """Register what is, or by its name must be taken for, a secret; a literal one too, so that no message repeats it."""
+    for path, value in _scalars(block.values):
+        if not isinstance(value, str):
+            continue
+        shape = shape_at(block.model, path)
+        is_secret = shape is not None and shape.is_secret
+        is_named_so = isinstance(value, Resolved) and any(is_sensitive_name(str(part)) for part in path)
+        if is_secret or is_named_so:
+            register_secret(str(value))
+
+
+def _validate(block: Block, unresolved: set[Path]) -> tuple[BaseModel | None, list[Problem]]:
+    depth = len(block.prefix)
+    blind = [path[depth:] for path in unresolved if path[:depth] == block.prefix]
+    problems = [
+        wrong_scalar(block, path, shape)
+        for path, value in _scalars(block.values)
+        if (shape := shape_at(block.model, path)) is not None and _is_mistaken(shape, value)
+    ]
+    mistaken = {problem.place for problem in problems}
+    result: BaseModel | None = None
+    try:
+        result = block.model.model_validate(dict(block.values))
+    except ValidationError as error:
+        found = problems_of(block, error, blind)
+        problems += [problem for problem in found if problem.place not in mistaken]
+    return result, problems
+
+
+def _is_mistaken(shape: Shape, value: Any) -> bool:
+    """Whether pydantic would quietly convert a scalar that was hardly meant so: `chunk_rows: yes`, `port: 5432.0`."""
+    if shape.scalar is int:
+        return isinstance(value, bool | float)
+    if shape.scalar is bool:
+        return not isinstance(value, bool | Resolved | dict | list) and value is not None
+    return shape.quantity is not None and isinstance(value, bool | float)
+
+
+def _scalars(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    match value:
+        case dict():
+            for key, item in value.items():
+                yield from _scalars(item, (*path, key))
+        case list():
+            for position, item in enumerate(value):
+                yield from _scalars(item, (*path, position))
+        case _:
+            yield path, value
+
+
+def _with_references(value: Any, written: Any) -> Any:
+    """Put the text as written wherever it holds a reference: what it resolved to is nobody's business."""
+    if isinstance(written, str) and "${" in written:
+        return written
+    if isinstance(value, dict) and isinstance(written, dict):
+        return {key: _with_references(item, written.get(key)) for key, item in value.items()}
+    if isinstance(value, list) and isinstance(written, list) and len(value) == len(written):
+        return [_with_references(item, other) for item, other in zip(value, written, strict=True)]
+    return value
+
+
+def _line(problem: Problem, place: str) -> int:
+    number = (problem.place or "").removeprefix(f"{place}:").split(" ", 1)[0]
+    return int(number) if number.isdecimal() else 0
+
+
+def _refusal(place: str, problems: tuple[Problem, ...]) -> ConfigError:
+    cleaned = tuple(
+        replace(p, message=redact(p.message), action=redact(p.action) if p.action else None) for p in problems
+    )
+    count = sum(problem.severity is Severity.BLOCKING for problem in cleaned)
+    noun = "problem" if count == 1 else "problems"
+    return ConfigError(f"{place} cannot be used: {count} {noun}.", problems=cleaned)

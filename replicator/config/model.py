@@ -1,0 +1,275 @@
+"""The host's part of a configuration: everything but the `source:` and `target:` blocks, which are their plugins' own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from replicator.config.patterns import Selection, TablePattern, select
+from replicator.config.quantities import Duration, Size, format_duration
+from replicator.model.events import DDLOperation
+from replicator.model.schema import TableId
+
+NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+
+DDLPolicy = Literal["apply", "ignore", "stop"]
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+class ConfigModel(BaseModel):
+    """Base of every settings model, the host's and the plugins': immutable, unknown keys refused, values kept out of errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class TableSettings(ConfigModel):
+    """How the tables that match a pattern are kept in the target."""
+
+    deletes: Literal["hard", "soft"] = Field(
+        "hard",
+        description="What a deleted row leaves in the target: nothing (hard), or itself with _is_deleted set to true (soft).",
+    )
+    source_timestamp: bool = Field(
+        default=False,
+        description="Whether rows carry _source_timestamp, the commit time of their last change at the source.",
+    )
+
+
+class TablesConfig(ConfigModel):
+    """Which tables are replicated, and how."""
+
+    include: tuple[TablePattern, ...] = Field(
+        (TablePattern("*.*"),),
+        min_length=1,
+        description="Patterns of tables to replicate, schema.table (MySQL: database.table). "
+        "Case-sensitive; * stands for any characters of one part.",
+        examples=[["public.*"]],
+    )
+    exclude: tuple[TablePattern, ...] = Field(
+        (), description="Patterns of tables to leave out although they are included.", examples=[["public.audit_log"]]
+    )
+    settings: Mapping[TablePattern, TableSettings] = Field(
+        {},
+        description="Settings by table pattern; where several match a table, later ones win.",
+        examples=[{"public.customers": {"deletes": "soft"}}],
+    )
+
+    def select(self, tables: Iterable[TableId]) -> Selection:
+        """Choose from the source's tables those to replicate, and report patterns without effect."""
+        return select(tables, self.include, self.exclude, self.settings)
+
+    def settings_for(self, table: TableId) -> TableSettings:
+        """Return the settings of a table: those of every pattern that matches it, later ones winning setting by setting."""
+        return settings_for(table, self.settings)
+
+
+class SnapshotConfig(ConfigModel):
+    """How what a table already holds is copied."""
+
+    mode: Literal["initial", "never", "only"] = Field(
+        "initial",
+        description="Copy each table once and then follow its changes (initial), follow changes only (never), or copy and then end (only).",
+    )
+    chunk_rows: int = Field(
+        50_000,
+        ge=1,
+        le=1_000_000,
+        description="Rows read from a table by one statement. Less is gentler on the source, more is faster.",
+    )
+    unexplained_change: Literal["resnapshot", "stop"] = Field(
+        "resnapshot",
+        description="What to do with a table when the source's catalogue shows a change that its log did not: "
+        "copy it anew in place (resnapshot), or set it aside until a person acts (stop).",
+    )
+
+
+class ApplyConfig(ConfigModel):
+    """How changes are brought into the target."""
+
+    max_wait: Duration = Field(
+        timedelta(seconds=5),
+        ge=timedelta(0),
+        le=timedelta(minutes=10),
+        description="The longest that captured changes wait to be applied together with later ones. An idle target never waits.",
+    )
+    batch_rows_max: int = Field(
+        5_000_000,
+        ge=1,
+        le=1_000_000_000,
+        description="Changes of one table applied as one unit; a larger transaction is still one unit.",
+    )
+    batch_bytes_max: Size = Field(
+        GIB,
+        ge=MIB,
+        le=1024 * GIB,
+        description="Journal bytes of one table applied as one unit; a larger transaction is still one unit.",
+    )
+    tables_parallel: int = Field(4, ge=1, le=64, description="Tables written at the same time.")
+
+
+class JournalConfig(ConfigModel):
+    """Where captured changes are kept between source and target, and for how long."""
+
+    uri: str | None = Field(
+        None,
+        min_length=1,
+        description="Folder of the journal: an absolute path, or a URI (gs://, s3://, hdfs://) that Spark's executors can read too. "
+        "Left out: under REPLICATOR_HOME.",
+        examples=["/var/lib/replicator/journal"],
+    )
+    bytes_max: Size = Field(
+        50 * GIB,
+        ge=MIB,
+        description="Size at which segments of failing tables are given up, and capture stops if that is not enough.",
+    )
+    keep: Duration = Field(
+        timedelta(hours=24),
+        ge=timedelta(0),
+        le=timedelta(days=3650),
+        description="How long applied segments are kept, for replays and questions about the past.",
+    )
+    segment_rows: int = Field(
+        1_000_000, ge=1, le=100_000_000, description="Rows at which a segment's files are closed."
+    )
+    segment_bytes: Size = Field(
+        128 * MIB, ge=64 * KIB, le=4 * GIB, description="Size in memory at which a segment's files are closed."
+    )
+    seal_every: Duration = Field(
+        timedelta(milliseconds=200),
+        ge=timedelta(milliseconds=10),
+        le=timedelta(minutes=1),
+        description="The longest that a captured change waits to be sealed into the journal. Less is fresher, more makes fewer files.",
+    )
+
+
+class DDLConfig(ConfigModel):
+    """What is done in the target when a table's definition changes in the source."""
+
+    create_table: DDLPolicy = Field(
+        "apply",
+        description="A new table that tables.include matches: replicate it (apply), leave it out (ignore), or stop the replicator (stop).",
+    )
+    drop_table: DDLPolicy = Field(
+        "ignore",
+        description="A table is dropped: drop its copy (apply), keep the copy as it is (ignore), or set the table aside (stop).",
+    )
+    truncate_table: DDLPolicy = Field(
+        "apply",
+        description="A table is emptied: empty its copy (apply), keep the copy's rows (ignore), or set the table aside (stop).",
+    )
+    alter_table: Literal["stop"] = Field(
+        "stop",
+        description="Columns, types or keys change: the table is set aside (stop). Applying such changes comes later.",
+    )
+
+    def policy(self, operation: DDLOperation) -> DDLPolicy:
+        """Return the policy for a kind of DDL event; operations without a setting are never applied unasked."""
+        match operation:
+            case DDLOperation.CREATE_TABLE:
+                return self.create_table
+            case DDLOperation.DROP_TABLE:
+                return self.drop_table
+            case DDLOperation.TRUNCATE_TABLE:
+                return self.truncate_table
+            case DDLOperation.CREATE_DATABASE | DDLOperation.DROP_DATABASE:
+                # Targets make the folder or schema of a table with the table, and a dropped database drops its tables first.
+                return "ignore"
+            case DDLOperation.ALTER_TABLE | DDLOperation.RENAME_TABLE:
+                return "stop"
+
+
+class RetryConfig(ConfigModel):
+    """How long and how often errors that may pass by themselves are retried."""
+
+    give_up_after: Duration = Field(
+        timedelta(hours=1),
+        ge=timedelta(0),
+        le=timedelta(days=365),
+        description="Time since the last progress after which the replicator stops with the reason; 0s stops at the first error.",
+    )
+    backoff_initial: Duration = Field(
+        timedelta(seconds=1),
+        ge=timedelta(milliseconds=1),
+        le=timedelta(hours=1),
+        description="Pause before the first retry; each further one is twice as long, with jitter.",
+    )
+    backoff_max: Duration = Field(
+        timedelta(minutes=1),
+        ge=timedelta(milliseconds=1),
+        le=timedelta(days=1),
+        description="The longest pause between retries.",
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.backoff_initial > self.backoff_max:
+            low, high = format_duration(self.backoff_initial), format_duration(self.backoff_max)
+            raise ValueError(f"backoff_initial ({low}) must not be longer than backoff_max ({high})")
+        return self
+
+
+def _as_text(value: Any) -> Any:
+    """Spark's settings are texts; YAML reads `200` and `true` as something else."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+class SparkConfig(ConfigModel):
+    """The Spark that does the target's work."""
+
+    master: str = Field(
+        "local[*]",
+        min_length=1,
+        description="Spark's master: local[*] on this machine, spark://, yarn or k8s:// for a cluster, sc:// for Spark Connect.",
+    )
+    packages: tuple[str, ...] = Field(
+        (),
+        description="Maven coordinates of further jars, such as org.apache.hadoop:hadoop-aws:3.4.2; the target's own are added by itself.",
+    )
+    jars: tuple[str, ...] = Field((), description="Paths or URIs of further jars.")
+    settings: Mapping[str, Annotated[str, BeforeValidator(_as_text)]] = Field(
+        {},
+        # The one place where secrets may stand in plain strings: keys of object stores are Spark settings.
+        repr=False,
+        description="Further Spark settings; they win over those that the replicator chooses.",
+        examples=[{"spark.driver.memory": "4g"}],
+    )
+
+
+class ReplicatorConfig(ConfigModel):
+    """One replicator: the settings of the host."""
+
+    name: str = Field(
+        pattern=NAME_PATTERN,
+        description="Name of the replicator in commands and logs: lower-case letters, digits, - and _, at most 63 of them.",
+        examples=["shop-to-lake"],
+    )
+    tables: TablesConfig = Field(
+        TablesConfig(), description="Which tables are replicated, and how. Left out: every user table."
+    )
+    snapshot: SnapshotConfig = Field(SnapshotConfig(), description="How what a table already holds is copied.")
+    apply: ApplyConfig = Field(ApplyConfig(), description="How changes are brought into the target.")
+    journal: JournalConfig = Field(
+        JournalConfig(), description="Where captured changes are kept between source and target, and for how long."
+    )
+    ddl: DDLConfig = Field(
+        DDLConfig(), description="What is done in the target when a table's definition changes in the source."
+    )
+    retry: RetryConfig = Field(
+        RetryConfig(), description="How long and how often errors that may pass by themselves are retried."
+    )
+    spark: SparkConfig = Field(SparkConfig(), description="The Spark that does the target's work.")
+
+
+def settings_for(table: TableId, settings: Mapping[TablePattern, TableSettings]) -> TableSettings:
+    """Return the settings of a table: those of every pattern that matches it, later ones winning setting by setting."""
+    values: dict[str, Any] = {}
+    for pattern, block in settings.items():
+        if pattern.matches(table):
+            values |= {name: getattr(block, name) for name in block.model_fields_set}
+    return TableSettings(**values)

@@ -1,0 +1,95 @@
+"""Secrets: values that come from the environment or a file and show themselves to nobody."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn, Self, final
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from replicator.observability import MASK, register_secret
+
+SECRET_REFERENCE_PATTERN: Final = r"\$\{(env|file):[^}]+\}"  # noqa: S105 a pattern of references
+LITERAL_SECRET: Final = "literal_secret"  # noqa: S105 the code of an error
+
+
+class Resolved(str):
+    """A text in which references have been replaced; `written` is the text of the file."""
+
+    __slots__ = ("written",)
+    written: str
+
+    def __new__(cls, value: str, written: str) -> Self:
+        """Make a text that remembers how it was written."""
+        self = super().__new__(cls, value)
+        self.written = written
+        return self
+
+
+@final
+class Secret:
+    """A password, token or key. Prints, formats and serialises as `***`; `reveal()` gives the value to the driver.
+
+    As a field's type in a plugin's model it accepts references (`${env:NAME}`, `${file:/path}`) and refuses literals. Making one
+    registers its value, so that logs and messages mask it.
+    """
+
+    __slots__ = ("__value",)
+
+    def __init__(self, value: str) -> None:
+        self.__value = str(value)
+        register_secret(self.__value)
+
+    def reveal(self) -> str:
+        """Return the value itself. Call it where the value is used, and keep the result nowhere."""
+        return self.__value
+
+    def __repr__(self) -> str:
+        """Return `***`."""
+        return MASK
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same value."""
+        return self.__value == other.__value if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Equal secrets have equal hashes; salted by Python, so it tells nothing to others."""
+        return hash(self.__value)
+
+    def __copy__(self) -> Secret:
+        """Secrets are immutable: the copy is the secret itself."""
+        return self
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Secret:
+        """Secrets are immutable: the copy is the secret itself."""
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: a pickle would hold the value."""
+        raise TypeError("a Secret cannot be pickled")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls._from_setting,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                str, return_schema=core_schema.str_schema(), when_used="json"
+            ),
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: CoreSchema, _handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "string", "pattern": SECRET_REFERENCE_PATTERN}
+
+    @classmethod
+    def _from_setting(cls, value: Any) -> Secret:
+        if isinstance(value, Secret):
+            return value
+        if not isinstance(value, Resolved):
+            raise PydanticCustomError(LITERAL_SECRET, "is a secret and must not stand in the file itself")
+        if not value:
+            raise PydanticCustomError("empty_secret", "is empty")
+        return cls(value)

@@ -1,0 +1,22 @@
+"""How a pump is told to stop, and tells what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class Control(Protocol):
+    """What the host of a pump gives it. All methods are thread-safe and return at once, but for `wait`."""
+
+    def should_stop(self) -> bool:
+        """Whether to end at the next clean point."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until there may be something new to do (the journal grew, a request came, a stop), at most `timeout_s`."""
+
+    def announce(self, event: str, **fields: Any) -> None:
+        """Tell the supervisor: `sealed` (last=…), `progress` (resets the retry budget)."""
+
+    def report(self, status: Mapping[str, Any]) -> None:
+        """Replace what the status shows of this process; kept at most once a second."""

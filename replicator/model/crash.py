@@ -1,0 +1,45 @@
+"""Named places where a test may kill the process, as `kill -9` would."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+PLACES: Final = "REPLICATOR_CRASH_AT"
+RECORD: Final = "REPLICATOR_CRASH_RECORD"
+
+_hits: Counter[str] = Counter()
+
+
+def crash_point(name: str) -> None:
+    """End the process at once if `REPLICATOR_CRASH_AT` names this place.
+
+    The variable holds names separated by commas; `name:3` means the third time that this process passes it. With `REPLICATOR_CRASH_RECORD` (a file) each
+    entry kills once only, whichever process gets there first: it is noted in the file before the end. Costs one dictionary look-up when the
+    variable is not set. Names are `part.place`; `docs/crash-points.md` lists them.
+    """
+    wanted = os.environ.get(PLACES)
+    if wanted is None:
+        return
+    _hits[name] += 1
+    for entry in wanted.split(","):
+        place, _, count = entry.partition(":")
+        if place == name and _hits[name] == int(count or 1) and _is_first(entry):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_first(entry: str) -> bool:
+    record = os.environ.get(RECORD)
+    if record is None:
+        return True
+    path = Path(record)
+    if path.exists() and entry in path.read_text().splitlines():
+        return False
+    with path.open("a") as file:
+        file.write(entry + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return True

@@ -1,0 +1,135 @@
+"""Every public error, grouped by who acts on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ReplicatorError(Exception):
+    """An error with a stable code and, where somebody can act, the next step.
+
+    Args:
+        message: Facts: what was expected, what was found, and where. Never row values or secrets.
+        code: Stable, documented in `docs/errors.md`; lower_snake_case.
+        table: The table concerned, as `schema.table`; None when it concerns the whole replicator.
+        action: One sentence that tells the operator what to do.
+    """
+
+    def __init__(self, message: str, *, code: str, table: str | None = None, action: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.table = table
+        self.action = action
+
+    def __str__(self) -> str:
+        place = f"{self.table}: " if self.table else ""
+        return f"{place}{self.message}" + (f" {self.action}" if self.action else "")
+
+
+class ConfigError(ReplicatorError):
+    """Refused before a run, every problem at once. Exit 2.
+
+    Args:
+        message: The headline.
+        problems: Everything that was found, each with its place.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "invalid_configuration",
+        table: str | None = None,
+        action: str | None = None,
+        problems: tuple[Problem, ...] = (),
+    ) -> None:
+        super().__init__(message, code=code, table=table, action=action)
+        self.problems = problems
+
+
+class PluginError(ReplicatorError):
+    """A plugin cannot load, or broke its contract."""
+
+
+class TransientError(ReplicatorError):
+    """Retried with back-off from the last durable point."""
+
+
+class SourceUnavailableError(TransientError):
+    """The source cannot be reached, or ended the connection."""
+
+
+class TargetUnavailableError(TransientError):
+    """The target cannot be reached, or cannot take data now."""
+
+
+class StateUnavailableError(TransientError):
+    """The state store is locked or cannot be reached."""
+
+
+class JournalUnavailableError(TransientError):
+    """The journal's file system refuses writes: full, read-only, or away."""
+
+
+class TableError(ReplicatorError):
+    """This table is set aside (FAILING); the others go on."""
+
+
+class UnsupportedTypeError(TableError):
+    """A column's type, or a value in it, cannot be replicated."""
+
+
+class SchemaConflictError(TableError):
+    """Source and target disagree on the table's shape, or the change has no policy."""
+
+
+class KeyMissingError(TableError):
+    """A change cannot be attributed to a row."""
+
+
+class FatalError(ReplicatorError):
+    """The replicator stops; a person acts."""
+
+
+class OffsetExpiredError(FatalError):
+    """The source no longer holds its log from our position on."""
+
+
+class LogGapError(FatalError):
+    """The source's log and our record of it do not join."""
+
+
+class CorruptStreamError(FatalError):
+    """Bytes from the source, the journal or the state store are not what they must be."""
+
+
+class AccessDeniedError(FatalError):
+    """A privilege is missing or a credential is refused."""
+
+
+class FencedError(FatalError):
+    """A newer epoch holds the lease; this process must end."""
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    BLOCKING = "blocking"
+    WARNING = "warning"
+    NOTICE = "notice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One finding of an assessment.
+
+    `place` says where (`shop.yaml:12`, `source.host`, `public.customers`), `action` the remedy; for databases the SQL that cures it.
+    """
+
+    code: str
+    message: str
+    place: str | None = None
+    action: str | None = None
+    severity: Severity = Severity.BLOCKING

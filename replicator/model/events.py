@@ -1,0 +1,161 @@
+"""What travels from source to target: operations, events, and the Arrow layout of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+
+from replicator.model.schema import TableId, TableSchema
+
+# Columns of a change batch, as the source hands it out and as the journal stores it (`change_schema`).
+SEQUENCE_NUM: Final = "_sequence_num"
+OPERATION: Final = "_operation"
+IS_SNAPSHOT: Final = "_is_snapshot"
+SOURCE_TIMESTAMP: Final = "_source_timestamp"
+TRANSACTION_ID: Final = "_transaction_id"
+ABSENT: Final = "_absent"
+BEFORE: Final = "before"
+ROW: Final = "row"
+# Only in targets.
+IS_DELETED: Final = "_is_deleted"
+RESERVED_COLUMNS: Final = frozenset({SEQUENCE_NUM, IS_DELETED, SOURCE_TIMESTAMP})
+
+
+class DMLOperation(StrEnum):
+    """What a change does to a row. A snapshot row is an INSERT with `_is_snapshot`."""
+
+    INSERT = "INSERT"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+class DDLOperation(StrEnum):
+    """What a change does to a table or database."""
+
+    CREATE_DATABASE = "CREATE_DATABASE"
+    DROP_DATABASE = "DROP_DATABASE"
+    CREATE_TABLE = "CREATE_TABLE"
+    DROP_TABLE = "DROP_TABLE"
+    TRUNCATE_TABLE = "TRUNCATE_TABLE"
+    ALTER_TABLE = "ALTER_TABLE"
+    RENAME_TABLE = "RENAME_TABLE"
+
+
+class SnapshotPhase(StrEnum):
+    """The two ends of a table's snapshot, as the journal records them."""
+
+    STARTED = "SNAPSHOT_STARTED"
+    COMPLETED = "SNAPSHOT_COMPLETED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DDLEvent:
+    """One schema change of one table.
+
+    `schema` is the shape afterwards (None when the table is gone or unknown); `statement` the source's text where it has one.
+    """
+
+    operation: DDLOperation
+    table: TableId
+    schema: TableSchema | None = None
+    new_table: TableId | None = None
+    statement: str | None = None
+    transaction_id: str | None = None
+    source_timestamp: datetime | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `event_from_json` reads back."""
+        return {
+            "event": self.operation.value,
+            "table": [self.table.namespace, self.table.name],
+            "schema": self.schema.to_json() if self.schema else None,
+            "new_table": [self.new_table.namespace, self.new_table.name] if self.new_table else None,
+            "statement": self.statement,
+            "transaction_id": self.transaction_id,
+            "source_timestamp": self.source_timestamp.isoformat() if self.source_timestamp else None,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotEvent:
+    """The beginning or the end of a table's snapshot.
+
+    `start_number`: rows of the target that still carry a lower `_sequence_num` when an in-place snapshot is complete are gone
+    from the source; None for a first copy into an empty table.
+    """
+
+    phase: SnapshotPhase
+    table: TableId
+    start_number: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `event_from_json` reads back."""
+        return {"event": self.phase.value, "table": [self.table.namespace, self.table.name], "start_number": self.start_number}
+
+
+JournalEvent = DDLEvent | SnapshotEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DMLEvent:
+    """One change as a Python object: for display and debugging, never on the way to a target."""
+
+    sequence_num: int
+    operation: DMLOperation
+    table: TableId
+    is_snapshot: bool
+    source_timestamp: datetime | None
+    transaction_id: str | None
+    absent: frozenset[str]
+    before: Mapping[str, Any] | None
+    row: Mapping[str, Any] | None
+
+
+def event_from_json(data: Mapping[str, Any]) -> JournalEvent:
+    """Read an event that `to_json` wrote; KeyError or ValueError if it is something else."""
+    table = TableId(*data["table"])
+    if data["event"] in {p.value for p in SnapshotPhase}:
+        return SnapshotEvent(phase=SnapshotPhase(data["event"]), table=table, start_number=data["start_number"])
+    moment = data["source_timestamp"]
+    return DDLEvent(
+        operation=DDLOperation(data["event"]),
+        table=table,
+        schema=TableSchema.from_json(data["schema"]) if data["schema"] else None,
+        new_table=TableId(*data["new_table"]) if data["new_table"] else None,
+        statement=data["statement"],
+        transaction_id=data["transaction_id"],
+        source_timestamp=datetime.fromisoformat(moment) if moment else None,
+    )
+
+
+def change_schema(schema: TableSchema) -> pa.Schema:
+    """The Arrow schema of a batch of changes of one table version.
+
+    | column | type | |
+    |---|---|---|
+    | `_sequence_num` | int64 | unique, ascending; between source and capture: the ordinal within the pull, from 0 |
+    | `_operation` | string | INSERT, UPDATE, DELETE |
+    | `_is_snapshot` | bool | read from the table, not from the log |
+    | `_source_timestamp` | timestamp[us, UTC] | commit time at the source; null if unknown |
+    | `_transaction_id` | string | as the source names it; null for snapshot rows |
+    | `_absent` | list<string> | field names of `row` that the source did not send; null or empty: none. Absent is not NULL |
+    | `before` | struct | DELETE: always. UPDATE: when the key changed, or the table has no key, or the source gave it. INSERT: null |
+    | `row` | struct | the row afterwards; null for DELETE |
+    """
+    return pa.schema(
+        [
+            pa.field(SEQUENCE_NUM, pa.int64(), nullable=False),
+            pa.field(OPERATION, pa.string(), nullable=False),
+            pa.field(IS_SNAPSHOT, pa.bool_(), nullable=False),
+            pa.field(SOURCE_TIMESTAMP, pa.timestamp("us", tz="UTC")),
+            pa.field(TRANSACTION_ID, pa.string()),
+            pa.field(ABSENT, pa.list_(pa.string())),
+            pa.field(BEFORE, schema.before_type),
+            pa.field(ROW, schema.row_type),
+        ]
+    )

@@ -1,0 +1,72 @@
+"""Names of tables and columns in places that are pickier than the source: folders, and targets that fold case."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from replicator.model.errors import Problem
+from replicator.model.events import RESERVED_COLUMNS
+from replicator.model.schema import TableId, TableSchema
+
+_KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+
+
+def path_part(name: str) -> str:
+    """Return `name` as one part of a path: `[A-Za-z0-9_-]` is kept, every other byte of its UTF-8 form becomes `%XX`.
+
+    Different names give different parts (which may still differ only in case, see `check_names`), and none is `.` or `..`.
+    """
+    data = name.encode("utf-8", "surrogatepass")
+    return "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in data)
+
+
+def check_names(tables: Iterable[TableId]) -> tuple[Problem, ...]:
+    """Refuse tables whose names differ only in case: many file systems and catalogues would put them into one place."""
+    groups: dict[tuple[str, str], set[TableId]] = defaultdict(set)
+    for table in tables:
+        groups[table.namespace.casefold(), table.name.casefold()].add(table)
+    return tuple(
+        Problem(
+            code="table_names_clash",
+            message=f"{_listed(str(table) for table in group)} differ only in case, and a target may take them for one table.",
+            place=str(min(group)),
+            action="Exclude all but one of them (tables.exclude).",
+        )
+        for group in groups.values()
+        if len(group) > 1
+    )
+
+
+def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
+    """Refuse columns that bear a name of ours, or that differ only in case."""
+    reserved = {name.casefold(): name for name in RESERVED_COLUMNS}
+    groups: Mapping[str, list[str]] = defaultdict(list)
+    for column in schema.columns:
+        groups[column.name.casefold()].append(column.name)
+    problems: list[Problem] = []
+    for folded, names in groups.items():
+        if folded in reserved:
+            problems.append(
+                Problem(
+                    code="column_name_reserved",
+                    message=f"The column {names[0]} has a name that the Replicator gives to a column of its own ({reserved[folded]}).",
+                    place=str(schema.table),
+                    action="Rename the column in the source, or exclude the table (tables.exclude).",
+                )
+            )
+        if len(names) > 1:
+            problems.append(
+                Problem(
+                    code="column_names_clash",
+                    message=f"The columns {_listed(names)} differ only in case, and targets fold the case of column names.",
+                    place=str(schema.table),
+                    action="Rename all but one of them in the source, or exclude the table (tables.exclude).",
+                )
+            )
+    return tuple(problems)
+
+
+def _listed(names: Iterable[str]) -> str:
+    *rest, last = sorted(names)
+    return f"{', '.join(rest)} and {last}" if rest else last

@@ -1,0 +1,33 @@
+"""Positions in a source's log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A position in the source's log, opaque to everybody but that source.
+
+    `text` is canonical JSON. Two offsets are only ever compared by the source's `covers(a, b)`, a partial order.
+    """
+
+    text: str
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Offset:
+        """Make an offset from a JSON object."""
+        return cls(json.dumps(value, sort_keys=True, separators=(",", ":")))
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """The JSON object inside."""
+        value = json.loads(self.text)
+        assert isinstance(value, dict)
+        return value
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,73 @@
+"""What plugin authors import: hooks, the interfaces of sources and targets, types of settings, and the registry that finds plugins."""
+
+from replicator.config import ConfigModel, Duration, Secret, Size, format_duration, format_size
+from replicator.observability import get_logger
+from replicator.plugins.hookspecs import hookimpl
+from replicator.plugins.registry import PluginInfo, PluginKind, PluginState, Registry
+from replicator.plugins.source import (
+    TRANSACTION_SCHEMA,
+    Chunk,
+    ChunkRequest,
+    Cursor,
+    DeltaSource,
+    LogBatch,
+    LogReader,
+    PullLimits,
+    Seen,
+    SourceContext,
+    TableChanges,
+    TableDescription,
+    TableSummary,
+    Visibility,
+    WholeRead,
+)
+from replicator.plugins.target import (
+    EMPTY_LEDGER,
+    Batch,
+    BatchFile,
+    BatchResult,
+    Claim,
+    DeltaTarget,
+    TableOptions,
+    TargetContext,
+    TargetTable,
+)
+
+__all__ = [
+    "EMPTY_LEDGER",
+    "TRANSACTION_SCHEMA",
+    "Batch",
+    "BatchFile",
+    "BatchResult",
+    "Chunk",
+    "ChunkRequest",
+    "Claim",
+    "ConfigModel",
+    "Cursor",
+    "DeltaSource",
+    "DeltaTarget",
+    "Duration",
+    "LogBatch",
+    "LogReader",
+    "PluginInfo",
+    "PluginKind",
+    "PluginState",
+    "PullLimits",
+    "Registry",
+    "Secret",
+    "Seen",
+    "Size",
+    "SourceContext",
+    "TableChanges",
+    "TableDescription",
+    "TableOptions",
+    "TableSummary",
+    "TargetContext",
+    "TargetTable",
+    "Visibility",
+    "WholeRead",
+    "format_duration",
+    "format_size",
+    "get_logger",
+    "hookimpl",
+]

@@ -1,0 +1,333 @@
+"""What a source plugin does. The host owns the loop, time, retries and state; a source answers bounded questions.
+
+A source never retries by itself, never calls the host back and keeps nothing that must survive. Its errors are those of
+`replicator.model.errors`: `TransientError` for what may pass by itself, `TableError` for one table, `FatalError` for what a person must mend,
+`ConfigError` for what a wrong setting causes.
+
+Threads: one `DeltaSource` object may be used from three threads at once: the log's (`open_log` and the reader it returns), the chunk
+reader's (`read_chunk`, `read_whole`), and the control thread's (everything else). Each uses a connection of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum
+from typing import Any, ClassVar, Generic, TypeVar
+
+import pyarrow as pa
+from pydantic import BaseModel
+
+from replicator.model.errors import Problem, TableError
+from replicator.model.events import DDLEvent
+from replicator.model.offset import Offset
+from replicator.model.schema import TableId, TableSchema
+
+ConfigT = TypeVar("ConfigT", bound=BaseModel)
+
+Cursor = tuple[str, ...]
+"""A key as the texts of its parts in key order, as the source writes them and reads them back exactly; JSON-safe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceContext:
+    """What the host tells a source about the replicator it serves.
+
+    `uuid` is drawn once when the replicator is first stored; `epoch` is the lease's; both are empty or 0 during `validate`.
+    """
+
+    replicator: str
+    uuid: str = ""
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSummary:
+    """A table that the source could offer. `left_out` says why it is not replicated unless it can be (a view, a leaf partition, …)."""
+
+    table: TableId
+    kind: str
+    left_out: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDescription:
+    """What the source's catalogue says of a table now.
+
+    Attributes:
+        schema: Its shape, with the replicable columns and the key by which changes are identified.
+        identity: JSON object whose parts change when the table is another object or is published in another way (PostgreSQL: oid, relfilenode, publication oid,
+            column list, row filter, publish flags, replica identity, partitions). Compared for equality by the host, part by part.
+        estimated_rows: From statistics; None if unknown.
+    """
+
+    schema: TableSchema
+    identity: Mapping[str, Any]
+    estimated_rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullLimits:
+    """Bounds of one pull. A pull returns when any is reached, and at a mark, and after a DDL event.
+
+    `wait_s`: how long to wait for the first change when there is none. `rows` and `bytes` are checked per message, so the
+    last row may go over.
+    """
+
+    rows: int
+    bytes: int
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChanges:
+    """Changes of one table version in one pull. `rows` has the layout of `change_schema(schema)`; `_sequence_num` holds ordinals."""
+
+    schema: TableSchema
+    rows: pa.RecordBatch
+
+
+TRANSACTION_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("end_ordinal", pa.int64(), nullable=False),
+        pa.field("committed_at", pa.timestamp("us", tz="UTC"), nullable=False),
+    ]
+)
+"""One row per transaction that *ends* in a pull, in commit order; `end_ordinal` is the ordinal after its last event (half-open)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBatch:
+    """What one pull returned.
+
+    Every DML row and DDL event of the pull has an ordinal; they run from 0 to `events - 1` in the order of the log, over all tables.
+    A DDL event ends a pull: it has the last ordinal. Rows of a transaction follow each other: transactions are never interleaved.
+
+    Attributes:
+        changes: At most one per table; ordinals ascending inside each.
+        ddl: DDL events at this place, after all `changes`. Several only when one log entry concerns several tables.
+        events: Number of ordinals used.
+        transactions: `TRANSACTION_SCHEMA`: the transactions that ended here, those without captured rows may be left out.
+        open_transaction: Id of the transaction inside which the pull stopped; None at a boundary. Its rows are in `changes` already.
+        marks: Marks delivered in this pull, in order. All of `changes` and `transactions` that precede the mark are in this or an earlier pull.
+        offset: Where to resume after everything in this pull that has committed; None if nothing moved. Never a place inside a transaction.
+        source_time: On the source's clock: everything committed before it has been delivered; None if unknown.
+        table_errors: Tables whose changes could not be decoded; their rows are not in `changes` from there on.
+    """
+
+    changes: Sequence[TableChanges] = ()
+    ddl: Sequence[DDLEvent] = ()
+    events: int = 0
+    transactions: pa.RecordBatch = field(default_factory=lambda: pa.RecordBatch.from_pylist([], schema=TRANSACTION_SCHEMA))
+    open_transaction: str | None = None
+    marks: Sequence[str] = ()
+    offset: Offset | None = None
+    source_time: datetime | None = None
+    table_errors: Mapping[TableId, TableError] = field(default_factory=dict)
+
+
+class Seen(IntEnum):
+    """What a read knows of a transaction."""
+
+    SEEN = 0
+    UNSEEN = 1
+    UNKNOWN = 2
+
+
+class Visibility(ABC):
+    """Which transactions a read of the source saw. Immutable."""
+
+    @abstractmethod
+    def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
+        """Say for each transaction whether the read saw it.
+
+        Args:
+            transaction_ids: Ids as in `TRANSACTION_SCHEMA` and `_transaction_id`; no nulls.
+
+        Returns:
+            `Seen` values, one per id. Monotone: what one read saw, every read that began later sees.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRequest:
+    """One chunk to read.
+
+    Attributes:
+        schema: The table version the host follows; the chunk's columns are exactly these.
+        after: Read keys greater than this; None from the beginning.
+        upto: Read keys up to and including this; None to the end.
+        limit: At most so many rows.
+        keys: Read exactly the rows of these keys instead of a range.
+    """
+
+    schema: TableSchema
+    after: Cursor | None = None
+    upto: Cursor | None = None
+    limit: int = 50_000
+    keys: Sequence[Cursor] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """What one statement read.
+
+    Attributes:
+        rows: Columns are the fields of `schema.row_type`, in order; rows in key order.
+        cursor: Key of the last row; None if there are no rows.
+        visibility: Taken in the very statement that read the rows.
+        identity: `TableDescription.identity` after the read if it was the same before it; None if the table changed meanwhile (read again).
+    """
+
+    rows: pa.RecordBatch
+    cursor: Cursor | None
+    visibility: Visibility
+    identity: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeRead:
+    """A table without a key, read in one statement.
+
+    `visibility` is known before the first batch. `batches` has the columns of `schema.row_type` and must be consumed inside the context. `identity()` is called
+    after the last batch: as `Chunk.identity`.
+    """
+
+    visibility: Visibility
+    batches: Iterator[pa.RecordBatch]
+    identity: Callable[[], Mapping[str, Any] | None]
+
+
+class LogReader(ABC):
+    """An open log. Used from one thread, but for `keep_alive`."""
+
+    @abstractmethod
+    def pull(self, limits: PullLimits) -> LogBatch:
+        """Return the next changes in log order, waiting at most `limits.wait_s` for the first.
+
+        Returns an empty batch (perhaps with `offset` or `source_time` moved) when nothing came.
+
+        Raises:
+            TransientError: The connection was lost; the reader is unusable, and a new one starts after the last durable offset.
+            LogGapError, OffsetExpiredError, CorruptStreamError: As named.
+        """
+
+    @abstractmethod
+    def acknowledge(self, offset: Offset) -> None:
+        """Tell the source that everything up to `offset` is durable here. Called from the log's thread, after the commit of the journal's index.
+
+        Replay: acknowledging an older or the same offset again does nothing.
+        """
+
+    @abstractmethod
+    def keep_alive(self) -> None:
+        """Keep the server from dropping the connection. Thread-safe; called at least every 10 s whenever the host is not inside `pull`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection. May be called twice."""
+
+
+class DeltaSource(ABC, Generic[ConfigT]):
+    """A relational database with a log of changes."""
+
+    type_name: ClassVar[str]
+    """The `type:` in the YAML."""
+    config_model: ClassVar[type[BaseModel]]
+    """Model of the `source:` block without `type`; frozen, extra forbidden, every field described."""
+
+    def __init__(self, config: ConfigT, context: SourceContext) -> None:
+        self.config = config
+        self.context = context
+
+    @abstractmethod
+    def identity(self) -> Mapping[str, str]:
+        """What makes this the same source tomorrow: system id, database, log resources (slot, publication). Stored, and compared at every start."""
+
+    @abstractmethod
+    def list_tables(self) -> Sequence[TableSummary]:
+        """Every user table, and what is left out with the reason. Ordered by name."""
+
+    @abstractmethod
+    def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:
+        """Shape and identity of the tables as they are now; a table that does not exist is missing from the answer."""
+
+    @abstractmethod
+    def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
+        """Everything that would keep these tables from being replicated right, all at once; changes nothing.
+
+        Server settings, privileges, log resources, and per table: identity, types, row security, … . `place` is the table or the setting, `action` the SQL that cures it.
+        Raises TransientError or ConfigError if the server cannot be asked at all.
+        """
+
+    @abstractmethod
+    def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
+        """Make what is needed in the source so that changes of `tables` appear in the log from now on; return the offset from which the log can be read.
+
+        Called after the host has recorded its intent, at every start and whenever tables are added or removed. With `is_first` no segment was ever sealed: what an
+        earlier, unfinished call left is dropped and made again. Without it, only the set of tables is brought in line; the returned offset is then meaningless to the host.
+        Tables that were already followed and still are lose nothing. Replay: same result.
+        """
+
+    @abstractmethod
+    def waiting_for(self) -> Sequence[str]:
+        """What a `prepare` that runs in another thread waits for (blocking transactions by pid), for the status. Thread-safe."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Remove from the source what `prepare` made. Replay: does nothing. What the user made (a given slot or publication) stays."""
+
+    @abstractmethod
+    def leftovers(self) -> Sequence[str]:
+        """Statements that remove by hand what `remove` would; for `delete --force` when the source cannot be reached. No I/O."""
+
+    @abstractmethod
+    def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
+        """Open the log behind `after` for these tables, whose last known shapes are given.
+
+        Raises:
+            LogGapError: The log does not join at `after` (acknowledged beyond it, another timeline or server).
+            OffsetExpiredError: The log at `after` is gone.
+            TransientError: Not now (someone else still holds the log).
+        """
+
+    @abstractmethod
+    def mark(self) -> str:
+        """Write a unique mark into the log and return it. When a pull delivers it, everything that was visible to any read finished before this call has been delivered."""
+
+    @abstractmethod
+    def visibility(self) -> Visibility:
+        """What a read that begins now sees."""
+
+    @abstractmethod
+    def read_chunk(self, request: ChunkRequest) -> Chunk:
+        """Read rows in key order in one statement, which holds no lock beyond its own and gives way to waiting DDL.
+
+        Raises:
+            TableError: The table is gone, or no longer has the columns of `request.schema`.
+            TransientError: Read again later (lock or statement time-out, lost connection).
+        """
+
+    @abstractmethod
+    def read_whole(self, schema: TableSchema) -> AbstractContextManager[WholeRead]:
+        """Read a table without a key in one statement, streaming. Errors as `read_chunk`."""
+
+    @abstractmethod
+    def retained_bytes(self) -> int | None:
+        """Bytes of log that the source keeps for us; None if unknown."""
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """The source's clock (aware, UTC)."""
+
+    @abstractmethod
+    def covers(self, a: Offset, b: Offset) -> bool:
+        """Whether everything up to `b` is also up to `a`. A partial order; no I/O."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections. May be called twice."""

@@ -1,0 +1,181 @@
+"""What a target plugin does: say what it has, and apply one DDL event or one batch of one table together with its ledger entry.
+
+A target never retries by itself, never calls the host back and keeps nothing that must survive outside the target. Different tables are
+worked on from different threads at once; one table from one thread.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import BaseModel
+
+from replicator.model.errors import Problem
+from replicator.model.events import DDLEvent
+from replicator.model.schema import TableId, TableSchema
+
+ConfigT = TypeVar("ConfigT", bound=BaseModel)
+
+EMPTY_LEDGER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetContext:
+    """What the host gives a target.
+
+    `spark` starts (once) or returns the host's SparkSession; a target that needs none never calls it. Typed `Any` so that the interface does not need PySpark.
+    """
+
+    replicator: str
+    uuid: str = ""
+    epoch: int = 0
+    spark: Callable[[], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """Per-table settings that a target honours."""
+
+    deletes: Literal["hard", "soft"] = "hard"
+    source_timestamp: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetTable:
+    """A table as the target is asked to keep it. The ledger's name is `<uuid>/<table id>/<incarnation>`."""
+
+    table: TableId
+    uuid: str
+    incarnation: int
+    epoch: int
+    options: TableOptions = TableOptions()
+
+    @property
+    def ledger_name(self) -> str:
+        """The name under which the target records what was applied."""
+        return f"{self.uuid}/{self.table}/{self.incarnation}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a target holds for a table after claiming it.
+
+    `last_applied` is the ledger (`EMPTY_LEDGER` when nothing was applied); `exists` whether the table itself is there in this incarnation.
+    """
+
+    last_applied: int
+    exists: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFile:
+    """A journal file to apply. `uri` is readable by Spark's executors (`file:///…`, `gs://…`)."""
+
+    uri: str
+    rows: int
+    bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Changes of one table, one schema version and one incarnation, to be applied as one unit.
+
+    Attributes:
+        schema: Shape of the files' rows.
+        files: In order of sequence numbers, which do not overlap.
+        last: What the ledger says after it; at least every file's `last`.
+        skip_to: Rows with `_sequence_num` at or below it are already applied (the ledger before).
+        rows: Rows in the files.
+        is_append: Every row is a complete snapshot row whose key is nowhere in the target nor twice in the batch: may be appended instead of merged.
+        has_absent: Some row may lack columns.
+        has_key_changes: Some update may change the key.
+    """
+
+    schema: TableSchema
+    files: Sequence[BatchFile]
+    last: int
+    skip_to: int
+    rows: int
+    is_append: bool = False
+    has_absent: bool = True
+    has_key_changes: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """What applying did. `was_skipped`: the ledger was already there or beyond, nothing changed. `details` goes into logs and status."""
+
+    was_skipped: bool = False
+    details: Mapping[str, Any] | None = None
+
+
+class DeltaTarget(ABC, Generic[ConfigT]):
+    """A lake or warehouse that holds copies of tables."""
+
+    type_name: ClassVar[str]
+    """The `type:` in the YAML."""
+    config_model: ClassVar[type[BaseModel]]
+    """Model of the `target:` block without `type`; frozen, extra forbidden, every field described."""
+
+    def __init__(self, config: ConfigT, context: TargetContext) -> None:
+        self.config = config
+        self.context = context
+
+    @abstractmethod
+    def identity(self) -> Mapping[str, str]:
+        """What makes this the same target tomorrow (its URI). Stored, and compared at every start. No I/O."""
+
+    @abstractmethod
+    def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
+        """Everything that would keep these tables from being written here, all at once; leaves nothing behind.
+
+        Paths not writable, tables that belong to somebody else, types that cannot be held and by which policy they are changed, names that clash. Needs no Spark.
+        """
+
+    @abstractmethod
+    def claim(self, table: TargetTable) -> Claim:
+        """Make this epoch the only one that may write the table, durably, and then read the ledger.
+
+        The first thing done to a table by a new process. A writer of an older epoch that wakes up later changes nothing. Replay: same answer.
+
+        Raises:
+            FencedError: A newer epoch has claimed it.
+            TableError: `not_ours`: the table belongs to another replicator and `adopt` is not `replace`.
+        """
+
+    @abstractmethod
+    def apply_ddl(self, table: TargetTable, event: DDLEvent, sequence_num: int) -> None:
+        """Bring the table to the state after `event`, and the ledger to `sequence_num`.
+
+        CREATE_TABLE of a new incarnation replaces what an older one left. Written as a difference between wanted and actual: repeating it does nothing.
+        Raises TableError when the event has no faithful counterpart here.
+        """
+
+    @abstractmethod
+    def apply_batch(self, table: TargetTable, batch: Batch) -> BatchResult:
+        """Fold the batch to one change per key and merge it, the ledger to `batch.last` in the same commit. Replay: skipped."""
+
+    @abstractmethod
+    def complete_snapshot(self, table: TargetTable, schema: TableSchema, start_number: int, sequence_num: int) -> None:
+        """End an in-place snapshot: in one commit with the ledger at `sequence_num`, delete (soft: mark) rows that carry a `_sequence_num` below `start_number`."""
+
+    @abstractmethod
+    def advance(self, table: TargetTable, sequence_num: int) -> None:
+        """Move the ledger to `sequence_num` without touching rows. Replay: does nothing."""
+
+    @abstractmethod
+    def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
+        """Do the most urgent upkeep of the table, if a threshold asks for it; None if nothing was due. Never in the way of a merge: loses against one and tries another time."""
+
+    @abstractmethod
+    def drop(self, table: TargetTable) -> None:
+        """Delete the table's data and ledger. Only what is ours. Replay: does nothing."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections. May be called twice."""

@@ -1,0 +1,119 @@
+"""Patterns match as the design says, whatever the names hold."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replicator.config import TablePattern, TablesConfig, select
+from replicator.model.errors import Severity
+from replicator.model.schema import TableId
+
+PARTS = st.text(alphabet="ab.*\\ Ä", min_size=1, max_size=6)
+TABLES = st.builds(TableId, PARTS, PARTS)
+
+
+def table(text: str) -> TableId:
+    return TableId.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("public.*", "public.orders", True),
+        ("public.*", "Public.orders", False),
+        ("public.*", "public2.orders", False),
+        ("*.*", "a.b", True),
+        ("*.orders", "shop.orders", True),
+        ("pub*.ord*s", "public.orders", True),
+        ("pub*.ord*s", "public.order", False),
+        ("a.b*b", "a.b", False),
+        ("a.b*b", "a.bb", True),
+        ("a.*x*y*", "a.1x2y3", True),
+        ("a.*x*y*", "a.1y2x3", False),
+        (r"a.b\*", "a.b*", True),
+        (r"a.b\*", "a.bc", False),
+        (r"a\.b.c", r"a\.b.c", True),
+        (r"a.b\\", r"a.b\\", True),
+        ("public.orders", "public.orders", True),
+        ("public.orders", "public.orders2", False),
+    ],
+)
+def test_pattern_matches(pattern, name, matches):
+    assert TablePattern(pattern).matches(table(name)) is matches
+
+
+@pytest.mark.parametrize("text", ["", "a", ".", "a.", ".a", "a.b.c", "a.b\\", "\\.a", "a" * 2000 + ".b"])
+def test_what_is_not_two_parts_is_refused(text):
+    with pytest.raises(ValueError, match="not a table pattern"):
+        TablePattern(text)
+
+
+@given(TABLES)
+def test_pattern_of_a_table_matches_it(one):
+    assert TablePattern.for_table(one).matches(one)
+
+
+@given(TABLES, TABLES)
+def test_pattern_of_a_table_matches_no_other(one, other):
+    assert TablePattern.for_table(one).matches(other) is (one == other)
+
+
+@given(TABLES)
+def test_stars_match_every_table(one):
+    assert TablePattern("*.*").matches(one)
+
+
+@given(st.from_regex(r"[ab*]{1,6}\.[ab*]{1,6}", fullmatch=True), st.builds(TableId, *[st.text("ab.", min_size=1)] * 2))
+def test_matching_agrees_with_a_regular_expression(text, one):
+    namespace, name = (re.compile(part.replace("*", ".*"), re.DOTALL) for part in text.split("."))
+    expected = bool(namespace.fullmatch(one.namespace) and name.fullmatch(one.name))
+    assert TablePattern(text).matches(one) is expected
+
+
+def test_many_stars_cost_nothing():
+    pattern = TablePattern("a." + "*a" * 400 + "*b")
+    assert not pattern.matches(TableId("a", "a" * 100_000))
+
+
+def test_selection_keeps_order_and_excludes():
+    tables = [table("public.b"), table("public.a"), table("other.c"), table("public.audit")]
+    chosen = select(tables, [TablePattern("public.*")], [TablePattern("*.audit")])
+    assert chosen.tables == (table("public.b"), table("public.a"))
+    assert chosen.problems == ()
+
+
+def test_pattern_without_a_match_is_a_warning():
+    config = TablesConfig.model_validate(
+        {"include": ["a.*", "typo.*"], "exclude": ["a.none"], "settings": {"a.missing": {"deletes": "soft"}}}
+    )
+    chosen = config.select([table("a.b")])
+    assert chosen.tables == (table("a.b"),)
+    assert [(problem.place, problem.severity) for problem in chosen.problems] == [
+        ("tables.include", Severity.WARNING),
+        ("tables.exclude", Severity.WARNING),
+        ("tables.settings", Severity.WARNING),
+    ]
+
+
+def test_nothing_selected_is_blocking():
+    chosen = select([table("a.b")], [TablePattern("c.*")])
+    assert [p.code for p in chosen.problems if p.severity is Severity.BLOCKING] == ["no_tables"]
+
+
+def test_later_settings_win_key_by_key():
+    config = TablesConfig.model_validate(
+        {
+            "settings": {
+                "public.*": {"deletes": "soft", "source_timestamp": True},
+                "public.orders": {"deletes": "hard"},
+                "*.other": {"source_timestamp": True},
+            }
+        }
+    )
+    orders = config.settings_for(table("public.orders"))
+    assert (orders.deletes, orders.source_timestamp) == ("hard", True)
+    assert config.settings_for(table("x.y")).deletes == "hard"
