@@ -139,7 +139,7 @@ class JournalConfig(ConfigModel):
         128 * MIB, ge=64 * KIB, le=4 * GIB, description="Size in memory at which a segment's files are closed."
     )
     seal_every: Duration = Field(
-        timedelta(milliseconds=200),
+        timedelta(milliseconds=250),
         ge=timedelta(milliseconds=10),
         le=timedelta(minutes=1),
         description="The longest that a captured change waits to be sealed into the journal. Less is fresher, more makes fewer files.",

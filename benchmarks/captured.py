@@ -1,0 +1,153 @@
+"""The product's capture, as a worker runs it, from a server to a sealed journal of one table."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from benchmarks.data import PUBLICATION, TABLE
+from benchmarks.measure import Clock, Work
+from replicator.capture import Capture, CaptureSettings
+from replicator.config.model import JournalConfig
+from replicator.journal import JournalWriter, Retention, WriterLimits
+from replicator.model.schema import TableId
+from replicator.plugins.source import SourceContext
+from replicator.state.store import StateStore
+from replicator.testing.servers import ScratchDatabase
+from replicator_source_postgresql.config import PostgresqlConfig
+from replicator_source_postgresql.source import PostgresqlSource
+
+ITEMS: Final = TableId("public", TABLE)
+_NAME: Final = "bench"
+_UUID: Final = "00000000-0000-0000-0000-00000000beac"
+_LEASE_S: Final = 3600.0
+_WAIT_S: Final = 0.05
+_SEGMENTS_MAX: Final = 1_000_000
+
+
+class _Control:
+    """Begins the clock with capture's first turn, when the source is prepared, and ends it when a sequence number is sealed."""
+
+    def __init__(self, clock: Clock, last: int | None = None) -> None:
+        self._clock = clock
+        self._last = last
+        self._sealed = -1
+        self._has_begun = False
+
+    def should_stop(self) -> bool:
+        # Asked before each turn; capture reports itself for the first time at the end of the first.
+        if not self._has_begun:
+            self._clock.begin()
+        return self._last is not None and self._sealed >= self._last
+
+    def wait(self, timeout_s: float) -> None:
+        time.sleep(min(timeout_s, _WAIT_S))
+
+    def announce(self, event: str, **fields: Any) -> None:
+        if event == "sealed":
+            self._sealed = fields["last"]
+
+    def report(self, status: Mapping[str, Any]) -> None:
+        self._has_begun = status["stage"] == "capturing"
+
+
+@contextmanager
+def open_source(database: ScratchDatabase, slot: str) -> Iterator[PostgresqlSource]:
+    """The PostgreSQL source on a slot and the benchmark's publication."""
+    server = database.server
+    config = PostgresqlConfig(
+        host=server.host, port=server.port, user=server.user, database=database.name, slot=slot, publication=PUBLICATION
+    )
+    source = PostgresqlSource(config, SourceContext(replicator=_NAME, uuid=_UUID, epoch=1))
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def make_slot(database: ScratchDatabase, name: str) -> None:
+    """Make a slot: the log is kept for it from here on."""
+    database.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+
+
+@contextmanager
+def copied_slot(database: ScratchDatabase, original: str, name: str) -> Iterator[str]:
+    """A slot that begins where `original` does, so that the same log can be read again."""
+    database.execute(f"SELECT pg_copy_logical_replication_slot('{original}', '{name}')")
+    try:
+        yield name
+    finally:
+        database.execute(
+            f"SELECT pg_terminate_backend(active_pid, 30000) FROM pg_replication_slots WHERE slot_name = '{name}' AND active",
+            f"SELECT pg_drop_replication_slot('{name}')",
+        )
+
+
+@contextmanager
+def capturing_changes(database: ScratchDatabase, slot: str, changes: int) -> Iterator[Work]:
+    """The capture of the first changes that a slot holds into sealed segments."""
+    # One number goes to the CREATE_TABLE at the beginning.
+    with _capture(database, slot, mode="never") as (capture, store):
+
+        def work(clock: Clock) -> int:
+            capture.run(_Control(clock, changes))
+            return _sealed_rows(store)
+
+        yield work
+
+
+@contextmanager
+def copying_table(database: ScratchDatabase, slot: str, *, chunk_rows: int) -> Iterator[Work]:
+    """The first copy of the table into sealed segments: chunks with their marks, resumable after each."""
+    with _capture(database, slot, mode="only", chunk_rows=chunk_rows) as (capture, store):
+
+        def work(clock: Clock) -> int:
+            capture.run(_Control(clock))
+            return _sealed_rows(store)
+
+        yield work
+
+
+@contextmanager
+def _capture(
+    database: ScratchDatabase, slot: str, *, mode: Literal["never", "only"], chunk_rows: int = 50_000
+) -> Iterator[tuple[Capture, StateStore]]:
+    """A capture with a journal and a state store of its own, both on disk and gone afterwards, with a worker's default settings."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        uri, journal = f"file://{folder / 'journal'}", JournalConfig()
+        store = StateStore(f"sqlite:///{folder / 'state.db'}")
+        stack.callback(store.close)
+        store.create_replicator(_NAME, "", uri)
+        lease = store.acquire_lease(_NAME, "bench", _LEASE_S)
+        assert lease is not None, "a new replicator's lease is free"
+        limits = WriterLimits(
+            segment_rows=journal.segment_rows, segment_bytes=journal.segment_bytes, bytes_max=journal.bytes_max
+        )
+        yield (
+            Capture(
+                stack.enter_context(open_source(database, slot)),
+                store,
+                lease=lease,
+                writer=JournalWriter(store, name=_NAME, epoch=lease.epoch, uri=uri, limits=limits),
+                retention=Retention(
+                    store, _NAME, epoch=lease.epoch, keep_s=journal.keep.total_seconds(), bytes_max=journal.bytes_max
+                ),
+                tables=[ITEMS],
+                settings=CaptureSettings(
+                    snapshot_mode=mode,
+                    chunk_rows=chunk_rows,
+                    seal_every_s=journal.seal_every.total_seconds(),
+                    spool=folder,
+                ),
+            ),
+            store,
+        )
+
+
+def _sealed_rows(store: StateStore) -> int:
+    return sum(file.rows for segment in store.segments(_NAME, 0, _SEGMENTS_MAX) for file in segment.files)

@@ -1,0 +1,635 @@
+"""What would keep tables from being replicated: facts of server and role, and the findings that follow from them.
+
+Facts are read in one place; the findings are computed from them without I/O, all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg import sql
+
+from replicator.model.errors import Problem, Severity
+from replicator.model.schema import TableId
+from replicator_source_postgresql.discovery import (
+    VERSION_GENERATED_PUBLISHED,
+    CatalogTable,
+    Connection,
+    KeyFault,
+    Publication,
+)
+from replicator_source_postgresql.slot import PLUGIN, SlotState, belongs_to_another, publication_statement
+
+OLDEST_VERSION: Final = 130000
+_OPERATIONS: Final = frozenset({"insert", "update", "delete", "truncate"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What server and role are like. `replication_error` is the refusal of a replication connection, None if it was granted."""
+
+    version: int
+    version_text: str
+    wal_level: str
+    is_in_recovery: bool
+    slots_used: int
+    slots_max: int
+    senders_used: int
+    senders_max: int
+    wal_keep_max: str
+    role: str
+    is_superuser: bool
+    may_replicate: bool
+    may_create_in_database: bool
+    database: str
+    replication_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """The log resources as configured and as they are. `is_…_given`: the user's own, named in the configuration."""
+
+    replicator: str
+    uuid: str
+    slot_name: str
+    publication_name: str
+    is_slot_given: bool
+    is_publication_given: bool
+    slot: SlotState | None
+    publication: Publication | None
+
+
+def read_server(connection: Connection) -> ServerFacts:
+    """Read the facts of server and role, without those that need a replication connection."""
+    row = connection.execute(_SERVER_QUERY).fetchone()
+    assert row is not None
+    return ServerFacts(
+        version=connection.info.server_version,
+        version_text=row[0],
+        wal_level=row[1],
+        is_in_recovery=row[2],
+        slots_used=row[3],
+        slots_max=row[4],
+        senders_used=row[5],
+        senders_max=row[6],
+        wal_keep_max=row[7],
+        role=row[8],
+        is_superuser=row[9],
+        may_replicate=row[10],
+        may_create_in_database=row[11],
+        database=row[12],
+    )
+
+
+def too_old(facts: ServerFacts) -> Problem:
+    """The finding for a server before 13, of which nothing else can be asked."""
+    return Problem(
+        code="server_too_old",
+        message=f"the server is PostgreSQL {facts.version_text}; 13 or later is needed",
+        place="source.host",
+        action="Upgrade the server.",
+    )
+
+
+def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
+    """Findings that concern the server and the role rather than a table."""
+    problems = []
+    if facts.is_in_recovery:
+        problems.append(
+            Problem(
+                code="server_is_standby",
+                message="the server is a standby; snapshots need marks in the log, which only a primary can write",
+                place="source.host",
+                action="Name the primary in source.host.",
+            )
+        )
+    if facts.wal_level != "logical":
+        problems.append(
+            Problem(
+                code="wal_level_not_logical",
+                message=f"wal_level is {facts.wal_level}; logical decoding needs logical",
+                place="source",
+                action="ALTER SYSTEM SET wal_level = 'logical'; then restart the server (managed services: set the parameter rds.logical_replication or its like).",
+            )
+        )
+    problems += _assess_role(facts)
+    problems += _assess_capacity(facts, resources)
+    if facts.wal_keep_max == "-1":
+        problems.append(
+            Problem(
+                code="wal_keep_unbounded",
+                message="max_slot_wal_keep_size is -1: while the replicator is stopped the server keeps its log without bound and its disk may fill",
+                place="source",
+                action="Watch the bytes retained in the status, or set max_slot_wal_keep_size to what the disk can spare; beyond it a new snapshot is needed.",
+                severity=Severity.NOTICE,
+            )
+        )
+    else:
+        problems.append(
+            Problem(
+                code="wal_keep_bounded",
+                message=f"max_slot_wal_keep_size is {facts.wal_keep_max}: if the replicator falls behind by more, the slot is lost and a new snapshot is needed",
+                place="source",
+                severity=Severity.NOTICE,
+            )
+        )
+    return problems
+
+
+def assess_resources(facts: ServerFacts, resources: Resources, tables: Sequence[CatalogTable]) -> list[Problem]:
+    """Findings about slot and publication: those given by the user, and whether missing ones could be made."""
+    problems = (
+        _assess_given_slot(resources, facts.database)
+        if resources.is_slot_given
+        else _assess_own_slot(resources, facts.database)
+    )
+    if resources.is_publication_given:
+        return problems + _assess_given_publication(resources, tables)
+    return problems + _assess_own_publication(facts, resources, tables)
+
+
+def assess_table(table: CatalogTable, role: str) -> list[Problem]:
+    """Findings about one table for this role, whether it is to be published by us or by the user."""
+    if table.is_partition:
+        return [
+            _of(
+                table,
+                "is_partition",
+                "it is a partition; the whole table is replicated under the name of its root",
+                "Name the root in tables.include.",
+            )
+        ]
+    problems = (
+        _assess_persistence(table)
+        + _assess_access(table, sql.Identifier(role).as_string(None))
+        + _assess_columns(table)
+    )
+    if table.key_fault is not None:
+        problems.append(_identity_finding(table, table.key_fault))
+    if table.has_children or table.has_parent:
+        problems.append(
+            _of(
+                table,
+                "inheritance",
+                "it is part of an inheritance tree; its own rows are replicated, those of its children belong to the children",
+                "Include the children if their rows are wanted; the target's copy equals SELECT … FROM ONLY.",
+                Severity.NOTICE,
+            )
+        )
+    if table.key_fault is None and not table.key:
+        problems.append(
+            _of(
+                table,
+                "no_key",
+                "it has no usable key and is replicated as a multiset of rows; its snapshot is one statement, which begins again if it is cut short",
+                "Give it a primary key if it is large.",
+                Severity.NOTICE,
+            )
+        )
+    if (
+        any(not part.is_plain or part.collation for part in table.key)
+        or len({part.is_descending for part in table.key}) > 1
+    ):
+        problems.append(
+            _of(
+                table,
+                "unusual_key_order",
+                "its key index has an order of its own; chunks are read in that order, and sorted where the index mixes ascending and descending columns",
+                None,
+                Severity.NOTICE,
+            )
+        )
+    return problems
+
+
+def missing_table(table: TableId) -> Problem:
+    """The finding for a table that is not in the catalogue."""
+    return Problem(
+        code="table_not_found",
+        message="there is no such table",
+        place=str(table),
+        action="Check the name; names are case-sensitive.",
+    )
+
+
+def identity_cure(table: CatalogTable) -> str:
+    """SQL after which every change of the table can be attributed to a row."""
+    is_full_refused = table.server_version >= VERSION_GENERATED_PUBLISHED and any(c.is_generated for c in table.columns)
+    if is_full_refused and not any(index.is_primary for index in table.indexes):
+        return "Give it a primary key without generated columns; with those, PostgreSQL 18 accepts no REPLICA IDENTITY FULL."
+    if is_full_refused and any(c.is_generated for c in table.columns if c.position in _index_positions(table)):
+        return (
+            "Put a unique index on other columns that are NOT NULL, and ALTER TABLE … REPLICA IDENTITY USING INDEX …;"
+        )
+    wanted = "DEFAULT" if is_full_refused else "FULL"
+    leaves = (
+        [leaf for leaf in table.leaves if leaf.identity.name != wanted]
+        if is_full_refused
+        else table.unfit_leaves or table.leaves
+    )
+    names = [leaf.name for leaf in leaves]
+    # The partitions' own identities count; the root's only says which columns are the key.
+    if not (table.is_partitioned and table.key and names):
+        names.insert(0, table.table)
+    return " ".join(f"ALTER TABLE {quoted(name)} REPLICA IDENTITY {wanted};" for name in names)
+
+
+def _index_positions(table: CatalogTable) -> set[int]:
+    return {part.position for index in table.indexes for part in index.parts}
+
+
+def quoted(table: TableId) -> str:
+    """The table's name as SQL."""
+    return sql.Identifier(table.namespace, table.name).as_string(None)
+
+
+# -- server --------------------------------------------------------------------------------------------------------------
+
+
+def _assess_role(facts: ServerFacts) -> list[Problem]:
+    role = sql.Identifier(facts.role).as_string(None)
+    problems = []
+    if not facts.may_replicate:
+        problems.append(
+            Problem(
+                code="role_lacks_replication",
+                message=f"the role {facts.role} has no right to replicate",
+                place="source.user",
+                action=f"ALTER ROLE {role} REPLICATION; (on Amazon RDS: GRANT rds_replication TO {role};)",
+            )
+        )
+    elif facts.replication_error is not None:
+        problems.append(
+            Problem(
+                code="replication_refused",
+                message=f"the server refuses a replication connection: {facts.replication_error}",
+                place="source.user",
+                action="Allow the role to connect to the database from this host in pg_hba.conf.",
+            )
+        )
+    if facts.is_superuser:
+        problems.append(
+            Problem(
+                code="role_is_superuser",
+                message=f"the role {facts.role} is a superuser, which is more than is needed",
+                place="source.user",
+                action="Make a role with LOGIN, REPLICATION and SELECT on the tables.",
+                severity=Severity.WARNING,
+            )
+        )
+    return problems
+
+
+def _assess_capacity(facts: ServerFacts, resources: Resources) -> list[Problem]:
+    problems = []
+    if resources.slot is None and not resources.is_slot_given and facts.slots_used >= facts.slots_max:
+        problems.append(
+            Problem(
+                code="no_free_slot",
+                message=f"all {facts.slots_max} replication slots are taken",
+                place="source",
+                action="Drop slots that nobody uses, or raise max_replication_slots and restart the server.",
+            )
+        )
+    if facts.senders_used >= facts.senders_max:
+        problems.append(
+            Problem(
+                code="no_free_wal_sender",
+                message=f"all {facts.senders_max} WAL senders are busy",
+                place="source",
+                action="Raise max_wal_senders and restart the server.",
+            )
+        )
+    return problems
+
+
+# -- slot and publication ------------------------------------------------------------------------------------------------
+
+
+def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
+    slot = resources.slot
+    name = sql.Literal(resources.slot_name).as_string(None)
+    if slot is None:
+        message = f"there is no replication slot {resources.slot_name}"
+        action = f"Make it: SELECT pg_create_logical_replication_slot({name}, 'pgoutput'); or leave source.slot out."
+        return [Problem(code="slot_missing", message=message, place="source.slot", action=action)]
+    fault = slot.unusable_in(database)
+    if fault is not None:
+        message = f"the replication slot {slot.name} {fault}"
+        return [
+            Problem(
+                code="slot_unusable",
+                message=message,
+                place="source.slot",
+                action=f"Name a lasting logical slot of this database made with {PLUGIN}.",
+            )
+        ]
+    if slot.lost is not None:
+        message = f"the replication slot {slot.name} has lost its log ({slot.lost})"
+        return [
+            Problem(
+                code="slot_lost",
+                message=message,
+                place="source.slot",
+                action=f"SELECT pg_drop_replication_slot({name}); and make it again.",
+            )
+        ]
+    if slot.active_pid is not None:
+        message = f"the replication slot {slot.name} is used by the server process {slot.active_pid}"
+        # The replicator that runs under this configuration may be that process: no hindrance to looking.
+        return [
+            Problem(
+                code="slot_active",
+                message=message,
+                place="source.slot",
+                action="End its other user.",
+                severity=Severity.WARNING,
+            )
+        ]
+    return []
+
+
+def _assess_own_slot(resources: Resources, database: str) -> list[Problem]:
+    slot = resources.slot
+    fault = slot.unusable_in(database) if slot is not None else None
+    if slot is None or fault is None:
+        return []
+    message = f"a replication slot {slot.name} exists already and {fault}"
+    return [
+        Problem(
+            code="slot_name_taken", message=message, place="name", action="Rename the replicator, or drop that slot."
+        )
+    ]
+
+
+def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Sequence[CatalogTable]) -> list[Problem]:
+    publication = resources.publication
+    problems = []
+    cure = (
+        publication_statement(resources.publication_name, [t.table for t in tables])
+        + "; run by their owner, and source.publication set to its name."
+    )
+    if publication is not None and belongs_to_another(publication, resources.uuid):
+        problems.append(
+            Problem(
+                code="publication_of_another",
+                message=f"the publication {publication.name} and the slot of that name belong to another replicator called {resources.replicator}",
+                place="name",
+                action="Rename this replicator; or, if the other one is gone for good, drop its slot and its publication.",
+            )
+        )
+    elif publication is not None and publication.is_for_all_tables:
+        problems.append(_publication_taken(publication))
+    elif publication is not None and not publication.is_owned:
+        problems.append(
+            Problem(
+                code="publication_not_owned",
+                message=f"the publication {publication.name} belongs to {publication.owner}",
+                place="source.publication",
+                action=f"Name it in source.publication to use it as it is, or grant {publication.owner} to the role.",
+            )
+        )
+    elif publication is None and not facts.may_create_in_database:
+        problems.append(
+            Problem(
+                code="may_not_create_publication",
+                message=f"the role {facts.role} may not create a publication in the database {facts.database}",
+                place="source.publication",
+                action=f"Either GRANT CREATE ON DATABASE {sql.Identifier(facts.database).as_string(None)} TO {sql.Identifier(facts.role).as_string(None)}; or {cure}",
+            )
+        )
+    already = publication.tables if publication else frozenset()
+    not_owned = [t for t in tables if not t.is_owned and t.table not in already]
+    problems += [
+        Problem(
+            code="table_not_owned",
+            message=f"the table belongs to {t.owner}; only its owner can add it to a publication",
+            place=str(t.table),
+            action=f"Either GRANT {sql.Identifier(t.owner).as_string(None)} TO {sql.Identifier(facts.role).as_string(None)}; or {cure}",
+        )
+        for t in not_owned
+    ]
+    return problems
+
+
+def _publication_taken(publication: Publication) -> Problem:
+    return Problem(
+        code="publication_name_taken",
+        message=f"the publication {publication.name} is FOR ALL TABLES, so it is not one that we made",
+        place="name",
+        action="Rename the replicator, or drop that publication.",
+    )
+
+
+def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTable]) -> list[Problem]:
+    publication = resources.publication
+    name = sql.Identifier(resources.publication_name).as_string(None)
+    if publication is None:
+        message = f"there is no publication {resources.publication_name}"
+        action = publication_statement(resources.publication_name, [t.table for t in tables]) + ";"
+        return [Problem(code="publication_missing", message=message, place="source.publication", action=action)]
+    problems = [
+        _of(
+            t,
+            "table_not_published",
+            f"the publication {publication.name} does not list it",
+            f"ALTER PUBLICATION {name} ADD TABLE ONLY {quoted(t.table)};",
+        )
+        for t in tables
+        if t.published is None
+    ]
+    if lacking := sorted(_OPERATIONS - publication.operations):
+        problems.append(
+            Problem(
+                code="publication_lacks_operations",
+                message=f"the publication {publication.name} does not publish {', '.join(lacking)}",
+                place="source.publication",
+                action=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');",
+            )
+        )
+    if not publication.via_root:
+        problems += [
+            _of(
+                t,
+                "partitions_not_via_root",
+                f"the publication {publication.name} names its partitions instead of it",
+                f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);",
+            )
+            for t in tables
+            if t.is_partitioned
+        ]
+    if publication.generated != "n" or any(_lists_generated(t) for t in tables):
+        problems.append(
+            Problem(
+                code="generated_columns_published",
+                message=f"the publication {publication.name} publishes generated columns, which snapshots leave out",
+                place="source.publication",
+                action=f"ALTER PUBLICATION {name} SET (publish_generated_columns = none); and list no generated column.",
+            )
+        )
+    if publication.is_for_all_tables:
+        problems.append(
+            Problem(
+                code="publication_for_all_tables",
+                message=f"the publication {publication.name} is FOR ALL TABLES: updates and deletes fail on every table without a replica identity, new ones included",
+                place="source.publication",
+                action="List the tables by name instead.",
+                severity=Severity.WARNING,
+            )
+        )
+    return problems
+
+
+def _lists_generated(table: CatalogTable) -> bool:
+    listed = table.published.columns if table.published else None
+    return listed is not None and any(c.is_generated and c.position in listed for c in table.columns)
+
+
+# -- tables --------------------------------------------------------------------------------------------------------------
+
+
+def _assess_persistence(table: CatalogTable) -> list[Problem]:
+    problems = []
+    if table.persistence != "p" and not table.is_partitioned:
+        cure = f"ALTER TABLE {quoted(table.table)} SET LOGGED;"
+        problems.append(_of(table, "unlogged_table", "it is unlogged, so its changes are not in the log", cure))
+    unlogged = [leaf for leaf in table.leaves if leaf.persistence != "p"]
+    if unlogged:
+        cure = " ".join(f"ALTER TABLE {quoted(leaf.name)} SET LOGGED;" for leaf in unlogged)
+        names = ", ".join(str(leaf.name) for leaf in unlogged)
+        problems.append(
+            _of(
+                table,
+                "unlogged_partition",
+                f"these partitions are unlogged, so their changes are not in the log: {names}",
+                cure,
+            )
+        )
+    return problems
+
+
+def _assess_access(table: CatalogTable, role: str) -> list[Problem]:
+    problems = []
+    if not table.is_schema_usable:
+        schema = sql.Identifier(table.table.namespace).as_string(None)
+        problems.append(
+            _of(
+                table,
+                "schema_usage_missing",
+                "the role may not use its schema",
+                f"GRANT USAGE ON SCHEMA {schema} TO {role};",
+            )
+        )
+    if hidden := [c.name for c in table.published_columns if not c.is_selectable]:
+        what = (
+            "the role may not read it"
+            if len(hidden) == len(table.published_columns)
+            else f"the role may not read the columns {', '.join(hidden)}"
+        )
+        problems.append(_of(table, "select_missing", what, f"GRANT SELECT ON {quoted(table.table)} TO {role};"))
+    if table.has_row_security:
+        problems.append(
+            _of(
+                table,
+                "row_level_security",
+                "row-level security hides rows from the role's reads, but not from the log",
+                f"ALTER ROLE {role} BYPASSRLS;",
+            )
+        )
+    return problems
+
+
+def _assess_columns(table: CatalogTable) -> list[Problem]:
+    problems = [
+        _of(
+            table,
+            "unsupported_type",
+            f"the column {c.name} has the type {c.type_sql}, which cannot be replicated",
+            "Exclude the table, or publish it with a column list that leaves the column out.",
+        )
+        for c in table.published_columns
+        if c.mapping is None
+    ]
+    if not table.published_columns:
+        problems.append(_of(table, "no_columns", "it has no columns that could be replicated", "Exclude it."))
+    if generated := [c.name for c in table.columns if c.is_generated]:
+        problems.append(
+            _of(
+                table,
+                "generated_columns",
+                f"generated columns are left out: {', '.join(generated)}",
+                None,
+                Severity.NOTICE,
+            )
+        )
+    if table.published is not None and table.published.row_filter is not None:
+        problems.append(
+            _of(
+                table,
+                "row_filter",
+                "the publication's row filter applies to its snapshot too: the target holds only rows that pass it",
+                None,
+                Severity.NOTICE,
+            )
+        )
+    return problems
+
+
+def _identity_finding(table: CatalogTable, fault: KeyFault) -> Problem:
+    return _of(table, fault.value, _FAULT_TEXTS[fault](table), identity_cure(table))
+
+
+def _unusable_columns(table: CatalogTable) -> str:
+    index_columns = _index_positions(table)
+    names = []
+    for column in table.columns:
+        if column.position not in index_columns:
+            continue
+        reasons = [
+            ("it is generated", column.is_generated),
+            ("it may be NULL", column.is_nullable),
+            (f"{column.type_sql} cannot identify rows", column.mapping is None or not column.mapping.can_be_key),
+            ("it is not published", column not in table.published_columns),
+        ]
+        names += [f"{column.name} ({reason})" for reason, holds in reasons[:] if holds][:1]
+    return f"its key cannot be used: {', '.join(names)}"
+
+
+_FAULT_TEXTS: Final[Mapping[KeyFault, Callable[[CatalogTable], str]]] = {
+    KeyFault.NO_PRIMARY_KEY: lambda _: (
+        "it has no primary key, and its replica identity is DEFAULT: PostgreSQL would refuse its updates and deletes once it is published"
+    ),
+    KeyFault.DEFERRABLE: lambda _: (
+        "its key is deferrable, so it may hold duplicates inside a transaction and cannot identify rows"
+    ),
+    KeyFault.IDENTITY_NOTHING: lambda _: (
+        "its replica identity is NOTHING: PostgreSQL would refuse its updates and deletes once it is published"
+    ),
+    KeyFault.INDEX_MISSING: lambda _: "the index of its replica identity is gone or not valid",
+    KeyFault.UNUSABLE_COLUMN: _unusable_columns,
+    KeyFault.GENERATED_COLUMN: lambda _: (
+        "its replica identity is FULL and it has generated columns: PostgreSQL 18 would refuse its updates and deletes once it is published"
+    ),
+    KeyFault.PARTITION: lambda t: (
+        f"these partitions do not log its key: {', '.join(str(leaf.name) for leaf in t.unfit_leaves)}"
+    ),
+}
+
+
+_SERVER_QUERY: Final = """
+SELECT current_setting('server_version'), current_setting('wal_level'), pg_is_in_recovery(),
+  (SELECT count(*) FROM pg_replication_slots), current_setting('max_replication_slots')::int,
+  (SELECT count(*) FROM pg_stat_replication), current_setting('max_wal_senders')::int,
+  current_setting('max_slot_wal_keep_size'), current_user::text, r.rolsuper,
+  r.rolreplication OR r.rolsuper OR EXISTS (SELECT FROM pg_roles m WHERE m.rolname = 'rds_replication' AND pg_has_role(m.oid, 'MEMBER')),
+  has_database_privilege(current_database(), 'CREATE'), current_database()::text
+FROM pg_roles r WHERE r.rolname = current_user
+"""
+
+
+def _of(
+    table: CatalogTable, code: str, message: str, action: str | None, severity: Severity = Severity.BLOCKING
+) -> Problem:
+    return Problem(code=code, message=message, place=str(table.table), action=action, severity=severity)

@@ -1,0 +1,164 @@
+"""The statements that read tables: chunks in the order of the key's own index, rows by key, whole tables.
+
+Everything about order is left to the database: columns are compared with the operators and collations of the index behind the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from replicator.model.schema import TableId
+from replicator.plugins.source import ChunkRequest, Cursor
+from replicator_source_postgresql.discovery import CatalogColumn, KeyPart, fingerprint_query
+from replicator_source_postgresql.types import PgType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """What the statements that read a table are made of.
+
+    Attributes:
+        key: The key's columns with their order; empty without a key.
+        key_columns: The same, as columns.
+        columns: What to read, in the order of the host's schema.
+        is_partitioned: Whether the rows are in partitions (else ONLY the table's own are read).
+        row_filter: The publication's, as SQL.
+    """
+
+    table: TableId
+    publication: str
+    key: tuple[KeyPart, ...]
+    key_columns: tuple[CatalogColumn, ...]
+    columns: tuple[CatalogColumn, ...]
+    is_partitioned: bool
+    row_filter: str | None
+
+    @property
+    def mappings(self) -> list[PgType]:
+        """The columns' types."""
+        return [c.mapping for c in self.columns if c.mapping is not None]
+
+
+def chunk_script(plan: ReadPlan, request: ChunkRequest) -> str:
+    """The script that reads one chunk; results: …, fingerprint, COPY, fingerprint, …."""
+    conditions = _filter(plan)
+    if request.keys is not None:
+        conditions.append(_among(plan, request.keys))
+    if request.after is not None:
+        conditions.append(_beyond(plan, request.after))
+    if request.upto is not None:
+        conditions.append(_up_to(plan, request.upto))
+    order = ", ".join(_ordering(part) for part in plan.key)
+    return _script(plan, f"{_where(conditions)} ORDER BY {order} LIMIT {int(request.limit)}")
+
+
+def whole_script(plan: ReadPlan) -> str:
+    """The script that reads a whole table in no particular order; results as `chunk_script`. It may run as long as it takes."""
+    return _script(plan, _where(_filter(plan)), prologue="SET LOCAL statement_timeout = 0; ")
+
+
+def chunk_query(plan: ReadPlan, request: ChunkRequest) -> str:
+    """The SELECT inside the chunk's COPY, for EXPLAIN."""
+    script = chunk_script(plan, request)
+    return script[script.index("COPY (") + len("COPY (") : script.index(") TO STDOUT")]
+
+
+def _script(plan: ReadPlan, tail: str, prologue: str = "") -> str:
+    # The first SELECT takes the lock. COPY takes its snapshot before it waits for the table, so without that a read behind a rewriting ALTER TABLE would find
+    # every row too new and return nothing.
+    source = f"{'' if plan.is_partitioned else 'ONLY '}{sql.Identifier(plan.table.namespace, plan.table.name).as_string(None)} AS t"
+    fingerprint = fingerprint_query(plan.table, plan.publication)
+    expressions = ", ".join(
+        f"{mapping.select('t.' + _quote(column.name))} AS c{position}"
+        for position, (column, mapping) in enumerate(zip(plan.columns, plan.mappings, strict=True))
+    )
+    nulls = ", NULL" * len(plan.columns)
+    query = f"SELECT pg_current_snapshot()::text{nulls} UNION ALL SELECT NULL, q.* FROM (SELECT {expressions} FROM {source}{tail}) AS q"
+    return (
+        f"BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY; {prologue}SELECT FROM {source} LIMIT 0; {fingerprint};"
+        f" COPY ({query}) TO STDOUT (FORMAT binary); {fingerprint}; COMMIT"
+    )
+
+
+def _filter(plan: ReadPlan) -> list[str]:
+    return [f"({plan.row_filter})"] if plan.row_filter is not None else []
+
+
+def _where(conditions: Sequence[str]) -> str:
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+
+def _beyond(plan: ReadPlan, cursor: Cursor) -> str:
+    """Keys greater than the cursor."""
+    values = _literals(plan, cursor)
+    if _is_plain(plan):
+        return f"{_row(_operand(part) for part in plan.key)} > {_row(values)}"
+    condition = ""
+    for part, value in reversed(list(zip(plan.key, values, strict=True))):
+        condition = _step(part, value, ">", ">=", condition)
+    return condition
+
+
+def _up_to(plan: ReadPlan, cursor: Cursor) -> str:
+    """Keys up to and including the cursor."""
+    values = _literals(plan, cursor)
+    if _is_plain(plan):
+        return f"{_row(_operand(part) for part in plan.key)} <= {_row(values)}"
+    *init, last = list(zip(plan.key, values, strict=True))
+    condition = f"({_compare(last[0], '<=', last[1])})"
+    for part, value in reversed(init):
+        condition = _step(part, value, "<", "<=", condition)
+    return condition
+
+
+def _step(part: KeyPart, value: str, strict: str, weak: str, rest: str) -> str:
+    # The weak comparison in front is implied; it is what lets the index bound the scan.
+    if not rest:
+        return f"({_compare(part, strict, value)})"
+    return f"({_compare(part, weak, value)} AND ({_compare(part, strict, value)} OR {_compare(part, '=', value)} AND {rest}))"
+
+
+def _among(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
+    """Exactly these keys."""
+    if not keys:
+        return "false"
+    rows = ", ".join(f"({', '.join(_literals(plan, key))})" for key in keys)
+    names = ", ".join(f"k{position}" for position in range(len(plan.key)))
+    matches = " AND ".join(_compare(part, "=", f"v.k{position}") for position, part in enumerate(plan.key))
+    return f"EXISTS (SELECT FROM (VALUES {rows}) AS v({names}) WHERE {matches})"
+
+
+def _is_plain(plan: ReadPlan) -> bool:
+    # Row comparison looks its operators up by name; those of other schemas would not be found, or others would.
+    return all(part.is_plain for part in plan.key)
+
+
+def _row(operands: Iterable[str]) -> str:
+    return f"({', '.join(operands)})"
+
+
+def _compare(part: KeyPart, operator: str, value: str) -> str:
+    return f"{_operand(part)} {part.operators[operator]} {value}"
+
+
+def _operand(part: KeyPart) -> str:
+    collation = f" COLLATE {part.collation}" if part.collation else ""
+    return f"t.{_quote(part.column)}{collation}"
+
+
+def _ordering(part: KeyPart) -> str:
+    return _operand(part) if part.is_plain else f"{_operand(part)} USING {part.operators['<']}"
+
+
+def _literals(plan: ReadPlan, cursor: Cursor) -> list[str]:
+    return [
+        f"{sql.Literal(text).as_string(None)}::{column.type_sql}"
+        for text, column in zip(cursor, plan.key_columns, strict=True)
+    ]
+
+
+def _quote(name: str) -> str:
+    return sql.Identifier(name).as_string(None)

@@ -1,0 +1,184 @@
+"""The `source:` block of a PostgreSQL replicator, and the libpq parameters that follow from it."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import ssl
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from replicator.plugins import ConfigModel, Duration, Secret, Size
+
+TlsMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
+
+NAME_BYTES_MAX: Final = 63
+# Where distributions keep the certificate authorities they trust, tried in order if Python's own default is not there.
+_SYSTEM_AUTHORITIES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+_SLOT: Final = re.compile(r"[a-z0-9_]{1,63}")
+
+
+class PostgresqlConfig(ConfigModel):
+    """Settings of the PostgreSQL source."""
+
+    host: str = Field(
+        min_length=1,
+        description="Host name or address of the server, or the absolute path of the folder of its Unix socket.",
+    )
+    port: int = Field(default=5432, ge=1, le=65535, description="Port of the server.")
+    user: str = Field(
+        min_length=1,
+        description="Role that reads. It needs LOGIN, REPLICATION, and SELECT on the tables; a superuser is more than is needed.",
+    )
+    password: Secret | None = Field(
+        default=None,
+        description="The role's password, as ${env:NAME} or ${file:/path}; left out where the server asks for none or ~/.pgpass holds it.",
+    )
+    database: str = Field(min_length=1, description="Database to replicate. One replicator reads one database.")
+    tls: TlsMode | None = Field(
+        default=None,
+        description="How the connection is protected, as libpq's sslmode. Left out: verify-full, but for a loopback address prefer, and for a Unix socket disable.",
+    )
+    tls_ca: Path | None = Field(
+        default=None,
+        description="File of certificate authorities (PEM) that may vouch for the server. Left out: those that the system trusts.",
+    )
+    tls_cert: Path | None = Field(
+        default=None,
+        description="File of the client's own certificate (PEM), where the server asks for one. Goes with tls_key.",
+    )
+    tls_key: Path | None = Field(
+        default=None,
+        description="File of the client's private key (PEM), readable by its owner only. Goes with tls_cert.",
+    )
+    slot: str | None = Field(
+        default=None,
+        description="Logical replication slot made by you with the plugin pgoutput; never dropped by the Replicator. Left out: one is made, named after the replicator.",
+    )
+    publication: str | None = Field(
+        default=None,
+        description="Publication made by you; never altered by the Replicator. Left out: one is made, which lists the tables by name.",
+    )
+    unrepresentable: Literal["fail", "null"] = Field(
+        default="fail",
+        description="What to do with a value that its Arrow type cannot hold, such as an infinite date: fail sets the table aside, null replicates NULL. In key columns always fail.",
+    )
+    connect_timeout: Duration = Field(
+        default=timedelta(seconds=10),
+        ge=timedelta(seconds=1),
+        le=timedelta(minutes=10),
+        description="How long to wait for a connection to be made.",
+    )
+    lock_timeout: Duration = Field(
+        default=timedelta(seconds=10),
+        ge=timedelta(milliseconds=1),
+        le=timedelta(hours=1),
+        description="How long a statement of ours may wait for a lock before it gives up and is tried again later.",
+    )
+    statement_timeout: Duration = Field(
+        default=timedelta(minutes=10),
+        ge=timedelta(seconds=1),
+        le=timedelta(days=1),
+        description="How long one statement of ours may run, the reading of a table without a key and the making of the slot excepted.",
+    )
+    yield_after: Duration = Field(
+        default=timedelta(seconds=1),
+        ge=timedelta(milliseconds=10),
+        le=timedelta(minutes=10),
+        description="How often a running read looks whether somebody waits for its lock; it then ends and is begun again later.",
+    )
+    chunk_bytes_max: Size = Field(
+        default=256 << 20,
+        ge=1 << 20,
+        le=1 << 30,
+        description="Largest chunk in bytes. A chunk that is larger sets its table aside; lower snapshot.chunk_rows then.",
+    )
+
+    @field_validator("slot")
+    @classmethod
+    def _slot_is_a_name(cls, value: str | None) -> str | None:
+        if value is not None and not _SLOT.fullmatch(value):
+            raise ValueError(
+                "is no name of a replication slot: use lower-case letters, digits and underscores, at most 63"
+            )
+        return value
+
+    @field_validator("publication", "database", "user")
+    @classmethod
+    def _is_an_identifier(cls, value: str | None) -> str | None:
+        if value is not None and (not value or "\0" in value or len(value.encode()) > NAME_BYTES_MAX):
+            raise ValueError(f"must have 1 to {NAME_BYTES_MAX} bytes and no NUL")
+        return value
+
+    @model_validator(mode="after")
+    def _tls_is_complete(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together")
+        if self.tls_mode == "verify-ca" and self.tls_ca is None:
+            raise ValueError(
+                "tls: verify-ca needs tls_ca; with the system's authorities only verify-full proves anything"
+            )
+        return self
+
+    @property
+    def tls_mode(self) -> TlsMode:
+        """The mode in force: `tls`, or the default that fits the host."""
+        if self.tls is not None:
+            return self.tls
+        if self.host.startswith(("/", "@")):
+            return "disable"
+        return "prefer" if is_loopback(self.host) else "verify-full"
+
+    @property
+    def server(self) -> str:
+        """`host:port`, for messages."""
+        return f"{self.host}:{self.port}"
+
+    def libpq_parameters(self) -> dict[str, str]:
+        """The connection's parameters, without `options`, `replication` and `application_name`. Holds the password."""
+        parameters = {
+            "host": self.host,
+            "port": str(self.port),
+            "user": self.user,
+            "dbname": self.database,
+            "connect_timeout": str(max(1, round(self.connect_timeout.total_seconds()))),
+            "sslmode": self.tls_mode,
+            # Encryption by Kerberos would go around what `tls` asks for.
+            "gssencmode": "disable",
+            "keepalives": "1",
+            "keepalives_idle": "30",
+            "keepalives_interval": "10",
+            "keepalives_count": "3",
+        }
+        if self.password is not None:
+            parameters["password"] = self.password.reveal()
+        if self.tls_mode in ("verify-ca", "verify-full"):
+            parameters["sslrootcert"] = str(self.tls_ca) if self.tls_ca else system_authorities()
+        if self.tls_cert is not None and self.tls_key is not None:
+            parameters |= {"sslcert": str(self.tls_cert), "sslkey": str(self.tls_key)}
+        return parameters
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host can only be this machine: `localhost`, 127.0.0.0/8, ::1. No look-up: a name may resolve to anything."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def system_authorities() -> str:
+    """The file of certificate authorities that this system trusts, or `system`, which leaves the search to libpq."""
+    default = ssl.get_default_verify_paths().cafile
+    for path in (default, *_SYSTEM_AUTHORITIES):
+        if path is not None and Path(path).is_file():
+            return path
+    return "system"

@@ -1,0 +1,109 @@
+"""Connections to the server: one per role, opened when first needed and again after it was lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+from psycopg import pq
+
+from replicator.model.errors import SourceUnavailableError
+from replicator.model.schema import TableId
+from replicator_source_postgresql.discovery import Connection
+from replicator_source_postgresql.errors import translate
+from replicator_source_postgresql.types import SESSION_OPTIONS
+
+_CLOSE_WAIT_S: Final = 10.0
+
+
+class Session:
+    """A connection that one thread uses at a time.
+
+    `use` gives it under a lock, and turns psycopg's errors into ours. A statement that failed half-way leaves no transaction behind: the connection is then
+    closed, and the next use opens another. `close` may come from any thread; it cancels what runs.
+    """
+
+    def __init__(self, parameters: Mapping[str, str], *, settings: Mapping[str, str], server: str) -> None:
+        """Describe the connection; nothing is opened yet.
+
+        Args:
+            parameters: libpq's, without `options`.
+            settings: Server settings of this role, over those that make values canonical.
+            server: `host:port`, for messages.
+        """
+        options = "".join(f" -c {name}={value}" for name, value in settings.items())
+        self._parameters: dict[str, Any] = {**parameters, "options": SESSION_OPTIONS + options}
+        self._server = server
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+        self._is_closed = False
+
+    @contextmanager
+    def use(self, doing: str, *, table: TableId | None = None) -> Iterator[Connection]:
+        """Give the connection: autocommit, without a transaction.
+
+        Args:
+            doing: What it is used for, for messages (`reading the catalogue`).
+            table: The table that an error concerns.
+
+        Raises:
+            ReplicatorError: Any error of psycopg inside the block, translated.
+        """
+        with self._lock:
+            try:
+                yield self._opened()
+            except psycopg.Error as error:
+                raise translate(
+                    error, doing=f"{doing} on {self._server}", table=str(table) if table else None
+                ) from error
+            finally:
+                self._drop_unless_idle()
+
+    @property
+    def backend_pid(self) -> int | None:
+        """The server process behind the connection that is open now. Thread-safe."""
+        connection = self._connection
+        return connection.info.backend_pid if connection is not None and not connection.closed else None
+
+    def release(self) -> None:
+        """Close the connection; the next use opens another. For connections that take up a scarce place on the server."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def close(self) -> None:
+        """Cancel what runs, and close. May be called twice, and from any thread."""
+        self._is_closed = True
+        connection = self._connection
+        if connection is None:
+            return
+        if not self._lock.acquire(blocking=False):
+            # Whoever waits in it gets QueryCanceled, or finds the connection closed.
+            if not connection.closed:
+                connection.cancel_safe(timeout=_CLOSE_WAIT_S)
+            if not self._lock.acquire(timeout=_CLOSE_WAIT_S):
+                return
+        try:
+            connection.close()
+            self._connection = None
+        finally:
+            self._lock.release()
+
+    def _opened(self) -> Connection:
+        if self._is_closed:
+            raise SourceUnavailableError("the source has been closed.", code="source_closed")
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
+        return self._connection
+
+    def _drop_unless_idle(self) -> None:
+        connection = self._connection
+        if connection is not None and (
+            connection.closed or connection.pgconn.transaction_status != pq.TransactionStatus.IDLE
+        ):
+            connection.close()
+            self._connection = None

@@ -1,0 +1,195 @@
+"""A script of statements with one COPY … TO STDOUT in it, sent as one query and read in blocks of rows.
+
+One round trip serves the whole script, so the catalogue can be asked before and after a read at no cost in time.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+import psycopg
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from replicator_source_postgresql.wire import COPY_SIGNATURE, NULL, TEXT, Block, Frames, MalformedError, Message, Places
+
+Row = tuple[bytes | None, ...]
+
+_ENDED: Final = -1
+_NOTHING: Final[Message] = (0, memoryview(b""))
+_MESSAGES_AT_ONCE_MAX: Final = 1_024
+_HEADER_SIZE: Final = len(COPY_SIGNATURE) + 8
+_TRAILER_SIZE: Final = 2
+_TRAILER: Final = -1
+_COUNT_SIZE: Final = 2
+_LENGTH_SIZE: Final = 4
+_NULL_LENGTH: Final = -1
+
+
+class CopyScript:
+    """A script that runs on a connection which nobody else uses meanwhile.
+
+    Steps: `start` (results of the statements before the COPY) → `read` until it returns None → `finish` (results of those behind it). After an error, or
+    when it is left half-way, the connection must be rolled back or closed by its owner. psycopg's errors pass through.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._pgconn = connection.pgconn
+        self._poll = select.poll()
+        self._poll.register(self._pgconn.socket, select.POLLIN)
+        self._take: Callable[[], Message] = partial(self._pgconn.get_copy_data, 1)
+        self._is_first = True
+        self._has_ended = False
+
+    def start(self, script: str) -> list[list[Row]]:
+        """Send the script; return the rows of each statement before the COPY, as texts in bytes."""
+        # Nothing here blocks inside libpq, which would hold Python's global lock and stop all other threads.
+        self._pgconn.nonblocking = 1
+        self._pgconn.send_query(script.encode())
+        while self._pgconn.flush():
+            self._wait(select.POLLIN | select.POLLOUT)
+            self._pgconn.consume_input()
+        results: list[list[Row]] = []
+        while (result := self._next_result()) is not None:
+            if result.status == pq.ExecStatus.COPY_OUT:
+                return results
+            results.append(_rows(result))
+        raise AssertionError("the script has no COPY")
+
+    def read(self, rows_max: int, bytes_max: int) -> Frames | None:
+        """Return the next rows, one per frame, more than the bounds by what had arrived already; None when the COPY has ended.
+
+        Raises:
+            MalformedError: It does not begin as a COPY in binary format does.
+        """
+        while not self._has_ended:
+            frames = self._rows_of(self._messages(rows_max, bytes_max))
+            if len(frames.starts):
+                return frames
+        # The end of the rows may be that of a failed COPY: its result says so.
+        self._next_result()
+        return None
+
+    def finish(self) -> list[list[Row]]:
+        """Return the rows of each statement behind the COPY."""
+        results: list[list[Row]] = []
+        while (result := self._next_result()) is not None:
+            results.append(_rows(result))
+        return results
+
+    def _messages(self, rows_max: int, bytes_max: int) -> Frames:
+        blocks: list[Block] = []
+        rows = size = 0
+        while not self._has_ended and rows < rows_max and size < bytes_max:
+            messages = self._received() or self._received_more()
+            if messages:
+                block = Block.of(messages)
+                blocks.append(block)
+                rows += len(block.sizes)
+                size += len(block.data)
+            elif not self._has_ended:
+                self._wait(select.POLLIN)
+        return Frames.join(blocks)
+
+    def _received_more(self) -> list[Message]:
+        # Asked before every wait: libpq may have left behind what TLS has decrypted already, of which the socket knows nothing.
+        self._pgconn.consume_input()
+        return self._received()
+
+    def _received(self) -> list[Message]:
+        """The messages that libpq has in its buffer, without a Python statement per message; no I/O.
+
+        They are few, and are joined at once: kept by the thousand, they would keep Python's collector of garbage busy.
+        """
+        messages: list[Message] = []
+        try:
+            messages.extend(islice(iter(self._take, _NOTHING), _MESSAGES_AT_ONCE_MAX))
+        except psycopg.OperationalError:
+            # Behind the end of a COPY there is nothing to ask for: libpq refuses, and what came before stays in the list.
+            if not messages or messages[-1][0] != _ENDED:
+                raise
+            messages.pop()
+            self._has_ended = True
+        return messages
+
+    def _rows_of(self, frames: Frames) -> Frames:
+        """The frames that are rows: without the header before the first one, and without the trailer."""
+        starts, ends = frames.starts, frames.ends
+        if self._is_first and len(starts):
+            self._is_first = False
+            if not frames.data.startswith(COPY_SIGNATURE):
+                raise MalformedError("it has not the signature of the binary format")
+            starts = starts.copy()
+            starts[0] += _HEADER_SIZE + int.from_bytes(frames.data[_HEADER_SIZE - 4 : _HEADER_SIZE], "big")
+        # No row is that short: every row has a field.
+        if len(ends) and ends[-1] - starts[-1] == _TRAILER_SIZE and frames.int16(starts[-1:])[0] == _TRAILER:
+            starts, ends = starts[:-1], ends[:-1]
+        if len(ends) and starts[0] == ends[0]:
+            starts, ends = starts[1:], ends[1:]
+        return Frames(frames.data, starts, ends)
+
+    def _wait(self, events: int) -> None:
+        self._poll.modify(self._pgconn.socket, events)
+        self._poll.poll()
+
+    def _next_result(self) -> PGresult | None:
+        while self._pgconn.is_busy():
+            # As before every wait: first what TLS may have decrypted already.
+            self._pgconn.consume_input()
+            if not self._pgconn.is_busy():
+                break
+            self._wait(select.POLLIN)
+            self._pgconn.consume_input()
+        result = self._pgconn.get_result()
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            error = psycopg.errors.error_from_result(result, encoding="utf-8")
+            while self._next_result() is not None:
+                pass
+            raise error
+        return result
+
+
+def _rows(result: PGresult) -> list[Row]:
+    return [tuple(result.get_value(row, column) for column in range(result.nfields)) for row in range(result.ntuples)]
+
+
+def copy_columns(frames: Frames, count: int) -> list[Places]:
+    """Walk the rows of a binary COPY column by column, all rows at once.
+
+    Args:
+        frames: One row each.
+        count: How many fields each row must have.
+
+    Returns:
+        Each column's places.
+
+    Raises:
+        MalformedError: A row has other fields or does not fill its frame exactly.
+    """
+    places, limits = frames.starts, frames.ends
+    if (limits - places < _COUNT_SIZE).any() or (frames.int16(places) != count).any():
+        raise MalformedError(f"a row does not have {count} fields")
+    columns: list[Places] = []
+    places = places + _COUNT_SIZE
+    for _ in range(count):
+        begin = places + _LENGTH_SIZE
+        if (begin > limits).any():
+            raise MalformedError("a row ends inside a field")
+        lengths = frames.int32(places)
+        is_null = lengths == _NULL_LENGTH
+        kinds = None
+        if is_null.any():
+            lengths[is_null] = 0
+            kinds = np.where(is_null, np.uint8(NULL), np.uint8(TEXT))
+        places = begin + lengths
+        if (lengths < 0).any() or (places > limits).any():
+            raise MalformedError("a field runs over the end of its row")
+        columns.append(Places(begin, places, kinds))
+    if (places != limits).any():
+        raise MalformedError("a row does not end with its last field")
+    return columns

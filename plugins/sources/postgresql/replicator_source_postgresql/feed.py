@@ -1,0 +1,205 @@
+"""The replication connection: START_REPLICATION over psycopg 3's raw COPY_BOTH, messages in, status updates out.
+
+psycopg has no interface for logical replication, but its libpq layer has all that is needed. Messages are fetched in
+bulk: the server sends each one by
+itself, so a reader that is woken for each pays a system call or two per row. `Feed.receive` therefore lets data
+gather for a moment while it flows.
+"""
+
+from __future__ import annotations
+
+import select
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import psycopg
+from psycopg import pq
+
+from replicator.model.errors import ReplicatorError, SourceUnavailableError
+from replicator_source_postgresql.errors import translate, translate_log
+from replicator_source_postgresql.types import SESSION_OPTIONS
+from replicator_source_postgresql.wire import Block, Message, received_messages
+
+KEEPALIVE_SIZE: Final = 18
+"""Length of a keepalive: kind, end of the log, clock, whether an answer is wanted. Row messages are longer."""
+
+# libpq reads the socket in pieces of its buffer, which only grows for large messages: at 16 KiB a read brings some fifty rows.
+_INPUT_BUFFER_BYTES: Final = 256 * 1024
+# While data flows, so long between two looks at the socket, and so long in all; longer when much comes, because a pull costs some 3 ms
+# whatever it holds (measured: 6 µs a row in pulls of 500, 1.4 µs in pulls of 20,000).
+_GATHER_S: Final = 0.001
+_GATHER_TOTAL_S: Final = 0.05
+_GATHER_BUSY_S: Final = 0.25
+_BUSY_COUNT: Final = 2_000
+# The server drops a silent reader after wal_sender_timeout (60 s by default).
+_STATUS_INTERVAL_S: Final = 10.0
+_MESSAGES_SINCE: Final = 140_000  # before, pgoutput does not send messages
+_EPOCH_2000_US: Final = 946_684_800_000_000
+_STATUS: Final = struct.Struct(">cQQQqB")
+
+
+class Feed:
+    """An open replication stream. `receive` belongs to one thread; `confirm` and `close` may be called from any."""
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        *,
+        slot: str,
+        start_lsn: int,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._connection = connection
+        self._pgconn = connection.pgconn
+        self._slot = slot
+        self._clock = clock
+        self._pause = pause
+        # libpq's connections are not thread-safe.
+        self._lock = threading.Lock()
+        self._poll = select.poll()
+        self._poll.register(self._pgconn.socket, select.POLLIN)
+        self._durable_lsn = start_lsn
+        self._status_at = clock()
+        self.is_answer_wanted = False
+
+    @classmethod
+    def open(cls, conninfo: Mapping[str, Any], *, slot: str, publication: str, start_lsn: int) -> Feed:
+        """Connect and start; parameters and errors as `PgLogReader.open`."""
+        try:
+            connection = psycopg.connect(
+                **{**conninfo, "replication": "database", "options": SESSION_OPTIONS}, autocommit=True
+            )
+        except psycopg.Error as error:
+            raise translate(error, doing="connecting for replication") from error
+        try:
+            connection.execute(f"SELECT repeat('x', {_INPUT_BUFFER_BYTES})".encode())
+            _start(connection, slot, publication, start_lsn)
+        except psycopg.Error as error:
+            connection.close()
+            raise translate_log(error, doing="starting replication", slot=slot) from error
+        return cls(connection, slot=slot, start_lsn=start_lsn)
+
+    def receive(self, *, count_max: int, bytes_max: int, wait_s: float) -> list[Block]:
+        """Fetch what there is, waiting at most `wait_s` for the first message.
+
+        While data flows it goes on for a moment, until a bound is reached (the last read may go over) or nothing more comes. A keepalive
+        that wants an answer gets it at once, and `is_answer_wanted` is set until the caller clears it.
+
+        Raises:
+            ReplicatorError: The stream broke or was ended by the server.
+        """
+        if self._clock() - self._status_at >= _STATUS_INTERVAL_S:
+            self.confirm()
+        blocks: list[Block] = []
+        count = size = 0
+        more = self._wait(wait_s)
+        began = self._clock()
+        while more:
+            blocks += more
+            count += sum(len(block.sizes) for block in more)
+            size += sum(len(block.data) for block in more)
+            gather_s = _GATHER_BUSY_S if count >= _BUSY_COUNT else _GATHER_TOTAL_S
+            if count >= count_max or size >= bytes_max or self._clock() - began >= gather_s:
+                break
+            self._pause(_GATHER_S)
+            more = self._read()
+        return blocks
+
+    def confirm(self, durable_lsn: int | None = None) -> None:
+        """Tell the server that everything up to `durable_lsn` (None: as before) is durable here. Never goes back.
+
+        Raises:
+            SourceUnavailableError: The connection is lost.
+        """
+        with self._lock:
+            if durable_lsn is not None:
+                self._durable_lsn = max(self._durable_lsn, durable_lsn)
+            self._send_status()
+
+    def close(self) -> None:
+        """Close the connection. May be called twice."""
+        with self._lock:
+            self._connection.close()
+
+    def _wait(self, wait_s: float) -> list[Block]:
+        until = self._clock() + wait_s
+        while True:
+            # Twice: a read may stop short of what TLS has decrypted already, of which the socket knows nothing.
+            blocks = self._read() or self._read()
+            now = self._clock()
+            if blocks or now >= until:
+                return blocks
+            if now - self._status_at >= _STATUS_INTERVAL_S:
+                self.confirm()
+            self._poll.poll(max(1, round(1000 * min(until - now, _STATUS_INTERVAL_S))))
+
+    def _read(self) -> list[Block]:
+        """What has arrived, without waiting; one read of the socket."""
+        blocks = []
+        with self._lock:
+            if self._pgconn.status != pq.ConnStatus.OK:
+                raise SourceUnavailableError("reading the log: the connection is closed", code="source_unavailable")
+            try:
+                self._pgconn.consume_input()
+                while messages := received_messages(self._pgconn):
+                    blocks.append(self._block(messages))
+            except psycopg.Error as error:
+                raise translate_log(error, doing="reading the log", slot=self._slot) from error
+        return blocks
+
+    def _block(self, messages: list[Message]) -> Block:
+        if messages[-1][0] < 0:
+            raise self._ended()
+        block = Block.of(messages)
+        # Only keepalives are that short: a glance at the sizes spares looking at each message.
+        if any(messages[index][1][-1] for index in np.flatnonzero(block.sizes == KEEPALIVE_SIZE).tolist()):
+            self.is_answer_wanted = True
+            self._send_status()
+        return block
+
+    def _ended(self) -> ReplicatorError:
+        """Why the server ended the stream."""
+        result = self._pgconn.get_result()
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            error = psycopg.errors.error_from_result(result, encoding="utf-8")
+            return translate_log(error, doing="reading the log", slot=self._slot)
+        return SourceUnavailableError("reading the log: the server ended the stream", code="source_unavailable")
+
+    def _send_status(self) -> None:
+        # Written, flushed and applied are one: a synchronous standby's wait must not end before the journal is durable.
+        lsn = self._durable_lsn
+        moment = round(time.time() * 1_000_000) - _EPOCH_2000_US
+        try:
+            # Nothing is lost when libpq takes it later or the socket is full: each status repeats the last.
+            self._pgconn.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, moment, 0))
+            self._pgconn.flush()
+        except psycopg.Error as error:
+            raise translate_log(error, doing="confirming to the server", slot=self._slot) from error
+        self._status_at = self._clock()
+
+
+def _start(connection: psycopg.Connection[Any], slot: str, publication: str, start_lsn: int) -> None:
+    options = ["proto_version '1'", f"publication_names {_literal(_identifier(publication))}"]
+    if connection.info.server_version >= _MESSAGES_SINCE:
+        options.append("messages 'true'")
+    position = f"{start_lsn >> 32:X}/{start_lsn & 0xFFFFFFFF:X}"
+    command = f"START_REPLICATION SLOT {_identifier(slot)} LOGICAL {position} ({', '.join(options)})"
+    # A blocking connection for the command; the stream itself is read without blocking.
+    connection.pgconn.nonblocking = 0
+    result = connection.pgconn.exec_(command.encode())
+    if result.status != pq.ExecStatus.COPY_BOTH:
+        raise psycopg.errors.error_from_result(result, encoding="utf-8")
+    connection.pgconn.nonblocking = 1
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

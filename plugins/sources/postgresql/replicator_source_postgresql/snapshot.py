@@ -1,0 +1,354 @@
+"""Reading tables: chunks in key order and whole tables, each in one statement that also says what it saw.
+
+A read takes no lock but that of a SELECT, waits for one no longer than a setting says, and ends itself when somebody waits for the lock that it holds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.model.errors import (
+    CorruptStreamError,
+    ReplicatorError,
+    SchemaConflictError,
+    SourceUnavailableError,
+    TableError,
+    UnsupportedTypeError,
+)
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility, WholeRead
+from replicator_source_postgresql.chunksql import ReadPlan, chunk_script, whole_script
+from replicator_source_postgresql.connection import Session
+from replicator_source_postgresql.copyout import CopyScript, Row, copy_columns
+from replicator_source_postgresql.discovery import CatalogTable, Connection, read_tables
+from replicator_source_postgresql.types import PgType
+from replicator_source_postgresql.wire import NULL, TEXT, Frames, MalformedError, Places
+
+# Rows are decoded in blocks while the server reads on; small enough for its socket buffer not to run full meanwhile, large enough that numpy's calls cost nothing.
+_BLOCK_ROWS: Final = 8_192
+_BLOCK_BYTES: Final = 2 << 20
+_WHOLE_ROWS: Final = 50_000
+_WHOLE_BYTES: Final = 16 << 20
+
+# A chunk is read in the index's order even where sorting the whole table looks cheaper: its cost must not depend on the table's size.
+CHUNK_SETTINGS: Final[Mapping[str, str]] = {
+    "row_security": "off",
+    "max_parallel_workers_per_gather": "0",
+    "enable_sort": "off",
+    "jit": "off",
+    "idle_in_transaction_session_timeout": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PgVisibility(Visibility):
+    """A `pg_current_snapshot()`: transactions below `xmax` that are not in `in_progress` were seen."""
+
+    xmin: int
+    xmax: int
+    in_progress: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Read `xmin:xmax:xip,…`, all 64-bit ids."""
+        xmin, xmax, listed = text.split(":")
+        return cls(int(xmin), int(xmax), tuple(sorted(int(xid) for xid in listed.split(",") if xid)))
+
+    def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
+        """See `Visibility`. Never UNKNOWN: a snapshot decides about every id."""
+        ids = np.asarray(pc.cast(transaction_ids, pa.uint64()))
+        is_seen = (ids < self.xmax) & ~np.isin(ids, np.array(self.in_progress, np.uint64))
+        return pa.array(np.where(is_seen, np.int8(Seen.SEEN), np.int8(Seen.UNSEEN)), pa.int8())
+
+
+class LockWatch:
+    """Watches, while a read runs, whether somebody waits for a lock that it holds, and then ends the read.
+
+    A read that takes less than one interval costs no query. The first time the read is cancelled; if it is still there an interval later, because its client does
+    not take its rows and so the server does not hear, its connection is terminated.
+    """
+
+    def __init__(self, session: Session, pid: int, every_s: float) -> None:
+        self._session = session
+        self._pid = pid
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="replicator-lock-watch", daemon=True)
+        self.waiting_pid: int | None = None
+        self.error: ReplicatorError | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        try:
+            while not self._stop.wait(self._every_s):
+                with self._session.use("watching for waiting locks") as connection:
+                    self._look(connection)
+        except ReplicatorError as error:
+            # Unwatched, the read might block somebody: it fails, in the thread that reads.
+            self.error = error
+
+    def _look(self, connection: Connection) -> None:
+        row = connection.execute(_WAITING_QUERY, {"pid": self._pid}).fetchone()
+        if row is None or self._stop.is_set():
+            return
+        end = b"SELECT pg_cancel_backend(%s)" if self.waiting_pid is None else b"SELECT pg_terminate_backend(%s)"
+        self.waiting_pid = row[0]
+        connection.execute(end, (self._pid,))
+
+
+_WAITING_QUERY: Final = "SELECT l.pid FROM pg_locks l WHERE NOT l.granted AND l.pid <> %(pid)s AND %(pid)s = ANY (pg_blocking_pids(l.pid)) ORDER BY l.pid LIMIT 1"
+
+
+@dataclass(slots=True, kw_only=True)
+class TableReader:
+    """Reads chunks and whole tables over one connection; used from one thread.
+
+    Attributes:
+        session: The reading connection, with `CHUNK_SETTINGS`.
+        watch_session: Another one, on which waiting locks are looked for.
+        publication: Through which the tables are replicated: its row filter applies to reads too.
+        watch_every_s: How often a running read looks for waiting locks.
+    """
+
+    session: Session
+    watch_session: Session
+    publication: str
+    unrepresentable: Literal["fail", "null"]
+    chunk_bytes_max: int
+    watch_every_s: float
+    _tables: dict[TableId, CatalogTable] = field(default_factory=dict)
+
+    def read_chunk(self, request: ChunkRequest) -> Chunk:
+        """See `DeltaSource.read_chunk`."""
+        table = request.schema.table
+        with self._statement(request.schema, "reading a chunk", lambda plan: chunk_script(plan, request)) as run:
+            batches = list(run.batches(_BLOCK_ROWS, _BLOCK_BYTES, self.chunk_bytes_max))
+            identity = run.identity()
+            rows = _concat(batches, request.schema)
+            cursor = _cursor(rows, run.plan) if rows.num_rows else None
+            if identity is None:
+                self._tables.pop(table, None)
+            return Chunk(rows=rows, cursor=cursor, visibility=run.visibility, identity=identity)
+
+    @contextmanager
+    def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
+        """See `DeltaSource.read_whole`."""
+        with self._statement(schema, "reading a table", whole_script) as run:
+            yield WholeRead(
+                visibility=run.visibility, batches=run.batches(_WHOLE_ROWS, _WHOLE_BYTES, None), identity=run.identity
+            )
+
+    @contextmanager
+    def _statement(self, schema: TableSchema, doing: str, script: Callable[[ReadPlan], str]) -> Iterator[_Run]:
+        """Start the statement and give its results; whatever ends it early leaves nothing behind on the server."""
+        watch: LockWatch | None = None
+        try:
+            with self.session.use(doing, table=schema.table) as connection:
+                table = self._table(connection, schema.table)
+                plan = read_plan(table, schema, self.publication)
+                with LockWatch(self.watch_session, connection.info.backend_pid, self.watch_every_s) as watch:
+                    run = _Run(connection, plan, table, schema, self.unrepresentable)
+                    run.start(script(plan))
+                    yield run
+        except ReplicatorError as error:
+            self._tables.pop(schema.table, None)
+            if isinstance(error, SourceUnavailableError) and watch is not None and watch.waiting_pid is not None:
+                raise SourceUnavailableError(
+                    f"the read gave way to the server process {watch.waiting_pid}, which waited for its lock.",
+                    code="gave_way",
+                    table=str(schema.table),
+                ) from error
+            raise
+        if watch is not None and watch.error is not None:
+            raise watch.error
+
+    def _table(self, connection: Connection, table: TableId) -> CatalogTable:
+        if table not in self._tables:
+            found = read_tables(connection, [table], self.publication).get(table)
+            if found is None:
+                raise TableError("there is no such table any more.", code="table_not_found", table=str(table))
+            self._tables[table] = found
+        return self._tables[table]
+
+
+class _Run:
+    """One statement that runs: its snapshot, its rows, and whether the table stayed the same."""
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        plan: ReadPlan,
+        table: CatalogTable,
+        schema: TableSchema,
+        unrepresentable: Literal["fail", "null"],
+    ) -> None:
+        self.plan = plan
+        self.visibility = PgVisibility(0, 0)
+        self._script = CopyScript(connection)
+        self._table = table
+        self._schema = schema
+        self._unrepresentable = unrepresentable
+        self._is_same = False
+        self._has_ended = False
+        self._waiting: Frames | None = None
+
+    def start(self, script: str) -> None:
+        """Send the script, and read as far as the first row, which holds the snapshot."""
+        self._is_same = self._fingerprint(self._script.start(script)[-1]) == self._table.fingerprint
+        frames = self._read(1, 1)
+        if frames is None:
+            raise _corrupt(self._table.table, "the row with the snapshot is missing")
+        first = self._columns(frames.first(1))[0]
+        if not first.is_kind(TEXT).all():
+            raise _corrupt(self._table.table, "the first row is not the one with the snapshot")
+        self.visibility = PgVisibility.of(frames.data[int(first.starts[0]) : int(first.ends[0])].decode())
+        self._waiting = Frames(frames.data, frames.starts[1:], frames.ends[1:])
+
+    def batches(self, rows_max: int, bytes_max: int, total_max: int | None) -> Iterator[pa.RecordBatch]:
+        """Decode the rows, block by block; nothing if the table is already another one than was planned for."""
+        total = 0
+        while (frames := self._next(rows_max, bytes_max)) is not None:
+            total += int(frames.ends[-1] - frames.starts[0])
+            if total_max is not None and total > total_max:
+                raise TableError(
+                    f"a chunk has more than {total_max} bytes (source.chunk_bytes_max).",
+                    code="chunk_too_large",
+                    table=str(self._table.table),
+                    action="Lower snapshot.chunk_rows.",
+                )
+            # Bytes of columns that have changed since cannot be decoded by what was known; the read is told to be of no use anyway.
+            if self._is_same:
+                yield self._decode(frames)
+
+    def identity(self) -> Mapping[str, Any] | None:
+        """The table's identity if nothing about it changed from the plan to the end of the read."""
+        if not self._has_ended:
+            raise AssertionError("identity() before the last batch")
+        after = self._fingerprint(self._script.finish()[0])
+        return self._table.identity if self._is_same and after == self._table.fingerprint else None
+
+    def _next(self, rows_max: int, bytes_max: int) -> Frames | None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and len(waiting.starts):
+            return waiting
+        frames = self._read(rows_max, bytes_max)
+        self._has_ended = frames is None
+        return frames
+
+    def _decode(self, frames: Frames) -> pa.RecordBatch:
+        places = self._columns(frames)
+        if not places[0].is_kind(NULL).all():
+            raise _corrupt(self._table.table, "a second row has a snapshot")
+        key = set(self._schema.key)
+        arrays = [
+            self._values(mapping, column.name, place, frames, is_key=column.name in key)
+            for column, mapping, place in zip(self.plan.columns, self.plan.mappings, places[1:], strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(self._schema.row_type)))
+
+    def _values(self, mapping: PgType, name: str, place: Places, frames: Frames, *, is_key: bool) -> pa.Array:
+        try:
+            return mapping.decode_chunk(place.array(frames), "fail" if is_key else self._unrepresentable)
+        except UnsupportedTypeError as error:
+            raise UnsupportedTypeError(
+                f"column {name}: {error.message}", code=error.code, table=str(self._table.table), action=error.action
+            ) from error
+        except ValueError:
+            # Its text may hold a value.
+            raise _corrupt(
+                self._table.table, f"a value of column {name} has not the form of {mapping.source_type}"
+            ) from None
+
+    def _read(self, rows_max: int, bytes_max: int) -> Frames | None:
+        try:
+            return self._script.read(rows_max, bytes_max)
+        except MalformedError as error:
+            raise _corrupt(self._table.table, str(error)) from error
+
+    def _columns(self, frames: Frames) -> list[Places]:
+        try:
+            return copy_columns(frames, 1 + len(self.plan.columns))
+        except MalformedError as error:
+            raise _corrupt(self._table.table, str(error)) from error
+
+    def _fingerprint(self, rows: Sequence[Row]) -> str:
+        if not rows or rows[0][0] is None:
+            raise TableError("there is no such table any more.", code="table_not_found", table=str(self._table.table))
+        return rows[0][0].decode()
+
+
+def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> ReadPlan:
+    """What to read of a table, replicated through `publication`, so that the rows have the shape that the host follows.
+
+    Raises:
+        SchemaConflictError: A column of `schema` is gone or has another type, or the key is another.
+    """
+    columns = {c.name: c for c in table.replicable_columns}
+    for column in schema.columns:
+        found = columns.get(column.name)
+        if found is None:
+            raise SchemaConflictError(f"the column {column.name} is gone.", code="column_gone", table=str(schema.table))
+        if found.mapping is None or found.mapping.arrow != column.type:
+            raise SchemaConflictError(
+                f"the column {column.name} is {found.type_sql} now; {column.source_type} was expected.",
+                code="column_type_changed",
+                table=str(schema.table),
+            )
+    key = tuple(part.column for part in table.key)
+    if key != schema.key:
+        raise SchemaConflictError(
+            f"the key is now ({', '.join(key)}); ({', '.join(schema.key)}) was expected.",
+            code="key_changed",
+            table=str(schema.table),
+        )
+    return ReadPlan(
+        table=table.table,
+        publication=publication,
+        key=table.key,
+        key_columns=tuple(columns[name] for name in key),
+        columns=tuple(columns[column.name] for column in schema.columns),
+        is_partitioned=table.is_partitioned,
+        row_filter=table.published.row_filter if table.published else None,
+    )
+
+
+def _concat(batches: Sequence[pa.RecordBatch], schema: TableSchema) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches, schema=pa.schema(list(schema.row_type))).combine_chunks()
+    if not table.num_rows:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    return table.to_batches()[0]
+
+
+def _cursor(rows: pa.RecordBatch, plan: ReadPlan) -> Cursor:
+    positions = {column.name: position for position, column in enumerate(plan.columns)}
+    texts = []
+    for column in plan.key_columns:
+        assert column.mapping is not None
+        last = rows.column(positions[column.name]).slice(rows.num_rows - 1, 1)
+        texts.append(column.mapping.key_text(last)[0])
+    return tuple(texts)
+
+
+def _corrupt(table: TableId, message: str) -> CorruptStreamError:
+    return CorruptStreamError(f"the server's COPY is malformed: {message}.", code="corrupt_copy", table=str(table))

@@ -1,0 +1,340 @@
+"""PostgreSQL as a `DeltaSource`: catalogue, publication and slot, the log, and reads of tables."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar
+
+from psycopg import sql
+from pydantic import BaseModel
+from typing_extensions import override
+
+from replicator.model.crash import crash_point
+from replicator.model.errors import ConfigError, Problem, ReplicatorError
+from replicator.model.offset import Offset
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.source import (
+    Chunk,
+    ChunkRequest,
+    DeltaSource,
+    LogReader,
+    SourceContext,
+    TableDescription,
+    TableSummary,
+    Visibility,
+    WholeRead,
+)
+from replicator_source_postgresql import assessment, discovery, slot
+from replicator_source_postgresql.config import PostgresqlConfig
+from replicator_source_postgresql.connection import Session
+from replicator_source_postgresql.discovery import CatalogTable
+from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
+from replicator_source_postgresql.lsn import lsn_from_text
+from replicator_source_postgresql.position import Position
+from replicator_source_postgresql.snapshot import CHUNK_SETTINGS, PgVisibility, TableReader
+from replicator_source_postgresql.types import TypeInfo
+
+VERSION_WITH_MESSAGES = 140000
+_NAME_BYTES_MAX = 63
+
+
+class PostgresqlSource(DeltaSource[PostgresqlConfig]):
+    """One database of a PostgreSQL server, 13 or later.
+
+    Connections: one each for control, chunks, marks, the watch for waiting locks, the log and the types that its messages name; all are opened when first needed.
+    """
+
+    type_name: ClassVar[str] = "postgresql"
+    config_model: ClassVar[type[BaseModel]] = PostgresqlConfig
+
+    def __init__(self, config: PostgresqlConfig, context: SourceContext) -> None:
+        """Describe the source; nothing is connected yet."""
+        super().__init__(config, context)
+        made = slot.resource_name(context.replicator)
+        self._slot_name = config.slot or made
+        self._publication_name = config.publication or made
+        self._lsn_marks = LsnMarks()
+        bounds = {
+            "lock_timeout": _milliseconds(config.lock_timeout),
+            "statement_timeout": _milliseconds(config.statement_timeout),
+        }
+        self._control = self._session(bounds)
+        self._watch = self._session(bounds)
+        self._log_catalogue = self._session(bounds)
+        # The standby's answer is not waited for: the message is in the log, and decoded, as soon as it is flushed here.
+        self._marking = self._session({**bounds, "synchronous_commit": "local"})
+        # Making a slot waits for transactions to end, for as long as that takes.
+        self._replication = self._session({"lock_timeout": "0", "statement_timeout": "0"}, replication="database")
+        reading = self._session({**bounds, **CHUNK_SETTINGS})
+        self._sessions = (self._control, self._watch, self._log_catalogue, self._marking, self._replication, reading)
+        self._reader = TableReader(
+            session=reading,
+            watch_session=self._watch,
+            publication=self._publication_name,
+            unrepresentable=config.unrepresentable,
+            chunk_bytes_max=config.chunk_bytes_max,
+            watch_every_s=config.yield_after.total_seconds(),
+        )
+
+    @override
+    def identity(self) -> Mapping[str, str]:
+        with self._control.use("reading the system identifier") as connection:
+            row = connection.execute("SELECT system_identifier::text FROM pg_control_system()").fetchone()
+        assert row is not None
+        return {
+            "system": row[0],
+            "database": self.config.database,
+            "slot": self._slot_name,
+            "publication": self._publication_name,
+        }
+
+    @override
+    def list_tables(self) -> Sequence[TableSummary]:
+        with self._control.use("reading the catalogue") as connection:
+            return discovery.list_tables(connection)
+
+    @override
+    def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:
+        found = self._read_tables(tables)
+        return {table: found[table].description for table in tables if table in found}
+
+    @override
+    def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
+        with self._control.use("reading the server's settings") as connection:
+            facts = assessment.read_server(connection)
+            if facts.version < assessment.OLDEST_VERSION:
+                return [assessment.too_old(facts)]
+            resources = assessment.Resources(
+                replicator=self.context.replicator,
+                uuid=self.context.uuid,
+                slot_name=self._slot_name,
+                publication_name=self._publication_name,
+                is_slot_given=self.config.slot is not None,
+                is_publication_given=self.config.publication is not None,
+                slot=slot.read_slot(connection, self._slot_name),
+                publication=discovery.read_publication(connection, self._publication_name),
+            )
+        facts = replace(facts, replication_error=self._try_replication() if facts.may_replicate else None)
+        found = self._read_tables(tables)
+        there = [found[table] for table in tables if table in found]
+        problems = assessment.assess_server(facts, resources) + assessment.assess_resources(facts, resources, there)
+        for table in tables:
+            problems += (
+                assessment.assess_table(found[table], facts.role)
+                if table in found
+                else [assessment.missing_table(table)]
+            )
+        return problems
+
+    @override
+    def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
+        """See `DeltaSource.prepare`.
+
+        Steps: publication in line with the tables (one transaction) → an older slot of ours dropped (`is_first` only) → slot made. A crash after any of them is
+        mended by the next call with `is_first`.
+        """
+        found = self._read_tables(tables)
+        there = [found[table] for table in tables if table in found]
+        self._prepare_publication(there)
+        crash_point("source.publication_made")
+        lsn = self._prepare_slot(is_first=is_first)
+        crash_point("source.slot_made")
+        with self._replication.use("identifying the server") as replication:
+            system = slot.identify_system(replication)
+        self._replication.release()
+        return Position(lsn=lsn, timeline=system.timeline, system=system.identifier).offset
+
+    @override
+    def waiting_for(self) -> Sequence[str]:
+        pid = self._replication.backend_pid
+        if pid is None:
+            return ()
+        with self._watch.use("looking for blocking transactions") as connection:
+            return slot.blockers(connection, pid)
+
+    @override
+    def remove(self) -> None:
+        """See `DeltaSource.remove`. The slot goes first: the publication's comment says whose both are."""
+        with self._control.use("reading the catalogue") as connection:
+            publication = discovery.read_publication(connection, self._publication_name)
+            state = slot.read_slot(connection, self._slot_name)
+        if (
+            self.config.publication is None
+            and publication is not None
+            and slot.belongs_to_another(publication, self.context.uuid)
+        ):
+            return
+        if self.config.slot is None and state is not None and state.unusable_in(self.config.database) is None:
+            self._drop_slot(state)
+        if self.config.publication is None:
+            with self._control.use("dropping the publication") as connection:
+                slot.drop_publication(connection, self._publication_name)
+
+    @override
+    def leftovers(self) -> Sequence[str]:
+        statements = []
+        if self.config.slot is None:
+            statements.append(f"SELECT pg_drop_replication_slot({sql.Literal(self._slot_name).as_string(None)});")
+        if self.config.publication is None:
+            statements.append(f"DROP PUBLICATION IF EXISTS {sql.Identifier(self._publication_name).as_string(None)};")
+        return statements
+
+    @override
+    def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
+        position = Position.of(after)
+        with self._replication.use("identifying the server") as replication:
+            system = slot.identify_system(replication)
+            history = (
+                slot.read_timeline_history(replication, system.timeline) if system.timeline != position.timeline else {}
+            )
+        self._replication.release()
+        with self._control.use("reading the replication slot") as connection:
+            state = slot.read_slot(connection, self._slot_name)
+            row = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text").fetchone()
+        assert row is not None
+        slot.verify_joins(
+            state, self._slot_name, self.config.database, position, system, history, self.context.replicator
+        )
+        return PgLogReader.open(
+            self._parameters(),
+            slot=self._slot_name,
+            publication=self._publication_name,
+            start_lsn=position.lsn,
+            schemas=schemas,
+            resolve_types=self._resolve_types,
+            xid_near=int(row[0]),
+            marks=mark_prefix(self.context.uuid),
+            lsn_marks=self._lsn_marks,
+            offset_fields=Position(lsn=0, timeline=system.timeline, system=system.identifier).fields,
+            unrepresentable=self.config.unrepresentable,
+        )
+
+    @override
+    def mark(self) -> str:
+        with self._marking.use("writing a mark") as connection:
+            text = secrets.token_hex(16)
+            row = connection.execute(
+                "SELECT pg_logical_emit_message(true, %s, %s)::text", (mark_prefix(self.context.uuid), text)
+            ).fetchone()
+            assert row is not None
+            if connection.info.server_version < VERSION_WITH_MESSAGES:
+                return self._lsn_marks.expect(lsn_from_text(row[0]))
+            return text
+
+    @override
+    def visibility(self) -> Visibility:
+        with self._control.use("reading the current snapshot") as connection:
+            row = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+        assert row is not None
+        return PgVisibility.of(row[0])
+
+    @override
+    def read_chunk(self, request: ChunkRequest) -> Chunk:
+        return self._reader.read_chunk(request)
+
+    @override
+    def read_whole(self, schema: TableSchema) -> AbstractContextManager[WholeRead]:
+        return self._reader.read_whole(schema)
+
+    @override
+    def retained_bytes(self) -> int | None:
+        with self._control.use("reading the replication slot") as connection:
+            row = connection.execute(
+                "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8 FROM pg_replication_slots WHERE slot_name = %s",
+                (self._slot_name,),
+            ).fetchone()
+        return row[0] if row is not None else None
+
+    @override
+    def now(self) -> datetime:
+        with self._control.use("reading the clock") as connection:
+            row = connection.execute("SELECT clock_timestamp()").fetchone()
+        assert row is not None
+        moment: datetime = row[0]
+        return moment.astimezone(UTC)
+
+    @override
+    def covers(self, a: Offset, b: Offset) -> bool:
+        return Position.of(a).covers(Position.of(b))
+
+    @override
+    def close(self) -> None:
+        for session in self._sessions:
+            session.close()
+
+    # -- steps -----------------------------------------------------------------------------------------------------------
+
+    def _prepare_publication(self, tables: Sequence[CatalogTable]) -> None:
+        with self._control.use("preparing the publication") as connection:
+            if self.config.publication is not None:
+                slot.verify_publication(
+                    discovery.read_publication(connection, self._publication_name), self._publication_name, tables
+                )
+            else:
+                slot.align_publication(
+                    connection,
+                    self._publication_name,
+                    tables,
+                    replicator=self.context.replicator,
+                    uuid=self.context.uuid,
+                )
+
+    def _prepare_slot(self, *, is_first: bool) -> int:
+        """Return where the log begins."""
+        with self._control.use("reading the replication slot") as connection:
+            state = slot.read_slot(connection, self._slot_name)
+        if self.config.slot is not None and is_first:
+            return slot.verify_usable(state, self._slot_name, self.config.database).confirmed_flush or 0
+        if not is_first:
+            return (state.confirmed_flush if state is not None else None) or 0
+        if state is not None:
+            if fault := state.unusable_in(self.config.database):
+                raise ConfigError(
+                    f"a replication slot {self._slot_name} exists already and {fault}.",
+                    code="slot_name_taken",
+                    action="Rename the replicator, or drop that slot.",
+                )
+            self._drop_slot(state)
+        with self._replication.use("making the replication slot") as replication:
+            return slot.create_slot(replication, self._slot_name)
+
+    def _drop_slot(self, state: slot.SlotState) -> None:
+        with self._replication.use("dropping the replication slot") as replication:
+            slot.drop_slot(replication, state, wait_s=self.config.lock_timeout.total_seconds())
+        self._replication.release()
+
+    def _try_replication(self) -> str | None:
+        """Why the server refuses a replication connection; None if it does not."""
+        try:
+            with self._replication.use("connecting for replication") as replication:
+                slot.identify_system(replication)
+        except ReplicatorError as error:
+            return error.message
+        self._replication.release()
+        return None
+
+    def _read_tables(self, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
+        with self._control.use("reading the catalogue") as connection:
+            return discovery.read_tables(connection, tables, self._publication_name)
+
+    def _resolve_types(self, oids: Collection[int]) -> Mapping[int, TypeInfo]:
+        with self._log_catalogue.use("reading types") as connection:
+            return discovery.resolve_types(connection, oids)
+
+    def _session(self, settings: Mapping[str, str], **parameters: str) -> Session:
+        return Session({**self._parameters(), **parameters}, settings=settings, server=self.config.server)
+
+    def _parameters(self) -> dict[str, str]:
+        name = f"replicator {self.context.replicator}"
+        return {
+            **self.config.libpq_parameters(),
+            "application_name": name.encode()[:_NAME_BYTES_MAX].decode(errors="ignore"),
+        }
+
+
+def _milliseconds(duration: timedelta) -> str:
+    return str(max(1, round(duration.total_seconds() * 1000)))

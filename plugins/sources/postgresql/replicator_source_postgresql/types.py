@@ -1,0 +1,317 @@
+"""The one type mapping: PostgreSQL type → canonical Arrow type, for log and chunks alike.
+
+Text is the base: pgoutput sends every value as its type's output function writes it, under the settings of
+`SESSION_SETTINGS`. A chunk asks for that very
+text (`textin(<output function>(column))`; a cast to text is something else: `'10.0.0.1'::inet::text` is
+`10.0.0.1/32`, `char(n)::text` loses its padding), or, for types whose binary form is
+provably the same value, for the binary form. Both end in the same Arrow values, and `tests/test_types.py` compares them on a server.
+
+Every type has an output function, so every column type can be replicated, as string if nothing better is known. What
+a canonical type cannot hold
+(`NaN` and infinity in numeric(p,s), infinity in dates and timestamps, timestamps after the year 294246, `24:00:00`,
+arrays that are not one-dimensional from 1, text that is
+not UTF-8) follows the setting `unrepresentable`: it fails the table, or becomes NULL (inside an array: a NULL element).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+
+from replicator.model.errors import UnsupportedTypeError
+from replicator_source_postgresql import values as v
+
+Unrepresentable = Literal["fail", "null"]
+
+SESSION_SETTINGS: Final[Mapping[str, str]] = {
+    "bytea_output": "hex",
+    "client_encoding": "UTF8",
+    "datestyle": "ISO",
+    "extra_float_digits": "1",  # Shortest text that reads back exactly, the default since 12.
+    "intervalstyle": "iso_8601",
+    "lc_monetary": "C",
+    "search_path": "",  # Names inside values (regclass, …) come qualified.
+    "timezone": "UTC",
+    "xmlbinary": "base64",
+}
+"""What makes the texts of values canonical. Every connection has them, the replication connection included."""
+
+SESSION_OPTIONS: Final = " ".join(f"-c {name}={setting}" for name, setting in SESSION_SETTINGS.items())
+"""`SESSION_SETTINGS` as libpq's `options`."""
+
+# A domain's base type and a true array's element type are followed; int2vector and its like are no arrays (their text is another).
+TYPES_QUERY: Final = """
+WITH RECURSIVE wanted(oid) AS (
+    SELECT unnest(%s::oid[])
+    UNION
+    SELECT part.oid
+    FROM wanted
+    JOIN pg_catalog.pg_type t ON t.oid = wanted.oid
+    LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
+    CROSS JOIN LATERAL (VALUES (nullif(t.typbasetype, 0)), (e.oid)) AS part(oid)
+    WHERE part.oid IS NOT NULL
+)
+SELECT t.oid::int8, t.typname::text, n.nspname::text, t.typtype::text,
+       pg_catalog.quote_ident(pn.nspname) || '.' || pg_catalog.quote_ident(p.proname),
+       CASE WHEN a.typtype <> 'p' AND a.oid <> t.oid THEN pg_catalog.quote_ident(an.nspname) || '.' ||
+       pg_catalog.quote_ident(a.typname) END,
+       t.typbasetype::int8, t.typtypmod, coalesce(e.oid, 0)::int8, coalesce(e.typdelim, ',')::text
+FROM wanted
+JOIN pg_catalog.pg_type t ON t.oid = wanted.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+JOIN pg_catalog.pg_proc p ON p.oid = t.typoutput
+JOIN pg_catalog.pg_namespace pn ON pn.oid = p.pronamespace
+JOIN pg_catalog.pg_type a ON a.oid = p.proargtypes[0]
+JOIN pg_catalog.pg_namespace an ON an.oid = a.typnamespace
+LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
+"""
+"""One parameter, a list of type oids; the rows are for `type_infos`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeInfo:
+    """What the catalogue says of a type.
+
+    Attributes:
+        kind: `typtype`: b(ase), e(num), d(omain), c(omposite), r(ange), m(ultirange), p(seudo).
+        output: The output function's qualified, quoted name; `output_argument` the type it takes, if that is neither
+            this type nor polymorphic.
+        base: A domain's base type, with `base_typmod`.
+        element: A true array's element type; `delimiter` stands between its elements.
+    """
+
+    oid: int
+    name: str
+    namespace: str
+    kind: str
+    output: str
+    output_argument: str | None = None
+    base: TypeInfo | None = None
+    base_typmod: int = -1
+    element: TypeInfo | None = None
+    delimiter: str = ","
+
+
+def type_infos(rows: Iterable[Sequence[Any]]) -> dict[int, TypeInfo]:
+    """Make `TypeInfo`s, by oid, of the rows of `TYPES_QUERY`."""
+    by_oid = {row[0]: row for row in rows}
+    made: dict[int, TypeInfo] = {}
+
+    def make(oid: int) -> TypeInfo:
+        if oid not in made:
+            _, name, namespace, kind, output, argument, base, base_typmod, element, delimiter = by_oid[oid]
+            made[oid] = TypeInfo(
+                oid=oid,
+                name=name,
+                namespace=namespace,
+                kind=kind,
+                output=output,
+                output_argument=argument,
+                base=make(base) if base else None,
+                base_typmod=base_typmod,
+                element=make(element) if element else None,
+                delimiter=delimiter,
+            )
+        return made[oid]
+
+    for oid in by_oid:
+        make(oid)
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PgType:
+    """How values of one PostgreSQL type become Arrow values.
+
+    Attributes:
+        arrow: The canonical type.
+        source_type: Our spelling, for display: `numeric(12,2)`, `public.mood`, `int4[]`.
+        can_be_key: Whether a column of this type may identify rows. Floats and arrays may not.
+    """
+
+    arrow: pa.DataType
+    source_type: str
+    can_be_key: bool
+    info: TypeInfo
+    from_text: v.Decoder = field(compare=False)
+    from_binary: v.Decoder | None = field(compare=False)
+
+    def select(self, quoted_name: str) -> str:
+        """The expression by which a chunk (binary COPY) reads the column."""
+        if self.from_binary is not None:
+            return quoted_name
+        argument = self.info.output_argument
+        if argument is None and self.info.base is not None:
+            # Polymorphic output functions (enum_out, …) do not take domains on every version.
+            base = _base(self.info)
+            argument = f"{_quote(base.namespace)}.{_quote(base.name)}"
+        value = quoted_name if argument is None else f"{quoted_name}::{argument}"
+        return f"pg_catalog.textin({self.info.output}({value}))"
+
+    def decode_log(self, values: pa.Array, unrepresentable: Unrepresentable = "fail") -> pa.Array:
+        """Decode values as pgoutput sends them (text).
+
+        Args:
+            values: Binary array; nulls stay.
+            unrepresentable: What becomes of values that `arrow` cannot hold.
+
+        Raises:
+            UnsupportedTypeError: `unrepresentable_value`; without table and column, which the caller knows.
+            ValueError: The bytes are no value of this type. Its text may hold the value: never log it.
+        """
+        return self._apply(self.from_text, values, unrepresentable)
+
+    def decode_chunk(self, values: pa.Array, unrepresentable: Unrepresentable = "fail") -> pa.Array:
+        """Decode values as binary COPY of `select` sends them; arguments and errors as `decode_log`."""
+        return self._apply(self.from_binary or self.from_text, values, unrepresentable)
+
+    def key_text(self, values: pa.Array) -> list[str]:
+        """Canonical values as texts that `text::type` reads back exactly (`type` as `format_type` spells it). No nulls."""
+        return v.key_text(values)
+
+    def unheld_error(self, count: int, total: int) -> UnsupportedTypeError:
+        """The error for `count` values among `total` that `arrow` cannot hold."""
+        return UnsupportedTypeError(
+            f"{count} of {total} values of type {self.source_type} cannot be held as {self.arrow}.",
+            code="unrepresentable_value",
+            action="Mend the values and take a new snapshot, or set `unrepresentable: null` if they may become NULL.",
+        )
+
+    def _apply(self, decode: v.Decoder, values: pa.Array, unrepresentable: Unrepresentable) -> pa.Array:
+        decoded, unheld = decode(values)
+        if unheld and unrepresentable == "fail":
+            raise self.unheld_error(unheld, len(values))
+        return decoded
+
+
+def column_type(type_oid: int, typmod: int, type_info: TypeInfo) -> PgType | None:
+    """The mapping of a column of type `type_oid` with modifier `typmod`; None for a pseudo-type, which no stored column has."""
+    assert type_oid == type_info.oid
+    if type_info.kind == "d":
+        assert type_info.base is not None
+        base = column_type(type_info.base.oid, type_info.base_typmod, type_info.base)
+        return base and _pg_type(type_info, _name(type_info), base.arrow, base.from_text, base.from_binary)
+    if type_info.kind == "p":
+        return None
+    if type_info.element is not None:
+        element = column_type(type_info.element.oid, typmod, type_info.element)
+        return element and _array_type(type_info, element)
+    if type_info.namespace == "pg_catalog":
+        if type_info.name == "numeric":
+            return _numeric_type(typmod, type_info)
+        if (simple := _SIMPLE.get(type_info.name)) is not None:
+            return _pg_type(type_info, _spell(type_info.name, typmod), *simple)
+    return _pg_type(type_info, _name(type_info), pa.string(), v.text, None)
+
+
+_UTC: Final = pa.timestamp("us", tz="UTC")
+
+# typname → canonical type, decoder of text, decoder of the binary form (None: chunks ask for the text). What is not
+# here is a string, through its text.
+_SIMPLE: Final[Mapping[str, tuple[pa.DataType, v.Decoder, v.Decoder | None]]] = {
+    "bool": (pa.bool_(), v.boolean, v.boolean_binary),
+    "int2": (pa.int16(), v.parsed(pa.int16()), v.integer_binary(">i2", pa.int16())),
+    "int4": (pa.int32(), v.parsed(pa.int32()), v.integer_binary(">i4", pa.int32())),
+    "int8": (pa.int64(), v.parsed(pa.int64()), v.integer_binary(">i8", pa.int64())),
+    "oid": (pa.int64(), v.parsed(pa.int64()), v.integer_binary(">u4", pa.int64())),
+    "float4": (pa.float32(), v.parsed(pa.float32()), v.integer_binary(">f4", pa.float32())),
+    "float8": (pa.float64(), v.parsed(pa.float64()), v.integer_binary(">f8", pa.float64())),
+    "text": (pa.string(), v.text, v.text),
+    "varchar": (pa.string(), v.text, v.text),
+    "bpchar": (pa.string(), v.text, v.text),
+    "json": (pa.string(), v.text, v.text),
+    "bytea": (pa.binary(), v.hex_bytes, v.raw_bytes),
+    "date": (pa.date32(), v.date, v.date_binary),
+    "time": (pa.time64("us"), v.time, v.time_binary),
+    "timestamp": (pa.timestamp("us"), v.timestamp(pa.timestamp("us")), v.timestamp_binary(pa.timestamp("us"))),
+    "timestamptz": (_UTC, v.timestamp(_UTC), v.timestamp_binary(_UTC)),
+}  # fmt: skip
+
+_DECIMAL128_PRECISION: Final = 38
+_DECIMAL256_PRECISION: Final = 76
+
+
+def _numeric_type(typmod: int, info: TypeInfo) -> PgType:
+    if typmod < 0:
+        return _pg_type(info, "numeric", pa.string(), v.text, None)
+    precision, scale = numeric_shape(typmod)
+    spelling = f"numeric({precision},{scale})"
+    # numeric(3,-2) holds up to 99900, numeric(3,5) up to 0.00999: the digits before and behind the point decide.
+    digits, behind = (precision - scale, 0) if scale < 0 else (max(precision, scale), scale)
+    if digits > _DECIMAL256_PRECISION:
+        return _pg_type(info, spelling, pa.string(), v.text, None)
+    arrow = pa.decimal128(digits, behind) if digits <= _DECIMAL128_PRECISION else pa.decimal256(digits, behind)
+    return _pg_type(info, spelling, arrow, v.decimal(arrow), None)
+
+
+def numeric_shape(typmod: int) -> tuple[int, int]:
+    """Precision and scale of numeric(p,s); the scale may be negative (15+) and is then kept in 11 bits."""
+    packed = typmod - 4
+    return (packed >> 16) & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
+
+
+def _array_type(info: TypeInfo, element: PgType) -> PgType:
+    if pa.types.is_list(element.arrow):  # A domain over an array as element: no list of lists in the canonical set.
+        return _pg_type(info, f"{element.source_type}[]", pa.string(), v.text, None)
+    arrow = pa.list_(element.arrow)
+    return _pg_type(
+        info, f"{element.source_type}[]", arrow, v.array(element.arrow, element.from_text, info.delimiter), None
+    )
+
+
+def _pg_type(
+    info: TypeInfo, spelling: str, arrow: pa.DataType, from_text: v.Decoder, from_binary: v.Decoder | None
+) -> PgType:
+    can_be_key = not (pa.types.is_floating(arrow) or pa.types.is_list(arrow))
+    return PgType(
+        arrow=arrow,
+        source_type=spelling,
+        can_be_key=can_be_key,
+        from_text=from_text,
+        from_binary=from_binary,
+        info=info,
+    )
+
+
+def _base(info: TypeInfo) -> TypeInfo:
+    while info.base is not None:
+        info = info.base
+    return info
+
+
+def _spell(name: str, typmod: int) -> str:
+    spelling, modifier = _SPELLINGS.get(name, (name, _no_modifier))
+    return spelling + (modifier(typmod) if typmod >= 0 else "")
+
+
+def _no_modifier(_: int) -> str:
+    return ""
+
+
+def _length(typmod: int) -> str:
+    return f"({typmod - _VARLENA_HEADER})"
+
+
+def _precision(typmod: int) -> str:
+    return f"({typmod})"
+
+
+def _name(info: TypeInfo) -> str:
+    return info.name if info.namespace == "pg_catalog" else f"{info.namespace}.{info.name}"
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+_VARLENA_HEADER: Final = 4
+_SPELLINGS: Final[Mapping[str, tuple[str, Callable[[int], str]]]] = {
+    "varchar": ("varchar", _length),
+    "bpchar": ("char", _length),
+    "time": ("time", _precision),
+    "timestamp": ("timestamp", _precision),
+    "timestamptz": ("timestamptz", _precision),
+}

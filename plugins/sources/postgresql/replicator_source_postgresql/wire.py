@@ -1,0 +1,207 @@
+"""CopyData messages in bulk: fetched without a Python statement per message, joined to one buffer, and read at many places at once.
+
+There is no Python object per value: values are places in the buffer, and a column's values become one Arrow array with one gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from psycopg.pq.abc import PGconn
+
+from replicator_source_postgresql.values import Bools, Longs
+
+Bytes = npt.NDArray[np.uint8]
+Message = tuple[int, memoryview]
+
+# libpq allocates each message. Few at a time, copied to one block and freed, stay in the processor's and the allocator's caches:
+# measured 1.2 µs a message with 64, 2.1 µs with 1024.
+_MESSAGES_AT_ONCE_MAX: Final = 64
+_NOTHING: Final[Message] = (0, memoryview(b""))
+_PADDING: Final = bytes(8)
+
+COPY_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"
+
+
+class MalformedError(ValueError):
+    """The bytes do not have the form that the protocol demands. Holds no values."""
+
+
+def received_messages(pgconn: PGconn) -> list[Message]:
+    """The next few CopyData messages that libpq has in its buffer, as (length, content); none if it has no more. No I/O.
+
+    A last element of length -1 means that the server has ended the COPY. psycopg's OperationalError if the connection is broken.
+    """
+    messages = list(islice(iter(partial(pgconn.get_copy_data, 1), _NOTHING), _MESSAGES_AT_ONCE_MAX))
+    if messages and messages[-1][0] < 0:
+        # After the end every further call says so again.
+        while len(messages) > 1 and messages[-2][0] < 0:
+            messages.pop()
+    return messages
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Messages behind each other, and their sizes."""
+
+    data: bytes | memoryview
+    sizes: Longs
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> Block:
+        """Copy messages behind each other."""
+        return cls(
+            b"".join(map(itemgetter(1), messages)), np.fromiter(map(itemgetter(0), messages), np.int64, len(messages))
+        )
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Messages joined to one buffer: `data` (padded, so that eight bytes can be read at every place) and where each begins and ends."""
+
+    data: bytes
+    starts: Longs
+    ends: Longs
+
+    @classmethod
+    def join(cls, blocks: Sequence[Block]) -> Frames:
+        """Copy blocks behind each other."""
+        sizes = np.concatenate([block.sizes for block in blocks]) if blocks else np.zeros(0, np.int64)
+        ends = np.cumsum(sizes)
+        return cls(b"".join([*(block.data for block in blocks), _PADDING]), ends - sizes, ends)
+
+    def first(self, count: int) -> Frames:
+        """Only the first messages."""
+        return Frames(self.data, self.starts[:count], self.ends[:count])
+
+    def after(self, count: int) -> Block:
+        """What follows the first messages."""
+        starts, ends = self.starts[count:], self.ends[count:]
+        return Block(memoryview(self.data)[starts[0] : ends[-1]] if len(starts) else b"", ends - starts)
+
+    @cached_property
+    def bytes(self) -> Bytes:
+        """The buffer as numbers."""
+        return np.frombuffer(self.data, np.uint8)
+
+    @cached_property
+    def _words(self) -> npt.NDArray[np.uint64]:
+        return np.ndarray((len(self.data) - 7,), "<u8", buffer=self.data, strides=(1,))
+
+    def words(self, places: Longs) -> npt.NDArray[np.uint64]:
+        """The eight bytes at each place, the first one lowest."""
+        return self._words[places]
+
+    def int64(self, places: Longs) -> Longs:
+        """Big-endian 64-bit integers."""
+        return self._words[places].byteswap().view(np.int64)
+
+    def int32(self, places: Longs) -> Longs:
+        """Big-endian 32-bit integers, signed."""
+        return self._words[places].astype(np.uint32).byteswap().view(np.int32).astype(np.int64)
+
+    def int16(self, places: Longs) -> Longs:
+        """Big-endian 16-bit integers, signed."""
+        return self._words[places].astype(np.uint16).byteswap().view(np.int16).astype(np.int64)
+
+    def values(self, starts: Longs, ends: Longs, valid: Bools | None = None) -> pa.Array:
+        """The bytes between starts and ends as a binary array, null where not `valid`. Places must ascend and not overlap.
+
+        The whole buffer is seen as an array in which wanted values and gaps alternate; Arrow gathers the wanted ones.
+        """
+        count = len(starts)
+        offsets = np.empty(2 * count + 1, np.int32)
+        offsets[0:-1:2] = starts
+        offsets[1::2] = ends
+        offsets[-1] = ends[-1] if count else 0
+        alternating = pa.Array.from_buffers(
+            pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        )
+        wanted = np.arange(0, 2 * count, 2, dtype=np.int32)
+        return alternating.take(pa.array(wanted, mask=None if valid is None or valid.all() else ~valid))
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where one column's values lie, one per row; `kinds` says what each is (`t` text, `n` null, `u` unchanged), None if all are there."""
+
+    starts: Longs
+    ends: Longs
+    kinds: Bytes | None
+
+    def take(self, rows: npt.NDArray[Any]) -> Places:
+        """The places of some rows."""
+        return Places(self.starts[rows], self.ends[rows], None if self.kinds is None else self.kinds[rows])
+
+    def is_kind(self, kind: int) -> Bools:
+        """Which values are of this kind."""
+        if self.kinds is None:
+            return np.full(len(self.starts), kind == TEXT)
+        matches: Bools = self.kinds == kind
+        return matches
+
+    def array(self, frames: Frames) -> pa.Array:
+        """The values as a binary array, null where there is no text."""
+        return frames.values(self.starts, self.ends, None if self.kinds is None else self.kinds == TEXT)
+
+
+TEXT: Final = ord("t")
+NULL: Final = ord("n")
+UNCHANGED: Final = ord("u")
+
+
+def read_tuples(frames: Frames, places: Longs, limits: Longs, column_count: int) -> tuple[list[Places], Longs]:
+    """Walk pgoutput's TupleData of many rows, column by column.
+
+    Args:
+        frames: The messages.
+        places: Where each row's tuple begins.
+        limits: Where each row's message ends.
+        column_count: What each tuple must have.
+
+    Returns:
+        The values' places per column, and where each tuple ended.
+
+    Raises:
+        MalformedError: A tuple has other columns or runs over its message's end.
+    """
+    _check_column_counts(frames, places, column_count)
+    columns: list[Places] = []
+    places = places + 2
+    for _ in range(column_count):
+        words = frames.words(places)
+        kinds = words.astype(np.uint8)
+        lengths = (words >> np.uint64(8)).astype(np.uint32).byteswap().view(np.int32).astype(np.int64)
+        if (kinds == TEXT).all():
+            starts = places + 5
+            ends = starts + lengths
+            columns.append(Places(starts, ends, None))
+        else:
+            there = kinds == TEXT
+            if not (there | (kinds == NULL) | (kinds == UNCHANGED)).all():
+                raise MalformedError("a column's value is of an unknown kind")
+            lengths[~there] = 0
+            starts = places + np.where(there, 5, 1)
+            ends = starts + lengths
+            columns.append(Places(starts, ends, kinds))
+        _check_lengths(lengths, ends, limits)
+        places = ends
+    return columns, places
+
+
+def _check_column_counts(frames: Frames, places: Longs, column_count: int) -> None:
+    if (frames.int16(places) != column_count).any():
+        raise MalformedError(f"a row does not have {column_count} columns")
+
+
+def _check_lengths(lengths: Longs, ends: Longs, limits: Longs) -> None:
+    if (lengths < 0).any() or (ends > limits).any():
+        raise MalformedError("a value runs over the end of its message")

@@ -1,0 +1,3 @@
+"""Delta tables, written by Spark: each batch and its ledger entry in one commit."""
+
+__all__: list[str] = []

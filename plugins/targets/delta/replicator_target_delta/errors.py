@@ -1,0 +1,145 @@
+"""The one place where errors of Spark, Delta and file systems become ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from replicator.model.errors import (
+    CorruptStreamError,
+    FatalError,
+    KeyMissingError,
+    ReplicatorError,
+    SchemaConflictError,
+    TargetUnavailableError,
+)
+from replicator.spark.session import spark_error
+
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]{4,})\]")
+_CONCURRENT: Final = re.compile(
+    r"Concurrent(?:Append|DeleteRead|DeleteDelete|Transaction|Write|Modification)Exception|MetadataChangedException|ProtocolChangedException"
+    r"|DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED"
+)
+_STORAGE: Final = (
+    ("No space left on device", "target_full", "Free space where the target's path is."),
+    ("Permission denied", "target_not_writable", "Give the process the right to write there."),
+    ("Read-only file system", "target_not_writable", "Give the process the right to write there."),
+    ("AccessControlException", "target_not_writable", "Give the process the right to write there."),
+    ("AccessDeniedException", "target_not_writable", "Give the process the right to write there."),
+    ("Mkdirs failed to create", "target_not_writable", "Give the process the right to write there."),
+    ("Unable to create directory", "target_not_writable", "Give the process the right to write there."),
+    ("Cannot create directory", "target_not_writable", "Give the process the right to write there."),
+    ("DELTA_CANNOT_CREATE_LOG_PATH", "target_not_writable", "Give the process the right to write there."),
+    ("java.net.ConnectException", "target_unreachable", "Check that the target's storage can be reached."),
+    ("java.net.UnknownHostException", "target_unreachable", "Check that the target's storage can be reached."),
+    ("java.net.SocketTimeoutException", "target_unreachable", "Check that the target's storage can be reached."),
+    ("java.lang.OutOfMemoryError", "spark_out_of_memory", "Give Spark more memory (spark.settings.spark.driver.memory)."),
+)  # fmt: skip
+_SHAPE: Final = re.compile(
+    r"DATATYPE_MISMATCH|CAST_OVERFLOW|CAST_INVALID_INPUT|NUMERIC_VALUE_OUT_OF_RANGE|ARITHMETIC_OVERFLOW|UNRESOLVED_COLUMN|DELTA_FAILED_TO_MERGE"
+    r"|DELTA_MERGE_UNRESOLVED|DELTA_SCHEMA|DELTA_METADATA_MISMATCH|DELTA_VIOLATE_CONSTRAINT|DELTA_UNSUPPORTED|PARQUET_COLUMN_DATA_TYPE_MISMATCH"
+)
+
+
+@contextmanager
+def translated(table: str, *, files: tuple[str, ...] = ()) -> Iterator[None]:
+    """Raise ours for theirs.
+
+    Args:
+        table: The table worked on, as `schema.table`.
+        files: Journal files being read: an error that names one is about the journal, not the target.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except ReplicatorError:
+        raise
+    except (PySparkException, Py4JError, OSError) as error:
+        ours = translate(error, table, files)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def translate(error: BaseException, table: str, files: tuple[str, ...] = ()) -> ReplicatorError | None:
+    """Say what `error` means; None if it is none we know, which makes it a bug."""
+    if lost := spark_error(error):
+        return lost
+    text = str(error)
+    return _of_storage(error, text, table) or _of_data(text, table) or _of_files(text, table, files)
+
+
+def is_concurrent(error: BaseException) -> bool:
+    """Whether the statement lost against another commit."""
+    return _CONCURRENT.search(str(error)) is not None
+
+
+def _of_storage(error: BaseException, text: str, table: str) -> ReplicatorError | None:
+    if _CONCURRENT.search(text):
+        return TargetUnavailableError(
+            "Another writer changed the table at the same moment.",
+            code="target_busy",
+            table=table,
+            action="It is tried again by itself.",
+        )
+    for words, code, action in _STORAGE:
+        if words in text:
+            message = f"The target's storage refuses: {words}."
+            return TargetUnavailableError(message, code=code, table=table, action=action)
+    if isinstance(error, OSError):
+        message = f"The target's storage refuses: {error.strerror or type(error).__name__}."
+        return TargetUnavailableError(message, code="target_unreachable", table=table)
+    return None
+
+
+def _of_data(text: str, table: str) -> ReplicatorError | None:
+    if "DELTA_NOT_NULL_CONSTRAINT_VIOLATED" in text:
+        return KeyMissingError("A change has no value in a key column.", code="key_missing", table=table)
+    if "DELTA_MULTIPLE_SOURCE_ROW_MATCHING" in text:
+        return FatalError(
+            "Two rows of a merge's source have one key.",
+            code="merge_not_unique",
+            table=table,
+            action="Report this as a bug.",
+        )
+    # A mismatch met while reading a file is the file's fault, not the batch's.
+    if _SHAPE.search(text) and "FAILED_READ_FILE" not in text:
+        return SchemaConflictError(
+            f"Spark refuses the batch: {_condition(text)}.",
+            code="schema_conflict",
+            table=table,
+            action="Take a new snapshot of the table.",
+        )
+    return None
+
+
+def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError | None:
+    if not any(words in text for words in ("FAILED_READ_FILE", "FileNotFoundException", "PATH_NOT_FOUND")):
+        return None
+    if any(_name(uri) in text for uri in files):
+        return CorruptStreamError(
+            f"A journal file cannot be read: {_condition(text)}.",
+            code="journal_file_unreadable",
+            table=table,
+            action="Restore the file, or take a new snapshot of the table.",
+        )
+    return SchemaConflictError(
+        f"A data file of the target cannot be read: {_condition(text)}.",
+        code="target_file_unreadable",
+        table=table,
+        action="Something else removed or changed files of the table; take a new snapshot of it.",
+    )
+
+
+def _condition(text: str) -> str:
+    """The error's own name. Its message may hold values of rows, so it is not passed on."""
+    match = _CONDITION.search(text)
+    return match[1] if match else "no further reason given"
+
+
+def _name(uri: str) -> str:
+    return uri.rsplit("/", 1)[-1]

@@ -1,0 +1,243 @@
+"""The ledger: Delta's transaction identifiers, and the fence that they are.
+
+Each table's log holds, per ledger name (`<uuid>/<table>/<incarnation>`), one number: `epoch << 44 | last applied
+sequence number + 1`. One is added because an empty ledger (-1) must
+be recordable too. Delta skips a write whose number is not above the recorded one, and refuses the commit of one whose
+ledger moved while it ran. So:
+
+1. A new holder **claims**: in one optimistic transaction it reads every ledger of the table, and records its own
+   epoch in its own and in those of all older incarnations.
+2. From then on every data statement of an older epoch, of whichever incarnation, is skipped or refused, because each
+   of them bears an identifier that had to be claimed before.
+3. What cannot bear an identifier (making, replacing and dropping the table, moving the ledger alone) is done in an
+   optimistic transaction of the same kind,
+   which compares epochs and incarnations at the very version it commits on.
+
+A crash before the commit of any of them leaves nothing, after it everything. This module alone uses Delta's private
+API (`OptimisticTransaction`), by py4j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from replicator.model.errors import FencedError, TableError
+from replicator.plugins.target import EMPTY_LEDGER, TargetTable
+from replicator_target_delta.tablelog import DROPPED, INCARNATION, STATE, UUID
+
+_SEQUENCE_BITS: Final = 44
+_SEQUENCE_MASK: Final = (1 << _SEQUENCE_BITS) - 1
+EPOCH_MAX: Final = (1 << 19) - 1
+
+_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
+_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_AUTO_RESET: Final = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
+
+
+class Entry(NamedTuple):
+    """What a ledger says: who wrote last, and up to which sequence number the table has everything."""
+
+    epoch: int
+    last: int
+
+    @property
+    def version(self) -> int:
+        """The entry as Delta keeps it."""
+        assert 0 <= self.epoch <= EPOCH_MAX
+        assert EMPTY_LEDGER <= self.last < _SEQUENCE_MASK
+        return self.epoch << _SEQUENCE_BITS | (self.last + 1)
+
+    @classmethod
+    def of(cls, version: int | None) -> Entry | None:
+        """Read what Delta keeps; None if there is no entry."""
+        return None if version is None else cls(version >> _SEQUENCE_BITS, (version & _SEQUENCE_MASK) - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """How a table must be recorded: the ledgers to write, and what our own said before."""
+
+    records: Mapping[str, int]
+    last: int
+
+
+def plan_claim(
+    table: TargetTable, transactions: Mapping[str, int], properties: Mapping[str, str], *, may_adopt: bool
+) -> Claimed:
+    """Decide what claiming a table records, from what its log says.
+
+    Raises:
+        FencedError: A newer epoch, or a newer incarnation, stands in the table.
+        TableError: `not_ours`.
+    """
+    owner = properties.get(UUID)
+    if owner != table.uuid and not may_adopt:
+        raise not_ours(table, owner)
+    prefix = table.ledger_name.rpartition("/")[0] + "/"
+    own = Entry.of(transactions.get(table.ledger_name))
+    records: dict[str, int] = {}
+    for name, version in transactions.items():
+        entry = Entry.of(version)
+        assert entry is not None
+        if owner not in {None, table.uuid} and name.startswith(f"{owner}/"):
+            # Whoever had the table before writes here no more.
+            records[name] = Entry(EPOCH_MAX, entry.last).version
+        elif name.startswith(prefix) and (incarnation := _incarnation(name)) is not None:
+            if entry.epoch > table.epoch or incarnation > table.incarnation:
+                raise fenced(table, entry.epoch)
+            records[name] = Entry(table.epoch, entry.last).version
+    last = own.last if own else EMPTY_LEDGER
+    records[table.ledger_name] = Entry(table.epoch, last).version
+    changed = {name: version for name, version in records.items() if transactions.get(name) != version}
+    return Claimed(records=changed, last=last)
+
+
+def exists(table: TargetTable, properties: Mapping[str, str]) -> bool:
+    """Whether the properties are those of the table in this incarnation."""
+    return (
+        properties.get(UUID) == table.uuid
+        and properties.get(INCARNATION) == str(table.incarnation)
+        and properties.get(STATE) != DROPPED
+    )
+
+
+def fenced(table: TargetTable, epoch: int) -> FencedError:
+    """The error of a writer that another has replaced."""
+    return FencedError(
+        f"Epoch {epoch} has claimed the table; this process has epoch {table.epoch}.",
+        code="fenced",
+        table=str(table.table),
+    )
+
+
+def not_ours(table: TargetTable, owner: str | None) -> TableError:
+    """The error for a table of somebody else."""
+    whose = f"replicator {owner}" if owner else "no replicator"
+    return TableError(
+        f"A Delta table of {whose} stands in the table's place.",
+        code="not_ours",
+        table=str(table.table),
+        action="Choose another target.path, move the table away, or set target.adopt: replace to lose its content.",
+    )
+
+
+@contextmanager
+def identified(session: Any, table: TargetTable, last: int) -> Iterator[None]:
+    """Give the one data statement inside the table's transaction identifier, so that data and ledger share a commit.
+
+    Should a second statement follow by mistake, Delta refuses it, because the version is taken away after the first.
+    """
+    session.conf.set(_AUTO_RESET, "true")
+    session.conf.set(_APP_ID, table.ledger_name)
+    session.conf.set(_VERSION, str(Entry(table.epoch, last).version))
+    try:
+        yield
+    finally:
+        session.conf.unset(_APP_ID)
+        session.conf.unset(_VERSION)
+
+
+class Transaction:
+    """One optimistic transaction on a table's log: what it reads is what its commit depends on.
+
+    Args:
+        session: A SparkSession.
+        path: The table's place, whether or not a table is there.
+    """
+
+    def __init__(self, session: Any, path: str) -> None:
+        self._jvm = session._jvm  # noqa: SLF001 - there is no public way to an optimistic transaction
+        self._delta = self._jvm.org.apache.spark.sql.delta
+        self._log = self._delta.DeltaLog.forTable(session._jsparkSession, path)  # noqa: SLF001
+        self._txn = self._log.startTransaction()
+        self.exists: bool = self._txn.readVersion() >= 0
+        self.properties: dict[str, str] = self._map(self._txn.metadata().configuration()) if self.exists else {}
+        self.transactions: dict[str, int] = self._map(self._txn.snapshot().transactions()) if self.exists else {}
+
+    def record(self, ledgers: Mapping[str, int]) -> None:
+        """Commit nothing but ledger entries.
+
+        Raises:
+            Exception: py4j's, if one of the ledgers or the table's properties changed meanwhile.
+        """
+        self._commit([], ledgers)
+
+    def replace(self, template: str, session: Any, ledgers: Mapping[str, int]) -> None:
+        """Make the table what the empty one at `template` is, whether or not there is a table now.
+
+        Its rows go with the same commit: readers see the old table or the new one.
+        """
+        java_session = session._jsparkSession  # noqa: SLF001
+        shape = self._delta.DeltaLog.forTable(java_session, template).update(False, self._none(), self._none())
+        new = shape.metadata()
+        actions = [file.remove() for file in self._list(self._txn.filterFiles())] if self.exists else []
+        domains = {domain.domain(): domain for domain in self._list(shape.domainMetadata())}
+        if self.exists:
+            old = self._txn.metadata()
+            self._txn.updateProtocol(self._txn.protocol().merge(self._seq([shape.protocol()])))
+            self._txn.updateMetadataForTableOverwrite(self._copied(new, old.id(), new.configuration()))
+            actions += [
+                self._delta.actions.DomainMetadata(domain.domain(), domain.configuration(), True)
+                for domain in self._list(self._txn.snapshot().domainMetadata())
+                if domain.domain() not in domains and not domain.removed()
+            ]
+        else:
+            # In this order: the metadata of a new table would set the protocol to the least that it needs itself.
+            self._txn.updateMetadataForNewTable(self._copied(new, new.id(), new.configuration()))
+            self._txn.updateProtocol(shape.protocol())
+        self._commit([*actions, *domains.values()], ledgers)
+
+    def empty(self, properties: Mapping[str, str], ledgers: Mapping[str, int]) -> None:
+        """Remove every row and change properties."""
+        old = self._txn.metadata()
+        configuration = self._jvm.java.util.HashMap()
+        for name, value in {**self.properties, **properties}.items():
+            configuration.put(name, value)
+        pairs = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(configuration)
+        immutable = getattr(self._jvm.scala.collection.immutable.HashMap, "from")(pairs)
+        self._txn.updateMetadata(self._copied(old, old.id(), immutable), False)
+        self._commit([file.remove() for file in self._list(self._txn.filterFiles())], ledgers)
+
+    def _commit(self, actions: Sequence[Any], ledgers: Mapping[str, int]) -> None:
+        now = self._jvm.scala.Option.apply(self._jvm.System.currentTimeMillis())
+        for name in {*self.transactions, *ledgers}:
+            # Reading a ledger is what makes a concurrent change of it a conflict.
+            self._txn.txnVersion(name)
+        entries = [self._delta.actions.SetTransaction(name, version, now) for name, version in ledgers.items()]
+        operation = getattr(getattr(self._delta.DeltaOperations, "ManualUpdate$"), "MODULE$")
+        self._txn.commit(self._seq([*actions, *entries]), operation)
+
+    def _copied(self, metadata: Any, table_id: str, configuration: Any) -> Any:
+        return metadata.copy(
+            table_id,
+            metadata.name(),
+            metadata.description(),
+            metadata.format(),
+            metadata.schemaString(),
+            metadata.partitionColumns(),
+            configuration,
+            metadata.createdTime(),
+        )
+
+    def _none(self) -> Any:
+        return self._jvm.scala.Option.empty()
+
+    def _seq(self, items: Sequence[Any]) -> Any:
+        array = self._jvm.java.util.ArrayList()
+        for item in items:
+            array.add(item)
+        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(array).toSeq()
+
+    def _list(self, seq: Any) -> list[Any]:
+        return list(self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(seq))
+
+    def _map(self, scala_map: Any) -> dict[str, Any]:
+        return dict(self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala_map))
+
+
+def _incarnation(name: str) -> int | None:
+    text = name.rpartition("/")[2]
+    return int(text) if text.isdigit() else None

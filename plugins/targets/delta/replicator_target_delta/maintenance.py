@@ -1,0 +1,155 @@
+"""Upkeep of a table: what is due is decided from its log in pure code, and done by one statement of Delta's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from replicator_target_delta.config import MaintenanceConfig
+from replicator_target_delta.ddl import path_of
+
+VACUUM_LEDGER: Final = "replicator/vacuum"
+"""Ledger name under which the table's log says when it was last vacuumed, in seconds since 1970."""
+
+# After so many times that a merge has cut upkeep short, the merge waits once: without upkeep merges become slower and
+# slower.
+PATIENCE: Final = 3
+
+
+class Upkeep(StrEnum):
+    """What can be done, the most urgent first."""
+
+    PURGE = "purge"
+    COMPACT = "compact"
+    VACUUM = "vacuum"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """The state of a table's files."""
+
+    files: int
+    small_files: int
+    rows: int
+    deleted_rows: int
+    last_vacuum: datetime
+
+
+def due(condition: Condition, config: MaintenanceConfig, now: datetime) -> Upkeep | None:
+    """Decide what is due, if anything."""
+    if not config.enabled:
+        return None
+    if condition.deleted_rows > config.deleted_rows_share_max * max(condition.rows, 1):
+        return Upkeep.PURGE
+    if condition.small_files > config.small_files_max:
+        return Upkeep.COMPACT
+    if now - condition.last_vacuum >= config.vacuum_every:
+        return Upkeep.VACUUM
+    return None
+
+
+def statement(upkeep: Upkeep, path: str, retention: timedelta) -> str:
+    """The SQL that does it."""
+    match upkeep:
+        case Upkeep.PURGE:
+            return f"REORG TABLE {path_of(path)} APPLY (PURGE)"
+        case Upkeep.COMPACT:
+            return f"OPTIMIZE {path_of(path)}"
+        case Upkeep.VACUUM:
+            # A full one: files that killed merges left behind are in no log.
+            hours = retention / timedelta(hours=1)
+            return f"VACUUM {path_of(path)} RETAIN {hours:g} HOURS"
+
+
+def condition_of(session: Any, path: str, config: MaintenanceConfig, last_vacuum: datetime) -> Condition:
+    """Read the state of a table's files from its log: one small job, no data."""
+    from pyspark.sql import DataFrame
+
+    jvm = session._jvm  # noqa: SLF001 - the list of files has no public form
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)  # noqa: SLF001
+    none = jvm.scala.Option.empty()
+    files = DataFrame(log.update(False, none, none).allFiles().toDF(), session)
+    row = files.selectExpr(
+        "count(*) AS files",
+        f"count_if(size < {config.small_file_size}) AS small_files",
+        "coalesce(sum(get_json_object(stats, '$.numRecords')::bigint), 0) AS numbered",
+        "coalesce(sum(deletionVector.cardinality), 0) AS deleted_rows",
+    ).collect()[0]
+    return Condition(
+        files=row["files"],
+        small_files=row["small_files"],
+        rows=row["numbered"],
+        deleted_rows=row["deleted_rows"],
+        last_vacuum=last_vacuum,
+    )
+
+
+class Turns:
+    """Merges and upkeep of one table take turns, and upkeep gives way.
+
+    It is cut short when a merge comes, unless that has happened `PATIENCE` times in a row.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._guard = threading.Lock()
+        self._session: Any = None
+        self._tag = ""
+        self._cut_short = 0
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A merge's turn."""
+        if not self._lock.acquire(blocking=False):
+            self._interrupt()
+            self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def upkeep(self, session: Any, tag: str) -> Iterator[bool]:
+        """Upkeep's turn; False if a merge has it. Jobs inside bear `tag`."""
+        if not self._lock.acquire(blocking=False):
+            yield False
+            return
+        try:
+            with self._guard:
+                self._session, self._tag = session, tag
+            session.addTag(tag)
+            try:
+                yield True
+            finally:
+                session.removeTag(tag)
+                with self._guard:
+                    self._session = None
+        finally:
+            self._lock.release()
+
+    def done(self) -> None:
+        """Upkeep came to its end."""
+        with self._guard:
+            self._cut_short = 0
+
+    def _interrupt(self) -> None:
+        with self._guard:
+            if self._session is not None and self._cut_short < PATIENCE:
+                self._cut_short += 1
+                self._session.interruptTag(self._tag)
+
+
+def report(upkeep: Upkeep, condition: Condition, outcome: str) -> Mapping[str, Any]:
+    """What `maintain` says it did."""
+    return {
+        "upkeep": upkeep.value,
+        "outcome": outcome,
+        "files": condition.files,
+        "small_files": condition.small_files,
+        "deleted_rows": condition.deleted_rows,
+    }

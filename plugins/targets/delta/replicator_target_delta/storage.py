@@ -1,0 +1,98 @@
+"""Paths of tables, and file access that needs no Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.fs as pafs
+
+from replicator.model.naming import path_part
+from replicator.model.schema import TableId
+
+OWN_FOLDER: Final = "_replicator"
+"""Under the target's path: shapes of tables being made, rewritten journal files. Nothing in it outlives a process."""
+
+DROP_MARK: Final = "_replicator_drop.json"
+"""In a table's folder while it is being deleted, so that a second attempt still knows whose it was."""
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def absolute(path: str) -> str:
+    """The target's path as an absolute path or a URI, without a slash at the end."""
+    if path.startswith("file://"):
+        path = path.removeprefix("file://")
+    if _URI.match(path):
+        return path.rstrip("/")
+    return str(Path(path).expanduser().resolve())
+
+
+class Storage:
+    """The file system under the target's path, through pyarrow: local, S3, GCS, HDFS."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        # Hadoop's names of the S3 protocol; pyarrow knows one.
+        uri = re.sub(r"^s3[an]://", "s3://", root)
+        self._fs: Any
+        self._base: str
+        self._fs, self._base = pafs.FileSystem.from_uri(uri) if _URI.match(uri) else (pafs.LocalFileSystem(), uri)
+
+    def table_path(self, table: TableId) -> str:
+        """Where the table stands, as Spark is told."""
+        return f"{self.root}/{path_part(table.namespace)}/{path_part(table.name)}"
+
+    def own_path(self, *parts: str) -> str:
+        """A path in the folder for short-lived files, as Spark is told."""
+        return "/".join((self.root, OWN_FOLDER, *parts))
+
+    def names(self, path: str) -> list[str]:
+        """Names of what is directly inside; empty if there is no such folder."""
+        selector = pafs.FileSelector(self._inner(path), allow_not_found=True)
+        return [info.base_name for info in self._fs.get_file_info(selector)]
+
+    def kind(self, path: str) -> pafs.FileType:
+        """Whether there is a file, a folder, or nothing."""
+        return self._fs.get_file_info(self._inner(path)).type
+
+    def read(self, path: str) -> bytes:
+        """A file's bytes."""
+        with self._fs.open_input_stream(self._inner(path), compression=None) as stream:
+            return bytes(stream.read())
+
+    def open_input(self, path: str) -> Any:
+        """A file that can be read at any place."""
+        return self._fs.open_input_file(self._inner(path))
+
+    def open_output(self, path: str) -> Any:
+        """A new file; its folders are made."""
+        inner = self._inner(path)
+        self._fs.create_dir(inner.rpartition("/")[0], recursive=True)
+        return self._fs.open_output_stream(inner, compression=None)
+
+    def write_json(self, path: str, value: Any) -> None:
+        """Write a small JSON file."""
+        with self.open_output(path) as stream:
+            stream.write(json.dumps(value).encode())
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and those above it."""
+        self._fs.create_dir(self._inner(path), recursive=True)
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a folder with everything inside; nothing if it is not there."""
+        inner = self._inner(path)
+        match self._fs.get_file_info(inner).type:
+            case pafs.FileType.Directory:
+                self._fs.delete_dir(inner)
+            case pafs.FileType.NotFound:
+                pass
+            case _:
+                self._fs.delete_file(inner)
+
+    def _inner(self, path: str) -> str:
+        assert path == self.root or path.startswith(f"{self.root}/")
+        return self._base + path.removeprefix(self.root)

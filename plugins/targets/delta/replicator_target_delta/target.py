@@ -1,0 +1,520 @@
+"""The Delta target: checks places, claims tables, applies DDL and batches, each with its ledger entry."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Final
+from uuid import uuid4
+
+import pyarrow.fs as pafs
+
+from replicator.model.crash import crash_point
+from replicator.model.errors import FatalError, Problem, SchemaConflictError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.naming import check_columns, check_names
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchResult, Claim, DeltaTarget, TargetContext, TargetTable
+from replicator_target_delta import ddl, maintenance, merge
+from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.errors import is_concurrent, translated
+from replicator_target_delta.ledger import Entry, Transaction, exists, fenced, identified, not_ours, plan_claim
+from replicator_target_delta.rewrite import readable_files
+from replicator_target_delta.storage import DROP_MARK, Storage, absolute
+from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, read_log
+from replicator_target_delta.types import type_problems
+
+_PROBE: Final = "_replicator_probe"
+
+
+@dataclass(slots=True)
+class _Held:
+    """What this process knows of a table that it has claimed."""
+
+    session: Any
+    """A SparkSession of its own: a transaction's identifier is a setting of the session."""
+    ledger_name: str
+    epoch: int
+    last: int
+    properties: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Place:
+    """A table's place: its path, whose turn it is, and what is held there."""
+
+    path: str
+    turns: maintenance.Turns = field(default_factory=maintenance.Turns)
+    held: _Held | None = None
+
+
+class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
+    """Tables of a Delta lake, each at `<path>/<namespace>/<table>`.
+
+    Every change of a table is one commit of its log, and each such commit carries the ledger. A crash before it
+    leaves files that no version names (VACUUM removes
+    them), a crash after it is found by the next `claim`.
+    """
+
+    type_name: ClassVar[str] = "delta"
+    config_model: ClassVar[type[DeltaConfig]] = DeltaConfig
+
+    def __init__(self, config: DeltaConfig, context: TargetContext) -> None:
+        super().__init__(config, context)
+        self._root = absolute(config.path)
+        self._lock = threading.Lock()
+        self._places: dict[TableId, _Place] = {}
+        self._storage_or_none: Storage | None = None
+
+    # -- without Spark ------------------------------------------------------------------------------------------------
+
+    def identity(self) -> Mapping[str, str]:
+        """The absolute path or URI."""
+        return {"path": self._root}
+
+    def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
+        """Look at the path, at what stands in each table's place, at types and names."""
+        problems = list(self._check_path())
+        problems += check_names(schema.table for schema in tables)
+        for schema in tables:
+            problems += check_columns(schema)
+            problems += type_problems(schema)
+            if not problems or problems[0].place != "target.path":
+                problems += self._check_place(schema.table)
+        return problems
+
+    def drop(self, table: TargetTable) -> None:
+        """Remove the table's folder: first its data, then its log, last the mark that says whose it was."""
+        path = self._storage.table_path(table.table)
+        mark = f"{path}/{DROP_MARK}"
+        with translated(str(table.table)):
+            log = read_log(self._storage, path)
+            if log is not None:
+                if log.properties.get(UUID) != table.uuid:
+                    raise not_ours(table, log.properties.get(UUID))
+                self._storage.write_json(mark, {"uuid": table.uuid})
+            elif self._storage.kind(mark) is pafs.FileType.NotFound:
+                return
+            names = sorted(self._storage.names(path), key=lambda name: (name == DROP_MARK, name == "_delta_log"))
+            for name in names:
+                self._storage.remove(f"{path}/{name}")
+            self._storage.remove(path)
+        with self._lock:
+            self._places.pop(table.table, None)
+
+    # -- with Spark ---------------------------------------------------------------------------------------------------
+
+    def claim(self, table: TargetTable) -> Claim:
+        """Record this epoch in every ledger of the table, in one commit, and say what ours says."""
+        place = self._place(table.table)
+        with translated(str(table.table)), place.turns.writing():
+            held = self._claim(table, place)
+            return Claim(last_applied=held.last, exists=exists(table, held.properties))
+
+    def apply_ddl(self, table: TargetTable, event: DDLEvent, sequence_num: int) -> None:
+        """CREATE_TABLE, DROP_TABLE and TRUNCATE_TABLE; databases are folders and need nothing."""
+        place = self._place(table.table)
+        with translated(str(table.table)), place.turns.writing():
+            held = self._holding(table, place)
+            if sequence_num <= held.last:
+                return
+            crash_point("target.before_ddl")
+            match event.operation:
+                case DDLOperation.CREATE_TABLE:
+                    self._create(table, place, held, event, sequence_num)
+                case DDLOperation.DROP_TABLE:
+                    self._drop_table(table, place, held, sequence_num)
+                case DDLOperation.TRUNCATE_TABLE:
+                    self._clear(table, place, held, sequence_num)
+                case DDLOperation.CREATE_DATABASE | DDLOperation.DROP_DATABASE:
+                    self._advance(table, place, held, sequence_num)
+                case _:
+                    raise SchemaConflictError(
+                        f"{event.operation} is not carried out by the Delta target yet.",
+                        code="ddl_not_supported",
+                        table=str(table.table),
+                        action="Take a new snapshot of the table.",
+                    )
+            crash_point("target.after_ddl")
+
+    def apply_batch(self, table: TargetTable, batch: Batch) -> BatchResult:
+        """Fold and merge; or append, or only move the ledger, where that is all there is to do."""
+        place = self._place(table.table)
+        uris = tuple(file.uri for file in batch.files)
+        with translated(str(table.table), files=uris), place.turns.writing():
+            held = self._holding(table, place)
+            if batch.last <= held.last:
+                return BatchResult(was_skipped=True)
+            if not uris or not batch.rows:
+                self._advance(table, place, held, batch.last)
+                return BatchResult(details={"way": "advance"})
+            if held.properties.get(SCHEMA) != ddl.schema_mark(batch.schema, table.options):
+                raise ddl.schema_conflict(table, batch.schema)
+            crash_point("target.before_merge")
+            with readable_files(uris, batch.schema, self._storage) as readable:
+                details = self._write(table, place, held, batch, readable)
+            crash_point("target.after_merge")
+            if details is None:
+                self._find_out(table, place, held, batch.last)
+                return BatchResult(was_skipped=True)
+            held.last = batch.last
+            return BatchResult(details=details)
+
+    def complete_snapshot(
+        self,
+        table: TargetTable,
+        schema: TableSchema,  # noqa: ARG002 - the number alone tells which rows are meant
+        start_number: int,
+        sequence_num: int,
+    ) -> None:
+        """Delete (soft: mark) what the snapshot did not find."""
+        place = self._place(table.table)
+        with translated(str(table.table)), place.turns.writing():
+            held = self._holding(table, place)
+            if sequence_num > held.last:
+                self._clear(table, place, held, sequence_num, below=start_number)
+
+    def advance(self, table: TargetTable, sequence_num: int) -> None:
+        """Record the number alone, in one small commit without a Spark job on data."""
+        place = self._place(table.table)
+        with translated(str(table.table)), place.turns.writing():
+            held = self._holding(table, place)
+            if sequence_num > held.last:
+                self._advance(table, place, held, sequence_num)
+
+    def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
+        """Do what is due; a merge that comes meanwhile cuts it short, and a commit that it loses against is no error."""
+        place = self._place(table.table)
+        held = place.held
+        if held is None or not self.config.maintenance.enabled or not exists(table, held.properties):
+            return None
+        # Not the session of the merges, whose statements may bear an identifier at this moment.
+        session = self._spark.newSession()
+        with translated(str(table.table)):
+            now = datetime.now(UTC)
+            condition = maintenance.condition_of(
+                session, place.path, self.config.maintenance, self._last_vacuum(place, now)
+            )
+            upkeep = maintenance.due(condition, self.config.maintenance, now)
+            if upkeep is None:
+                return None
+            outcome = self._maintain(session, place, upkeep, now)
+        return maintenance.report(upkeep, condition, outcome)
+
+    def close(self) -> None:
+        """Forget what is held; Spark is the host's."""
+        with self._lock:
+            self._places.clear()
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _check_path(self) -> Sequence[Problem]:
+        missing = self._root
+        try:
+            storage = self._storage
+            above = missing
+            # The highest folder that does not exist yet is what has to be removed afterwards.
+            while storage_kind(storage, above) is pafs.FileType.NotFound and "/" in above.rstrip("/"):
+                missing, above = above, above.rpartition("/")[0] or "/"
+            if storage_kind(storage, above) is pafs.FileType.File:
+                raise NotADirectoryError(20, "Not a directory", above)
+            made = above != self._root
+            probe = f"{self._root}/{_PROBE}-{uuid4().hex}"
+            try:
+                storage.write_json(probe, {})
+            finally:
+                storage.remove(probe)
+                if made:
+                    Storage(missing).remove(missing)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            return [
+                Problem(
+                    code="target_not_writable",
+                    message=f"{self._root} cannot be written: {reason}.",
+                    place="target.path",
+                    action="Give the process the right to write there, or choose another target.path.",
+                )
+            ]
+        return []
+
+    def _check_place(self, table: TableId) -> Sequence[Problem]:
+        path = self._storage.table_path(table)
+        if self._storage.kind(path) is pafs.FileType.NotFound:
+            return []
+        if self._storage.kind(path) is pafs.FileType.File:
+            return [
+                _problem("target_occupied", f"{path} is a file.", table, "Move it away, or choose another target.path.")
+            ]
+        try:
+            log = read_log(self._storage, path)
+        except (ValueError, KeyError, OSError) as error:
+            return [
+                _problem(
+                    "target_unreadable",
+                    f"The Delta log in {path} cannot be read: {error}.",
+                    table,
+                    "Move the folder away.",
+                )
+            ]
+        if log is None:
+            if not self._storage.names(path):
+                return []
+            return [
+                _problem(
+                    "target_occupied",
+                    f"{path} holds files and is no Delta table.",
+                    table,
+                    "Move the folder away, or choose another target.path.",
+                )
+            ]
+        owner = log.properties.get(UUID)
+        if self.config.adopt == "replace" or (owner is not None and owner == self.context.uuid):
+            return []
+        whose = f"replicator {owner}" if owner else "no replicator"
+        action = "Choose another target.path, move the table away, or set target.adopt: replace to lose its content."
+        return [_problem("not_ours", f"A Delta table of {whose} stands in {path}.", table, action)]
+
+    # -- one table ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _storage(self) -> Storage:
+        if self._storage_or_none is None:
+            self._storage_or_none = Storage(self._root)
+        return self._storage_or_none
+
+    @property
+    def _spark(self) -> Any:
+        if self.context.spark is None:
+            raise FatalError("The Delta target needs Spark, and the host gave none.", code="spark_missing")
+        return self.context.spark()
+
+    def _place(self, table: TableId) -> _Place:
+        with self._lock:
+            return self._places.setdefault(table, _Place(self._storage.table_path(table)))
+
+    def _holding(self, table: TargetTable, place: _Place) -> _Held:
+        """What is held, claimed first if this process has not, or if its Spark is another one by now."""
+        held = place.held
+        spark = self._spark
+        if (
+            held is None
+            or (held.ledger_name, held.epoch) != (table.ledger_name, table.epoch)
+            or held.session.sparkContext is not spark.sparkContext
+        ):
+            return self._claim(table, place)
+        return held
+
+    def _claim(self, table: TargetTable, place: _Place) -> _Held:
+        session = self._spark.newSession()
+        transaction = Transaction(session, place.path)
+        last = EMPTY_LEDGER
+        if transaction.exists:
+            claimed = plan_claim(
+                table, transaction.transactions, transaction.properties, may_adopt=self.config.adopt == "replace"
+            )
+            last = claimed.last
+            if claimed.records:
+                transaction.record(claimed.records)
+        crash_point("target.claimed")
+        place.held = _Held(session, table.ledger_name, table.epoch, last, transaction.properties)
+        return place.held
+
+    def _begin(self, table: TargetTable, place: _Place, held: _Held) -> tuple[Transaction, dict[str, int]]:
+        """A transaction on a table that is still ours to change, and the ledgers to record in it."""
+        transaction = Transaction(held.session, place.path)
+        if not transaction.exists:
+            return transaction, {}
+        claimed = plan_claim(
+            table, transaction.transactions, transaction.properties, may_adopt=self.config.adopt == "replace"
+        )
+        if claimed.last > held.last:
+            # Somebody of our own epoch applied something: only a second process with our lease could.
+            raise fenced(table, table.epoch)
+        return transaction, dict(claimed.records)
+
+    def _create(self, table: TargetTable, place: _Place, held: _Held, event: DDLEvent, sequence_num: int) -> None:
+        assert event.schema is not None
+        transaction, ledgers = self._begin(table, place, held)
+        ledgers[table.ledger_name] = Entry(table.epoch, sequence_num).version
+        if transaction.exists and exists(table, transaction.properties):
+            if transaction.properties.get(SCHEMA) != ddl.schema_mark(event.schema, table.options):
+                raise ddl.schema_conflict(table, event.schema)
+            transaction.record(ledgers)
+        else:
+            template = self._storage.own_path("shapes", uuid4().hex)
+            try:
+                held.session.sql(ddl.create_statement(template, table, event.schema, clustering=self.config.clustering))
+                transaction.replace(template, held.session, ledgers)
+            finally:
+                self._storage.remove(template)
+        held.properties = Transaction(held.session, place.path).properties
+        held.last = sequence_num
+
+    def _drop_table(self, table: TargetTable, place: _Place, held: _Held, sequence_num: int) -> None:
+        """Leave nothing but the log, which goes on keeping the ledger; readers find an empty table."""
+        transaction, ledgers = self._begin(table, place, held)
+        if not transaction.exists:
+            held.last = sequence_num
+            return
+        ledgers[table.ledger_name] = Entry(table.epoch, sequence_num).version
+        transaction.empty({STATE: DROPPED}, ledgers)
+        for name in self._storage.names(place.path):
+            if name != "_delta_log":
+                self._storage.remove(f"{place.path}/{name}")
+        held.properties = {**held.properties, STATE: DROPPED}
+        held.last = sequence_num
+
+    def _clear(
+        self, table: TargetTable, place: _Place, held: _Held, sequence_num: int, below: int | None = None
+    ) -> None:
+        if exists(table, held.properties):
+            with identified(held.session, table, sequence_num):
+                held.session.sql(merge.clear_statement(place.path, table.options, sequence_num, below))
+        # Where there was nothing to clear, Delta makes no commit.
+        self._advance(table, place, held, sequence_num, may_be_there=True)
+
+    def _advance(
+        self, table: TargetTable, place: _Place, held: _Held, sequence_num: int, *, may_be_there: bool = False
+    ) -> None:
+        if may_be_there and self._recorded(place, table) == Entry(table.epoch, sequence_num).version:
+            held.last = sequence_num
+            return
+        transaction, ledgers = self._begin(table, place, held)
+        if transaction.exists:
+            ledgers[table.ledger_name] = Entry(table.epoch, sequence_num).version
+            transaction.record(ledgers)
+        held.last = sequence_num
+
+    def _write(
+        self, table: TargetTable, place: _Place, held: _Held, batch: Batch, uris: Sequence[str]
+    ) -> dict[str, Any] | None:
+        """Write the batch; None if Delta skipped it."""
+        from replicator.spark.journal import read_changes
+
+        changes = read_changes(held.session, uris, batch.schema, skip_to=batch.skip_to)
+        if batch.is_append:
+            return self._append(table, place, held, batch, changes)
+        statement, source = self._merge_parts(table, place, held, batch, changes)
+        source.createOrReplaceTempView(merge.VIEW)
+        try:
+            with identified(held.session, table, batch.last):
+                counts = held.session.sql(statement).collect()
+        finally:
+            held.session.catalog.dropTempView(merge.VIEW)
+        return {"way": "merge", **counts[0].asDict()} if counts else None
+
+    def _merge_parts(
+        self, table: TargetTable, place: _Place, held: _Held, batch: Batch, changes: Any
+    ) -> tuple[str, Any]:
+        from replicator.spark import reduce
+
+        schema, options = batch.schema, table.options
+        key = schema.key_fields
+        fields = [schema.fields[column.name] for column in schema.columns]
+        if not key:
+            if options.deletes == "soft":
+                raise SchemaConflictError(
+                    "A table without a key cannot keep deleted rows: equal rows cannot be told apart.",
+                    code="soft_deletes_need_key",
+                    table=str(table.table),
+                    action="Set deletes: hard for this table.",
+                )
+            held_rows = merge.target_rows(held.session, place.path, schema, options)
+            source = merge.multiset_source(reduce.reduce_multiset(changes, fields), held_rows, schema)
+            return merge.multiset_merge_statement(place.path, schema, options), source
+        if batch.has_absent:
+            source = reduce.reduce_partial_rows(changes, key, fields, has_key_changes=batch.has_key_changes)
+            if batch.has_key_changes:
+                source = reduce.fill_from_origin(
+                    source, merge.target_rows(held.session, place.path, schema, options), key, fields
+                )
+        else:
+            source = reduce.reduce_whole_rows(
+                changes, key, has_key_changes=batch.has_key_changes, keep_gone=options.deletes == "soft"
+            )
+        return merge.merge_statement(place.path, schema, options, has_absent=batch.has_absent), source
+
+    def _append(
+        self, table: TargetTable, place: _Place, held: _Held, batch: Batch, changes: Any
+    ) -> dict[str, Any] | None:
+        rows = merge.append_rows(changes, batch.schema, table.options)
+        # Unlike a merge, an append does not say whether Delta skipped it: the log does, by the number it had before
+        # and has now.
+        version = Entry(table.epoch, batch.last).version
+        before = self._recorded(place, table)
+        if before is not None and before >= version:
+            return None
+        with identified(held.session, table, batch.last):
+            rows.write.format("delta").mode("append").save(place.path)
+        return {"way": "append", "rows": batch.rows} if self._recorded(place, table) == version else None
+
+    def _recorded(self, place: _Place, table: TargetTable) -> int | None:
+        log = read_log(self._storage, place.path)
+        return log.transactions.get(table.ledger_name) if log else None
+
+    def _find_out(self, table: TargetTable, place: _Place, held: _Held, last: int) -> None:
+        """After Delta skipped a write: say by whom it was done.
+
+        Raises:
+            FencedError: A newer epoch holds the table.
+            FatalError: Nobody did it: ledger and statement disagree.
+        """
+        entry = Entry.of(Transaction(held.session, place.path).transactions.get(table.ledger_name))
+        if entry is not None and entry.epoch > table.epoch:
+            raise fenced(table, entry.epoch)
+        if entry is None or entry.last < last:
+            raise FatalError(
+                f"Delta skipped a batch up to {last}, and the ledger says {entry}.",
+                code="ledger_disagrees",
+                table=str(table.table),
+            )
+        held.last = entry.last
+
+    # -- upkeep -------------------------------------------------------------------------------------------------------
+
+    def _maintain(self, session: Any, place: _Place, upkeep: maintenance.Upkeep, now: datetime) -> str:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        tag = f"upkeep-{uuid4().hex}"
+        statement = maintenance.statement(upkeep, place.path, self.config.maintenance.vacuum_retention)
+        try:
+            with ExitStack() as stack:
+                if upkeep is maintenance.Upkeep.VACUUM:
+                    # It commits nothing that a merge could conflict with, so it takes no turn. The setting asks the
+                    # administrator, who has set the retention.
+                    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+                elif not stack.enter_context(place.turns.upkeep(session, tag)):
+                    return "merge_in_progress"
+                session.sql(statement).collect()
+            if upkeep is maintenance.Upkeep.VACUUM:
+                Transaction(session, place.path).record({maintenance.VACUUM_LEDGER: int(now.timestamp())})
+        except (PySparkException, Py4JError) as error:
+            # A merge is what matters: upkeep that met one is simply done another time.
+            if is_concurrent(error):
+                return "lost_to_another_commit"
+            if "cancelled" in str(error).lower():
+                return "cut_short_by_a_merge"
+            raise
+        place.turns.done()
+        return "done"
+
+    def _last_vacuum(self, place: _Place, now: datetime) -> datetime:
+        log = read_log(self._storage, place.path)
+        if log is None:
+            return now
+        seconds = log.transactions.get(maintenance.VACUUM_LEDGER)
+        return datetime.fromtimestamp(seconds, UTC) if seconds is not None else log.created
+
+
+def storage_kind(storage: Storage, path: str) -> pafs.FileType:
+    """What stands at a path at or above the target's root."""
+    return storage.kind(path) if path == storage.root else Storage(path).kind(path)
+
+
+def _problem(code: str, message: str, table: TableId, action: str) -> Problem:
+    return Problem(code=code, message=message, place=str(table), action=action)

@@ -1,0 +1,159 @@
+"""A lake of its own for each test, on the Spark that all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from replicator.model.events import DDLEvent, DDLOperation, change_schema
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.target import Batch, BatchFile, BatchResult, TableOptions, TargetContext, TargetTable
+from replicator.testing.spark import spark, spark_host  # noqa: F401 - fixtures
+from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.target import DeltaLakeTarget
+
+PEOPLE = TableSchema(
+    table=TableId("public", "people"),
+    columns=(
+        Column(name="id", type=pa.int64(), source_type="bigint", nullable=False),
+        Column(name="name", type=pa.string(), source_type="text"),
+        Column(name="note", type=pa.string(), source_type="text"),
+    ),
+    key=("id",),
+)
+
+
+class Lake:
+    """Writes small batches into one table of a Delta target, and reads the table back."""
+
+    def __init__(self, session: Any, folder: Path, schema: TableSchema = PEOPLE, **config: Any) -> None:
+        self.spark = session
+        self.folder = folder
+        self.schema = schema
+        self.config = config
+        self.next = 0
+        self.files = 0
+        self.target = self.process()
+        self.table = self.owned()
+
+    def process(self) -> DeltaLakeTarget:
+        """A target as a new process would make it."""
+        config = DeltaConfig(path=str(self.folder / "lake"), **self.config)
+        return DeltaLakeTarget(config, TargetContext(replicator="test", uuid="u-1", epoch=1, spark=lambda: self.spark))
+
+    def owned(self, **changes: Any) -> TargetTable:
+        """The table, of epoch 1 and incarnation 0 unless told otherwise."""
+        defaults: dict[str, Any] = {"uuid": "u-1", "incarnation": 0, "epoch": 1}
+        return TargetTable(table=self.schema.table, **{**defaults, **changes})
+
+    @property
+    def path(self) -> Path:
+        """The table's folder."""
+        return Path(self.target._storage.table_path(self.schema.table))
+
+    def create(
+        self, target: DeltaLakeTarget | None = None, table: TargetTable | None = None, schema: TableSchema | None = None
+    ) -> int:
+        """Apply CREATE_TABLE; its number."""
+        event = DDLEvent(operation=DDLOperation.CREATE_TABLE, table=self.schema.table, schema=schema or self.schema)
+        return self.event(event, target, table)
+
+    def event(self, event: DDLEvent, target: DeltaLakeTarget | None = None, table: TargetTable | None = None) -> int:
+        """Apply an event; its number."""
+        number = self.number()
+        (target or self.target).apply_ddl(table or self.table, event, number)
+        return number
+
+    def number(self) -> int:
+        """The next sequence number."""
+        self.next += 1
+        return self.next - 1
+
+    def insert(self, **row: Any) -> dict[str, Any]:
+        return self.change("INSERT", row=row)
+
+    def update(
+        self, *, before: Mapping[str, Any] | None = None, absent: Sequence[str] = (), **row: Any
+    ) -> dict[str, Any]:
+        return self.change("UPDATE", row=row, before=before, absent=absent)
+
+    def delete(self, **before: Any) -> dict[str, Any]:
+        return self.change("DELETE", before=before)
+
+    def change(self, operation: str, **parts: Any) -> dict[str, Any]:
+        """A numbered change in the journal's layout."""
+        return {
+            "_sequence_num": self.number(),
+            "_operation": operation,
+            "_is_snapshot": parts.get("is_snapshot", False),
+            "_absent": list(parts.get("absent", ())) or None,
+            "before": parts.get("before"),
+            "row": parts.get("row"),
+        }
+
+    def batch(self, changes: Sequence[Mapping[str, Any]], schema: TableSchema | None = None, **parts: Any) -> Batch:
+        """Changes as a sealed journal file."""
+        shape = schema or self.schema
+        return self.batch_of(pa.Table.from_pylist(list(changes), schema=change_schema(shape)), shape, **parts)
+
+    def batch_of(self, rows: pa.Table, schema: TableSchema | None = None, **parts: Any) -> Batch:
+        """A table in the journal's layout as a sealed journal file."""
+        self.files += 1
+        path = self.folder / f"journal-{self.files}.parquet"
+        pq.write_table(rows, path)
+        numbers = rows["_sequence_num"].to_pylist()
+        file = BatchFile(
+            uri=path.as_uri(), rows=rows.num_rows, bytes=path.stat().st_size, first=numbers[0], last=numbers[-1]
+        )
+        defaults: dict[str, Any] = {
+            "schema": schema or self.schema,
+            "files": [file],
+            "last": numbers[-1],
+            "skip_to": -1,
+            "rows": rows.num_rows,
+        }
+        return Batch(**{**defaults, **parts})
+
+    def apply(self, *changes: Mapping[str, Any], **parts: Any) -> BatchResult:
+        """Apply changes as one batch."""
+        return self.target.apply_batch(self.table, self.batch(changes, **parts))
+
+    def rows(self, *columns: str) -> set[tuple[Any, ...]]:
+        """The table's rows; without columns, those of the source."""
+        names = columns or tuple(c.name for c in self.schema.columns)
+        frame = self.spark.read.format("delta").load(str(self.path))
+        rows = [tuple(row) for row in frame.select(*[f"`{n}`" for n in names]).collect()]
+        assert len(set(rows)) == len(rows)
+        return set(rows)
+
+    def version(self) -> int:
+        """Commits of the table so far."""
+        return len(list((self.path / "_delta_log").glob("*.json"))) - 1
+
+
+@pytest.fixture
+def lake(spark, tmp_path: Path) -> Lake:  # noqa: F811
+    """A lake with the table `public.people` in it."""
+    lake = Lake(spark, tmp_path)
+    assert not lake.target.claim(lake.table).exists
+    lake.create()
+    return lake
+
+
+@pytest.fixture
+def new_lake(spark, tmp_path: Path):  # noqa: F811
+    """Makes a lake for a table of any shape, claimed and created."""
+
+    def make(schema: TableSchema = PEOPLE, options: TableOptions = TableOptions(), **config: Any) -> Lake:  # noqa: B008
+        lake = Lake(spark, tmp_path, schema, **config)
+        lake.table = lake.owned(options=options)
+        lake.target.claim(lake.table)
+        lake.create()
+        return lake
+
+    return make

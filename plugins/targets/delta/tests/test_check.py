@@ -1,0 +1,162 @@
+"""Everything that can be said without Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from replicator.model.errors import FencedError, Severity, TableError
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.target import TableOptions, TargetContext, TargetTable
+from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.ddl import create_statement
+from replicator_target_delta.ledger import EPOCH_MAX, Entry, plan_claim
+from replicator_target_delta.storage import Storage
+from replicator_target_delta.tablelog import UUID, read_log
+from replicator_target_delta.target import DeltaLakeTarget
+from replicator_target_delta.types import clustering_columns
+
+PEOPLE = TableSchema(
+    table=TableId("public", "people"),
+    columns=(Column(name="id", type=pa.int64(), source_type="bigint", nullable=False),),
+    key=("id",),
+)
+TABLE = TargetTable(table=PEOPLE.table, uuid="u-1", incarnation=3, epoch=5)
+
+
+def checked(path, *tables, **config):
+    target = DeltaLakeTarget(DeltaConfig(path=str(path), **config), TargetContext(replicator="test", uuid="u-1"))
+    return [(p.code, p.severity is Severity.BLOCKING) for p in target.check(tables or [PEOPLE])]
+
+
+def write_log(folder, *commits, version=0):
+    log = folder / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    for number, actions in enumerate(commits, start=version):
+        (log / f"{number:020}.json").write_text("\n".join(json.dumps(a, separators=(",", ":")) for a in actions))
+
+
+def metadata(**properties):
+    return {"metaData": {"id": "x", "configuration": properties, "createdTime": 1_000}}
+
+
+def test_missing_folder_is_fine_and_nothing_is_left_behind(tmp_path):
+    assert checked(tmp_path / "a" / "b") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_below_a_file_is_refused(tmp_path):
+    (tmp_path / "a").write_text("")
+    assert checked(tmp_path / "a" / "b") == [("target_not_writable", True)]
+    assert checked(tmp_path / "a") == [("target_not_writable", True)]
+
+
+@pytest.mark.parametrize(
+    ("owner", "config", "found"),
+    [
+        ("u-1", {}, []),
+        ("u-2", {}, [("not_ours", True)]),
+        (None, {}, [("not_ours", True)]),
+        ("u-2", {"adopt": "replace"}, []),
+    ],
+)
+def test_table_of_somebody_else_is_found(tmp_path, owner, config, found):
+    write_log(tmp_path / "public" / "people", [metadata(**({UUID: owner} if owner else {}))])
+    assert checked(tmp_path, **config) == found
+
+
+def test_folder_with_files_of_another_kind_is_found(tmp_path):
+    folder = tmp_path / "public" / "people"
+    folder.mkdir(parents=True)
+    assert checked(tmp_path) == []
+    (folder / "notes.txt").write_text("")
+    assert checked(tmp_path, adopt="replace") == [("target_occupied", True)]
+
+
+def test_types_and_names_are_looked_at(tmp_path):
+    columns = (
+        Column(name="id", type=pa.float64(), source_type="double", nullable=False),
+        Column(name="at", type=pa.time64("us"), source_type="time"),
+        Column(name="much", type=pa.list_(pa.decimal256(76, 0)), source_type="numeric(76)[]"),
+        Column(name="ID", type=pa.int32(), source_type="int"),
+        Column(name="_sequence_num", type=pa.int64(), source_type="bigint"),
+        Column(name="odd", type=pa.duration("s"), source_type="odd"),
+    )
+    other = replace(PEOPLE, table=TableId("public", "People"))
+    found = checked(tmp_path, PEOPLE, other, TableSchema(table=TableId("public", "odd"), columns=columns, key=("id",)))
+    assert sorted(found) == [
+        ("column_name_reserved", True),
+        ("column_names_clash", True),
+        ("key_type_unsupported", True),
+        ("table_names_clash", True),
+        ("type_changed", False),
+        ("type_changed", False),
+        ("unsupported_type", True),
+    ]
+
+
+def test_log_is_read_back_to_front(tmp_path):
+    txn = {"txn": {"appId": "a", "version": 7, "lastUpdated": 1}}
+    newer = {"txn": {"appId": "a", "version": 9, "lastUpdated": 1}}
+    write_log(tmp_path, [metadata(x="1")], [txn], [metadata(x="2"), newer], [{"add": {"path": '{"txn"'}}])
+    log = read_log(Storage(str(tmp_path)), str(tmp_path))
+    assert (log.version, log.properties, log.transactions) == (3, {"x": "2"}, {"a": 9})
+    (tmp_path / "_delta_log" / f"{1:020}.json").unlink()
+    with pytest.raises(ValueError, match="version 1 is missing"):
+        read_log(Storage(str(tmp_path)), str(tmp_path))
+
+
+def test_entry_is_ordered_by_epoch_first():
+    assert Entry.of(Entry(5, -1).version) == (5, -1)
+    assert Entry(5, -1).version > Entry(4, 2**43).version
+    assert Entry(EPOCH_MAX, 2**43).version < 2**63
+    assert Entry.of(None) is None
+
+
+def test_claim_raises_every_older_ledger_to_its_epoch():
+    transactions = {
+        "u-1/public.people/2": Entry(3, 40).version,
+        "u-1/public.people/3": Entry(4, 50).version,
+        "u-1/public.people_2/9": Entry(9, 1).version,
+        "replicator/vacuum": 1,
+    }
+    claimed = plan_claim(TABLE, transactions, {UUID: "u-1"}, may_adopt=False)
+    assert claimed.last == 50
+    assert claimed.records == {"u-1/public.people/2": Entry(5, 40).version, "u-1/public.people/3": Entry(5, 50).version}
+    again = plan_claim(TABLE, {**transactions, **claimed.records}, {UUID: "u-1"}, may_adopt=False)
+    assert (again.last, again.records) == (50, {})
+
+
+@pytest.mark.parametrize(
+    "newer", [{"u-1/public.people/3": Entry(6, 1).version}, {"u-1/public.people/4": Entry(5, 1).version}]
+)
+def test_claim_gives_way_to_a_newer_epoch_or_incarnation(newer):
+    with pytest.raises(FencedError):
+        plan_claim(TABLE, newer, {UUID: "u-1"}, may_adopt=True)
+
+
+def test_former_owner_is_shut_out_by_an_adopter():
+    transactions = {"u-2/public.people/0": Entry(1, 9).version}
+    with pytest.raises(TableError, match="u-2"):
+        plan_claim(TABLE, transactions, {UUID: "u-2"}, may_adopt=False)
+    records = plan_claim(TABLE, transactions, {UUID: "u-2"}, may_adopt=True).records
+    assert records["u-2/public.people/0"] == Entry(EPOCH_MAX, 9).version
+
+
+def test_statement_quotes_what_the_source_named():
+    columns = (
+        Column(name="a`b", type=pa.binary(), source_type="bytea", nullable=False),
+        *(
+            Column(name=f"c{i}", type=pa.string(), source_type="text", nullable=False, comment="it's")
+            for i in range(40)
+        ),
+    )
+    schema = TableSchema(table=TableId("s", "t"), columns=columns, key=("a`b", "c0", "c1", "c2", "c3", "c4"))
+    assert clustering_columns(schema) == ("c0", "c1", "c2", "c3")
+    text = create_statement("/x", replace(TABLE, options=TableOptions(deletes="soft")), schema, clustering=True)
+    assert "`a``b` BINARY NOT NULL, `c0` STRING NOT NULL COMMENT 'it\\'s'" in text
+    assert "CLUSTER BY (`c0`, `c1`, `c2`, `c3`)" in text
+    assert "'delta.dataSkippingStatsColumns' = '`c0`,`c1`,`c2`,`c3`,`_sequence_num`'" in text

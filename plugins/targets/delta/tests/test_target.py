@@ -1,0 +1,226 @@
+"""What the target promises, on real Spark and Delta."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.model.errors import FencedError, TableError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.plugins.target import TableOptions
+
+SOFT = TableOptions(deletes="soft")
+
+
+def test_changes_of_a_batch_are_folded_and_merged(lake):
+    lake.apply(lake.insert(id=1, name="a", note="x"), lake.insert(id=2, name="b", note="y"))
+    lake.apply(lake.update(id=1, name="c", note=None), lake.delete(id=2), lake.insert(id=3, name="d", note="z"))
+    assert lake.rows() == {(1, "c", None), (3, "d", "z")}
+
+
+def test_replayed_batch_changes_nothing(lake):
+    batch = lake.batch([lake.insert(id=1, name="a", note="x")])
+    lake.target.apply_batch(lake.table, batch)
+    version = lake.version()
+    assert lake.target.apply_batch(lake.table, batch).was_skipped
+    restarted = lake.process()
+    assert restarted.claim(lake.table).last_applied == batch.last
+    assert restarted.apply_batch(lake.table, batch).was_skipped
+    assert lake.version() == version
+
+
+def test_claim_of_a_new_epoch_keeps_the_ledger_and_fences_the_old_one(lake):
+    lake.apply(lake.insert(id=1, name="a", note="x"))
+    paused = lake.target
+    woken = lake.batch([lake.insert(id=9, name="zombie", note="")])
+    successor, table = lake.process(), lake.owned(epoch=2)
+    claim = successor.claim(table)
+    assert (claim.last_applied, claim.exists) == (1, True)
+    version = lake.version()
+    for attempt in (
+        lambda: paused.apply_batch(lake.table, woken),
+        lambda: paused.apply_batch(
+            lake.table, lake.batch([lake.insert(id=9, name="z", note="")], is_append=True, has_absent=False)
+        ),
+        lambda: paused.advance(lake.table, 1000),
+        lambda: paused.complete_snapshot(lake.table, lake.schema, 1000, 1001),
+        lambda: lake.create(paused, lake.owned(incarnation=1)),
+        lambda: lake.event(DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=lake.schema.table), paused),
+        lambda: lake.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=lake.schema.table), paused),
+        lambda: paused.claim(lake.table),
+    ):
+        with pytest.raises(FencedError):
+            attempt()
+    assert lake.version() == version
+    assert lake.rows() == {(1, "a", "x")}
+    successor.apply_batch(table, lake.batch([lake.insert(id=2, name="b", note="y")]))
+    assert lake.rows() == {(1, "a", "x"), (2, "b", "y")}
+
+
+def test_old_incarnation_cannot_write_into_its_replacement(lake):
+    lake.apply(lake.insert(id=1, name="a", note="x"))
+    paused = lake.target
+    successor, table = lake.process(), lake.owned(epoch=2, incarnation=1)
+    claim = successor.claim(table)
+    assert (claim.last_applied, claim.exists) == (-1, False)
+    assert lake.rows() == {(1, "a", "x")}
+    lake.create(successor, table)
+    assert lake.rows() == set()
+    with pytest.raises(FencedError):
+        paused.apply_batch(lake.table, lake.batch([lake.insert(id=9, name="zombie", note="")]))
+    with pytest.raises(FencedError):
+        lake.create(paused, lake.table)
+    successor.apply_batch(table, lake.batch([lake.insert(id=2, name="b", note="y")]))
+    assert lake.rows() == {(2, "b", "y")}
+
+
+def test_late_creation_by_an_older_incarnation_is_replaced(spark, tmp_path, new_lake):
+    lake = new_lake()
+    successor, table = lake.process(), lake.owned(epoch=2, incarnation=1)
+    assert not successor.claim(table).exists
+    lake.create(successor, table)
+    assert successor.claim(table).exists
+
+
+def test_new_incarnation_replaces_columns_key_and_rows_in_one_commit(lake):
+    from dataclasses import replace
+
+    import pyarrow as pa
+
+    from replicator.model.schema import Column
+
+    lake.apply(lake.insert(id=1, name="a", note="x"))
+    version = lake.version()
+    shape = replace(
+        lake.schema, columns=(Column(name="odd name;", type=pa.timestamp("us"), source_type="timestamp"),), key=()
+    )
+    table = lake.owned(incarnation=1)
+    lake.target.claim(table)
+    lake.create(lake.target, table, shape)
+    assert lake.version() == version + 2  # the claim, and one commit that replaces
+    lake.schema = shape
+    lake.table = table
+    assert lake.rows() == set()
+    lake.apply(lake.insert(c1=None))
+    assert lake.rows() == {(None,)}
+    detail = lake.spark.sql(f"DESCRIBE DETAIL delta.`{lake.path}`").first()
+    assert list(detail["clusteringColumns"]) == []
+
+
+def test_table_of_somebody_else_is_refused_unless_adopted(lake):
+    lake.apply(lake.insert(id=1, name="a", note="x"))
+    stranger = lake.owned(uuid="u-2")
+    with pytest.raises(TableError) as caught:
+        lake.process().claim(stranger)
+    assert caught.value.code == "not_ours"
+    lake.config = {"adopt": "replace"}
+    adopter = lake.process()
+    assert adopter.claim(stranger) == adopter.claim(stranger)
+    with pytest.raises(FencedError):
+        lake.apply(lake.insert(id=9, name="former owner", note=""))
+    lake.create(adopter, stranger)
+    assert lake.rows() == set()
+
+
+def test_truncate_empties_and_its_replay_spares_later_rows(lake):
+    lake.apply(lake.insert(id=1, name="a", note="x"))
+    event = DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=lake.schema.table)
+    number = lake.event(event)
+    assert lake.rows() == set()
+    lake.apply(lake.insert(id=2, name="b", note="y"))
+    for target in (lake.target, lake.process()):
+        target.apply_ddl(lake.table, event, number)
+    assert lake.rows() == {(2, "b", "y")}
+    assert lake.process().claim(lake.table).last_applied == lake.next - 1
+
+
+def test_dropped_table_keeps_its_ledger_and_can_come_again(lake):
+    lake.apply(lake.insert(id=1, name="a", note="x"))
+    number = lake.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=lake.schema.table))
+    assert [p.name for p in lake.path.iterdir()] == ["_delta_log"]
+    claim = lake.process().claim(lake.table)
+    assert (claim.last_applied, claim.exists) == (number, False)
+    table = lake.owned(incarnation=1)
+    lake.target.claim(table)
+    lake.create(lake.target, table)
+    lake.table = table
+    lake.apply(lake.insert(id=2, name="b", note="y"))
+    assert lake.rows() == {(2, "b", "y")}
+
+
+def test_soft_deletes_mark_rows_and_return(new_lake):
+    lake = new_lake(options=SOFT)
+    lake.apply(lake.insert(id=1, name="a", note="x"), lake.insert(id=2, name="b", note="y"))
+    lake.apply(lake.delete(id=1), lake.insert(id=3, name="c", note="z"), lake.delete(id=3))
+    assert lake.rows("id", "name", "_is_deleted") == {(1, "a", True), (2, "b", False), (3, "c", True)}
+    lake.apply(lake.insert(id=1, name="again", note=None))
+    assert lake.rows("id", "name", "note", "_is_deleted") == {
+        (1, "again", None, False),
+        (2, "b", "y", False),
+        (3, "c", "z", True),
+    }
+    number = lake.event(DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=lake.schema.table))
+    assert {row[1:] for row in lake.rows("id", "_is_deleted")} == {(True,)}
+    assert (2, number) in lake.rows("id", "_sequence_num")
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_completed_snapshot_removes_what_it_did_not_find(new_lake, deletes):
+    lake = new_lake(options=TableOptions(deletes=deletes))
+    lake.apply(lake.insert(id=1, name="gone", note=""), lake.insert(id=2, name="kept", note=""))
+    start = lake.next
+    lake.apply(lake.change("INSERT", is_snapshot=True, row={"id": 2, "name": "kept", "note": ""}))
+    number = lake.number()
+    for target in (lake.target, lake.target, lake.process()):
+        target.complete_snapshot(lake.table, lake.schema, start, number)
+    if deletes == "hard":
+        assert lake.rows("id") == {(2,)}
+    else:
+        assert lake.rows("id", "_is_deleted") == {(1, True), (2, False)}
+    assert lake.process().claim(lake.table).last_applied == number
+
+
+def test_ledger_moves_alone_and_at_most_once(lake):
+    lake.target.advance(lake.table, 7)
+    version = lake.version()
+    lake.target.advance(lake.table, 7)
+    restarted = lake.process()
+    restarted.advance(lake.table, 5)
+    assert lake.version() == version
+    assert restarted.claim(lake.table).last_applied == 7
+
+
+def test_appended_rows_are_skipped_by_their_replay(lake):
+    changes = [lake.change("INSERT", is_snapshot=True, row={"id": i, "name": "n", "note": None}) for i in range(10)]
+    batch = lake.batch(changes, is_append=True, has_absent=False, has_key_changes=False)
+    assert lake.target.apply_batch(lake.table, batch).details["way"] == "append"
+    assert lake.process().apply_batch(lake.table, batch).was_skipped
+    assert len(lake.rows()) == 10
+
+
+def test_rows_at_or_below_skip_to_are_not_applied_again(lake):
+    first = lake.insert(id=1, name="a", note="x")
+    lake.apply(first)
+    lake.apply(lake.update(id=1, name="b", note="x"))
+    second = lake.insert(id=2, name="c", note="y")
+    lake.apply(first, second, skip_to=second["_sequence_num"] - 1)
+    assert lake.rows() == {(1, "b", "x"), (2, "c", "y")}
+
+
+def test_drop_removes_the_folder_and_only_ours(lake):
+    with pytest.raises(TableError):
+        lake.target.drop(lake.owned(uuid="u-2"))
+    lake.apply(lake.insert(id=1, name="a", note="x"))
+    lake.target.drop(lake.table)
+    lake.target.drop(lake.table)
+    assert not lake.path.exists()
+
+
+def test_changed_shape_is_refused(lake):
+    from dataclasses import replace
+
+    with pytest.raises(TableError) as caught:
+        lake.apply(lake.insert(id=1, name="a"), schema=replace(lake.schema, columns=lake.schema.columns[:2]))
+    assert caught.value.code == "schema_conflict"
+    with pytest.raises(TableError) as caught:
+        lake.event(DDLEvent(operation=DDLOperation.ALTER_TABLE, table=lake.schema.table, schema=lake.schema))
+    assert caught.value.code == "ddl_not_supported"

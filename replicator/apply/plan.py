@@ -1,0 +1,263 @@
+"""Chooses the next unit of work of one table from what the journal holds for it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from sys import maxsize
+from typing import Final
+
+from replicator.model.errors import CorruptStreamError
+from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
+from replicator.state.records import EventEntry, SegmentFile, TableRecord
+
+Item = SegmentFile | EventEntry
+"""What a table's feed consists of."""
+
+APPEND_NOTHING: Final = -1
+
+
+class More(Enum):
+    """The items at hand do not tell where a unit ends: read further."""
+
+    MORE = "more"
+
+
+MORE: Final = More.MORE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """When a batch is large enough. Soft: a transaction is never split."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """Snapshot events that a unit moves the ledger past: the table is incomplete from a start on, whole again from a completion on."""
+
+    starts: bool = False
+    completes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchUnit:
+    """Files to apply in one commit.
+
+    Attributes:
+        last: The ledger afterwards: that of the last file, or of the events behind it that ask nothing of the target.
+        following: The lowest number that stays to be done, as far as it is known; None if nothing is left.
+    """
+
+    files: Sequence[SegmentFile]
+    last: int
+    is_append: bool
+    passed: Passed
+    following: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventUnit:
+    """An event that changes the target; `last` and `following` as in `BatchUnit`."""
+
+    entry: EventEntry
+    last: int
+    passed: Passed
+    following: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvanceUnit:
+    """Events that ask nothing of the target but to be remembered; `last` and `following` as in `BatchUnit`."""
+
+    last: int
+    passed: Passed
+    following: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginUnit:
+    """A new incarnation begins; everything before it is superseded."""
+
+    entry: EventEntry
+
+
+Unit = BatchUnit | EventUnit | AdvanceUnit | BeginUnit
+
+
+def next_unit(
+    items: Sequence[Item], *, incarnation: int, is_whole: bool, limits: BatchLimits, append_below: int = APPEND_NOTHING
+) -> Unit | More | None:
+    """Choose what to do next with a table.
+
+    A batch takes all files up to the next event, the next shape, or the limits. It ends only where no transaction can
+    be cut in two: behind the last file of a commit of the journal, or beside a file of nothing but snapshot rows,
+    which stand between transactions.
+
+    Args:
+        items: Of one table, in order, above its ledger; those of lower incarnations are passed over.
+        incarnation: That the target holds, 0 if none.
+        is_whole: Nothing follows `items` in the journal yet.
+        limits: Of a batch.
+        append_below: See `append_bound`.
+
+    Returns:
+        The unit; None if there is nothing to do; MORE if that depends on what follows `items`.
+
+    Raises:
+        CorruptStreamError: A new incarnation does not begin with its CREATE_TABLE.
+    """
+    if (begin := _newest_beginning(items, incarnation)) is not None:
+        return BeginUnit(entry=begin)
+    own = [item for item in items if item.incarnation == incarnation]
+    quiet = _quiet_run(own, 0)
+    if quiet == len(own):
+        if not is_whole:
+            return MORE
+        return _advance(own) if own else None
+    item = own[quiet]
+    if isinstance(item, EventEntry):
+        end = quiet + 1
+    else:
+        chosen = _batch_end(own, quiet, is_whole=is_whole, limits=limits, append_below=append_below)
+        if chosen is None:
+            return MORE
+        end = chosen
+    behind = end + _quiet_run(own, end)
+    passed = _passed(own[:behind])
+    last, following = last_number(own[behind - 1]), _following(own, behind, is_whole=is_whole)
+    if isinstance(item, EventEntry):
+        return EventUnit(entry=item, last=last, passed=passed, following=following)
+    files = [file for file in own[quiet:end] if isinstance(file, SegmentFile)]
+    return BatchUnit(
+        files=files,
+        last=last,
+        is_append=all(_may_append(file, append_below) for file in files),
+        passed=passed,
+        following=following,
+    )
+
+
+def append_bound(record: TableRecord | None, incarnation: int) -> int:
+    """The number below which files of nothing but snapshot rows may be appended: no key in them is in the target already, or twice in them.
+
+    Args:
+        record: Capture's, read after the files that are judged by it: a change that it does not know of comes later than all of them.
+        incarnation: Of the files.
+    """
+    if record is None or record.incarnation != incarnation:
+        return APPEND_NOTHING
+    if record.snapshot is not None and record.snapshot.start_number is not None:
+        return APPEND_NOTHING if record.first_change is None else record.first_change
+    return maxsize if record.first_change is None else record.first_change
+
+
+def first_number(item: Item) -> int:
+    """The lowest sequence number of an item."""
+    return item.first if isinstance(item, SegmentFile) else item.sequence_num
+
+
+def last_number(item: Item) -> int:
+    """The highest sequence number of an item."""
+    return item.last if isinstance(item, SegmentFile) else item.sequence_num
+
+
+def begins_incarnation(item: Item, above: int) -> bool:
+    """Whether the item is the CREATE_TABLE of an incarnation above `above`."""
+    return (
+        isinstance(item, EventEntry)
+        and item.incarnation > above
+        and isinstance(item.event, DDLEvent)
+        and item.event.operation is DDLOperation.CREATE_TABLE
+    )
+
+
+def starts_in_place(item: Item, incarnation: int) -> int | None:
+    """The start number of an in-place snapshot of this incarnation that begins with the item; None if none does."""
+    if isinstance(item, EventEntry) and item.incarnation == incarnation and isinstance(item.event, SnapshotEvent):
+        return item.event.start_number if item.event.phase is SnapshotPhase.STARTED else None
+    return None
+
+
+def _newest_beginning(items: Sequence[Item], incarnation: int) -> EventEntry | None:
+    newest = max((item.incarnation for item in items), default=incarnation)
+    if newest <= incarnation:
+        return None
+    first = next(item for item in items if item.incarnation == newest)
+    if isinstance(first, EventEntry) and begins_incarnation(first, incarnation):
+        return first
+    raise CorruptStreamError(
+        f"incarnation {newest} begins at number {first_number(first)} without its CREATE_TABLE",
+        code="corrupt_state",
+        table=str(first.table),
+    )
+
+
+def _is_quiet(item: Item) -> bool:
+    """Whether the target has nothing to do: the start of a snapshot, or the end of a first copy."""
+    if not isinstance(item, EventEntry) or not isinstance(item.event, SnapshotEvent):
+        return False
+    return item.event.phase is SnapshotPhase.STARTED or item.event.start_number is None
+
+
+def _quiet_run(own: Sequence[Item], start: int) -> int:
+    end = start
+    while end < len(own) and _is_quiet(own[end]):
+        end += 1
+    return end - start
+
+
+def _advance(own: Sequence[Item]) -> AdvanceUnit:
+    return AdvanceUnit(last=last_number(own[-1]), passed=_passed(own), following=None)
+
+
+def _passed(items: Sequence[Item]) -> Passed:
+    phases = [
+        item.event.phase for item in items if isinstance(item, EventEntry) and isinstance(item.event, SnapshotEvent)
+    ]
+    if not phases:
+        return Passed()
+    return Passed(starts=phases[-1] is SnapshotPhase.STARTED, completes=phases[-1] is SnapshotPhase.COMPLETED)
+
+
+def _following(own: Sequence[Item], behind: int, *, is_whole: bool) -> int | None:
+    if behind < len(own):
+        return first_number(own[behind])
+    return None if is_whole else last_number(own[-1]) + 1
+
+
+def _batch_end(
+    own: Sequence[Item], start: int, *, is_whole: bool, limits: BatchLimits, append_below: int
+) -> int | None:
+    """The index behind the batch's last file; None if it lies behind the items at hand."""
+    first = own[start]
+    assert isinstance(first, SegmentFile)
+    rows, size, end = 0, 0, start
+    cut = None
+    while end < len(own):
+        file = own[end]
+        if not isinstance(file, SegmentFile) or file.schema_fingerprint != first.schema_fingerprint:
+            return end
+        if end > start and _may_cut(own[end - 1], file):
+            is_other = _may_append(file, append_below) != _may_append(first, append_below)
+            if is_other or rows + file.rows > limits.rows or size + file.bytes > limits.bytes:
+                return end
+            cut = end
+        rows, size, end = rows + file.rows, size + file.bytes, end + 1
+    return end if is_whole else cut
+
+
+def _may_cut(before: Item, after: SegmentFile) -> bool:
+    assert isinstance(before, SegmentFile)
+    return before.seal != after.seal or _is_snapshot_only(before) or _is_snapshot_only(after)
+
+
+def _is_snapshot_only(file: SegmentFile) -> bool:
+    return file.snapshot_rows == file.rows
+
+
+def _may_append(file: SegmentFile, below: int) -> bool:
+    return _is_snapshot_only(file) and not file.has_absent and file.last < below

@@ -1,0 +1,273 @@
+"""The loop of the apply process: tables side by side, each in its own order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from replicator.apply.freshness import Freshness
+from replicator.apply.schedule import Schedule, Turn
+from replicator.apply.settings import ApplySettings
+from replicator.apply.table import Ends, TableApplier
+from replicator.journal import JournalReader
+from replicator.model.control import Control
+from replicator.model.errors import FatalError, FencedError, TableError, TransientError
+from replicator.model.schema import TableId
+from replicator.plugins.target import DeltaTarget
+from replicator.state.records import Stage, TableRecord
+from replicator.state.store import StateStore
+
+_SEGMENTS_PER_READ = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableProgress:
+    """How far a table is.
+
+    Attributes:
+        last_applied: The ledger as far as this process knows.
+        highest: The table's highest number in the journal at the last look.
+        is_complete: The target holds a whole copy: no snapshot has begun in it and not ended.
+        source_time: Everything committed at the source before it is in the target; None if unknown or while the copy is not whole.
+    """
+
+    incarnation: int
+    last_applied: int
+    highest: int
+    is_complete: bool
+    is_failing: bool
+    source_time: datetime | None
+
+
+class Apply:
+    """Applies the journal to the target until told to stop.
+
+    One thread looks at the journal whenever it is woken; `tables_parallel` threads apply. A thread that has finished
+    a unit takes the next at once. An error of one table sets that table aside; any other ends the loop once the units
+    in flight are done, and is raised: whoever restarts it goes on from the ledgers.
+
+    Args:
+        target: Where to.
+        store: The state store.
+        reader: The journal.
+        name: Of the replicator.
+        uuid: Of the replicator.
+        epoch: Of the lease.
+        settings: Bounds and choices.
+        clock: A monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        target: DeltaTarget[Any],
+        store: StateStore,
+        reader: JournalReader,
+        *,
+        name: str,
+        uuid: str,
+        epoch: int,
+        settings: ApplySettings | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings or ApplySettings()
+        self._ends = Ends(
+            target=target,
+            store=store,
+            reader=reader,
+            freshness=Freshness(),
+            name=name,
+            uuid=uuid,
+            epoch=epoch,
+            settings=self._settings,
+        )
+        self._clock = clock
+        self._tables: dict[TableId, TableApplier] = {}
+        self._highest: Mapping[TableId, int] = {}
+        self._captured: Mapping[TableId, TableRecord] = {}
+        self._newest: datetime | None = None
+        self._segment_id = 0
+        # Guards all of these but the last, and is notified when a thread may find work, or shall end.
+        self._news = threading.Condition()
+        self._schedule = Schedule(threads=self._settings.tables_parallel, max_wait_s=self._settings.max_wait_s)
+        self._is_ending = False
+        self._errors: list[BaseException] = []
+
+    def run(self, control: Control) -> None:
+        """Apply until `control` says stop. Called once.
+
+        Raises:
+            FencedError: A newer epoch has the target or the state store.
+            FatalError: `ledger_ahead`, or from target, journal or state store.
+            TransientError: From target, journal or state store; a new `Apply` goes on from the ledgers.
+        """
+        self._remember()
+        threads = [
+            threading.Thread(target=self._work, args=(control,), name=f"apply-{n}")
+            for n in range(self._settings.tables_parallel)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            self._watch(control)
+        finally:
+            self._end()
+            for thread in threads:
+                thread.join()
+        if self._errors:
+            raise min(self._errors, key=_urgency)
+
+    def progress(self) -> Mapping[TableId, TableProgress]:
+        """How far each table is, as this process knows it. Thread-safe."""
+        with self._news:
+            return {table: self._progress(table, applier) for table, applier in self._tables.items()}
+
+    # -- the watching thread
+
+    def _remember(self) -> None:
+        applied = self._ends.store.applied(self._ends.name)
+        self._tables = {table: TableApplier(self._ends, table, record) for table, record in applied.items()}
+
+    def _watch(self, control: Control) -> None:
+        while not control.should_stop():
+            self._look()
+            control.report(self._status())
+            with self._news:
+                if self._is_ending:
+                    return
+            control.wait(self._settings.wake_s)
+
+    def _look(self) -> None:
+        """See what the journal has: first up to when it is complete, then what is in it, so that no table is called fresher than it is."""
+        store, name = self._ends.store, self._ends.name
+        while segments := store.segments(name, self._segment_id, _SEGMENTS_PER_READ):
+            for segment in segments:
+                self._ends.freshness.add(segment.last, segment.source_time)
+            self._segment_id = segments[-1].id
+        newest = self._ends.freshness.newest()
+        highest = store.feed_tables(name)
+        captured = {record.table: record for record in store.tables(name)}
+        with self._news:
+            self._newest, self._highest, self._captured = newest, highest, captured
+            for table in highest:
+                if table not in self._tables:
+                    self._tables[table] = TableApplier(self._ends, table, None)
+                self._offer(table)
+            self._news.notify_all()
+
+    def _offer(self, table: TableId) -> None:
+        applier = self._tables[table]
+        if self._is_removed(table):
+            return
+        backlog = self._highest.get(table, -1) - applier.looked_to
+        if backlog > 0 or self._lacks_time(table, applier):
+            self._schedule.offer(table, now=self._clock(), backlog=backlog)
+        elif applier.commits >= self._settings.maintain_idle:
+            self._schedule.offer_upkeep(table)
+
+    def _lacks_time(self, table: TableId, applier: TableApplier) -> bool:
+        """Whether a table that has everything should be recorded as fresh and is not.
+
+        When its copy became whole, the source had not told the time yet.
+        """
+        captured = self._captured.get(table)
+        return (
+            self._newest is not None
+            and applier.record.source_time is None
+            and not applier.is_set_aside
+            and captured is not None
+            and captured.stage is Stage.STREAMING
+            and captured.incarnation == applier.record.incarnation
+        )
+
+    def _is_removed(self, table: TableId) -> bool:
+        captured = self._captured.get(table)
+        return captured is not None and captured.stage is Stage.REMOVED
+
+    def _end(self) -> None:
+        with self._news:
+            self._is_ending = True
+            self._news.notify_all()
+
+    # -- the applying threads
+
+    def _work(self, control: Control) -> None:
+        while (turn := self._next_turn()) is not None:
+            try:
+                self._take_turn(turn, control)
+            except BaseException as error:  # noqa: BLE001 - `run` raises it in its own thread
+                with self._news:
+                    self._errors.append(error)
+                self._end()
+            self._end_turn(turn)
+
+    def _end_turn(self, turn: Turn) -> None:
+        with self._news:
+            self._schedule.release(turn.table)
+            if not self._is_ending:
+                self._offer(turn.table)
+            self._news.notify_all()
+
+    def _next_turn(self) -> Turn | None:
+        with self._news:
+            while not self._is_ending:
+                turn = self._schedule.take(self._clock())
+                if turn is not None:
+                    return turn
+                self._news.wait()
+            return None
+
+    def _take_turn(self, turn: Turn, control: Control) -> None:
+        applier = self._tables[turn.table]
+        try:
+            if turn.is_upkeep:
+                applier.maintain()
+                return
+            if applier.step():
+                control.announce("progress")
+            if applier.commits >= self._settings.maintain_every:
+                applier.maintain()
+        except TableError as error:
+            applier.set_aside(error)
+
+    # -- telling
+
+    def _progress(self, table: TableId, applier: TableApplier) -> TableProgress:
+        newest, record, highest = self._newest, applier.record, self._highest.get(table, -1)
+        source_time = record.source_time
+        is_idle = highest <= applier.looked_to and table not in self._schedule.busy
+        if is_idle and applier.is_complete and not applier.is_set_aside and newest is not None:
+            source_time = newest if source_time is None else max(source_time, newest)
+        return TableProgress(
+            incarnation=record.incarnation,
+            last_applied=record.last_applied,
+            highest=highest,
+            is_complete=applier.is_complete,
+            is_failing=record.is_failing,
+            source_time=source_time,
+        )
+
+    def _status(self) -> Mapping[str, Any]:
+        tables = {
+            str(table): {
+                "last_applied": progress.last_applied,
+                "highest": progress.highest,
+                "source_time": None if progress.source_time is None else progress.source_time.isoformat(),
+            }
+            for table, progress in self.progress().items()
+            if not self._is_removed(table)
+        }
+        with self._news:
+            return {"tables": tables, "busy": sorted(str(table) for table in self._schedule.busy)}
+
+
+def _urgency(error: BaseException) -> int:
+    """What is raised when several threads failed: who lost the lease goes first, what passes by itself last."""
+    if isinstance(error, FencedError):
+        return 0
+    if isinstance(error, FatalError):
+        return 1
+    return 3 if isinstance(error, TransientError) else 2

@@ -1,0 +1,78 @@
+"""Says whose turn it is. Pure: time is passed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from replicator.model.schema import TableId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A table that a thread shall work on. With `is_upkeep` it has nothing to apply and is looked after."""
+
+    table: TableId
+    is_upkeep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    since: float
+    backlog: int
+
+
+class Schedule:
+    """Tables that wait for a thread, and tables that have one; a table never has two.
+
+    A free thread always takes work, so nothing waits while the target is idle. When there are more tables than
+    threads, waiting lets batches grow: the table with the most to do goes first, until another has waited for
+    `max_wait_s`; those go in the order of their waiting. Upkeep comes when no table waits, and leaves a thread free
+    if there are several.
+    """
+
+    def __init__(self, *, threads: int, max_wait_s: float) -> None:
+        self._max_wait_s = max_wait_s
+        self._upkeep_max = max(1, threads - 1)
+        self._waiting: dict[TableId, _Waiting] = {}
+        self._upkeep: dict[TableId, None] = {}
+        self._busy: dict[TableId, Turn] = {}
+
+    @property
+    def busy(self) -> frozenset[TableId]:
+        """Tables that have a thread."""
+        return frozenset(self._busy)
+
+    def offer(self, table: TableId, *, now: float, backlog: int) -> None:
+        """The table has something to apply.
+
+        `backlog` compares with that of other tables. Again while it waits: only the backlog changes.
+        """
+        since = self._waiting[table].since if table in self._waiting else now
+        self._waiting[table] = _Waiting(since, backlog)
+
+    def offer_upkeep(self, table: TableId) -> None:
+        """The table may be looked after."""
+        self._upkeep[table] = None
+
+    def take(self, now: float) -> Turn | None:
+        """The next turn, for the thread that asks; None if there is none."""
+        free = {table: waiting for table, waiting in self._waiting.items() if table not in self._busy}
+        if free:
+            overdue = {t: w for t, w in free.items() if now - w.since >= self._max_wait_s}
+            chosen = min(overdue or free, key=lambda t: (0 if overdue else -free[t].backlog, free[t].since, t))
+            del self._waiting[chosen]
+            return self._start(Turn(table=chosen))
+        if sum(turn.is_upkeep for turn in self._busy.values()) < self._upkeep_max:
+            for table in self._upkeep:
+                if table not in self._busy:
+                    del self._upkeep[table]
+                    return self._start(Turn(table=table, is_upkeep=True))
+        return None
+
+    def release(self, table: TableId) -> None:
+        """The table's thread is done with it."""
+        del self._busy[table]
+
+    def _start(self, turn: Turn) -> Turn:
+        self._busy[turn.table] = turn
+        return turn

@@ -1,0 +1,40 @@
+"""Bounds and choices of apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from replicator.apply.plan import BatchLimits
+from replicator.model.schema import TableId
+from replicator.plugins.target import TableOptions
+
+
+def default_options(_: TableId) -> TableOptions:
+    """Every table as the target keeps it by default."""
+    return TableOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplySettings:
+    """Bounds and choices of apply.
+
+    Attributes:
+        tables_parallel: Tables written at the same time.
+        max_wait_s: The longest that a table waits for a thread so that batches of busier tables go first; a free thread never waits.
+        batch: When a batch is large enough.
+        maintain_every: Commits of a table after which it is looked after even if it has more to apply.
+        maintain_idle: Commits after which it is looked after when it has nothing to apply.
+        feed_items: Items of a table's feed read at a time.
+        wake_s: The longest between two looks at the journal when nobody says that it grew.
+        options: What a table's copy is like.
+    """
+
+    tables_parallel: int = 4
+    max_wait_s: float = 5.0
+    batch: BatchLimits = field(default_factory=lambda: BatchLimits(rows=5_000_000, bytes=1 << 30))
+    maintain_every: int = 50
+    maintain_idle: int = 10
+    feed_items: int = 1000
+    wake_s: float = 1.0
+    options: Callable[[TableId], TableOptions] = default_options

@@ -1,0 +1,392 @@
+"""Brings one table's changes from the journal into the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from replicator.apply.freshness import Freshness
+from replicator.apply.plan import (
+    APPEND_NOTHING,
+    MORE,
+    AdvanceUnit,
+    BatchUnit,
+    BeginUnit,
+    EventUnit,
+    Item,
+    More,
+    Unit,
+    append_bound,
+    begins_incarnation,
+    last_number,
+    next_unit,
+    starts_in_place,
+)
+from replicator.apply.settings import ApplySettings
+from replicator.journal import JournalReader
+from replicator.model.crash import crash_point
+from replicator.model.errors import FatalError, PluginError, TableError
+from replicator.model.events import DDLEvent, SnapshotEvent
+from replicator.model.schema import TableId, TableSchema
+from replicator.observability import get_logger
+from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, DeltaTarget, TargetTable
+from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, Stage, TableRecord
+from replicator.state.store import StateStore
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """What the tables of one replicator share."""
+
+    target: DeltaTarget[Any]
+    store: StateStore
+    reader: JournalReader
+    freshness: Freshness
+    name: str
+    uuid: str
+    epoch: int
+    settings: ApplySettings
+
+    def newest_number(self) -> int:
+        """The journal's last sequence number."""
+        segment = self.store.last_segment(self.name)
+        return -1 if segment is None else segment.last
+
+    def record_of(self, table: TableId) -> TableRecord | None:
+        """What capture knows of a table now."""
+        return next((r for r in self.store.tables(self.name) if r.table == table), None)
+
+
+class TableApplier:
+    """One table; used by one thread at a time.
+
+    A unit of work takes these steps; what a crash behind each leaves:
+
+    1. For a new incarnation, its number is recorded. It is claimed next time; the target still holds the old copy.
+    2. Once per process and incarnation the table is claimed in the target, and the ledger read. It is claimed again.
+    3. The unit is applied together with the ledger. The ledger says so; the record lags behind and follows at the next claim.
+    4. The record of the table is brought up to the ledger.
+    """
+
+    def __init__(self, ends: Ends, table: TableId, applied: AppliedRecord | None) -> None:
+        self._ends = ends
+        self._table = table
+        self._record = applied or AppliedRecord(table=table, incarnation=0)
+        self._claimed: TargetTable | None = None
+        self._ledger = self._record.last_applied
+        # Everything of the incarnation lies above; spares reading what it superseded.
+        self._floor = EMPTY_LEDGER
+        self._looked_to = self._ledger
+        self._searched_to = EMPTY_LEDGER
+        self._is_set_aside = False
+        self._is_copying = self._record.source_time is None
+        self._schema: TableSchema | None = None
+        self._commits = 0
+
+    @property
+    def record(self) -> AppliedRecord:
+        """The table as the state store has it."""
+        return self._record
+
+    @property
+    def is_set_aside(self) -> bool:
+        """Whether this process has given the table up until a snapshot or an incarnation begins."""
+        return self._is_set_aside
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the target holds a whole copy, if perhaps an old one: no snapshot has begun in it and not ended."""
+        return not self._is_copying
+
+    @property
+    def looked_to(self) -> int:
+        """The number up to which nothing of the journal is left to look at."""
+        return self._searched_to if self._is_set_aside else max(self._ledger, self._looked_to)
+
+    @property
+    def commits(self) -> int:
+        """Commits since the table was last looked after."""
+        return self._commits
+
+    def step(self) -> bool:
+        """Do the next unit; False if there is none. A table that is set aside looks for a way on first.
+
+        Raises:
+            TableError: The table is to be set aside (`set_aside`).
+            FencedError, FatalError, TransientError: From target, journal or state store; nothing is lost or doubled
+            by starting again from the ledger.
+        """
+        if self._is_set_aside and not self._find_way_on():
+            return False
+        # Read first: what the feed shows afterwards may be newer, never older.
+        fresh_to = self._ends.freshness.newest()
+        captured = self._ends.record_of(self._table) if self._is_copying else None
+        unit = self._plan()
+        while isinstance(unit, BeginUnit):
+            self._begin(unit.entry)
+            unit = self._plan()
+        if unit is None:
+            if (
+                captured is not None
+                and captured.stage is Stage.STREAMING
+                and captured.incarnation == self._record.incarnation
+            ):
+                self._is_copying = False
+            self._put(source_time=self._source_time(fresh_to))
+            return False
+        self._do(unit)
+        crash_point("apply.after_unit")
+        self._note(unit, fresh_to)
+        return True
+
+    def set_aside(self, error: TableError) -> None:
+        """Leave the table as it is, with the reason, until a later snapshot or incarnation begins."""
+        self._is_set_aside = True
+        self._searched_to = max(self._searched_to, self._ledger)
+        _log.error("table_set_aside", table=str(self._table), code=error.code, reason=error.message)
+        self._put(is_failing=True, error=ErrorRecord.of(error, self._ends.store.now()))
+
+    def maintain(self) -> None:
+        """Let the target look after the table; as long as it finds something to do, it asks to be asked again."""
+        self._commits = 0
+        if self._claimed is None or self._is_set_aside:
+            return
+        done = self._ends.target.maintain(self._claimed)
+        if done is not None:
+            _log.info("table_maintained", table=str(self._table), details=dict(done))
+            self._commits = self._ends.settings.maintain_idle
+
+    # -- what to do
+
+    def _plan(self) -> Unit | None:
+        incarnation = self._record.incarnation
+        if self._claimed is None and incarnation > 0:
+            self._claim()
+        page = self._ends.settings.feed_items
+        items: list[Item] = []
+        after = max(self._ledger, self._floor)
+        unit: Unit | More | None = MORE
+        while unit is MORE:
+            window = self._ends.reader.feed(self._table, after, page)
+            after = last_number(window[-1]) if window else after
+            items += [item for item in window if item.incarnation >= incarnation]
+            unit = self._next(items, is_whole=len(window) < page)
+        if not isinstance(unit, BeginUnit):
+            self._check_kept()
+        self._looked_to = after if unit is None else self._ledger
+        return unit
+
+    def _next(self, items: Sequence[Item], *, is_whole: bool) -> Unit | More | None:
+        incarnation = self._record.incarnation
+        bound = APPEND_NOTHING
+        if any(isinstance(item, SegmentFile) and item.snapshot_rows == item.rows for item in items):
+            bound = append_bound(self._ends.record_of(self._table), incarnation)
+        limits = self._ends.settings.batch
+        return next_unit(items, incarnation=incarnation, is_whole=is_whole, limits=limits, append_below=bound)
+
+    def _begin(self, entry: EventEntry) -> None:
+        self._ledger = self._looked_to = EMPTY_LEDGER
+        self._floor = entry.sequence_num - 1
+        self._claimed = self._schema = None
+        self._is_copying, self._is_set_aside = True, False
+        self._record = AppliedRecord(table=self._table, incarnation=self._record.incarnation)
+        self._put(incarnation=entry.incarnation)
+        crash_point("apply.incarnation_recorded")
+        self._claim()
+
+    def _claim(self) -> None:
+        table = TargetTable(
+            table=self._table,
+            uuid=self._ends.uuid,
+            incarnation=self._record.incarnation,
+            epoch=self._ends.epoch,
+            options=self._ends.settings.options(self._table),
+        )
+        ledger = self._ends.target.claim(table).last_applied
+        crash_point("apply.claimed")
+        newest = self._ends.newest_number()
+        if ledger > newest:
+            raise FatalError(
+                f"The target has applied number {ledger}, the journal ends at {newest}: the state store is older than the target.",
+                code="ledger_ahead",
+                table=str(self._table),
+                action=f"Restore the newest state store, or delete `{self._ends.name}` and copy its tables anew.",
+            )
+        rows = self._record.rows + self._rows_between(self._record.last_applied, ledger)
+        self._claimed, self._ledger = table, ledger
+        self._put(last_applied=ledger, rows=rows)
+
+    def _check_kept(self) -> None:
+        if self._ends.reader.is_lost(self._table, self._record.incarnation, self._ledger):
+            raise TableError(
+                f"The journal no longer holds every change after number {self._ledger}, up to which the target has applied them.",
+                code="journal_gap",
+                table=str(self._table),
+                action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
+            )
+
+    def _find_way_on(self) -> bool:
+        """Whether a snapshot or an incarnation has begun since that makes up for what could not be applied.
+
+        The table then goes on from there.
+        """
+        page = self._ends.settings.feed_items
+        begin: EventEntry | None = None
+        start: int | None = None
+        is_whole = False
+        while not is_whole:
+            window = self._ends.reader.feed(self._table, self._searched_to, page)
+            is_whole = len(window) < page
+            for item in window:
+                self._searched_to = last_number(item)
+                if isinstance(item, EventEntry) and begins_incarnation(item, self._record.incarnation):
+                    begin = item
+                elif (number := starts_in_place(item, self._record.incarnation)) is not None:
+                    start = number
+        if begin is not None:
+            self._begin(begin)
+        elif start is not None:
+            self._jump(start - 1)
+        return not self._is_set_aside
+
+    def _jump(self, number: int) -> None:
+        """Go on above a number: an in-place snapshot reads anew whatever came before."""
+        self._claim()
+        assert self._claimed is not None
+        if number > self._ledger:
+            self._ends.target.advance(self._claimed, number)
+            self._ledger = number
+        self._is_set_aside, self._is_copying = False, True
+        self._put(last_applied=self._ledger, is_failing=False, error=None, source_time=None)
+
+    # -- doing it
+
+    def _do(self, unit: BatchUnit | EventUnit | AdvanceUnit) -> None:
+        assert self._claimed is not None, "what has an incarnation is claimed before it is planned"
+        target, table = self._ends.target, self._claimed
+        try:
+            match unit:
+                case BatchUnit():
+                    self._merge(table, unit)
+                case AdvanceUnit():
+                    target.advance(table, unit.last)
+                case EventUnit(entry=EventEntry(event=DDLEvent() as event)):
+                    target.apply_ddl(table, event, unit.last)
+                    self._schema = event.schema
+                case EventUnit(entry=EventEntry(event=SnapshotEvent(start_number=int(start)))):
+                    target.complete_snapshot(table, self._known_schema(), start, unit.last)
+                case _:
+                    raise AssertionError(f"{unit} asks nothing of a target")
+        except TableError:
+            self._searched_to = max(self._searched_to, _place_of(unit))
+            raise
+
+    def _merge(self, table: TargetTable, unit: BatchUnit) -> None:
+        for file in unit.files:
+            self._ends.reader.check(file)
+        self._schema = self._ends.reader.schema(unit.files[0])
+        batch = Batch(
+            schema=self._schema,
+            files=[BatchFile(uri=f.uri, rows=f.rows, bytes=f.bytes, first=f.first, last=f.last) for f in unit.files],
+            last=unit.last,
+            skip_to=self._ledger,
+            rows=sum(f.rows for f in unit.files),
+            is_append=unit.is_append,
+            has_absent=any(f.has_absent for f in unit.files),
+            has_key_changes=any(f.has_key_changes for f in unit.files),
+        )
+        crash_point("apply.batch_planned")
+        result = self._ends.target.apply_batch(table, batch)
+        if result.was_skipped:
+            self._check_skipped(table, batch)
+        _log.info(
+            "batch_applied",
+            table=str(self._table),
+            rows=batch.rows,
+            last=batch.last,
+            is_append=batch.is_append,
+            details=dict(result.details or {}),
+        )
+
+    def _check_skipped(self, table: TargetTable, batch: Batch) -> None:
+        """A batch above the ledger that was skipped: a newer epoch has the table (claiming says so), or the target broke its contract."""
+        found = self._ends.target.claim(table).last_applied
+        if found != batch.last:
+            raise PluginError(
+                f"The target skipped a batch from {batch.skip_to} to {batch.last}; its ledger is {found}.",
+                code="broken_contract",
+                table=str(self._table),
+            )
+
+    def _known_schema(self) -> TableSchema:
+        if self._schema is None:
+            record = self._ends.record_of(self._table)
+            self._schema = None if record is None else record.schema
+        if self._schema is None:
+            raise FatalError(
+                "The state store has no shape of a table whose snapshot is complete.",
+                code="corrupt_state",
+                table=str(self._table),
+            )
+        return self._schema
+
+    # -- remembering it
+
+    def _note(self, unit: BatchUnit | EventUnit | AdvanceUnit, fresh_to: datetime | None) -> None:
+        self._ledger = unit.last
+        self._commits += 1
+        if unit.passed.starts or unit.passed.completes:
+            self._is_copying = unit.passed.starts
+        reached = fresh_to if unit.following is None else self._ends.freshness.below(unit.following)
+        rows = sum(file.rows for file in unit.files) if isinstance(unit, BatchUnit) else 0
+        self._put(
+            last_applied=unit.last,
+            rows=self._record.rows + rows,
+            source_time=self._source_time(reached),
+            is_failing=False,
+            error=None,
+        )
+
+    def _source_time(self, reached: datetime | None) -> datetime | None:
+        """A copy that is not whole has no source time; otherwise it never goes back."""
+        if self._is_copying:
+            return None
+        known = self._record.source_time
+        return max(known, reached) if known is not None and reached is not None else reached or known
+
+    def _rows_between(self, after: int, upto: int) -> int:
+        """Rows that the target has and the record does not count: a process ended between the two."""
+        rows = 0
+        page = self._ends.settings.feed_items
+        while after < upto:
+            window = self._ends.reader.feed(self._table, after, page)
+            rows += sum(
+                item.rows
+                for item in window
+                if isinstance(item, SegmentFile) and item.incarnation == self._record.incarnation and item.last <= upto
+            )
+            if len(window) < page:
+                break
+            after = last_number(window[-1])
+        return rows
+
+    def _put(self, **changes: Any) -> None:
+        record = replace(self._record, **changes)
+        if record != self._record:
+            self._ends.store.put_applied(self._ends.name, self._ends.epoch, [record])
+            self._record = record
+
+
+def _place_of(unit: BatchUnit | EventUnit | AdvanceUnit) -> int:
+    """The number up to which a unit that cannot be applied stands in the way; events behind it that it would pass do not."""
+    match unit:
+        case BatchUnit():
+            return unit.files[-1].last
+        case EventUnit():
+            return unit.entry.sequence_num
+        case AdvanceUnit():
+            return unit.last

@@ -1,0 +1,93 @@
+"""What a difference between the source's catalogue and what capture accepted means. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from replicator.model.schema import TableSchema
+from replicator.plugins.source import TableDescription
+
+STORAGE: Final = "filenode"
+"""The part of an identity that a TRUNCATE changes.
+
+It alone: a table whose partitions changed their storage may have lost rows without a trace.
+"""
+
+
+class Change(StrEnum):
+    """What became of a table."""
+
+    NONE = "none"
+    EXPLAINED = "explained"
+    ASK_AGAIN = "ask_again"
+    OBJECT = "object"
+    KEY = "key"
+    COLUMNS = "columns"
+    GONE = "gone"
+
+
+def same_columns(a: TableSchema, b: TableSchema) -> bool:
+    """Whether rows of one fit the other: names and types in order. Nullability and comments do not matter."""
+    return [(c.name, c.type) for c in a.columns] == [(c.name, c.type) for c in b.columns]
+
+
+def same_shape(a: TableSchema, b: TableSchema) -> bool:
+    """Whether changes of one can be written as changes of the other: the columns and the key."""
+    return a.key == b.key and same_columns(a, b)
+
+
+def same_identity(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> bool:
+    """Whether two identities are equal as JSON."""
+    return a is not None and b is not None and not different_parts(a, b)
+
+
+def different_parts(a: Mapping[str, Any], b: Mapping[str, Any]) -> frozenset[str]:
+    """The parts of two identities that are not equal as JSON."""
+    left, right = _normal(a), _normal(b)
+    return frozenset(
+        part
+        for part in left.keys() | right.keys()
+        if left.get(part) != right.get(part) or (part in left) != (part in right)
+    )
+
+
+def judge(
+    schema: TableSchema, identity: Mapping[str, Any], found: TableDescription | None, *, truncates_since: int
+) -> Change:
+    """Compare a table with what the catalogue said of it, once everything that was visible then has been delivered.
+
+    Args:
+        schema: As followed.
+        identity: As last accepted.
+        found: The catalogue's word; None: the table is not there.
+        truncates_since: TRUNCATEs delivered since the catalogue was asked. One of these may or may not be in `found`:
+            ask again, until none comes in between.
+    """
+    if found is None:
+        return Change.GONE
+    parts = different_parts(identity, found.identity)
+    if not same_columns(schema, found.schema):
+        return Change.COLUMNS
+    if schema.key != found.schema.key:
+        return Change.KEY
+    if not parts:
+        return Change.NONE
+    if parts == {STORAGE} and STORAGE in identity and identity[STORAGE] is None:
+        return Change.ASK_AGAIN if truncates_since else Change.EXPLAINED
+    return Change.OBJECT
+
+
+def truncated(identity: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is accepted of a table once its TRUNCATE was delivered.
+
+    The same object, whose storage is to be learned from the catalogue. Durable with the TRUNCATE.
+    """
+    return {**identity, STORAGE: None} if STORAGE in identity else identity
+
+
+def _normal(identity: Mapping[str, Any]) -> dict[str, Any]:
+    normal: dict[str, Any] = json.loads(json.dumps(dict(identity), sort_keys=True, default=str))
+    return normal

@@ -1,0 +1,226 @@
+"""The thread that reads chunks, ahead of the loop that emits them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.capture.progress import Reading
+from replicator.capture.settings import CaptureSettings
+from replicator.capture.spool import Spool
+from replicator.model.crash import crash_point
+from replicator.model.errors import PluginError, TransientError
+from replicator.plugins.source import Chunk, DeltaSource, Visibility
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One piece of a snapshot being read, chunk after chunk. `is_cancelled`: what still comes of it is of no use."""
+
+    reading: Reading
+    is_cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRead:
+    """A chunk was read and its mark is being written."""
+
+    job: Job
+    reading: Reading
+    chunk: Chunk
+    mark: Future[str]
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeBegan:
+    """A read of a table without a key has begun: what it sees is known."""
+
+    job: Job
+    visibility: Visibility
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeRead:
+    """A table without a key was read; its rows are in the spool."""
+
+    job: Job
+    rows: Spool
+    identity: Any
+    mark: Future[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """Nothing more comes of the job. `error` is why it ended early."""
+
+    job: Job
+    error: Exception | None = None
+
+
+Result = ChunkRead | WholeBegan | WholeRead | Ended
+
+
+@dataclass(eq=False, slots=True)
+class _Shared:
+    """Guarded by `changed`."""
+
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    job: Job | None = None
+    free: int = 0
+    results: deque[Result] = field(default_factory=deque)
+    is_closed: bool = False
+
+
+class ChunkReader:
+    """Reads one job at a time in a thread of its own; the only caller of `read_chunk` and `read_whole`.
+
+    At most `chunks_ahead` chunks are read and not yet released. A chunk that fails for a passing reason is read again,
+    so often as the settings say; any other error ends the job and comes with `Ended`.
+    """
+
+    def __init__(
+        self, source: DeltaSource[Any], settings: CaptureSettings, write_mark: Callable[[], Future[str]]
+    ) -> None:
+        self._source = source
+        self._settings = settings
+        self._write_mark = write_mark
+        self._shared = _Shared(free=settings.chunks_ahead)
+        self._thread = threading.Thread(target=self._run, name="chunks", daemon=True)
+        self._thread.start()
+
+    def start(self, job: Job) -> None:
+        """Read this; the job before must have ended."""
+        with self._shared.changed:
+            assert self._shared.job is None, "one job at a time"
+            self._shared.job = job
+            self._shared.changed.notify_all()
+
+    def cancel(self, job: Job) -> None:
+        """What comes of the job is of no use any more; `Ended` still comes."""
+        with self._shared.changed:
+            job.is_cancelled = True
+            self._shared.changed.notify_all()
+
+    def release(self) -> None:
+        """A chunk was emitted or dropped: there is room for another."""
+        with self._shared.changed:
+            self._shared.free += 1
+            self._shared.changed.notify_all()
+
+    def results(self) -> list[Result]:
+        """What came since the last call, in order."""
+        with self._shared.changed:
+            results = list(self._shared.results)
+            self._shared.results.clear()
+            return results
+
+    def close(self) -> None:
+        """End the thread once the statement it is in returns; does not wait for it longer than a moment."""
+        with self._shared.changed:
+            self._shared.is_closed = True
+            self._shared.changed.notify_all()
+        self._thread.join(timeout=5)
+        for result in self.results():
+            if isinstance(result, WholeRead):
+                result.rows.close()
+
+    def _run(self) -> None:
+        while (job := self._next_job()) is not None:
+            error: Exception | None = None
+            try:
+                if job.reading.schema.key:
+                    self._read_chunks(job)
+                else:
+                    self._read_whole(job)
+            except Exception as caught:  # noqa: BLE001 (handed to the loop, which raises it)
+                error = caught
+            with self._shared.changed:
+                self._shared.job = None
+                self._shared.results.append(Ended(job=job, error=error))
+
+    def _next_job(self) -> Job | None:
+        with self._shared.changed:
+            self._shared.changed.wait_for(lambda: self._shared.is_closed or self._shared.job is not None)
+            return None if self._shared.is_closed else self._shared.job
+
+    def _read_chunks(self, job: Job) -> None:
+        reading, is_last = job.reading, False
+        while not is_last and self._reserve(job):
+            at = reading
+            try:
+                chunk = self._patiently(job, lambda at=at: self._source.read_chunk(at.request()))  # type: ignore[misc]
+            except BaseException:
+                self.release()
+                raise
+            if chunk is None:
+                self.release()
+                return
+            crash_point("capture.chunk_read")
+            is_last = reading.place is None or chunk.rows.num_rows < reading.limit
+            if chunk.rows.num_rows and (
+                chunk.cursor is None or (reading.place is not None and chunk.cursor == reading.after)
+            ):
+                raise PluginError(
+                    "the cursor of a chunk did not move.", code="cursor_stuck", table=str(reading.schema.table)
+                )
+            self._put(ChunkRead(job=job, reading=reading, chunk=chunk, mark=self._write_mark(), is_last=is_last))
+            reading = replace(reading, after=chunk.cursor)
+
+    def _read_whole(self, job: Job) -> None:
+        self._patiently(job, lambda: self._spool_whole(job))
+
+    def _spool_whole(self, job: Job) -> bool:
+        schema = job.reading.schema
+        rows = Spool(self._settings.spool, pa.schema(list(schema.row_type)))
+        try:
+            with self._source.read_whole(schema) as read:
+                self._put(WholeBegan(job=job, visibility=read.visibility))
+                for batch in read.batches:
+                    if self._is_useless(job):
+                        rows.close()
+                        return True
+                    rows.append(batch)
+                identity = read.identity()
+        except BaseException:
+            rows.close()
+            raise
+        crash_point("capture.chunk_read")
+        self._put(WholeRead(job=job, rows=rows, identity=identity, mark=self._write_mark()))
+        return True
+
+    def _patiently(self, job: Job, read: Callable[[], Any]) -> Any:
+        """Read again after a passing error, with longer and longer waits; None if the job is cancelled meanwhile."""
+        wait_s = self._settings.chunk_backoff_s
+        for attempt in range(self._settings.chunk_retries + 1):
+            try:
+                return None if self._is_useless(job) else read()
+            except TransientError:
+                if attempt == self._settings.chunk_retries:
+                    raise
+            with self._shared.changed:
+                self._shared.changed.wait_for(lambda: self._shared.is_closed or job.is_cancelled, timeout=wait_s)
+            wait_s = min(2 * wait_s, self._settings.chunk_backoff_max_s)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _reserve(self, job: Job) -> bool:
+        with self._shared.changed:
+            self._shared.changed.wait_for(lambda: self._shared.is_closed or job.is_cancelled or self._shared.free > 0)
+            if self._shared.is_closed or job.is_cancelled:
+                return False
+            self._shared.free -= 1
+            return True
+
+    def _is_useless(self, job: Job) -> bool:
+        with self._shared.changed:
+            return job.is_cancelled or self._shared.is_closed
+
+    def _put(self, result: Result) -> None:
+        with self._shared.changed:
+            self._shared.results.append(result)

@@ -1,0 +1,311 @@
+"""Snapshots: chunks and whole reads from the reader's thread through the window into the journal.
+
+Keyed tables: chunk by chunk, each emitted at its mark, with its cursor, between transactions.
+
+Tables without a key: read in one statement into a spool. From the moment the read is asked for, the table's log rows go
+    into a second spool. At the mark, one commit
+takes the read's rows, then those spooled log rows that the read did not see, then COMPLETED. It is one commit because
+nothing in rows without a key tells
+a second emission from a first: cut short before it, nothing happened, and the read begins again; after it, everything
+    did. The writer keeps such a commit's
+memory bounded; other tables wait for as long as copying from local disk takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.capture.catalogue import same_identity
+from replicator.capture.chunks import ChunkRead, ChunkReader, Ended, Job, WholeBegan, WholeRead
+from replicator.capture.marks import MarkBoard
+from replicator.capture.progress import Reading, after_chunk, is_complete, next_reading, start_over, with_keys
+from replicator.capture.settings import CaptureSettings
+from replicator.capture.spool import Spool
+from replicator.capture.tables import Followed, Tables, renumbered
+from replicator.capture.window import Bools, Read, Verdict, Window, snapshot_changes
+from replicator.model.errors import TableError
+from replicator.model.events import TRANSACTION_ID, change_schema
+from replicator.model.schema import TableId
+from replicator.plugins.source import Cursor, Seen
+
+
+@dataclass(eq=False, slots=True)
+class _Copy:
+    """A table's snapshot in this process."""
+
+    followed: Followed
+    job: Job | None = None
+    pending: int = 0
+    log: Spool | None = None
+    rows: Spool | None = None
+    whole: Read | None = None
+    lost: int = 0
+    not_before: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Copying:
+    """Runs the snapshots of all tables, one piece at a time. Called by the loop's thread alone.
+
+    Attributes:
+        suspicious: Tables whose identity was not as accepted when they were read: their catalogue entry wants
+            comparing.
+        failed: Tables that could not be read, for the loop to set aside.
+    """
+
+    window: Window
+    reader: ChunkReader
+    marks: MarkBoard
+    tables: Tables
+    settings: CaptureSettings
+    clock: Callable[[], float]
+    commit: Callable[[], None]
+    suspicious: set[TableId] = field(default_factory=set)
+    failed: list[tuple[TableId, TableError]] = field(default_factory=list)
+    _copies: dict[TableId, _Copy] = field(default_factory=dict)
+    _job: Job | None = None
+
+    # --- what the loop tells ------------------------------------------------------------------------------------------
+
+    def begin(self, followed: Followed) -> None:
+        """The table is to be copied from where its progress says; also after a restart."""
+        self.drop(followed.table)
+        self._copies[followed.table] = _Copy(followed)
+        if followed.schema.key:
+            self.window.watch(followed.schema)
+
+    def drop(self, table: TableId) -> None:
+        """The table is no longer copied here."""
+        copy = self._copies.pop(table, None)
+        if copy is not None:
+            self._abandon(copy)
+        self.window.unwatch(table)
+
+    def delivered(self, moved: Mapping[TableId, Sequence[Cursor]]) -> None:
+        """The window took note of a batch: keep the keys that must be read once more, and see which reads are lost."""
+        for table, keys in moved.items():
+            copy = self._copies.get(table)
+            if copy is not None:
+                progress = with_keys(self.tables.progress(copy.followed), keys, self.settings.keys_max)
+                self.tables.put_progress(copy.followed, progress)
+        self._see_verdicts()
+
+    def holds(self, followed: Followed, rows: pa.RecordBatch) -> bool:
+        """Whether log rows of the table must not be written now.
+
+        It has no key and its snapshot is not complete. Keeps them if the read may need them.
+        """
+        copy = self._copies.get(followed.table)
+        if copy is None or followed.schema.key:
+            return False
+        if copy.log is not None:
+            copy.log.append(renumbered(rows, followed.schema, 0))
+        return True
+
+    def collect(self) -> None:
+        """Take in what the reader's thread has done. Raises what it could not cope with."""
+        for result in self.reader.results():
+            match result:
+                case ChunkRead():
+                    self._take_chunk(result)
+                case WholeBegan():
+                    self._take_beginning(result)
+                case WholeRead():
+                    self._take_whole(result)
+                case Ended():
+                    self._end(result)
+
+    def schedule(self) -> None:
+        """Between transactions: start to read the next piece, if the reader is idle and something is due."""
+        if self._job is not None:
+            return
+        now = self.clock()
+        for table in sorted(self._copies):
+            copy = self._copies[table]
+            if copy.pending or copy.not_before > now:
+                continue
+            followed = copy.followed
+            reading = next_reading(self.tables.progress(followed), followed.schema, self.settings.chunk_rows_of(table))
+            if reading is not None:
+                self._start(copy, reading)
+                return
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether any table is being copied."""
+        return bool(self._copies)
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    def _start(self, copy: _Copy, reading: Reading) -> None:
+        if not reading.schema.key:
+            self.window.unwatch(copy.followed.table)
+            self.window.watch(copy.followed.schema)
+            copy.log = Spool(self.settings.spool, change_schema(copy.followed.schema))
+        self._job = copy.job = Job(reading)
+        self.window.begin_reading()
+        self.reader.start(self._job)
+
+    def _take_chunk(self, result: ChunkRead) -> None:
+        copy = self._copies.get(result.reading.schema.table)
+        if result.job.is_cancelled or copy is None:
+            self.reader.release()
+            return
+        copy.pending += 1
+        read = self.window.add_chunk(result.reading.schema, result.chunk.rows, result.chunk.visibility)
+        job = result.job
+        self.marks.expect(result.mark, lambda: self._emit_chunk(copy, result, read), lambda: job.is_cancelled)
+        self._see_verdicts()
+
+    def _take_beginning(self, result: WholeBegan) -> None:
+        copy = self._copies.get(result.job.reading.schema.table)
+        if result.job.is_cancelled or copy is None:
+            return
+        if copy.whole is not None:
+            self.window.drop(copy.whole)
+        copy.whole = self.window.add_whole(result.job.reading.schema, result.visibility)
+        self._see_verdicts()
+
+    def _take_whole(self, result: WholeRead) -> None:
+        copy = self._copies.get(result.job.reading.schema.table)
+        if result.job.is_cancelled or copy is None:
+            result.rows.close()
+            return
+        copy.pending += 1
+        copy.rows = result.rows
+        job = result.job
+        self.marks.expect(result.mark, lambda: self._emit_whole(copy, result), lambda: job.is_cancelled)
+
+    def _end(self, result: Ended) -> None:
+        assert result.job is self._job, "jobs end in their order"
+        self._job = None
+        self.window.end_reading()
+        if result.error is None or result.job.is_cancelled:
+            return
+        if not isinstance(result.error, TableError):
+            raise result.error
+        self.failed.append((result.job.reading.schema.table, result.error))
+
+    # --- emission -----------------------------------------------------------------------------------------------------
+
+    def _emit_chunk(self, copy: _Copy, result: ChunkRead, read: Read) -> None:
+        if result.job.is_cancelled:
+            return
+        followed = copy.followed
+        if not same_identity(followed.record.identity, result.chunk.identity):
+            self._lose(copy, Verdict.READ_AGAIN)
+            self.suspicious.add(followed.table)
+            return
+        rows = self.window.emit(read)
+        self.tables.take_rows(followed, rows, is_plain=result.reading.place is not None)
+        progress = after_chunk(
+            self.tables.progress(followed),
+            result.reading,
+            cursor=result.chunk.cursor,
+            is_last=result.is_last,
+            rows=rows.num_rows,
+            unsettled=read.unsettled,
+        )
+        self.tables.put_progress(followed, progress)
+        copy.pending -= 1
+        self.reader.release()
+        if read.unsettled:
+            self._wait(copy)
+        else:
+            copy.lost = 0
+        if is_complete(progress):
+            self._complete(copy)
+
+    def _emit_whole(self, copy: _Copy, result: WholeRead) -> None:
+        if result.job.is_cancelled:
+            return
+        followed = copy.followed
+        assert copy.whole is not None
+        assert copy.log is not None
+        is_same = same_identity(followed.record.identity, result.identity)
+        if not is_same or any(_has_unknown(copy.whole, batch) for batch in copy.log.batches()):
+            self._lose(copy, Verdict.READ_AGAIN)
+            if not is_same:
+                self.suspicious.add(followed.table)
+            return
+        self.commit()
+        count = 0
+        for batch in result.rows.batches():
+            self.tables.take_rows(followed, snapshot_changes(followed.schema, batch), is_plain=True)
+            count += batch.num_rows
+        for batch in copy.log.batches():
+            unseen = batch.filter(pa.array(_unseen_rows(copy.whole, batch)))
+            ordinals = pa.array(np.arange(unseen.num_rows, dtype=np.int64))
+            fresh = pa.RecordBatch.from_arrays([ordinals, *unseen.columns[1:]], schema=unseen.schema)
+            self.tables.take_rows(followed, fresh)
+        progress = self.tables.progress(followed)
+        ranges = tuple(replace(part, is_done=True) for part in progress.ranges)
+        self.tables.put_progress(followed, replace(progress, ranges=ranges, rows=count))
+        self._complete(copy)
+        self.commit()
+
+    def _complete(self, copy: _Copy) -> None:
+        self.tables.complete(copy.followed)
+        table = copy.followed.table
+        del self._copies[table]
+        self._close_spools(copy)
+        self.window.unwatch(table)
+
+    # --- lost reads ---------------------------------------------------------------------------------------------------
+
+    def _see_verdicts(self) -> None:
+        for read in self.window.reads:
+            if read.verdict is not Verdict.GOOD:
+                copy = self._copies.get(read.schema.table)
+                if copy is not None:
+                    self._lose(copy, read.verdict)
+
+    def _lose(self, copy: _Copy, verdict: Verdict) -> None:
+        """Read again, after a while: what the read did not see must become visible."""
+        self._abandon(copy)
+        if verdict is Verdict.START_OVER:
+            self.tables.put_progress(copy.followed, start_over(self.tables.progress(copy.followed)))
+        self._wait(copy)
+
+    def _wait(self, copy: _Copy) -> None:
+        wait_s = min(self.settings.chunk_backoff_s * 2 ** min(copy.lost, 20), self.settings.chunk_backoff_max_s)
+        copy.lost += 1
+        copy.not_before = self.clock() + wait_s
+
+    def _abandon(self, copy: _Copy) -> None:
+        """Drop the reads of the table that wait, and what the reader is at."""
+        table = copy.followed.table
+        for read in self.window.reads:
+            if read.schema.table == table:
+                self.window.drop(read)
+        if copy.followed.record.schema is not None and copy.followed.schema.key:
+            for _ in range(copy.pending):
+                self.reader.release()
+        copy.pending = 0
+        if copy.job is not None:
+            self.reader.cancel(copy.job)
+        copy.job = None
+        self._close_spools(copy)
+
+    def _close_spools(self, copy: _Copy) -> None:
+        for spool in (copy.log, copy.rows):
+            if spool is not None:
+                spool.close()
+        copy.log, copy.rows, copy.whole = None, None, None
+
+
+def _has_unknown(read: Read, batch: pa.RecordBatch) -> bool:
+    ids = pc.unique(batch.column(TRANSACTION_ID))
+    return bool((read.visibility.classify(ids).to_numpy(zero_copy_only=False) == int(Seen.UNKNOWN)).any())
+
+
+def _unseen_rows(read: Read, batch: pa.RecordBatch) -> Bools:
+    ids = pc.dictionary_encode(batch.column(TRANSACTION_ID))
+    unseen = read.unseen(ids.dictionary)
+    rows: Bools = unseen[ids.indices.to_numpy()]
+    return rows

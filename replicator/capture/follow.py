@@ -1,0 +1,313 @@
+"""Keeps what is followed in line with the source's catalogue, and begins snapshots at places in the log.
+
+Every step asks the source in the control thread, then has a mark written, and acts when the mark is delivered: by then
+    everything that the answer
+could know of has been delivered. Nothing here is durable before the commit that holds what it led to; a crash in
+between asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from replicator.capture.catalogue import Change, judge, same_columns, same_shape, truncated
+from replicator.capture.copying import Copying
+from replicator.capture.marks import MarkBoard
+from replicator.capture.settings import CaptureSettings
+from replicator.capture.tables import Followed, Tables
+from replicator.capture.window import Window
+from replicator.journal.writer import JournalWriter
+from replicator.model.errors import FatalError, SchemaConflictError, TableError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.source import DeltaSource, TableDescription
+from replicator.state.records import Stage
+
+T = TypeVar("T")
+Descriptions = Mapping[TableId, TableDescription]
+
+
+@dataclass(eq=False, slots=True)
+class _Beginning:
+    """Copies that begin as soon as every transaction numbered below `floor` is seen by reads.
+
+    None of their rows can be mistaken for a stale one then.
+    """
+
+    tables: Sequence[TableId]
+    found: Descriptions
+    floor: int
+    requests: Sequence[int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Follow:
+    """Catalogue, DDL and requests for snapshots. Called by the loop's thread alone.
+
+    Attributes:
+        submit: Runs a call in the control thread.
+        configured: The tables that the configuration selects.
+        done_requests: Requests that the next commit closes.
+    """
+
+    source: DeltaSource[Any]
+    submit: Callable[[Callable[[], Any]], Future[Any]]
+    writer: JournalWriter
+    window: Window
+    marks: MarkBoard
+    tables: Tables
+    copying: Copying
+    settings: CaptureSettings
+    configured: Sequence[TableId]
+    done_requests: list[int] = field(default_factory=list)
+    _calls: list[tuple[Future[Any], Callable[[Any], None]]] = field(default_factory=list)
+    _beginnings: list[_Beginning] = field(default_factory=list)
+    _is_comparing: bool = False
+
+    # --- driven by the loop -------------------------------------------------------------------------------------------
+
+    def poll(self) -> None:
+        """Act on answers of the control thread; raises what it raised."""
+        due = [(future, act) for future, act in self._calls if future.done()]
+        self._calls = [(future, act) for future, act in self._calls if not future.done()]
+        for future, act in due:
+            act(future.result())
+
+    def begin_due(self) -> None:
+        """Between transactions: begin the copies whose floor is reached."""
+        waiting = []
+        for beginning in self._beginnings:
+            if self.window.start_number(beginning.floor) < beginning.floor:
+                waiting.append(beginning)
+                continue
+            for table in beginning.tables:
+                self._begin(table, beginning.found.get(table))
+            self.done_requests.extend(beginning.requests)
+        self._beginnings = waiting
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether copies wait for transactions to become visible: the ring wants pruning."""
+        return bool(self._beginnings)
+
+    # --- beginnings ---------------------------------------------------------------------------------------------------
+
+    def copy(
+        self, tables: Sequence[TableId], *, found: Descriptions | None = None, requests: Sequence[int] = ()
+    ) -> None:
+        """Begin copies of these tables at a coming place in the log.
+
+        Args:
+            tables: To be copied.
+            found: What the catalogue says, if it was asked after the tables were last prepared; else they are prepared
+                again and it is asked.
+            requests: What is done once they have begun.
+        """
+        if found is not None:
+            self._mark(lambda: self._await_floor(tables, found, requests))
+            return
+
+        def ask() -> Descriptions:
+            self.source.prepare(list(self.source.describe(self.configured)), is_first=False)
+            return self.source.describe(tables)
+
+        self._ask(ask, lambda answer: self.copy(tables, found=answer, requests=requests))
+
+    def _await_floor(self, tables: Sequence[TableId], found: Descriptions, requests: Sequence[int]) -> None:
+        self._beginnings.append(_Beginning(tables, found, self.writer.next_sequence_num, requests))
+
+    def _begin(self, table: TableId, found: TableDescription | None) -> None:
+        followed = self.tables.get(table)
+        if followed is None or followed.record.stage is Stage.REMOVED:
+            return
+        if found is None:
+            self.gone(followed)
+            return
+        record = followed.record
+        self.copying.drop(table)
+        if record.schema is None:
+            self.tables.begin_copy(followed, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode)
+        elif same_shape(record.schema, found.schema):
+            self.tables.begin_in_place(followed, found, self.window.start_number(self.writer.next_sequence_num))
+        else:
+            self.tables.begin_copy(followed, found, incarnation=record.incarnation + 1, mode="initial")
+        if followed.record.stage is Stage.SNAPSHOT:
+            self.copying.begin(followed)
+
+    # --- the catalogue ------------------------------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        """Ask the catalogue for every captured table, unless an answer is on its way."""
+        if self._is_comparing:
+            return
+        self.copying.suspicious.clear()
+        captured = [f.table for f in self.tables.all(Stage.SNAPSHOT, Stage.STREAMING)]
+        if not captured:
+            return
+        self._is_comparing = True
+        before = {t: self._truncates(t) for t in captured}
+        self._ask(lambda: self.source.describe(captured), lambda found: self.compared(captured, found, before))
+
+    def compared(self, tables: Sequence[TableId], found: Descriptions, before: Mapping[TableId, int]) -> None:
+        """Judge an answer of the catalogue once the log has caught up with it.
+
+        `before`: TRUNCATEs delivered when it was asked.
+        """
+        different = [t for t in tables if self._change(t, found.get(t), before.get(t, 0)) is not Change.NONE]
+        self._is_comparing = bool(different)
+        if different:
+            self._mark(lambda: self._judge(different, found, before))
+
+    def _judge(self, tables: Sequence[TableId], found: Descriptions, before: Mapping[TableId, int]) -> None:
+        self._is_comparing = False
+        again = []
+        for table in tables:
+            followed = self.tables.get(table)
+            if followed is None or not followed.is_captured:
+                continue
+            description = found.get(table)
+            change = self._change(table, description, before.get(table, 0))
+            if change is Change.GONE or description is None:
+                self.gone(followed)
+            elif change is Change.EXPLAINED:
+                self.tables.put(replace(followed.record, identity=dict(description.identity)))
+            elif change is Change.ASK_AGAIN:
+                self.copying.suspicious.add(table)
+            elif change is Change.COLUMNS:
+                self.set_aside(followed, _columns_changed(followed.schema, description.schema))
+            elif change in (Change.OBJECT, Change.KEY):
+                again.append(self._unexplained(followed, change))
+        if again:
+            self.copy(again)
+
+    def _change(self, table: TableId, found: TableDescription | None, before: int) -> Change:
+        followed = self.tables.get(table)
+        if followed is None or not followed.is_captured:
+            return Change.NONE
+        identity = followed.record.identity or {}
+        return judge(followed.schema, identity, found, truncates_since=followed.truncates - before)
+
+    def _unexplained(self, followed: Followed, change: Change) -> TableId:
+        if change is Change.OBJECT and self.settings.unexplained_change == "stop":
+            raise FatalError(
+                "the table became another object, or is published in another way, without a trace in the log.",
+                code="unexplained_change",
+                table=str(followed.table),
+                action="Take a new snapshot of it (`replicator snapshot NAME TABLE`), or let the configuration do so by itself.",
+            )
+        self._suspend(followed)
+        return followed.table
+
+    # --- changes of tables in the log ---------------------------------------------------------------------------------
+
+    def ddl(self, event: DDLEvent, number: int) -> None:
+        """Apply the policy for a DDL event of the log at its place."""
+        followed = self.tables.get(event.table)
+        if followed is None or not followed.is_captured:
+            return
+        match event.operation:
+            case DDLOperation.TRUNCATE_TABLE:
+                followed.truncates += 1
+                self.tables.put(replace(followed.record, identity=truncated(followed.record.identity or {})))
+                self.copying.suspicious.add(followed.table)
+                self._by_policy(followed, event, number, self.settings.truncate)
+            case DDLOperation.DROP_TABLE:
+                self.gone(followed, event, number)
+            case DDLOperation.ALTER_TABLE:
+                self._alter(followed, event.schema)
+            case DDLOperation.RENAME_TABLE:
+                self.set_aside(
+                    followed,
+                    SchemaConflictError(
+                        f"it was renamed to {event.new_table}." if event.new_table else "it was renamed.",
+                        code="table_renamed",
+                        table=str(followed.table),
+                        action="Name the table as it is called now in `tables.include`.",
+                    ),
+                )
+            case _:
+                pass  # The rest concerns no table that is being followed.
+
+    def fits(self, followed: Followed, schema: TableSchema) -> bool:
+        """Whether rows of this shape can be written; sets the table aside, or begins it anew, if not."""
+        if schema is followed.record.schema or same_shape(followed.schema, schema):
+            return True
+        self._alter(followed, schema)
+        return False
+
+    def gone(self, followed: Followed, event: DDLEvent | None = None, number: int | None = None) -> None:
+        """The table is not in the source any more."""
+        if followed.is_captured:
+            event = event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=followed.table)
+            self._by_policy(followed, event, number, self.settings.drop_table)
+        self.set_aside(
+            followed,
+            SchemaConflictError(
+                "the table does not exist in the source.",
+                code="table_missing",
+                table=str(followed.table),
+                action="Exclude it in `tables.exclude`; or create it again and run `replicator snapshot NAME TABLE`.",
+            ),
+        )
+
+    def set_aside(self, followed: Followed, error: TableError) -> None:
+        """The table stops; the others go on."""
+        self.copying.drop(followed.table)
+        self.tables.fail(followed, error)
+
+    def _alter(self, followed: Followed, schema: TableSchema | None) -> None:
+        if schema is not None and same_shape(followed.schema, schema):
+            return
+        if schema is not None and same_columns(followed.schema, schema):
+            self._suspend(followed)
+            self.copy([followed.table])
+            return
+        self.set_aside(followed, _columns_changed(followed.schema, schema))
+
+    def _suspend(self, followed: Followed) -> None:
+        """Write nothing of the table until its new copy begins, also after a restart."""
+        self.copying.drop(followed.table)
+        self.tables.put(replace(followed.record, stage=Stage.PENDING, snapshot=None))
+
+    def _by_policy(self, followed: Followed, event: DDLEvent, number: int | None, policy: str) -> None:
+        if policy == "stop":
+            raise FatalError(
+                f"{event.operation.value} reached a table whose policy for it is `stop`.",
+                code="ddl_stop",
+                table=str(followed.table),
+                action="Change the policy in `ddl:` to `apply` or `ignore`.",
+            )
+        if policy == "apply":
+            self.tables.event(followed, event, number)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _truncates(self, table: TableId) -> int:
+        followed = self.tables.get(table)
+        return followed.truncates if followed else 0
+
+    def _ask(self, call: Callable[[], T], act: Callable[[T], None]) -> None:
+        self._calls.append((self.submit(call), act))
+
+    def _mark(self, act: Callable[[], None]) -> None:
+        self.marks.expect(self.submit(self.source.mark), act)
+
+
+def _columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaConflictError:
+    return SchemaConflictError(
+        f"its columns changed: {_difference(before, after)}." if after else "its columns changed.",
+        code="schema_changed",
+        table=str(before.table),
+        action="Run `replicator snapshot NAME TABLE`: the table is copied anew in its new shape.",
+    )
+
+
+def _difference(before: TableSchema, after: TableSchema) -> str:
+    old = {c.name: c.source_type for c in before.columns}
+    new = {c.name: c.source_type for c in after.columns}
+    parts = [f"{n} added" for n in new if n not in old] + [f"{n} dropped" for n in old if n not in new]
+    parts += [f"{n} was {old[n]} and is {new[n]}" for n in old if n in new and old[n] != new[n]]
+    return ", ".join(parts) or "their order or Arrow types"

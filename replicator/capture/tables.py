@@ -1,0 +1,200 @@
+"""The tables that capture follows, and how what happens to them becomes numbered entries of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.journal.writer import JournalWriter
+from replicator.model.errors import ReplicatorError
+from replicator.model.events import (
+    SEQUENCE_NUM,
+    DDLEvent,
+    DDLOperation,
+    JournalEvent,
+    SnapshotEvent,
+    SnapshotPhase,
+    change_schema,
+)
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.source import TableDescription
+from replicator.state.records import ErrorRecord, SnapshotProgress, Stage, TableRecord
+
+
+@dataclass(eq=False, slots=True)
+class Followed:
+    """A table and what is known of it. `record` is what the next commit makes durable.
+
+    `truncates`: TRUNCATEs delivered to this process.
+    """
+
+    record: TableRecord
+    truncates: int = 0
+
+    @property
+    def table(self) -> TableId:
+        """Its name."""
+        return self.record.table
+
+    @property
+    def schema(self) -> TableSchema:
+        """Its shape; only once its copy has begun."""
+        assert self.record.schema is not None, "the copy has not begun"
+        return self.record.schema
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether its changes are written."""
+        return self.record.stage in (Stage.SNAPSHOT, Stage.STREAMING)
+
+
+class Tables:
+    """All followed tables, and the way of their changes into the journal.
+
+    Every change of a record is made durable by the commit that holds the entries which it stands for (`take_changed`).
+    """
+
+    def __init__(self, writer: JournalWriter, records: Iterable[TableRecord], now: Callable[[], datetime]) -> None:
+        self._writer = writer
+        self._now = now
+        self._followed = {r.table: Followed(r) for r in records}
+        self._changed: set[TableId] = set()
+
+    def get(self, table: TableId) -> Followed | None:
+        """The table, if capture knows it."""
+        return self._followed.get(table)
+
+    def all(self, *stages: Stage) -> Sequence[Followed]:
+        """Those in one of these stages (none given: all), by name."""
+        return [
+            self._followed[t] for t in sorted(self._followed) if not stages or self._followed[t].record.stage in stages
+        ]
+
+    def put(self, record: TableRecord) -> Followed:
+        """Replace a record, or add one."""
+        self._changed.add(record.table)
+        followed = self._followed.setdefault(record.table, Followed(record))
+        followed.record = record
+        return followed
+
+    def adopt(self, record: TableRecord) -> None:
+        """Replace a record by what somebody else stored."""
+        self._followed.setdefault(record.table, Followed(record)).record = record
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether records wait for a commit."""
+        return bool(self._changed)
+
+    def take_changed(self) -> Sequence[TableRecord]:
+        """The records that the commit must hold."""
+        changed = [self._followed[t].record for t in sorted(self._changed)]
+        self._changed.clear()
+        return changed
+
+    # --- entries of the journal ---------------------------------------------------------------------------------------
+
+    def event(self, followed: Followed, event: JournalEvent, number: int | None = None) -> int:
+        """Write an event of the table; return its number."""
+        number = self._writer.take(1) if number is None else number
+        self._writer.event(number, followed.table, followed.record.incarnation, event)
+        return number
+
+    def rows(self, followed: Followed, rows: pa.RecordBatch, base: int, *, is_plain: bool = False) -> None:
+        """Write changes whose ordinals count from `base`.
+
+        `is_plain`: they come from one plain pass of the incarnation's first snapshot.
+        """
+        if not rows.num_rows:
+            return
+        numbered = renumbered(rows, followed.schema, base)
+        if not is_plain and followed.record.first_change is None:
+            self.put(replace(followed.record, first_change=numbered.column(SEQUENCE_NUM)[0].as_py()))
+        self._writer.append(followed.schema, followed.record.incarnation, numbered)
+
+    def take_rows(self, followed: Followed, rows: pa.RecordBatch, *, is_plain: bool = False) -> None:
+        """Give the rows (numbered from 0) the next numbers and write them."""
+        if rows.num_rows:
+            self.rows(followed, rows, self._writer.take(rows.num_rows), is_plain=is_plain)
+
+    # --- changes of state ---------------------------------------------------------------------------------------------
+
+    def begin_copy(self, followed: Followed, found: TableDescription, *, incarnation: int, mode: str) -> None:
+        """Begin a copy into an empty table: CREATE_TABLE, then the snapshot unless the mode is `never`."""
+        is_streaming = mode == "never"
+        progress = None if is_streaming else self._fresh_progress(found, None)
+        self.put(
+            TableRecord(
+                table=followed.table,
+                incarnation=incarnation,
+                stage=Stage.STREAMING if is_streaming else Stage.SNAPSHOT,
+                schema=found.schema,
+                identity=dict(found.identity),
+                snapshot=progress,
+            )
+        )
+        self.event(followed, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=followed.table, schema=found.schema))
+        if not is_streaming:
+            self.event(followed, SnapshotEvent(phase=SnapshotPhase.STARTED, table=followed.table))
+
+    def begin_in_place(self, followed: Followed, found: TableDescription, start_number: int) -> None:
+        """Begin to read a table anew that the target holds."""
+        event = SnapshotEvent(phase=SnapshotPhase.STARTED, table=followed.table, start_number=start_number)
+        number = self.event(followed, event)
+        record = followed.record
+        self.put(
+            replace(
+                record,
+                stage=Stage.SNAPSHOT,
+                identity=dict(found.identity),
+                snapshot=self._fresh_progress(found, start_number),
+                first_change=number if record.first_change is None else record.first_change,
+                error=None,
+            )
+        )
+
+    def complete(self, followed: Followed) -> None:
+        """The snapshot is complete."""
+        progress = self.progress(followed)
+        event = SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=followed.table, start_number=progress.start_number)
+        self.event(followed, event)
+        self.put(replace(followed.record, stage=Stage.STREAMING, snapshot=replace(progress, completed_at=self._now())))
+
+    def progress(self, followed: Followed) -> SnapshotProgress:
+        """How far its snapshot is."""
+        assert followed.record.snapshot is not None, "no snapshot is running"
+        return followed.record.snapshot
+
+    def put_progress(self, followed: Followed, progress: SnapshotProgress) -> None:
+        """The snapshot went on, or back."""
+        if progress == followed.record.snapshot:
+            return
+        first_change = followed.record.first_change
+        if first_change is None and (progress.keys or _went_back(followed.record.snapshot, progress)):
+            first_change = self._writer.next_sequence_num
+        self.put(replace(followed.record, snapshot=progress, first_change=first_change))
+
+    def fail(self, followed: Followed, error: ReplicatorError) -> None:
+        """Set the table aside: its changes are no longer written until a new snapshot begins."""
+        self.put(replace(followed.record, stage=Stage.FAILING, error=ErrorRecord.of(error, self._now())))
+
+    def _fresh_progress(self, found: TableDescription, start_number: int | None) -> SnapshotProgress:
+        return SnapshotProgress(start_number=start_number, estimated_rows=found.estimated_rows, started_at=self._now())
+
+
+def _went_back(before: SnapshotProgress | None, after: SnapshotProgress) -> bool:
+    if before is None:
+        return False
+    pairs = zip(before.ranges, after.ranges, strict=True)
+    return any((a.is_done and not b.is_done) or (a.after is not None and b.after is None) for a, b in pairs)
+
+
+def renumbered(rows: pa.RecordBatch, schema: TableSchema, base: int) -> pa.RecordBatch:
+    """The same changes with `base` added to their ordinals, in the layout of `schema`, which has their shape."""
+    numbers = rows.column(SEQUENCE_NUM)
+    columns = [pc.add(numbers, pa.scalar(base, pa.int64())) if base else numbers, *rows.columns[1:]]
+    return pa.RecordBatch.from_arrays(columns, schema=change_schema(schema))

@@ -1,0 +1,5 @@
+"""The `replicator` command."""
+
+from replicator.cli.main import main
+
+__all__ = ["main"]

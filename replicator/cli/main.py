@@ -1,0 +1,277 @@
+"""Commands: parse, call a use case, show. Exit codes: 0 fine, 1 failed while running, 2 wrong usage or configuration."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+
+from replicator import config
+from replicator.cli import show
+from replicator.config import LoadedConfig
+from replicator.model.errors import ConfigError, ReplicatorError
+from replicator.observability import configure_logging
+from replicator.plugins.registry import Registry
+from replicator.runtime.home import Home
+from replicator.runtime.serve import serve as serve_all
+from replicator.runtime.supervisor import End, Outcome
+from replicator.service import assess, lifecycle, status
+from replicator.service.logs import log_lines
+from replicator.state.records import Desired
+from replicator.state.store import StateStore
+
+
+
+class _Command(click.Group):
+    """Turns our errors into one message and the documented exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            show.problems(error.problems)
+            if not any(problem.message == error.message for problem in error.problems):
+                show.error(error)
+            ctx.exit(2)
+        except ReplicatorError as error:
+            show.error(error)
+            ctx.exit(1)
+
+
+@click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="replicator")
+def main() -> None:
+    """Keeps a continuously updated copy of relational databases in lakes and warehouses."""
+    configure_logging(format="auto", stream=sys.stderr)
+
+
+@main.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write here instead of to the terminal; an existing file is not overwritten.")
+def init(source: str, target: str, output: Path | None) -> None:
+    """Write a commented starter file for a SOURCE and a TARGET plugin."""
+    registry = Registry.discover()
+    text = config.starter(source, registry.source(source).config_model, target, registry.target(target).config_model)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    if output.exists():
+        raise ConfigError(f"{output} exists already", code="file_exists", action="Choose another name.")
+    output.write_text(text, encoding="utf-8")
+    click.echo(f"Wrote {output}. Next: fill it in, then: replicator validate {output}")
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def plugins(as_json: bool) -> None:
+    """List the plugins found, with version, state, and the reason when one cannot load."""
+    show.plugins(Registry.discover().plugins, as_json=as_json)
+
+
+@main.command()
+@click.argument("plugin", required=False)
+def schema(plugin: str | None) -> None:
+    """Print the JSON Schema of the YAML file, or of one PLUGIN's block."""
+    registry = Registry.discover()
+    models = {**registry.target_models(), **registry.source_models()}
+    if plugin is None:
+        document = config.json_schema(registry.source_models(), registry.target_models())
+    elif plugin in models:
+        document = config.plugin_schema(plugin, models[plugin])
+    else:
+        raise ConfigError(f"there is no plugin called {plugin!r}", code="unknown_plugin", action=f"Installed and working: {', '.join(sorted(models))}.")
+    click.echo(json.dumps(document, indent=2))
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def validate(file: Path) -> None:
+    """Check a configuration against source and target; exit 2 on any blocking finding."""
+    registry, home = Registry.discover(), Home.from_environment()
+    loaded = _load(file, registry)
+    assessment = assess.assess(loaded, registry, home)
+    show.assessment(assessment)
+    if assessment.is_blocked:
+        raise ConfigError(f"{file} cannot be replicated as configured", code="assessment_failed")
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--until-caught-up", is_flag=True, help="End when every table has its snapshot and every change committed before now is applied.")
+def run(file: Path, until_caught_up: bool) -> None:
+    """Store a configuration and be its worker, in the foreground. Ctrl-C ends this worker at a clean point."""
+    registry, home = Registry.discover(), Home.from_environment()
+    loaded = _load(file, registry)
+    store = _open(home)
+    record, assessment = lifecycle.put(store, home, registry, loaded)
+    show.warnings(assessment)
+    if record.desired is Desired.PAUSED or record.apply_paused:
+        what = "paused" if record.desired is Desired.PAUSED else "paused for its target"
+        raise ReplicatorError(f"{record.name} is {what}", code="paused", action=f"Run: replicator resume {record.name}")
+    lifecycle.start(store, record)
+    stop = _stop_on_signals()
+    display = show.Progress(store, record.name)
+    with display:
+        outcome = lifecycle.supervise(store, home, registry, record, stop, until_caught_up=until_caught_up, echo=display.log_line)
+    _finish(record.name, outcome)
+
+
+@main.command()
+def serve() -> None:
+    """Be a worker for every stored replicator that nobody else runs, until stopped."""
+    registry, home = Registry.discover(), Home.from_environment()
+    store = _open(home)
+    echo = click.get_text_stream("stderr")
+
+    def log_line(line: str) -> None:
+        echo.write(line + "\n")
+        echo.flush()
+
+    serve_all(
+        store,
+        lambda record, lease, stop: lifecycle.supervise(store, home, registry, record, stop, refuse_first=False, echo=log_line, lease=lease),
+        _stop_on_signals(),
+    )
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def start(file: Path) -> None:
+    """Store a configuration and ask for it to run; a worker (`serve`) acts on it."""
+    registry, home = Registry.discover(), Home.from_environment()
+    store = _open(home)
+    record, assessment = lifecycle.put(store, home, registry, _load(file, registry))
+    show.warnings(assessment)
+    lifecycle.start(store, record)
+    click.echo(f"{record.name} is to run. A worker must exist to act on it: replicator serve")
+
+
+@main.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/status.schema.json).")
+def list_(as_json: bool) -> None:
+    """List the stored replicators."""
+    store = _open(Home.from_environment())
+    show.replicators([status.status(store, r) for r in store.replicators()], as_json=as_json)
+
+
+@main.command(name="status")
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/status.schema.json).")
+def status_(name: str | None, as_json: bool) -> None:
+    """Show one replicator (or all) table by table."""
+    store = _open(Home.from_environment())
+    records = [lifecycle.find(store, name)] if name else list(store.replicators())
+    documents = [status.status(store, r) for r in records]
+    if as_json:
+        click.echo(json.dumps(documents[0] if name else documents, indent=2))
+        return
+    for document in documents:
+        show.status(document)
+
+
+@main.command()
+@click.argument("name")
+@click.option("--apply", "apply_only", is_flag=True, help="Only the target's side; capture goes on.")
+def pause(name: str, apply_only: bool) -> None:
+    """Pause a replicator, keeping its place in the source's log."""
+    store = _open(Home.from_environment())
+    lifecycle.pause(store, name, apply_only=apply_only)
+    retained = status.status(store, lifecycle.find(store, name))["source"]["retained_bytes"]
+    kept = "" if apply_only else f" The source keeps its log for it meanwhile ({show.size(retained)} now)."
+    click.echo(f"{name} is paused{' for its target' if apply_only else ''}.{kept} Go on with: replicator resume {name}")
+
+
+@main.command()
+@click.argument("name")
+def resume(name: str) -> None:
+    """Let a paused or failed replicator run again."""
+    store = _open(Home.from_environment())
+    lifecycle.resume(store, name)
+    click.echo(f"{name} is to run. A worker must exist to act on it: replicator serve (or run FILE)")
+
+
+@main.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--drop-target", is_flag=True, help="Also delete the tables in the target.")
+@click.option("--force", is_flag=True, help="Skip an unreachable source and print what is left there.")
+def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
+    """Delete a replicator: what it made in the source, its journal and its state."""
+    registry, home = Registry.discover(), Home.from_environment()
+    store = _open(home)
+    lifecycle.find(store, name)
+    what = "and the target's tables" if drop_target else "(the target's tables stay)"
+    if not yes and not click.confirm(f"Delete {name}, its slot and publication, journal and state {what}?"):
+        click.echo("Nothing was deleted.")
+        return
+    lifecycle.delete(store, home, registry, name, drop_target=drop_target, force=force, tell=click.echo)
+    click.echo(f"{name} is deleted.")
+
+
+@main.command()
+@click.argument("name")
+@click.argument("tables", nargs=-1)
+@click.option("--restart", is_flag=True, help="Begin at a new place in the source's log, after a lost position; every table is read again, in place.")
+def snapshot(name: str, tables: tuple[str, ...], restart: bool) -> None:
+    """Read TABLES (or all) again, in place, while changes go on."""
+    store = _open(Home.from_environment())
+    chosen = lifecycle.snapshot(store, name, tables, restart=restart)
+    click.echo(f"A new snapshot of {', '.join(map(str, chosen)) or 'every table'} is asked for; watch it with: replicator status {name}")
+
+
+@main.command()
+@click.argument("name")
+@click.option("--lines", "-n", default=100, show_default=True, type=click.IntRange(1, 100_000), help="How many of the last lines.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as lines are written.")
+def logs(name: str, lines: int, follow: bool) -> None:
+    """Show what the workers of a replicator logged on this host."""
+    home = Home.from_environment()
+    lifecycle.find(_open(home), name)
+    for line in log_lines(home.log_file(name), lines, follow=follow):
+        click.echo(line)
+
+
+@main.command()
+@click.option("--keep", is_flag=True, help="Leave the scratch folder for a look.")
+def demo(keep: bool) -> None:
+    """Copy a live PostgreSQL database into Delta tables, kill it in the middle, and prove both sides equal."""
+    from replicator.demo import run_demo  # brings its own server: only here
+
+    sys.exit(run_demo(keep=keep))
+
+
+def _load(file: Path, registry: Registry) -> LoadedConfig:
+    return registry.load(file)
+
+
+def _open(home: Home) -> StateStore:
+    home.ensure()
+    return StateStore(home.state_url)
+
+
+def _stop_on_signals() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def _finish(name: str, outcome: Outcome) -> None:
+    if outcome.end is End.REFUSED:
+        assert outcome.error is not None
+        show.error(outcome.error)
+        sys.exit(2)
+    if outcome.error:
+        show.error(outcome.error)
+        sys.exit(1)
+    if outcome.set_aside:
+        click.echo(f"{name}: caught up but for {', '.join(outcome.set_aside)}, set aside; see: replicator status {name}", err=True)
+        sys.exit(1)
+    click.echo(f"{name}: {outcome.end.value.replace('_', ' ')}.", err=True)

@@ -1,0 +1,169 @@
+"""What the commands print."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from replicator.model.errors import Problem, ReplicatorError, Severity
+from replicator.plugins.registry import PluginInfo
+from replicator.service import status as status_service
+from replicator.service.assess import Assessment
+from replicator.state.store import StateStore
+
+_STYLES = {"streaming": "green", "running": "green", "snapshot": "cyan", "failing": "red", "failed": "red", "retrying": "yellow", "paused": "yellow"}
+
+
+def error(problem: ReplicatorError) -> None:
+    """One message with the place and the remedy, on stderr."""
+    click.echo(f"{click.style('error', fg='red')} [{problem.code}] {problem}", err=True)
+
+
+def problems(found: Sequence[Problem]) -> None:
+    """Findings, the blocking ones last so that they are seen."""
+    colours = {Severity.BLOCKING: "red", Severity.WARNING: "yellow", Severity.NOTICE: "blue"}
+    for one in sorted(found, key=lambda p: p.severity is Severity.BLOCKING):
+        place = f"{one.place}: " if one.place else ""
+        click.echo(f"{click.style(one.severity.value, fg=colours[one.severity])} [{one.code}] {place}{one.message}", err=True)
+        if one.action:
+            click.echo(f"    → {one.action}", err=True)
+
+
+def warnings(found: Assessment) -> None:
+    """What does not forbid the start but should be known."""
+    problems([p for p in found.problems if p.severity is Severity.WARNING])
+
+
+def assessment(found: Assessment) -> None:
+    """What `validate` found."""
+    problems(found.problems)
+    for table in found.tables:
+        key = ", ".join(table.key) if table.key else "none: a multiset of rows"
+        click.echo(f"{table.table}: {len(table.columns)} columns, key {key}")
+    for summary in found.left_out:
+        click.echo(f"{summary.table}: left out, {summary.left_out}")
+    if not found.is_blocked:
+        click.echo("Nothing stands in the way.")
+
+
+def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
+    """The plugins, working or not."""
+    rows = [{"name": p.name, "kind": p.kind, "distribution": p.distribution, "version": p.version, "state": p.state, "reason": p.reason} for p in found]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("plugin", "kind", "distribution", "version", "state", "reason", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(str(row[c] or "") for c in ("name", "kind", "distribution", "version", "state", "reason")))
+    Console().print(table)
+
+
+def replicators(documents: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+    """One line each."""
+    if as_json:
+        click.echo(json.dumps(documents, indent=2))
+        return
+    table = Table("name", "state", "desired", "tables", "freshness", "error", box=None, pad_edge=False)
+    for one in documents:
+        message = (one["error"] or {}).get("message", "")
+        table.add_row(one["name"], _styled(one["state"]), one["desired"], str(len(one["tables"])), _age(one["freshness_s"]), message)
+    Console().print(table)
+
+
+def status(document: Mapping[str, Any]) -> None:
+    """One replicator, table by table."""
+    Console().print(render(document))
+
+
+def render(one: Mapping[str, Any]) -> Group:
+    """The picture of a status document, for the terminal."""
+    head = Text.assemble(
+        (one["name"], "bold"), "  ", _styled(one["state"]), f"  freshness {_age(one['freshness_s'])}  journal {size(one['journal']['bytes'])}",
+        f"  source retains {size(one['source']['retained_bytes'])}",
+    )  # fmt: skip
+    table = Table("table", "state", "snapshot", "changes applied", "freshness", "last error", box=None, pad_edge=False)
+    for row in one["tables"]:
+        message = f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}" if row["error"] else ""
+        table.add_row(row["table"], _styled(row["state"]), _snapshot(row["snapshot"]), f"{row['changes_applied']:,}", _age(row["freshness_s"]), message)
+    parts: list[Any] = [head, table]
+    parts += [Text(f"waits for {line}", style="yellow") for line in one["source"]["waiting_for"]]
+    if one["retry"]:
+        parts.append(Text(f"retrying: {one['retry'].get('message')}", style="yellow"))
+    if one["error"]:
+        parts.append(Text(f"[{one['error']['code']}] {one['error']['message']} {one['error']['action'] or ''}", style="red"))
+    return Group(*parts)
+
+
+def size(count: int | None) -> str:
+    """A number of bytes for people."""
+    if count is None:
+        return "unknown"
+    value, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+class Progress:
+    """A live picture in a terminal; elsewhere the workers' log lines."""
+
+    def __init__(self, store: StateStore, name: str) -> None:
+        self._store, self._name = store, name
+        self._is_live = sys.stderr.isatty()
+        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=False)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._draw, name="progress", daemon=True)
+
+    def __enter__(self) -> Progress:
+        if self._is_live:
+            self._live.start()
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._done.set()
+        if self._is_live:
+            self._thread.join()
+            self._live.stop()
+
+    def log_line(self, line: str) -> None:
+        """A line of a worker's log."""
+        if not self._is_live:
+            click.echo(line, err=True)
+
+    def _draw(self) -> None:
+        while True:
+            record = self._store.replicator(self._name)
+            if record is not None:
+                self._live.update(render(status_service.status(self._store, record)), refresh=True)
+            if self._done.wait(1.0):
+                return
+
+
+def _snapshot(progress: Mapping[str, Any] | None) -> str:
+    if progress is None:
+        return ""
+    rows, total = progress["rows"], progress["estimated_rows"]
+    if progress["is_complete"]:
+        return f"{rows:,} rows"
+    return f"{rows:,} of about {total:,}" if total else f"{rows:,} rows so far"
+
+
+def _styled(state: str) -> Text:
+    return Text(state, style=_STYLES.get(state, ""))
+
+
+def _age(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds:.1f} s"

@@ -1,0 +1,165 @@
+"""The demo's script: a live shop, a replicator, a `kill -9`, and the proof."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from replicator.demo import shop
+from replicator.spark.session import SparkHost, SparkSettings
+from replicator.testing import compare
+from replicator.testing.servers import PostgresServer
+
+NAME: Final = "demo"
+_WAIT_S: Final = 150.0
+
+_YAML: Final = """\
+name: demo
+source:
+  type: postgresql
+  host: 127.0.0.1
+  port: {port}
+  user: {user}
+  password: ${{env:DEMO_PASSWORD}}
+  database: {database}
+target:
+  type: delta
+  path: {path}
+tables:
+  include: [public.*]
+snapshot: {{chunk_rows: 20000}}
+"""
+
+
+class DemoFailedError(Exception):
+    """Something did not happen that must."""
+
+
+def run_demo(*, keep: bool = False) -> int:
+    """Run the demo; return the exit code: 0 when source and target are equal."""
+    console = Console()
+    folder = Path(tempfile.mkdtemp(prefix="replicator-demo-"))
+    try:
+        with PostgresServer.embedded() as server, server.database("shop") as database:
+            return _Demo(console, folder, server, database.dsn).run()
+    except DemoFailedError as error:
+        console.print(f"[red]The demo failed:[/red] {error}", markup=True)
+        return 1
+    finally:
+        if keep:
+            console.print(f"Left in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Demo:
+    def __init__(self, console: Console, folder: Path, server: PostgresServer, dsn: str) -> None:
+        self._console, self._folder, self._dsn = console, folder, dsn
+        self._lake = folder / "lake"
+        self._file = folder / "demo.yaml"
+        self._file.write_text(_YAML.format(port=server.port, user=server.user, database="shop", path=self._lake), encoding="utf-8")
+        self._environ = {**os.environ, "REPLICATOR_HOME": str(folder / "home"), "DEMO_PASSWORD": "unused"}
+        self._began = time.monotonic()
+
+    def run(self) -> int:
+        self._say("An embedded PostgreSQL runs; the shop is being filled …")
+        size = shop.Size()
+        shop.fill(self._dsn, size)
+        writer = shop.Writer(self._dsn, size)
+        writer.start()
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            self._say(f"The configuration is {len(self._file.read_text().splitlines())} lines of YAML. A writer changes the shop all the time. Starting the replicator …")
+            process = self._start()
+            self._wait_for(process, "rows of the snapshot arrive in Delta", lambda s: _applied(s) > 0)
+            self._show("before the crash")
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            self._say("[bold red]kill -9[/bold red] of the replicator, in the middle. Starting it again …")
+            process = self._start()
+            self._wait_for(process, "every table has its snapshot, and changes follow", _is_streaming)
+            self._show("all tables follow")
+            target = writer.transactions + 300
+            self._wait_for(process, "300 more transactions at the source", lambda _: writer.transactions >= target)
+        finally:
+            writer.stop()
+            if process:
+                process.send_signal(signal.SIGINT)
+                process.wait()
+        self._say(f"The writer rests after {writer.transactions:,} transactions. Catching up …")
+        last = self._start("--until-caught-up")
+        if last.wait() != 0:
+            raise DemoFailedError(f"catching up ended with status {last.returncode}: {self._tail()}")
+        self._show("caught up")
+        return self._compare()
+
+    def _compare(self) -> int:
+        host = SparkHost(SparkSettings(log_file=self._folder / "compare.log"), cores=os.cpu_count() or 1)
+        table = Table("table", "rows at source", "rows in Delta", "checksum at source", "checksum in Delta", "")
+        is_equal = True
+        for name in shop.TABLES:
+            columns = compare.columns(self._dsn, name)
+            source = compare.source_sum(self._dsn, name, columns)
+            target = compare.target_sum(host.session(), str(self._lake / "public" / name), columns)
+            is_equal &= source == target
+            table.add_row(name, f"{source.rows:,}", f"{target.rows:,}", source.checksum, target.checksum, "[green]equal[/green]" if source == target else "[red]DIFFERENT[/red]")
+        host.stop()
+        self._console.print(table)
+        self._say("[bold green]source == target[/bold green]" if is_equal else "[bold red]source != target[/bold red]")
+        return 0 if is_equal else 1
+
+    def _start(self, *flags: str) -> subprocess.Popen[bytes]:
+        with (self._folder / "run.log").open("ab") as log:
+            command = [sys.executable, "-m", "replicator.cli", "run", str(self._file), *flags]
+            return subprocess.Popen(command, env=self._environ, stdout=log, stderr=log, start_new_session=True)
+
+    def _status(self) -> Mapping[str, Any] | None:
+        command = [sys.executable, "-m", "replicator.cli", "status", NAME, "--json"]
+        answer = subprocess.run(command, env=self._environ, capture_output=True, text=True, check=False)
+        if answer.returncode == 2:
+            return None  # not stored yet
+        status: Mapping[str, Any] = json.loads(answer.stdout)
+        return status
+
+    def _wait_for(self, process: subprocess.Popen[bytes], what: str, is_there: Callable[[Mapping[str, Any]], bool]) -> None:
+        deadline = time.monotonic() + _WAIT_S
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise DemoFailedError(f"the replicator ended with status {process.returncode}: {self._tail()}")
+            if (status := self._status()) and is_there(status):
+                return
+            time.sleep(0.5)
+        raise DemoFailedError(f"waited {_WAIT_S:.0f} s in vain until {what}: {self._tail()}")
+
+    def _show(self, title: str) -> None:
+        command = [sys.executable, "-m", "replicator.cli", "status", NAME]
+        answer = subprocess.run(command, env={**self._environ, "COLUMNS": "140"}, capture_output=True, text=True, check=True)
+        self._say(f"[bold]replicator status[/bold] {NAME}  ({title})")
+        self._console.print(answer.stdout, markup=False, highlight=False)
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"[dim]{time.monotonic() - self._began:5.1f} s[/dim]  {text}", markup=True, highlight=False)
+
+    def _tail(self) -> str:
+        log = self._folder / "run.log"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-8:]) if log.exists() else "no log"
+
+
+def _applied(status: Mapping[str, Any]) -> int:
+    return sum(int(t["changes_applied"]) for t in status["tables"])
+
+
+def _is_streaming(status: Mapping[str, Any]) -> bool:
+    return bool(status["tables"]) and all(t["state"] == "streaming" and t["freshness_s"] is not None for t in status["tables"])

@@ -1,0 +1,17 @@
+"""The journal: the durable, ordered, numbered record between source and target."""
+
+from replicator.journal.location import check_location, open_folder, remove_journal
+from replicator.journal.reader import JournalReader
+from replicator.journal.retention import Retention, Swept
+from replicator.journal.writer import JournalWriter, WriterLimits
+
+__all__ = [
+    "JournalReader",
+    "JournalWriter",
+    "Retention",
+    "Swept",
+    "WriterLimits",
+    "check_location",
+    "open_folder",
+    "remove_journal",
+]

@@ -1,0 +1,116 @@
+"""Whose journal a folder holds, in which format, and whether its place fits the state store."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+from replicator.journal.files import JournalFolder, local_path
+from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, Problem
+from replicator.state.database import is_shared, parse_state_url
+from replicator.state.local_files import network_file_system
+
+FORMAT_VERSION: Final = 1
+MARKER: Final = "journal.json"
+_FORMAT: Final = "replicator-journal"
+_READABLE_LENGTH: Final = 80
+_SEGMENT_NAME: Final = re.compile(r"(\d{8,})-[0-9a-f]{16}-\d{6,}-[A-Za-z0-9_-]*\.parquet")
+
+
+def check_location(state_url: str, journal_uri: str) -> Problem | None:
+    """The problem of a journal that not every host which shares the state store can reach, if there is one."""
+    path = local_path(journal_uri)
+    if path is None or not is_shared(parse_state_url(state_url)) or network_file_system(path):
+        return None
+    return Problem(
+        code="journal_not_shared",
+        message=f"The state store may be shared by several hosts, but the journal {journal_uri} lies on this host's disk.",
+        place="journal.uri",
+        action="Set `journal.uri` to a place that all of them reach, such as gs://…, s3://…, hdfs://… or a network mount.",
+    )
+
+
+def open_folder(uri: str, uuid: str) -> JournalFolder:
+    """The journal's folder, made and marked where it is new.
+
+    Args:
+        uri: Of the folder.
+        uuid: Of the replicator; a folder belongs to one.
+
+    Raises:
+        ConfigError: `journal_in_use`: it belongs to another replicator.
+        FatalError: `newer_journal`.
+        CorruptStreamError: `corrupt_journal`: its marker cannot be read.
+        JournalUnavailableError: The file system refuses.
+    """
+    folder = JournalFolder(uri)
+    owner = _owner(folder)
+    if owner is None:
+        folder.make()
+        marker = {"format": _FORMAT, "version": FORMAT_VERSION, "replicator": uuid}
+        folder.put(MARKER, json.dumps(marker).encode())
+    elif owner != uuid:
+        raise ConfigError(
+            f"The journal {folder.uri} belongs to another replicator (uuid {owner}).",
+            code="journal_in_use",
+            action="Set `journal.uri` to a folder of its own; or, if that replicator is gone, delete the folder.",
+        )
+    return folder
+
+
+def remove_journal(uri: str, uuid: str) -> None:
+    """Delete every file of a replicator's journal, its marker last, and the folder if nothing else is in it.
+
+    A folder that is another replicator's, or bears no mark, is left alone. Replay: goes on where it was cut short, or does nothing.
+    Errors as `open_folder`, but for `journal_in_use`.
+    """
+    folder = JournalFolder(uri)
+    if _owner(folder) != uuid:
+        return
+    for name in folder.sizes():
+        if epoch_of(name) is not None:
+            folder.delete(name)
+    folder.delete(MARKER)
+    folder.delete_if_empty()
+
+
+def segment_name(epoch: int, token: str, count: int, table: str) -> str:
+    """A file's name: epoch, the writer's random part, its count, and the table for people to see."""
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", table)[:_READABLE_LENGTH]
+    return f"{epoch:08d}-{token}-{count:06d}-{readable}.parquet"
+
+
+def epoch_of(name: str) -> int | None:
+    """The epoch that a segment file's name carries; None for other files."""
+    match = _SEGMENT_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def _owner(folder: JournalFolder) -> str | None:
+    """The uuid of the replicator that the folder is marked with; None if it bears no mark."""
+    content = folder.get(MARKER)
+    if content is None:
+        return None
+    try:
+        marker = json.loads(content)
+        known, version, owner = marker["format"] == _FORMAT, int(marker["version"]), str(marker["replicator"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _corrupt(folder) from error
+    if not known or version < 1:
+        raise _corrupt(folder)
+    if version > FORMAT_VERSION:
+        raise FatalError(
+            f"The journal {folder.uri} has format {version}; this program knows formats up to {FORMAT_VERSION}.",
+            code="newer_journal",
+            action="Use the version of the Replicator that wrote it, or a newer one.",
+        )
+    return owner
+
+
+def _corrupt(folder: JournalFolder) -> CorruptStreamError:
+    return CorruptStreamError(
+        f"The file {folder.uri_of(MARKER)} is not the marker of a journal.",
+        code="corrupt_journal",
+        action="Restore it from a backup; or delete the folder and run `replicator snapshot NAME --restart`.",
+    )

@@ -1,0 +1,204 @@
+"""One table's part of a segment: changes gathered into row groups of one Parquet file."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from replicator.journal.files import JournalFolder, SegmentSink, journal_io
+from replicator.model.events import (
+    ABSENT,
+    BEFORE,
+    IS_SNAPSHOT,
+    OPERATION,
+    ROW,
+    SEQUENCE_NUM,
+    SOURCE_TIMESTAMP,
+    TRANSACTION_ID,
+    DMLOperation,
+    change_schema,
+)
+from replicator.model.schema import TableSchema
+from replicator.state.records import SegmentFile
+
+METADATA_KEY: Final = b"replicator"
+FILE_FORMAT: Final = 1
+# Batches of fewer rows are joined, so many at a time, before they are encoded: Parquet and Arrow pay per batch and column.
+_SMALL_BATCH_ROWS: Final = 8192
+_SMALL_BATCHES: Final = 500
+# The cheap measure counts whole buffers, which is too much for a slice of something larger.
+_MEASURE_CLOSELY_BYTES: Final = 64 << 10
+
+
+def file_schema(schema: TableSchema, incarnation: int) -> pa.Schema:
+    """The Arrow schema of a file; its metadata says whose rows these are and which column each field is."""
+    document = {
+        "format": FILE_FORMAT,
+        "table": [schema.table.namespace, schema.table.name],
+        "incarnation": incarnation,
+        "fingerprint": schema.fingerprint,
+        "columns": dict(schema.fields),
+        "key": list(schema.key),
+    }
+    return change_schema(schema).with_metadata({METADATA_KEY: json.dumps(document, ensure_ascii=False)})
+
+
+class TableFile:
+    """An unfinished file of one table version.
+
+    Nothing is created before the first flush. Not thread-safe. Errors: JournalUnavailableError, after which only `abandon` may be called.
+
+    Args:
+        folder: The journal's.
+        name: Never used before.
+        schema: The version of the table.
+        incarnation: Of the table.
+        row_group_rows: Rows per row group at most.
+    """
+
+    def __init__(
+        self, folder: JournalFolder, name: str, schema: TableSchema, incarnation: int, row_group_rows: int
+    ) -> None:
+        self.name = name
+        self.schema = schema
+        self.incarnation = incarnation
+        self.arrow_schema = file_schema(schema, incarnation)
+        self.last = -1
+        self.buffered_rows = 0
+        self.buffered_bytes = 0
+        self._folder = folder
+        self._row_group_rows = row_group_rows
+        self._first: int | None = None
+        self._buffer: list[pa.RecordBatch] = []
+        self._small: list[pa.RecordBatch] = []
+        self._sink: SegmentSink | None = None
+        self._parquet: pq.ParquetWriter | None = None
+        self._rows = 0
+        self._snapshot_rows = 0
+        self._has_absent = False
+        self._has_key_changes = False
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of the file so far."""
+        return self._sink.size if self._sink else 0
+
+    def append(self, rows: pa.RecordBatch) -> int:
+        """Take rows (not empty, ascending, above all before) into the buffer; return their Arrow bytes."""
+        numbers = rows.column(SEQUENCE_NUM)
+        first, last = numbers[0].as_py(), numbers[-1].as_py()
+        assert self.last < first <= last, (
+            f"numbers {first}…{last} of {self.schema.table} do not ascend from {self.last}"
+        )
+        self._first = first if self._first is None else self._first
+        self.last = last
+        if rows.num_rows >= _SMALL_BATCH_ROWS or len(self._small) >= _SMALL_BATCHES:
+            self._join_small()
+        (self._small if rows.num_rows < _SMALL_BATCH_ROWS else self._buffer).append(rows)
+        nbytes: int = rows.get_total_buffer_size()
+        if nbytes > _MEASURE_CLOSELY_BYTES:
+            nbytes = rows.nbytes
+        self.buffered_rows += rows.num_rows
+        self.buffered_bytes += nbytes
+        return nbytes
+
+    def flush(self) -> None:
+        """Encode what is buffered."""
+        self._join_small()
+        if not self._buffer:
+            return
+        for batch in self._buffer:
+            self._count(batch)
+        table = pa.Table.from_batches(self._buffer).replace_schema_metadata(self.arrow_schema.metadata)
+        self._buffer, self.buffered_rows, self.buffered_bytes = [], 0, 0
+        with journal_io(self._folder.uri_of(self.name)):
+            self._open().write_table(table, row_group_size=self._row_group_rows)
+
+    def finish(self) -> SegmentFile:
+        """Encode the rest, make the file durable and describe it."""
+        self.flush()
+        assert self._parquet is not None, "a file has rows"
+        assert self._sink is not None, "a file has rows"
+        assert self._first is not None, "a file has rows"
+        with journal_io(self._folder.uri_of(self.name)):
+            self._parquet.close()
+            digest = self._sink.finish()
+        return SegmentFile(
+            table=self.schema.table,
+            incarnation=self.incarnation,
+            schema_fingerprint=self.schema.fingerprint,
+            uri=self._folder.uri_of(self.name),
+            rows=self._rows,
+            bytes=self._sink.size,
+            sha256=digest,
+            first=self._first,
+            last=self.last,
+            snapshot_rows=self._snapshot_rows,
+            has_absent=self._has_absent,
+            has_key_changes=self._has_key_changes,
+        )
+
+    def abandon(self) -> None:
+        """Let go of the file. The caller deletes it."""
+        self._buffer.clear()
+        self._small.clear()
+        if self._sink is not None:
+            self._sink.abandon()
+        if self._parquet is not None and self._parquet.is_open:
+            self._parquet.close()
+
+    def _join_small(self) -> None:
+        if self._small:
+            self._buffer.append(pa.concat_batches(self._small))
+            self._small = []
+
+    def _open(self) -> pq.ParquetWriter:
+        if self._parquet is None:
+            self._sink = self._folder.create(self.name)
+            self._parquet = pq.ParquetWriter(
+                self._sink,
+                self.arrow_schema,
+                compression="zstd",
+                compression_level=1,
+                # Values that repeat; elsewhere dictionaries cost more than they save. Nobody filters by other columns' statistics.
+                use_dictionary=[OPERATION, SOURCE_TIMESTAMP, TRANSACTION_ID],
+                write_statistics=[SEQUENCE_NUM],
+            )
+        return self._parquet
+
+    def _count(self, rows: pa.RecordBatch) -> None:
+        self._rows += rows.num_rows
+        self._snapshot_rows += rows.column(IS_SNAPSHOT).true_count
+        self._has_absent = self._has_absent or has_absent(rows)
+        self._has_key_changes = self._has_key_changes or has_key_changes(rows, self.schema)
+
+
+def has_absent(rows: pa.RecordBatch) -> bool:
+    """Whether some row lacks columns."""
+    absent = rows.column(ABSENT)
+    if absent.null_count == len(absent):
+        return False
+    return bool(pc.any(pc.greater(pc.list_value_length(absent), 0)).as_py())
+
+
+def has_key_changes(rows: pa.RecordBatch, schema: TableSchema) -> bool:
+    """Whether some UPDATE changes the key; in doubt (a key type that cannot be compared) yes. False for tables without a key."""
+    before, row = rows.column(BEFORE), rows.column(ROW)
+    if not schema.key or before.null_count == len(before):
+        return False
+    updates = pc.and_(before.is_valid(), pc.equal(rows.column(OPERATION), DMLOperation.UPDATE.value))
+    if not updates.true_count:
+        return False
+    try:
+        return any(_differs(before.field(name), row.field(name), updates) for name in schema.key_fields)
+    except pa.ArrowNotImplementedError:
+        return True
+
+
+def _differs(old: pa.Array, new: pa.Array, where: pa.BooleanArray) -> bool:
+    is_other = pc.or_(pc.fill_null(pc.not_equal(old, new), fill_value=False), pc.xor(old.is_null(), new.is_null()))
+    return bool(pc.and_(where, is_other).true_count)

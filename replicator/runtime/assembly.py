@@ -1,0 +1,57 @@
+"""Builds source and target of a replicator from its stored configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from replicator.config import LoadedConfig
+from replicator.model.errors import Problem
+from replicator.model.naming import check_names
+from replicator.model.schema import TableId
+from replicator.plugins.registry import Registry
+from replicator.plugins.source import DeltaSource, SourceContext, TableSummary
+from replicator.plugins.target import DeltaTarget, TargetContext
+from replicator.state.records import ReplicatorRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The tables that a configuration names.
+
+    `left_out` are tables that the patterns match but that cannot be replicated as tables of their own (views, partitions, …).
+    """
+
+    tables: tuple[TableId, ...]
+    left_out: tuple[TableSummary, ...]
+    problems: tuple[Problem, ...]
+
+
+def load(record: ReplicatorRecord, registry: Registry) -> LoadedConfig:
+    """Read a stored YAML document with the models of the installed plugins."""
+    return registry.load(record.config, place=f"{record.name} (stored)")
+
+
+def make_source(loaded: LoadedConfig, registry: Registry, record: ReplicatorRecord | None = None, epoch: int = 0) -> DeltaSource[Any]:
+    """The source plugin, not connected yet."""
+    context = SourceContext(replicator=loaded.config.name, uuid=record.uuid if record else "", epoch=epoch)
+    return registry.source(loaded.source_type)(loaded.source, context)
+
+
+def make_target(
+    loaded: LoadedConfig, registry: Registry, record: ReplicatorRecord | None = None, epoch: int = 0, spark: Callable[[], Any] | None = None
+) -> DeltaTarget[Any]:
+    """The target plugin, not connected yet."""
+    context = TargetContext(replicator=loaded.config.name, uuid=record.uuid if record else "", epoch=epoch, spark=spark)
+    return registry.target(loaded.target_type)(loaded.target, context)
+
+
+def select_tables(source: DeltaSource[Any], loaded: LoadedConfig) -> Selection:
+    """Apply the patterns of `tables:` to what the source offers; problems say when nothing is left, or names clash."""
+    offered = source.list_tables()
+    by_table = {summary.table: summary for summary in offered}
+    replicable = [s.table for s in offered if s.left_out is None]
+    chosen = loaded.config.tables.select(replicable)
+    left_out = loaded.config.tables.select([s.table for s in offered if s.left_out is not None]).tables
+    return Selection(tables=chosen.tables, left_out=tuple(by_table[t] for t in left_out), problems=(*chosen.problems, *check_names(chosen.tables)))

@@ -1,0 +1,63 @@
+"""Decides when a replicator has caught up with a moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from replicator.model.schema import TableId
+from replicator.state.records import EventEntry, SegmentFile, Stage
+from replicator.state.store import StateStore
+
+PLACE: Final = "place"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaughtUp:
+    """The answer: everybody who can be is there, and who was set aside."""
+
+    set_aside: tuple[TableId, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class CatchUp:
+    """Watches one replicator until every table has its snapshot and everything committed before a place in the log is applied.
+
+    First all snapshots must be captured; then capture is asked for a place in the log (a request that it closes in the very commit that covers the place);
+    then each table must have nothing left to apply of what was sealed by then.
+    """
+
+    store: StateStore
+    name: str
+    _asked: int | None = field(default=None)
+    _place: int | None = field(default=None)
+
+    def check(self) -> CaughtUp | None:
+        """One look; None while there is something to wait for."""
+        tables = [t for t in self.store.tables(self.name) if t.stage is not Stage.REMOVED]
+        applied = self.store.applied(self.name)
+        if not tables or any(t.stage in (Stage.PENDING, Stage.SNAPSHOT) for t in tables):
+            return None
+        if self._asked is None:
+            self._asked = self.store.add_request(self.name, PLACE, {})
+        if self._place is None:
+            last = self.store.last_segment(self.name)
+            if last is None or any(request.id == self._asked for request in self.store.requests(self.name)):
+                return None
+            self._place = last.last
+        set_aside = []
+        for table in tables:
+            done = applied.get(table.table)
+            if table.stage is Stage.FAILING or (done is not None and done.is_failing):
+                set_aside.append(table.table)
+                continue
+            if done is None or done.incarnation < table.incarnation:
+                return None
+            left = self.store.feed(self.name, table.table, done.last_applied, 1)
+            if left and _begin(left[0]) <= self._place:
+                return None
+        return CaughtUp(set_aside=tuple(set_aside))
+
+
+def _begin(item: SegmentFile | EventEntry) -> int:
+    return item.first if isinstance(item, SegmentFile) else item.sequence_num

@@ -1,0 +1,74 @@
+"""A worker's side of the pipe to its supervisor."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import IO, Any
+
+from replicator.runtime import messages
+from replicator.state.records import Role
+from replicator.state.store import StateStore
+
+_REPORT_EVERY_S = 1.0
+
+
+class WorkerControl:
+    """Implements `replicator.model.control.Control` over stdin and stdout.
+
+    End-of-file on stdin means that the supervisor is gone: the process ends at once, wherever it is. That is safe at any instant, and leaves no orphan.
+    """
+
+    def __init__(self, store: StateStore, name: str, role: Role, *, commands: IO[str], answers: IO[str]) -> None:
+        self._store, self._name, self._role = store, name, role
+        self._commands, self._answers = commands, answers
+        self._stop = threading.Event()
+        self._news = threading.Condition()
+        self._has_news = False
+        self._write = threading.Lock()
+        self._reported_at = float("-inf")
+
+    def listen(self) -> None:
+        """Start the thread that reads the supervisor's lines."""
+        threading.Thread(target=self._listen, name="supervisor-pipe", daemon=True).start()
+
+    def should_stop(self) -> bool:
+        """Whether to end at the next clean point."""
+        return self._stop.is_set()
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until the supervisor said something, at most `timeout_s`."""
+        with self._news:
+            if not self._has_news:
+                self._news.wait(timeout_s)
+            self._has_news = False
+
+    def wake(self) -> None:
+        """End a `wait`."""
+        with self._news:
+            self._has_news = True
+            self._news.notify_all()
+
+    def announce(self, event: str, **fields: Any) -> None:
+        """Send one line to the supervisor."""
+        with self._write:
+            self._answers.write(messages.encode(event, fields) + "\n")
+            self._answers.flush()
+
+    def report(self, status: Mapping[str, Any]) -> None:
+        """Store what the status shows of this process, at most once a second."""
+        now = time.monotonic()
+        if now - self._reported_at >= _REPORT_EVERY_S:
+            self._reported_at = now
+            self._store.put_status(self._name, self._role, status)
+
+    def _listen(self) -> None:
+        for line in self._commands:
+            if line.strip() == messages.STOP:
+                self._stop.set()
+            self.wake()
+        sys.stderr.flush()
+        os._exit(1)

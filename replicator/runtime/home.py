@@ -1,0 +1,41 @@
+"""Where a host keeps its state: the home folder and the state store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """`REPLICATOR_HOME` (default `~/.replicator`) and `REPLICATOR_STATE_URL` (default: SQLite in the home)."""
+
+    folder: Path
+    state_url: str
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Home:
+        """Read both variables."""
+        environ = os.environ if environ is None else environ
+        folder = Path(environ.get("REPLICATOR_HOME") or Path.home() / ".replicator").expanduser().absolute()
+        return cls(folder=folder, state_url=environ.get("REPLICATOR_STATE_URL") or f"sqlite:///{folder / 'state.db'}")
+
+    def ensure(self) -> None:
+        """Make the folder, readable by its owner only."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.logs.mkdir(mode=0o700, exist_ok=True)
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the workers' logs."""
+        return self.folder / "logs"
+
+    def log_file(self, name: str) -> Path:
+        """The log of one replicator, JSON lines."""
+        return self.logs / f"{name}.jsonl"
+
+    def journal_uri(self, name: str) -> str:
+        """Where a replicator's journal lies unless the YAML says otherwise."""
+        return str(self.folder / "journal" / name)

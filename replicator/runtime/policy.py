@@ -1,0 +1,70 @@
+"""What happens after an error: the only place that decides to try again."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from replicator.model.errors import ConfigError, FatalError, PluginError, ReplicatorError, TableError, TransientError
+
+
+class Verdict(StrEnum):
+    """What follows from an error."""
+
+    RETRY = "retry"
+    STOP = "stop"
+    REFUSE = "refuse"
+
+
+def verdict(error: BaseException) -> Verdict:
+    """Map an error that ended a worker to what happens next.
+
+    A `TableError` that reaches this place was not confined to its table by the pump, and an unknown exception is a bug: both stop the replicator.
+    """
+    match error:
+        case TransientError():
+            return Verdict.RETRY
+        case ConfigError():
+            return Verdict.REFUSE
+        case FatalError() | PluginError() | TableError() | ReplicatorError():
+            return Verdict.STOP
+        case _:
+            return Verdict.STOP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryLimits:
+    """Back-off from `first_s` to `longest_s`, doubling, each delay drawn from its upper half; give up `give_up_after_s` after the last progress."""
+
+    first_s: float = 0.5
+    longest_s: float = 30.0
+    give_up_after_s: float = 3600.0
+
+
+@dataclass(slots=True, kw_only=True)
+class RetryBudget:
+    """Counts the attempts of one worker since its last progress (something new was sealed or applied, not merely read again).
+
+    Times are seconds of a monotonic clock, given by the caller.
+    """
+
+    limits: RetryLimits
+    rng: random.Random = field(default_factory=random.Random)
+    attempts: int = 0
+    failing_since: float | None = None
+
+    def progressed(self) -> None:
+        """Begin a full budget again."""
+        self.attempts = 0
+        self.failing_since = None
+
+    def delay(self, now: float) -> float | None:
+        """Seconds to wait before the next attempt; None once the budget is used up."""
+        if self.failing_since is None:
+            self.failing_since = now
+        if now - self.failing_since >= self.limits.give_up_after_s:
+            return None
+        longest = min(self.limits.longest_s, self.limits.first_s * 2**self.attempts)
+        self.attempts += 1
+        return longest * self.rng.uniform(0.5, 1.0)

@@ -1,0 +1,108 @@
+"""Puts a pump together from the stored configuration, and runs it in this process."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from replicator.apply import Apply, ApplySettings, BatchLimits
+from replicator.capture import Capture, CaptureSettings
+from replicator.config import LoadedConfig
+from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
+from replicator.model.control import Control
+from replicator.model.errors import ConfigError, FencedError, Severity
+from replicator.model.schema import TableId
+from replicator.plugins.registry import Registry
+from replicator.plugins.target import TableOptions
+from replicator.runtime import assembly
+from replicator.runtime.home import Home
+from replicator.spark import SparkHost, SparkSettings
+from replicator.spark.session import DELTA_PACKAGE
+from replicator.state.records import ReplicatorRecord
+from replicator.state.store import StateStore
+
+_CORES: Final = os.cpu_count() or 1
+
+
+def run_capture(store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control) -> None:
+    """Capture until told to stop, or (`snapshot.mode: only`) until everything is copied."""
+    loaded = assembly.load(record, registry)
+    source = assembly.make_source(loaded, registry, record, epoch)
+    try:
+        selection = assembly.select_tables(source, loaded)
+        blocking = [p for p in selection.problems if p.severity is Severity.BLOCKING]
+        if blocking:
+            raise ConfigError(blocking[0].message, code=blocking[0].code, action=blocking[0].action, problems=tuple(blocking))
+        lease = store.lease(record.name)
+        if lease is None or lease.epoch != epoch:
+            raise FencedError(f"epoch {epoch} of {record.name} is over", code="fenced")
+        journal = loaded.config.journal
+        limits = WriterLimits(segment_rows=journal.segment_rows, segment_bytes=journal.segment_bytes, bytes_max=journal.bytes_max)
+        capture = Capture(
+            source,
+            store,
+            lease=lease,
+            writer=JournalWriter(store, name=record.name, epoch=epoch, uri=record.journal_uri, limits=limits),
+            retention=Retention(store, record.name, epoch=epoch, keep_s=journal.keep.total_seconds(), bytes_max=journal.bytes_max),
+            tables=selection.tables,
+            settings=_capture_settings(loaded, home),
+        )
+        capture.run(control)
+    finally:
+        source.close()
+
+
+def run_apply(store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control) -> None:
+    """Apply until told to stop."""
+    loaded = assembly.load(record, registry)
+    spark = SparkHost(_spark_settings(loaded, home), cores=_CORES)
+    target = assembly.make_target(loaded, registry, record, epoch, spark.session)
+    try:
+        reader = JournalReader(store, record.name)
+        Apply(target, store, reader, name=record.name, uuid=record.uuid, epoch=epoch, settings=_apply_settings(loaded)).run(control)
+    finally:
+        target.close()
+        spark.stop()
+
+
+def _capture_settings(loaded: LoadedConfig, home: Home) -> CaptureSettings:
+    config = loaded.config
+    spool = home.folder / "spool" / config.name
+    spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return CaptureSettings(
+        snapshot_mode=config.snapshot.mode,
+        chunk_rows=config.snapshot.chunk_rows,
+        seal_every_s=config.journal.seal_every.total_seconds(),
+        seal_gap_s=config.journal.seal_every.total_seconds(),
+        unexplained_change=config.snapshot.unexplained_change,
+        truncate=config.ddl.truncate_table,
+        drop_table=config.ddl.drop_table,
+        spool=spool,
+    )
+
+
+def _apply_settings(loaded: LoadedConfig) -> ApplySettings:
+    tables = loaded.config.tables
+    apply = loaded.config.apply
+
+    def options(table: TableId) -> TableOptions:
+        settings = tables.settings_for(table)
+        return TableOptions(deletes=settings.deletes, source_timestamp=settings.source_timestamp)
+
+    return ApplySettings(
+        tables_parallel=apply.tables_parallel,
+        max_wait_s=apply.max_wait.total_seconds(),
+        batch=BatchLimits(rows=apply.batch_rows_max, bytes=apply.batch_bytes_max),
+        options=options,
+    )
+
+
+def _spark_settings(loaded: LoadedConfig, home: Home) -> SparkSettings:
+    spark = loaded.config.spark
+    return SparkSettings(
+        master=spark.master,
+        packages=(DELTA_PACKAGE, *spark.packages),
+        jars=spark.jars,
+        settings=spark.settings,
+        log_file=home.logs / f"{loaded.config.name}.spark.log",
+    )

@@ -1,0 +1,246 @@
+"""Holds the lease of one replicator and keeps its workers as the desired state wants them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from replicator.model.errors import FatalError, FencedError, ReplicatorError, StateUnavailableError
+from replicator.observability import get_logger
+from replicator.runtime import messages
+from replicator.runtime.caught_up import CatchUp
+from replicator.runtime.logfile import LogFile
+from replicator.runtime.policy import RetryBudget, RetryLimits, Verdict, verdict
+from replicator.runtime.process import Message, WorkerProcess
+from replicator.state.records import Desired, ErrorRecord, Lease, ReplicatorRecord, Role
+from replicator.state.store import StateStore
+
+LEASE_S = 10.0
+_RENEW_S = 3.0
+_TICK_S = 0.5
+_CLEAN_STOP_S = 120.0
+_FAILED_STOP_S = 5.0
+
+_log = get_logger(__name__)
+
+
+class End(StrEnum):
+    """Why a supervisor ended."""
+
+    STOPPED = "stopped"
+    CAUGHT_UP = "caught_up"
+    COMPLETE = "complete"
+    FAILED = "failed"
+    REFUSED = "refused"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a supervisor ended. `error` is set for FAILED and REFUSED, `set_aside` names tables that did not make it to CAUGHT_UP."""
+
+    end: End
+    error: ReplicatorError | None = None
+    set_aside: tuple[str, ...] = ()
+
+
+class Supervisor:
+    """Runs capture and apply of one replicator until it is told to stop, or nothing is left to do.
+
+    Steps: lease → (workers up or down as desired, restarted by the retry policy) → workers down → lease released. Killed at any place, the workers end by themselves and the
+    next supervisor goes on from the durable point.
+
+    Args:
+        refuse_first: Before the first segment is sealed an error of a worker ends the run (`run`) instead of being retried (`serve`).
+        delete: What to do when the desired state is `deleted`; called with the lease held and the workers down.
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        name: str,
+        *,
+        log: LogFile,
+        limits: RetryLimits,
+        delete: Callable[[ReplicatorRecord, Lease], None],
+        environ: Mapping[str, str] | None = None,
+        until_caught_up: bool = False,
+        refuse_first: bool = True,
+    ) -> None:
+        self._store, self._name, self._log, self._delete = store, name, log, delete
+        self._environ = dict(environ or {})
+        self._messages: queue.Queue[Message] = queue.Queue()
+        self._budgets = {role: RetryBudget(limits=limits) for role in (Role.CAPTURE, Role.APPLY)}
+        self._workers: dict[Role, WorkerProcess] = {}
+        self._not_before: dict[Role, float] = {}
+        self._finished: set[Role] = set()
+        self._catch_up = CatchUp(store=store, name=name) if until_caught_up else None
+        self._refuse_first = refuse_first
+        self._lost: ReplicatorError | None = None
+        self._lease: Lease | None = None
+
+    def run(self, lease: Lease, stop: threading.Event) -> Outcome:
+        """Supervise under `lease` (just acquired) until `stop` is set or there is a reason to end."""
+        self._lease = lease
+        run = self._store.start_run(lease)
+        renewing = threading.Event()
+        renewer = threading.Thread(target=self._keep_lease, args=(renewing,), name="lease", daemon=True)
+        renewer.start()
+        outcome = Outcome(end=End.FAILED)
+        try:
+            outcome = self._loop(stop)
+        except ReplicatorError as error:
+            outcome = Outcome(end=End.FAILED, error=error)
+        finally:
+            self._stop_all(kill=self._lost is not None, within_s=_CLEAN_STOP_S if outcome.error is None else _FAILED_STOP_S)
+            renewing.set()
+            renewer.join()
+        if self._lost is None and not isinstance(outcome.error, StateUnavailableError):
+            self._record_end(run, outcome)
+        return outcome
+
+    def _record_end(self, run: int, outcome: Outcome) -> None:
+        error = ErrorRecord.of(outcome.error, self._store.now()) if outcome.error else None
+        if outcome.end is End.DELETED:
+            return
+        self._store.end_run(run, outcome.end.value, error)
+        if error:
+            self._store.set_error(self._name, error)
+        assert self._lease is not None
+        self._store.release_lease(self._lease)
+
+    def _loop(self, stop: threading.Event) -> Outcome:
+        next_look = 0.0
+        while True:
+            if self._lost is not None:
+                return Outcome(end=End.FAILED, error=self._lost)
+            if stop.is_set():
+                return Outcome(end=End.STOPPED)
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + _TICK_S
+                record = self._store.replicator(self._name)
+                if record is None:
+                    return Outcome(end=End.DELETED)
+                if record.desired is Desired.DELETED:
+                    self._stop_all()
+                    assert self._lease is not None
+                    self._delete(record, self._lease)
+                    return Outcome(end=End.DELETED)
+                self._reconcile(record)
+                if self._catch_up and (done := self._catch_up.check()):
+                    return Outcome(end=End.CAUGHT_UP, set_aside=tuple(str(t) for t in done.set_aside))
+                if Role.CAPTURE in self._finished and self._all_applied():
+                    return Outcome(end=End.COMPLETE)
+            try:
+                message = self._messages.get(timeout=_TICK_S)
+            except queue.Empty:
+                continue
+            if outcome := self._handle(message):
+                return outcome
+
+    def _reconcile(self, record: ReplicatorRecord) -> None:
+        """Bring the workers in line with the desired state."""
+        wanted = set()
+        if record.desired is Desired.RUNNING:
+            wanted = {Role.CAPTURE} if record.apply_paused else {Role.CAPTURE, Role.APPLY}
+        for role in (Role.CAPTURE, Role.APPLY):
+            worker = self._workers.get(role)
+            if worker and role not in wanted:
+                self._stop_one(role)
+            elif worker is None and role in wanted - self._finished and time.monotonic() >= self._not_before.get(role, 0.0):
+                self._start(role)
+
+    def _start(self, role: Role) -> None:
+        assert self._lease is not None
+        self._workers[role] = WorkerProcess(role, self._name, self._lease.epoch, self._environ, deliver=self._deliver, log=self._log.write)
+
+    def _deliver(self, message: Message) -> None:
+        """Called from the reader threads: what apply must know at once goes there directly."""
+        if message.event == messages.SEALED and (apply := self._workers.get(Role.APPLY)):
+            apply.tell(f"{messages.SEALED} {message.fields.get('last')}")
+        self._messages.put(message)
+
+    def _handle(self, message: Message) -> Outcome | None:
+        if message.event in (messages.SEALED, messages.PROGRESS):
+            self._budgets[message.role].progressed()
+        elif message.event == "exit":
+            return self._worker_ended(message.role)
+        return None
+
+    def _worker_ended(self, role: Role) -> Outcome | None:
+        worker = self._workers.pop(role, None)
+        if worker is None:
+            return None
+        if worker.has_finished:
+            self._finished.add(role)
+            return None
+        error = worker.error
+        assert error is not None
+        decision = verdict(error)
+        is_finding = error.code != "worker_killed"
+        if is_finding and self._refuse_first and decision is not Verdict.STOP and self._store.last_segment(self._name) is None:
+            return Outcome(end=End.REFUSED, error=error)
+        if decision is Verdict.REFUSE:
+            return Outcome(end=End.REFUSED, error=error)
+        if decision is Verdict.STOP:
+            return Outcome(end=End.FAILED, error=error)
+        now = time.monotonic()
+        delay = self._budgets[role].delay(now)
+        if delay is None:
+            return Outcome(end=End.FAILED, error=_given_up(error))
+        self._not_before[role] = now + delay
+        self._store.put_status(self._name, Role.SUPERVISOR, {"role": role, "retry_in_s": round(delay, 1), "code": error.code, "message": str(error)})
+        _log.warning("worker_ended", role=role, code=error.code, error=str(error), retry_in_ms=round(delay * 1000))
+        return None
+
+    def _all_applied(self) -> bool:
+        applied = self._store.applied(self._name)
+        return all(table in applied and applied[table].last_applied >= last for table, last in self._store.feed_tables(self._name).items())
+
+    def _stop_all(self, *, kill: bool = False, within_s: float = _CLEAN_STOP_S) -> None:
+        for worker in self._workers.values():
+            if kill:
+                worker.kill()
+            else:
+                worker.tell(messages.STOP)
+        for role in list(self._workers):
+            self._stop_one(role, within_s)
+
+    def _stop_one(self, role: Role, within_s: float = _CLEAN_STOP_S) -> None:
+        """End a worker at its next clean point; by force, which loses nothing either, if it does not find one in time."""
+        worker = self._workers.pop(role)
+        worker.tell(messages.STOP)
+        if not worker.wait(within_s):
+            worker.kill()
+            worker.wait(_CLEAN_STOP_S)
+
+    def _keep_lease(self, done: threading.Event) -> None:
+        """Renew until `done`; when the lease is lost, or the store was away for longer than it lasts, the workers are killed."""
+        valid_until = time.monotonic() + LEASE_S
+        while not done.wait(_RENEW_S):
+            try:
+                assert self._lease is not None
+                self._lease = self._store.renew_lease(self._lease, LEASE_S)
+                valid_until = time.monotonic() + LEASE_S
+            except FencedError as error:
+                self._lose(error)
+                return
+            except StateUnavailableError as error:
+                if time.monotonic() > valid_until:
+                    self._lose(error)
+                    return
+
+    def _lose(self, error: ReplicatorError) -> None:
+        self._lost = error
+        for worker in list(self._workers.values()):
+            worker.kill()
+
+
+def _given_up(error: ReplicatorError) -> ReplicatorError:
+    return FatalError(
+        f"gave up after the retry budget: {error.message}", code=error.code, table=error.table, action=error.action or "Mend the cause, then start the replicator again."
+    )

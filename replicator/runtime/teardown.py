@@ -1,0 +1,65 @@
+"""Deletes a replicator: what it made in the source, its journal, its state; the target's tables only when asked."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from replicator.journal.location import remove_journal
+from replicator.model.crash import crash_point
+from replicator.model.errors import ReplicatorError
+from replicator.plugins.registry import Registry
+from replicator.plugins.target import TableOptions, TargetTable
+from replicator.runtime import assembly
+from replicator.runtime.home import Home
+from replicator.state.records import Lease, ReplicatorRecord
+from replicator.state.store import StateStore
+
+DELETE: Final = "delete"
+
+
+def tear_down(store: StateStore, registry: Registry, home: Home, record: ReplicatorRecord, lease: Lease) -> Sequence[str]:
+    """Delete everything, the state row last; return what the operator must know.
+
+    Steps: source's log resources → target tables (if asked) → journal → log file → state row. A crash after any of them leaves the row, desired = deleted, and a repetition goes on: each step does
+    nothing when there is nothing left. With `force` an unreachable source is skipped and its leftovers are named.
+    """
+    wishes = [r.payload for r in store.requests(record.name) if r.kind == DELETE]
+    is_forced = any(w.get("force") for w in wishes)
+    notes: list[str] = []
+    crash_point("delete.begun")
+    try:
+        loaded = assembly.load(record, registry)
+        source = assembly.make_source(loaded, registry, record, lease.epoch)
+        try:
+            if record.prepared != "none":
+                source.remove()
+        except ReplicatorError as error:
+            if not is_forced:
+                raise
+            notes += [f"The source was not cleaned ({error.message}). Run there: {line}" for line in source.leftovers()]
+        finally:
+            source.close()
+        crash_point("delete.source_cleaned")
+        if any(w.get("drop_target") for w in wishes):
+            target = assembly.make_target(loaded, registry, record, lease.epoch)
+            try:
+                for table in store.tables(record.name):
+                    target.drop(TargetTable(table=table.table, uuid=record.uuid, incarnation=table.incarnation, epoch=lease.epoch, options=TableOptions()))
+            finally:
+                target.close()
+    except ReplicatorError:
+        if not is_forced:
+            raise
+        notes.append("The configuration could no longer be used; slot, publication and target tables stay as they are.")
+    crash_point("delete.target_cleaned")
+    remove_journal(record.journal_uri, record.uuid)
+    crash_point("delete.journal_removed")
+    for log in (home.log_file(record.name), Path(f"{home.log_file(record.name)}.1")):
+        log.unlink(missing_ok=True)
+    shutil.rmtree(home.folder / "spool" / record.name, ignore_errors=True)
+    crash_point("delete.before_state")
+    store.delete_replicator(record.name)
+    return notes

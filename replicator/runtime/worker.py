@@ -1,0 +1,50 @@
+"""A worker process: `python -m replicator.runtime.worker capture|apply NAME EPOCH`, started by the supervisor."""
+
+from __future__ import annotations
+
+import sys
+
+from replicator.model.errors import FatalError, ReplicatorError
+from replicator.observability import configure_logging, get_logger
+from replicator.plugins.registry import Registry
+from replicator.runtime import messages, pumps
+from replicator.runtime.control import WorkerControl
+from replicator.runtime.home import Home
+from replicator.state.records import Role
+from replicator.state.store import StateStore
+
+_log = get_logger(__name__)
+
+
+def main(arguments: list[str]) -> int:
+    """Run one pump until it is told to stop, and report how it ended. Never retries: the supervisor decides."""
+    role, name, epoch = Role(arguments[0]), arguments[1], int(arguments[2])
+    answers, sys.stdout = sys.stdout, sys.stderr  # nothing but messages may go up the pipe
+    configure_logging(format="json", stream=sys.stderr)
+    home = Home.from_environment()
+    store = StateStore(home.state_url)
+    control = WorkerControl(store, name, role, commands=sys.stdin, answers=answers)
+    control.listen()
+    try:
+        record = store.replicator(name)
+        if record is None:
+            raise FatalError(f"{name} is not in the state store", code="unknown_replicator")
+        store.check_epoch(name, epoch)
+        run = pumps.run_capture if role is Role.CAPTURE else pumps.run_apply
+        run(store, home, Registry.discover(), record, epoch, control)
+    except ReplicatorError as error:
+        _log.error("worker_failed", role=role, code=error.code, error=str(error), table=error.table)
+        control.announce(messages.ERROR, **messages.encode_error(error))
+        return 1
+    except Exception as error:  # the process boundary: whatever ends the pump is reported, then the process ends
+        _log.exception("worker_crashed", role=role)
+        control.announce(messages.ERROR, **messages.encode_error(error))
+        return 1
+    finally:
+        store.close()
+    control.announce(messages.FINISHED)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,93 @@
+"""`validate`: everything that would keep a configuration from working, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from replicator.config import LoadedConfig
+from replicator.journal.location import check_location
+from replicator.model.errors import Problem, ReplicatorError, Severity
+from replicator.model.naming import check_columns
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.registry import Registry
+from replicator.plugins.source import DeltaSource, TableSummary
+from replicator.runtime import assembly
+from replicator.runtime.home import Home
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """What `validate` found.
+
+    `identity` is what the stored configuration is compared with; None if the source could not be asked.
+    """
+
+    tables: Sequence[TableSchema]
+    left_out: Sequence[TableSummary]
+    problems: Sequence[Problem]
+    identity: dict[str, Any] | None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether anything found forbids a start."""
+        return any(p.severity is Severity.BLOCKING for p in self.problems)
+
+
+def assess(loaded: LoadedConfig, registry: Registry, home: Home, *, uuid: str = "") -> Assessment:
+    """Ask source and target about the configured tables; changes nothing anywhere."""
+    problems: list[Problem] = list(loaded.warnings)
+    if location := check_location(home.state_url, loaded.config.journal.uri or home.journal_uri(loaded.config.name)):
+        problems.append(location)
+    source = registry.source(loaded.source_type)(loaded.source, assembly.SourceContext(replicator=loaded.config.name, uuid=uuid))
+    try:
+        schemas, left_out, found, source_identity = _ask_source(source, loaded)
+        problems += found
+    finally:
+        source.close()
+    target = registry.target(loaded.target_type)(loaded.target, assembly.TargetContext(replicator=loaded.config.name, uuid=uuid))
+    try:
+        problems += target.check(schemas)
+        target_identity = dict(target.identity())
+    except ReplicatorError as error:
+        problems.append(_finding(error, "target"))
+        target_identity = None
+    finally:
+        target.close()
+    identity = {"source": source_identity, "target": target_identity} if source_identity and target_identity else None
+    return Assessment(tables=schemas, left_out=left_out, problems=problems, identity=identity)
+
+
+def _ask_source(source: DeltaSource[Any], loaded: LoadedConfig) -> tuple[list[TableSchema], Sequence[TableSummary], list[Problem], dict[str, str] | None]:
+    problems: list[Problem] = []
+    try:
+        selection = assembly.select_tables(source, loaded)
+    except ReplicatorError as error:
+        return [], (), [_finding(error, "source")], None
+    problems += selection.problems
+    if not selection.tables:
+        return [], selection.left_out, problems, None
+    try:
+        problems += source.check(selection.tables)
+        described = source.describe(selection.tables)
+        identity = dict(source.identity())
+    except ReplicatorError as error:
+        return [], selection.left_out, [*problems, _finding(error, "source")], None
+    schemas = [d.schema for d in described.values()]
+    for schema in schemas:
+        problems += check_columns(schema)
+    problems += [_missing(t) for t in selection.tables if t not in described and not _has_finding(problems, t)]
+    return schemas, selection.left_out, problems, identity
+
+
+def _finding(error: ReplicatorError, place: str) -> Problem:
+    return Problem(code=error.code, message=error.message, place=error.table or place, action=error.action)
+
+
+def _missing(table: TableId) -> Problem:
+    return Problem(code="table_not_found", message="the table does not exist, or this user may not see it", place=str(table), action="Check the name and the privileges.")
+
+
+def _has_finding(problems: Sequence[Problem], table: TableId) -> bool:
+    return any(p.place == str(table) and p.severity is Severity.BLOCKING for p in problems)

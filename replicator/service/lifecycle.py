@@ -1,0 +1,201 @@
+"""`start`, `run`, `pause`, `resume`, `delete`, `snapshot`: writes to the desired state, and the worker that acts on them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from replicator.config import LoadedConfig
+from replicator.model.crash import crash_point
+from replicator.model.errors import ConfigError, ReplicatorError, StateUnavailableError
+from replicator.model.schema import TableId
+from replicator.observability import get_logger
+from replicator.plugins.registry import Registry
+from replicator.runtime import assembly
+from replicator.runtime.home import Home
+from replicator.runtime.logfile import LogFile
+from replicator.runtime.policy import RetryBudget, RetryLimits
+from replicator.runtime.supervisor import LEASE_S, Outcome, Supervisor
+from replicator.runtime.teardown import DELETE, tear_down
+from replicator.service.assess import Assessment, assess
+from replicator.state import holder_id
+from replicator.state.records import Desired, Lease, ReplicatorRecord
+from replicator.state.store import StateStore
+
+_log = get_logger(__name__)
+
+
+def find(store: StateStore, name: str) -> ReplicatorRecord:
+    """The stored replicator of that name; ConfigError (exit 2) if there is none."""
+    record = store.replicator(name)
+    if record is None:
+        known = ", ".join(r.name for r in store.replicators()) or "none yet"
+        raise ConfigError(f"there is no replicator called {name!r}", code="unknown_replicator", action=f"Known here: {known}.")
+    return record
+
+
+def put(store: StateStore, home: Home, registry: Registry, loaded: LoadedConfig) -> tuple[ReplicatorRecord, Assessment]:
+    """Assess a configuration, then store it: new, or in place of the one of the same name and identity.
+
+    Raises:
+        ConfigError: A blocking finding, or another identity under the same name. Nothing is stored then.
+    """
+    name = loaded.config.name
+    record = store.replicator(name)
+    if record and record.desired is Desired.DELETED:
+        raise ConfigError(f"{name} is being deleted", code="being_deleted", action=f"Wait, or run: replicator delete {name} --yes")
+    assessment = assess(loaded, registry, home, uuid=record.uuid if record else "")
+    if assessment.is_blocked:
+        raise ConfigError(f"{name} cannot be replicated as configured", code="assessment_failed", problems=tuple(assessment.problems))
+    if record is None:
+        record = store.create_replicator(name, loaded.document, loaded.config.journal.uri or home.journal_uri(name))
+    elif record.identity and assessment.identity:
+        _compare_identity(name, record.identity, assessment.identity)
+    store.set_config(name, loaded.document)
+    if assessment.identity and not record.identity:
+        store.set_identity(name, assessment.identity)
+    return find(store, name), assessment
+
+
+def start(store: StateStore, record: ReplicatorRecord) -> None:
+    """Ask for a replicator to run. A worker must exist to act on it."""
+    store.set_error(record.name, None)
+    crash_point("resume.error_cleared")
+    store.set_desired(record.name, Desired.RUNNING)
+
+
+def pause(store: StateStore, name: str, *, apply_only: bool) -> None:
+    """Ask for a replicator to pause, keeping its place; with `apply_only` capture goes on."""
+    record = find(store, name)
+    if record.desired is Desired.DELETED:
+        raise ConfigError(f"{name} is being deleted", code="being_deleted")
+    store.set_desired(name, Desired.RUNNING if apply_only else Desired.PAUSED, apply_paused=apply_only)
+    crash_point("pause.recorded")
+
+
+def resume(store: StateStore, name: str) -> None:
+    """Ask for a paused replicator to run again."""
+    record = find(store, name)
+    if record.desired is Desired.DELETED:
+        raise ConfigError(f"{name} is being deleted", code="being_deleted")
+    start(store, record)
+
+
+def snapshot(store: StateStore, name: str, tables: Sequence[str], *, restart: bool) -> Sequence[TableId]:
+    """Ask for new snapshots: of some tables, of all, or (`restart`) of all from a new place in the log.
+
+    Returns the tables; ConfigError if one is not replicated.
+    """
+    record = find(store, name)
+    known = {str(t.table): t.table for t in store.tables(name)}
+    unknown = [t for t in tables if t not in known]
+    if unknown:
+        raise ConfigError(f"{name} does not replicate {', '.join(unknown)}", code="unknown_table", action=f"It replicates: {', '.join(sorted(known)) or 'nothing yet'}.")
+    if restart and tables:
+        raise ConfigError("--restart is for all tables: leave the table names out", code="restart_with_tables")
+    store.add_request(name, "restart" if restart else "snapshot", {"tables": list(tables) or sorted(known)})
+    if record.desired is Desired.RUNNING:
+        store.set_error(name, None)
+    return [known[t] for t in tables] if tables else list(known.values())
+
+
+def supervise(
+    store: StateStore,
+    home: Home,
+    registry: Registry,
+    record: ReplicatorRecord,
+    stop: threading.Event,
+    *,
+    until_caught_up: bool = False,
+    refuse_first: bool = True,
+    echo: Callable[[str], None] | None = None,
+    environ: Mapping[str, str] | None = None,
+    lease: Lease | None = None,
+) -> Outcome:
+    """Be the worker of one replicator until `stop`, or until there is nothing left to do.
+
+    Raises:
+        ConfigError: `already_running`: somebody else holds the lease.
+    """
+    home.ensure()
+    lease = lease or store.acquire_lease(record.name, holder_id(), LEASE_S)
+    if lease is None:
+        holder = store.lease(record.name)
+        raise ConfigError(
+            f"{record.name} is already run by {holder.holder if holder else 'another process'}",
+            code="already_running",
+            action="Watch it with `replicator status`, or stop that process first.",
+        )
+    settings = assembly.load(record, registry).config.retry
+    limits = RetryLimits(
+        first_s=settings.backoff_initial.total_seconds(),
+        longest_s=settings.backoff_max.total_seconds(),
+        give_up_after_s=settings.give_up_after.total_seconds(),
+    )
+    log = LogFile(home.log_file(record.name), echo)
+    budget = RetryBudget(limits=limits)
+    while True:
+        supervisor = Supervisor(
+            store,
+            record.name,
+            log=log,
+            limits=limits,
+            delete=lambda doomed, held: tear_down(store, registry, home, doomed, held),
+            environ={"REPLICATOR_HOME": str(home.folder), "REPLICATOR_STATE_URL": home.state_url, **(environ or {})},
+            until_caught_up=until_caught_up,
+            refuse_first=refuse_first,
+        )
+        outcome = supervisor.run(lease, stop)
+        if not isinstance(outcome.error, StateUnavailableError):
+            return outcome
+        regained = _regain_lease(store, record.name, budget, stop)
+        if regained is None:
+            return outcome
+        lease = regained
+
+
+def _regain_lease(store: StateStore, name: str, budget: RetryBudget, stop: threading.Event) -> Lease | None:
+    """The state store was away for longer than the lease: try to hold it again, within the retry budget."""
+    while (delay := budget.delay(time.monotonic())) is not None and not stop.wait(delay):
+        try:
+            if lease := store.acquire_lease(name, holder_id(), LEASE_S):
+                return lease
+        except StateUnavailableError as error:
+            _log.warning("state_store_unavailable", replicator=name, error=str(error), attempt=budget.attempts)
+    return None
+
+
+def delete(store: StateStore, home: Home, registry: Registry, name: str, *, drop_target: bool, force: bool, tell: Callable[[str], None]) -> None:
+    """Delete a replicator: by its live worker if it has one, else here. Can be repeated from any half-way point."""
+    record = find(store, name)
+    store.add_request(name, DELETE, {"drop_target": drop_target, "force": force})
+    store.set_desired(name, Desired.DELETED)
+    while True:
+        lease = store.acquire_lease(name, holder_id(), LEASE_S)
+        if lease is not None:
+            for line in tear_down(store, registry, home, record, lease):
+                tell(line)
+            return
+        if store.replicator(name) is None:
+            return
+        if error := find(store, name).error:
+            raise ReplicatorError(f"the worker of {name} could not delete it: {error.message}", code=error.code, action=error.action)
+        time.sleep(0.5)
+
+
+def _compare_identity(name: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse a file of the same name that means another source or target."""
+    differences = [
+        f"{side}.{key}: stored {stored[side].get(key)!r}, now {now[side].get(key)!r}"
+        for side in ("source", "target")
+        for key in sorted({*stored[side], *now[side]})
+        if stored[side].get(key) != now[side].get(key)
+    ]
+    if differences:
+        raise ConfigError(
+            f"{name} is stored with another identity: {'; '.join(differences)}",
+            code="identity_changed",
+            action=f"Give the file another name, or delete the stored one first: replicator delete {name}",
+        )

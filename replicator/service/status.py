@@ -1,0 +1,111 @@
+"""What `status` and `list` show: one JSON document per replicator, made from the state store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from replicator.model.schema import TableId
+from replicator.state.records import AppliedRecord, Desired, ErrorRecord, ReplicatorRecord, Role, Stage, TableRecord
+from replicator.state.store import StateStore
+
+VERSION: Final = 1
+_STALE: Final = timedelta(seconds=15)
+
+
+def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
+    """The state of one replicator, as `docs/status.schema.json` describes it."""
+    now = store.now()
+    statuses = store.statuses(record.name)
+    capture = _fresh(statuses, Role.CAPTURE, now)
+    apply = _fresh(statuses, Role.APPLY, now)
+    retrying = _fresh(statuses, Role.SUPERVISOR, now)
+    clock = now + timedelta(seconds=float((capture or {}).get("clock_ahead_s") or 0.0))
+    applied = store.applied(record.name)
+    tables = [_table(t, applied.get(t.table), apply, clock) for t in store.tables(record.name) if t.stage is not Stage.REMOVED]
+    lease = store.lease(record.name)
+    ages = [t["freshness_s"] for t in tables if t["freshness_s"] is not None]
+    return {
+        "version": VERSION,
+        "name": record.name,
+        "uuid": record.uuid,
+        "desired": "paused (apply)" if record.apply_paused else record.desired.value,
+        "state": _state(record, lease is not None, capture, retrying),
+        "worker": {"holder": lease.holder, "epoch": lease.epoch} if lease else None,
+        "freshness_s": max(ages) if ages and len(ages) == len(tables) else None,
+        "source": {
+            "retained_bytes": (capture or statuses.get(Role.CAPTURE, (now, {}))[1]).get("retained_bytes"),
+            "position": (capture or {}).get("position"),
+            "waiting_for": list((capture or {}).get("waiting_for") or ()),
+        },
+        "journal": {"bytes": store.journal_bytes(record.name), "last_sequence_num": _last(store, record.name)},
+        "retry": dict(retrying) if retrying and "retry_in_s" in retrying else None,
+        "error": _error(record.error),
+        "tables": tables,
+    }
+
+
+def _table(table: TableRecord, applied: AppliedRecord | None, apply: Mapping[str, Any] | None, clock: datetime) -> dict[str, Any]:
+    progress = table.snapshot
+    is_failing = table.stage is Stage.FAILING or (applied is not None and applied.is_failing)
+    error = table.error or (applied.error if applied else None)
+    source_time = _source_time(table.table, applied, apply)
+    return {
+        "table": str(table.table),
+        "state": "failing" if is_failing else table.stage.value,
+        "incarnation": table.incarnation,
+        "snapshot": None
+        if progress is None
+        else {
+            "rows": progress.rows,
+            "estimated_rows": progress.estimated_rows,
+            "is_complete": progress.completed_at is not None,
+            "is_in_place": progress.start_number is not None,
+        },
+        "changes_applied": applied.rows if applied else 0,
+        "last_applied": applied.last_applied if applied else -1,
+        "freshness_s": None if source_time is None or table.stage in (Stage.PENDING, Stage.SNAPSHOT) else round(max(0.0, (clock - source_time).total_seconds()), 1),
+        "error": _error(error) if is_failing else None,
+    }
+
+
+def _source_time(table: TableId, applied: AppliedRecord | None, apply: Mapping[str, Any] | None) -> datetime | None:
+    """The newest claim: apply's report moves on while a table is idle, its record only with its data."""
+    reported = ((apply or {}).get("tables") or {}).get(str(table), {}).get("source_time")
+    candidates = [datetime.fromisoformat(reported)] if reported else []
+    if applied and applied.source_time:
+        candidates.append(applied.source_time)
+    return max(candidates, default=None)
+
+
+def _state(record: ReplicatorRecord, is_held: bool, capture: Mapping[str, Any] | None, retrying: Mapping[str, Any] | None) -> str:
+    if record.desired is Desired.DELETED:
+        return "deleting"
+    if record.error:
+        return "failed"
+    if not is_held:
+        return "paused" if record.desired is Desired.PAUSED else "no worker"
+    if record.desired is Desired.PAUSED:
+        return "paused"
+    if retrying and "retry_in_s" in retrying:
+        return "retrying"
+    return "running" if capture else "starting"
+
+
+def _fresh(statuses: Mapping[Role, tuple[datetime, Mapping[str, Any]]], role: Role, now: datetime) -> Mapping[str, Any] | None:
+    if role not in statuses or now - statuses[role][0] > _STALE:
+        return None
+    return statuses[role][1]
+
+
+def _last(store: StateStore, name: str) -> int:
+    segment = store.last_segment(name)
+    return segment.last if segment else -1
+
+
+def _error(error: ErrorRecord | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    return {"code": error.code, "message": error.message, "action": error.action, "at": error.at.isoformat()}
+

@@ -1,0 +1,282 @@
+"""Starts Spark once per process, tuned for its master, with its noise in a file, and notices when its JVM has died."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Any, Final
+
+from replicator.model.errors import ConfigError, ReplicatorError, TargetUnavailableError
+
+DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+"""The jars that fit pyspark 4.2.0 and delta-spark 4.4.0. Those of delta-spark 4.4.1 were never published."""
+
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:, *\d+)?\])?")
+_LOG_TAIL_LINES: Final = 30
+
+_DELTA: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A merge's source is read from immutable files, so there is nothing to make deterministic: a quarter of the time
+    # saved.
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
+_ALWAYS: Final = {
+    **_DELTA,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    # The journal's files come from pyarrow and follow the proleptic Gregorian calendar throughout.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    # Tables are merged from several threads: each gets its share instead of waiting for the one before.
+    "spark.scheduler.mode": "FAIR",
+}
+# For a master inside this process a merge is planning and scheduling, not data (docs/targets/delta.md has the figures).
+_LOCAL_ONLY: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    "spark.sql.ui.retainedExecutions": "1",
+    "spark.ui.retainedJobs": "1",
+    "spark.ui.retainedStages": "1",
+    "spark.ui.retainedTasks": "1",
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "true",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """How Spark is started.
+
+    Attributes:
+        master: `local[*]`, `local[2]`, `spark://…`, `yarn`, `k8s://…`.
+        packages: Maven coordinates of further jars; Delta's are added, unless `jars` has them.
+        jars: Further jars, as paths or URIs. Where nothing can be fetched: Delta's whole closure.
+        settings: Spark's own settings; they win over ours.
+        memory: Heap of the driver, as Spark spells it.
+        log_file: Where the output of Spark, Ivy and log4j goes; None: a file that is deleted at the end.
+    """
+
+    master: str = "local[*]"
+    packages: Sequence[str] = ()
+    jars: Sequence[str] = ()
+    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    memory: str = "2g"
+    log_file: Path | None = None
+
+
+def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[str, str]:
+    """Return every setting Spark is started with.
+
+    Args:
+        settings: What the user asked for; `settings.settings` wins over everything here.
+        cores: Cores of this machine, for `local[*]`.
+        scratch: A folder for Spark's temporary files.
+    """
+    confs = {
+        **_ALWAYS,
+        "spark.master": settings.master,
+        "spark.app.name": "replicator",
+        "spark.driver.memory": settings.memory,
+        "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+    }
+    if threads := local_threads(settings.master, cores):
+        confs |= _LOCAL_ONLY
+        confs |= {
+            "spark.sql.shuffle.partitions": str(threads),
+            "spark.default.parallelism": str(threads),
+            "spark.local.dir": f"{scratch}/local",
+            # Throughput counts here, not pauses, and on few cores the concurrent collector takes them from the work.
+            "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        }
+    if settings.jars:
+        confs["spark.jars"] = ",".join(settings.jars)
+    if packages := wanted_packages(settings):
+        confs["spark.jars.packages"] = ",".join(packages)
+    return confs | dict(settings.settings)
+
+
+def wanted_packages(settings: SparkSettings) -> Sequence[str]:
+    """Maven coordinates that Spark has to resolve."""
+    has_delta = any("delta-spark_" in jar for jar in settings.jars)
+    return settings.packages if has_delta else (DELTA_PACKAGE, *settings.packages)
+
+
+def local_threads(master: str, cores: int) -> int | None:
+    """Threads of a master inside this process; None for a cluster."""
+    match = _LOCAL.fullmatch(master)
+    if match is None:
+        return None
+    if match[1] is None:
+        return 1
+    return cores if match[1] == "*" else int(match[1])
+
+
+class SparkHost:
+    """The process's one Spark. `session` starts it when first asked and again after its JVM has died; threads may share it.
+
+    The JVM reads its standard input, a pipe from this process, and ends at end-of-file: `kill -9` of this process
+    leaves none.
+    """
+
+    def __init__(self, settings: SparkSettings, *, cores: int) -> None:
+        self._settings = settings
+        self._cores = cores
+        self._lock = threading.Lock()
+        self._scratch: Path | None = None
+        self._log: IO[bytes] | None = None
+        self._process: Any = None
+        self._session: Any = None
+
+    def session(self) -> Any:
+        """Return the SparkSession.
+
+        Raises:
+            ConfigError: `spark_not_started`: packages cannot be resolved, Java is missing, a setting is refused.
+        """
+        with self._lock:
+            if self._session is not None and self._process.poll() is not None:
+                self._forget()
+            if self._session is None:
+                self._start()
+            return self._session
+
+    @property
+    def jvm_pid(self) -> int | None:
+        """The JVM's process id while it runs; None without one."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def stop(self) -> None:
+        """End Spark and its JVM. May be called twice."""
+        with self._lock:
+            if self._session is not None and self._process.poll() is None:
+                from py4j.protocol import Py4JError
+
+                # The JVM may die while it is told to stop, which comes to the same.
+                with contextlib.suppress(Py4JError, OSError):
+                    self._session.stop()
+            self._forget()
+
+    def _start(self) -> None:
+        from py4j.protocol import Py4JError
+        from pyspark import SparkConf, SparkContext
+        from pyspark.errors import PySparkException
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        if not re.match(r"local\b|spark:|yarn|k8s:", self._settings.master):
+            raise ConfigError(
+                f"{self._settings.master} is no master of Spark that can be used here: local[…], spark://, yarn or k8s://.",
+                code="spark_master_unsupported",
+                action="Set spark.master; Spark Connect (sc://) is not supported.",
+            )
+        if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+            raise ConfigError(
+                "Spark needs Java, and neither JAVA_HOME nor the PATH has one.",
+                code="java_missing",
+                action="Install Java 17 or later, or set JAVA_HOME.",
+            )
+        self._scratch = Path(tempfile.mkdtemp(prefix="replicator-spark-"))
+        path = self._settings.log_file or self._scratch / "spark.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._log = path.open("ab")
+        position = self._log.tell()
+        conf = SparkConf(loadDefaults=False)
+        for name, value in session_confs(self._settings, cores=self._cores, scratch=str(self._scratch)).items():
+            conf.set(name, value)
+        try:
+            gateway = launch_gateway(conf, {"stdout": self._log, "stderr": self._log})  # type: ignore[no-untyped-call]
+            self._process = gateway.proc
+            context = SparkContext(conf=conf, gateway=gateway)
+            context.setLogLevel("ERROR")
+            self._session = SparkSession(context)
+        except (PySparkException, Py4JError, OSError, ValueError) as error:
+            raise self._start_error(path, position) from error
+
+    def _start_error(self, path: Path, position: int) -> ConfigError:
+        text = path.read_bytes()[position:].decode(errors="replace")
+        self._forget()
+        return start_error(text, self._settings)
+
+    def _forget(self) -> None:
+        """Let go of everything of the JVM, so that a next `session` starts from nothing."""
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        if self._process is not None:
+            if self._process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    self._process.stdin.close()
+            if self._process.poll() is None:
+                self._process.terminate()
+            self._process.wait()
+        gateway = SparkContext._gateway  # noqa: SLF001 - PySpark offers no way to leave a dead JVM
+        if gateway is not None:
+            gateway.shutdown()
+        SparkContext._gateway = None  # noqa: SLF001
+        SparkContext._jvm = None  # noqa: SLF001
+        SparkContext._active_spark_context = None  # noqa: SLF001
+        SparkSession._instantiatedSession = None  # noqa: SLF001
+        SparkSession._activeSession = None  # noqa: SLF001
+        self._process = None
+        self._session = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
+
+
+def start_error(output: str, settings: SparkSettings) -> ConfigError:
+    """Turn what Spark printed before it gave up into one message with the remedy."""
+    tail = "\n".join(output.splitlines()[-_LOG_TAIL_LINES:])
+    if "unresolved dependency" in output or "UNRESOLVED DEPENDENCIES" in output:
+        return ConfigError(
+            f"Spark could not resolve {', '.join(wanted_packages(settings))} from its Maven repositories. Its output ends:\n{tail}",
+            code="spark_packages_unresolved",
+            action="Behind a mirror set spark.settings.spark.jars.repositories or spark.jars.ivySettings; without a network give every jar "
+            "of the closure as a local file in spark.jars.",
+        )
+    return ConfigError(
+        f"Spark with master {settings.master} did not start. Its output ends:\n{tail}",
+        code="spark_not_started",
+        action="Check the spark block: master, memory and settings; Spark 4.2 needs Java 17 or later.",
+    )
+
+
+def spark_error(error: BaseException) -> ReplicatorError | None:
+    """Say whether `error` means that the JVM is gone; None if it means something else."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    lost = isinstance(error, Py4JNetworkError | ConnectionError | EOFError)
+    # py4j reports a connection that broke in the middle of an answer as an error of the call, without a Java exception.
+    if not lost and type(error) is Py4JError:
+        text = str(error)
+        lost = "An error occurred while calling" in text and "Trace" not in text
+    # A JVM of ours that stops its context while a job runs is on its way out.
+    lost = lost or "SparkContext was shut down" in str(error) or "stopped SparkContext" in str(error)
+    if not lost:
+        return None
+    return TargetUnavailableError(
+        "Spark's JVM has died.",
+        code="spark_lost",
+        action="It is started again by itself; if it dies again, give it more memory.",
+    )

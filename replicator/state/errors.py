@@ -1,0 +1,123 @@
+"""The one place where errors of the state store's drivers become ours."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy import exc
+
+from replicator.model.errors import (
+    AccessDeniedError,
+    CorruptStreamError,
+    FatalError,
+    ReplicatorError,
+    StateUnavailableError,
+)
+
+_CORRUPT_ACTION: Final = (
+    "Restore it from a backup; or move it away, set `target.adopt: replace` and run every replicator again,"
+    " which takes new snapshots."
+)
+_SQLITE_CORRUPT: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
+_SQLITE_BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
+_SQLITE_TRANSIENT: Final = {
+    "SQLITE_FULL": ("state_disk_full", "Free some space on its disk."),
+    "SQLITE_READONLY": ("state_read_only", "Make the file and its folder writable."),
+    "SQLITE_CANTOPEN": ("state_unavailable", "Check that the file and its folder exist and are writable."),
+    "SQLITE_PERM": ("state_unavailable", "Check the permissions of the file and its folder."),
+    "SQLITE_IOERR": ("state_unavailable", "Check its disk."),
+}
+# SQLSTATE classes and codes, https://www.postgresql.org/docs/current/errcodes-appendix.html
+_POSTGRES_DENIED: Final = ("28", "42501")
+_POSTGRES_MISSING: Final = ("3D000", "3F000", "42P01", "42703")
+_POSTGRES_PASSING: Final = ("08", "25006", "40", "53", "55", "57", "58")
+_LIBPQ_DENIED: Final = (
+    "authentication failed",
+    "no pg_hba.conf entry",
+    "no password supplied",
+    "permission denied for",
+)
+
+
+class DamagedValueError(ValueError):
+    """A value in the store is not what its column holds. Becomes `corrupt_state` in `translated`."""
+
+
+def corrupt_state(place: str, fact: str) -> CorruptStreamError:
+    """The error for a store that is damaged or is not ours."""
+    return CorruptStreamError(
+        f"The state store {place} cannot be used: {fact}.", code="corrupt_state", action=_CORRUPT_ACTION
+    )
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Run a block of statements; what the driver raises becomes one of our errors.
+
+    Args:
+        place: How messages name the store; without secrets.
+
+    Raises:
+        StateUnavailableError: Locked, unreachable, full or read-only: may pass.
+        CorruptStreamError: `corrupt_state`.
+        AccessDeniedError: The server refuses the credentials or a privilege.
+        FatalError: `state_missing`: the database named by the URL does not exist.
+    """
+    try:
+        yield
+    except DamagedValueError as error:
+        raise corrupt_state(place, str(error)) from error
+    except exc.TimeoutError as error:
+        raise StateUnavailableError(
+            f"No connection to the state store {place} became free in time.", code="state_unavailable"
+        ) from error
+    except exc.DBAPIError as error:
+        known = _of_sqlite(place, error) if isinstance(error.orig, sqlite3.Error) else _of_postgresql(place, error)
+        if known is None:
+            raise
+        raise known from error
+
+
+def _of_sqlite(place: str, error: exc.DBAPIError) -> ReplicatorError | None:
+    assert isinstance(error.orig, sqlite3.Error)
+    name = getattr(error.orig, "sqlite_errorname", "")
+    if name.startswith(_SQLITE_CORRUPT):
+        return corrupt_state(place, str(error.orig))
+    if name.startswith(_SQLITE_BUSY):
+        return StateUnavailableError(
+            f"The state store {place} stayed locked by another process.",
+            code="state_locked",
+            action="Find the process that holds it (`fuser` or `lsof` on the file).",
+        )
+    for prefix, (code, action) in _SQLITE_TRANSIENT.items():
+        if name.startswith(prefix):
+            return StateUnavailableError(f"The state store {place}: {error.orig}.", code=code, action=action)
+    if name == "SQLITE_ERROR" and str(error.orig).startswith(("no such table", "no such column")):
+        return corrupt_state(place, str(error.orig))
+    return None
+
+
+def _of_postgresql(place: str, error: exc.DBAPIError) -> ReplicatorError | None:
+    state = getattr(error.orig, "sqlstate", None) or ""
+    # Only the first line: DETAIL may quote values.
+    fact = next(iter(str(error.orig).splitlines()), type(error.orig).__name__).strip()
+    if state.startswith(_POSTGRES_DENIED) or (not state and any(text in fact for text in _LIBPQ_DENIED)):
+        return AccessDeniedError(
+            f"The state store {place}: {fact}",
+            code="state_access_denied",
+            action="Correct the credentials in REPLICATOR_STATE_URL or grant the privilege.",
+        )
+    if state == "3D000" or (not state and "database" in fact and "does not exist" in fact):
+        return FatalError(
+            f"The state store {place}: {fact}",
+            code="state_missing",
+            action="Create the database, or correct REPLICATOR_STATE_URL.",
+        )
+    if state.startswith(_POSTGRES_MISSING):
+        return corrupt_state(place, fact)
+    if state.startswith(_POSTGRES_PASSING) or isinstance(error, exc.OperationalError | exc.InterfaceError):
+        return StateUnavailableError(f"The state store {place}: {fact}", code="state_unavailable")
+    return None

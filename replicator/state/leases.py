@@ -1,0 +1,153 @@
+"""Leases: who may run a replicator, under which epoch.
+
+A lease is one row for the whole life of a replicator. Its epoch grows each time it is taken, so that whoever held it before is refused
+(`FencedError`) by everything that checks the epoch in its own transaction. All times are the store's.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, select, update
+
+from replicator.model.errors import FencedError
+from replicator.state.codec import read_lease
+from replicator.state.records import Lease
+from replicator.state.tables import LEASES
+
+_PROC: Final = Path("/proc")
+_STARTED_FIELD: Final = 19  # of /proc/<pid>/stat, counted after the command's closing bracket
+_STATE_FIELD: Final = 0
+_UNKNOWN: Final = "unknown"
+
+
+def holder_id(pid: int | None = None) -> str:
+    """How this process (or another of this host) is named as a holder: `host:pid:boot/namespace/start`.
+
+    The third part makes the name unique for all time: a later process with the same pid has another start time, and a container its
+    own namespace of pids.
+    """
+    pid = os.getpid() if pid is None else pid
+    return f"{socket.gethostname()}:{pid}:{_world()}/{_started(pid) or 0}"
+
+
+def is_dead(holder: str) -> bool:
+    """Whether `holder` was a process of this host that no longer runs. False whenever that cannot be known."""
+    host, _, rest = holder.rpartition(":")
+    host, _, pid = host.rpartition(":")
+    world, _, started = rest.rpartition("/")
+    if host != socket.gethostname() or world == _UNKNOWN or world != _world() or not pid.isdigit():
+        return False
+    if _is_hidden(int(pid)):
+        return False
+    return _started(int(pid)) != started
+
+
+def acquire(connection: Connection, name: str, holder: str, ttl_s: float, now: datetime) -> Lease | None:
+    """Take the lease unless another living process holds it; the epoch grows by one."""
+    row = _locked(connection, name)
+    if row is None or not is_free(row, now, holder):
+        return None
+    values = {"epoch": row.epoch + 1, "holder": holder, "expires_at": now + timedelta(seconds=ttl_s)}
+    connection.execute(update(LEASES).where(LEASES.c.replicator == name).values(values))
+    return Lease(replicator=name, **values)
+
+
+def renew(connection: Connection, lease: Lease, ttl_s: float, now: datetime) -> Lease:
+    """Move the end of a lease that nobody else has taken.
+
+    Raises:
+        FencedError: Somebody took it, or it was released.
+    """
+    row = check_epoch(connection, lease.replicator, lease.epoch)
+    if row.holder != lease.holder:
+        raise _fenced(lease.replicator, lease.epoch, row)
+    expires_at = now + timedelta(seconds=ttl_s)
+    connection.execute(update(LEASES).where(LEASES.c.replicator == lease.replicator).values(expires_at=expires_at))
+    return Lease(replicator=lease.replicator, epoch=lease.epoch, holder=lease.holder, expires_at=expires_at)
+
+
+def release(connection: Connection, lease: Lease) -> None:
+    """Give the lease back; nothing if it is not ours any more."""
+    mine = (
+        (LEASES.c.replicator == lease.replicator) & (LEASES.c.epoch == lease.epoch) & (LEASES.c.holder == lease.holder)
+    )
+    connection.execute(update(LEASES).where(mine).values(holder=None, expires_at=None))
+
+
+def current(connection: Connection, name: str, now: datetime) -> Lease | None:
+    """Who holds the lease now; None if it may be taken."""
+    row = connection.execute(select(LEASES).where(LEASES.c.replicator == name)).one_or_none()
+    return None if row is None or is_free(row, now, holder=None) else read_lease(row)
+
+
+def check_epoch(connection: Connection, name: str, epoch: int) -> Row[Any]:
+    """Lock the lease's row, so that nobody takes it before this transaction ends, and return it.
+
+    Raises:
+        FencedError: `epoch` is not the current one.
+    """
+    row = _locked(connection, name)
+    if row is None or row.epoch != epoch:
+        raise _fenced(name, epoch, row)
+    return row
+
+
+def is_free(row: Row[Any], now: datetime, holder: str | None) -> bool:
+    """Whether `holder` may take the lease in `row`."""
+    if row.holder is None or row.holder == holder or row.expires_at <= now:
+        return True
+    return is_dead(row.holder)
+
+
+def _locked(connection: Connection, name: str) -> Row[Any] | None:
+    return connection.execute(select(LEASES).where(LEASES.c.replicator == name).with_for_update()).one_or_none()
+
+
+def _fenced(name: str, epoch: int, row: Row[Any] | None) -> FencedError:
+    found = (
+        "it no longer exists" if row is None else f"the current one is {row.epoch}, held by {row.holder or 'nobody'}"
+    )
+    return FencedError(
+        f"Epoch {epoch} of the replicator {name} is over: {found}.",
+        code="fenced",
+        action="Nothing to do: another worker has taken over, and this one ends.",
+    )
+
+
+def _world() -> str:
+    """What makes pids comparable: the host's boot and the namespace of pids."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = (_PROC / "self/ns/pid").stat().st_ino
+    except OSError:
+        return _UNKNOWN
+    return f"{boot}/{namespace}"
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether the process runs, but `/proc` does not show it to this user (`hidepid`)."""
+    if (_PROC / str(pid)).exists():
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        return False
+    return False
+
+
+def _started(pid: int) -> str | None:
+    """Start time of a process in ticks since boot; None if it does not run (any more)."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The command, in brackets, may itself hold brackets and blanks.
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[_STATE_FIELD] in "ZX" else fields[_STARTED_FIELD]

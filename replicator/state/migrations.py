@@ -1,0 +1,214 @@
+"""The formats of the state store: how each came out of the one before it.
+
+A migration is frozen once released: it holds its own SQL and never looks at `tables.py`. To change the format, change
+`tables.py`, append a function to `MIGRATIONS`, and nothing else: the version is the number of migrations done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from replicator.model.errors import FatalError
+from replicator.state.errors import DamagedValueError
+
+POSTGRESQL_SCHEMA: Final = "replicator"
+"""Our tables live in a schema of their own, so that the database may be shared."""
+
+_LOCK: Final = 0x5265_706C_6963_6174  # "Replicat"
+_TABLE_NAMES: Final = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
+    "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = 'replicator'",
+}
+
+_FIRST_FORMAT: Final = (
+    """CREATE TABLE store (
+        id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+        format_version INTEGER NOT NULL,
+        last_id BIGINT NOT NULL,
+        epoch_floor BIGINT NOT NULL
+    )""",
+    "INSERT INTO store VALUES (1, 1, 0, 0)",
+    """CREATE TABLE replicators (
+        name TEXT NOT NULL PRIMARY KEY,
+        uuid TEXT NOT NULL UNIQUE,
+        desired TEXT NOT NULL,
+        config TEXT NOT NULL,
+        identity TEXT NOT NULL,
+        prepared TEXT NOT NULL,
+        start_offset TEXT,
+        journal_uri TEXT NOT NULL,
+        apply_paused BOOLEAN NOT NULL,
+        error TEXT,
+        created_at TEXT NOT NULL,
+        journal_bytes BIGINT NOT NULL
+    )""",
+    """CREATE TABLE leases (
+        replicator TEXT NOT NULL PRIMARY KEY REFERENCES replicators (name),
+        epoch BIGINT NOT NULL,
+        holder TEXT,
+        expires_at TEXT
+    )""",
+    """CREATE TABLE segments (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        id BIGINT NOT NULL,
+        first_num BIGINT NOT NULL,
+        last_num BIGINT NOT NULL,
+        epoch BIGINT NOT NULL,
+        resume_offset TEXT,
+        source_time TEXT,
+        ring TEXT NOT NULL,
+        is_empty BOOLEAN NOT NULL,
+        sealed_at TEXT NOT NULL,
+        PRIMARY KEY (replicator, id)
+    )""",
+    """CREATE TABLE segment_files (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        segment_id BIGINT NOT NULL,
+        last_num BIGINT NOT NULL,
+        first_num BIGINT NOT NULL,
+        table_name TEXT NOT NULL,
+        incarnation BIGINT NOT NULL,
+        schema_fingerprint TEXT NOT NULL,
+        uri TEXT NOT NULL,
+        row_count BIGINT NOT NULL,
+        byte_count BIGINT NOT NULL,
+        sha256 TEXT NOT NULL,
+        snapshot_rows BIGINT NOT NULL,
+        has_absent BOOLEAN NOT NULL,
+        has_key_changes BOOLEAN NOT NULL,
+        seal_id BIGINT,
+        PRIMARY KEY (replicator, segment_id, last_num)
+    )""",
+    "CREATE INDEX segment_files_feed ON segment_files (replicator, table_name, last_num)",
+    """CREATE TABLE segment_events (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        segment_id BIGINT NOT NULL,
+        sequence_num BIGINT NOT NULL,
+        table_name TEXT NOT NULL,
+        incarnation BIGINT NOT NULL,
+        event TEXT NOT NULL,
+        PRIMARY KEY (replicator, segment_id, sequence_num)
+    )""",
+    "CREATE INDEX segment_events_feed ON segment_events (replicator, table_name, sequence_num)",
+    """CREATE TABLE schemas (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        table_name TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        document TEXT NOT NULL,
+        PRIMARY KEY (replicator, table_name, fingerprint)
+    )""",
+    """CREATE TABLE dropped (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        table_name TEXT NOT NULL,
+        incarnation BIGINT NOT NULL,
+        last_num BIGINT NOT NULL,
+        PRIMARY KEY (replicator, table_name)
+    )""",
+    """CREATE TABLE tables (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        table_name TEXT NOT NULL,
+        incarnation BIGINT NOT NULL,
+        stage TEXT NOT NULL,
+        document TEXT NOT NULL,
+        PRIMARY KEY (replicator, table_name)
+    )""",
+    """CREATE TABLE applied (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        table_name TEXT NOT NULL,
+        incarnation BIGINT NOT NULL,
+        last_applied BIGINT NOT NULL,
+        row_count BIGINT NOT NULL,
+        source_time TEXT,
+        is_failing BOOLEAN NOT NULL,
+        error TEXT,
+        PRIMARY KEY (replicator, table_name)
+    )""",
+    """CREATE TABLE requests (
+        id BIGINT NOT NULL PRIMARY KEY,
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        kind TEXT NOT NULL,
+        payload TEXT NOT NULL,
+        created_at TEXT NOT NULL
+    )""",
+    """CREATE TABLE statuses (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        role TEXT NOT NULL,
+        updated_at TEXT NOT NULL,
+        document TEXT NOT NULL,
+        PRIMARY KEY (replicator, role)
+    )""",
+    """CREATE TABLE runs (
+        id BIGINT NOT NULL PRIMARY KEY,
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        epoch BIGINT NOT NULL,
+        holder TEXT NOT NULL,
+        started_at TEXT NOT NULL,
+        ended_at TEXT,
+        outcome TEXT,
+        error TEXT
+    )""",
+)
+
+
+def _first_format(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql" and not connection.scalar(
+        text("SELECT 1 FROM pg_namespace WHERE nspname = :name"), {"name": POSTGRESQL_SCHEMA}
+    ):
+        connection.execute(text(f"CREATE SCHEMA {POSTGRESQL_SCHEMA}"))
+    for statement in _FIRST_FORMAT:
+        connection.execute(text(statement))
+
+
+MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (_first_format,)
+FORMAT_VERSION: Final = len(MIGRATIONS)
+
+
+def stored_version(connection: Connection) -> int:
+    """The format that the store has; 0 for one without any table.
+
+    Raises:
+        DamagedValueError: There are tables, but not ours.
+    """
+    names = set(connection.scalars(text(_TABLE_NAMES[connection.dialect.name])))
+    if not names:
+        return 0
+    if "store" not in names:
+        raise DamagedValueError(f"it holds tables that are not the Replicator's ({', '.join(sorted(names)[:3])})")
+    version = connection.scalar(text("SELECT format_version FROM store WHERE id = 1"))
+    if not isinstance(version, int) or version < 1:
+        raise DamagedValueError("its format version is missing")
+    return version
+
+
+def is_current(connection: Connection, place: str) -> bool:
+    """Whether nothing is to be migrated.
+
+    Raises:
+        FatalError: `newer_state`: a newer program has written the store.
+    """
+    version = stored_version(connection)
+    if version > FORMAT_VERSION:
+        raise FatalError(
+            f"The state store {place} has format {version}; this program knows formats up to {FORMAT_VERSION}.",
+            code="newer_state",
+            action="Use the version of the Replicator that wrote it, or a newer one.",
+        )
+    return version == FORMAT_VERSION
+
+
+def migrate(connection: Connection, place: str) -> None:
+    """Bring the store to the current format, inside the transaction that `connection` is in.
+
+    Of several processes that come at once one does the work and the others then find it done: SQLite's write transaction
+    excludes them, on PostgreSQL an advisory lock does. A crash leaves the old format.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    if is_current(connection, place):
+        return
+    for step in MIGRATIONS[stored_version(connection) :]:
+        step(connection)
+    connection.execute(text("UPDATE store SET format_version = :version"), {"version": FORMAT_VERSION})

@@ -1,0 +1,249 @@
+"""What the state store holds, as immutable records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from replicator.model.errors import ReplicatorError
+from replicator.model.events import JournalEvent
+from replicator.model.offset import Offset
+from replicator.model.schema import TableId, TableSchema
+
+
+class Desired(StrEnum):
+    """What the operator wants of a replicator."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    DELETED = "deleted"
+
+
+class Stage(StrEnum):
+    """How far capture is with a table."""
+
+    PENDING = "pending"
+    SNAPSHOT = "snapshot"
+    STREAMING = "streaming"
+    FAILING = "failing"
+    REMOVED = "removed"
+
+
+class Role(StrEnum):
+    """The processes of a running replicator."""
+
+    SUPERVISOR = "supervisor"
+    CAPTURE = "capture"
+    APPLY = "apply"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRecord:
+    """An error as it is kept and shown."""
+
+    code: str
+    message: str
+    action: str | None
+    at: datetime
+
+    @classmethod
+    def of(cls, error: ReplicatorError, at: datetime) -> ErrorRecord:
+        """Keep what the operator needs of `error`."""
+        return cls(code=error.code, message=error.message, action=error.action, at=at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatorRecord:
+    """A stored replicator.
+
+    Attributes:
+        uuid: Drawn when first stored; never changes.
+        config: The YAML document as written (secrets stay references).
+        identity: Of source and target, as the plugins gave it; empty until the first start.
+        apply_paused: False while `pause --apply` does not hold.
+        prepared: How far the source's log resources are: `none`, `intent` (recorded before anything is made), `ready`.
+        start_offset: From which the log was first read, recorded once prepared.
+        journal_uri: Folder of this replicator's journal.
+        error: Why it stopped, if it stopped by itself.
+    """
+
+    name: str
+    uuid: str
+    desired: Desired
+    config: str
+    identity: Mapping[str, Any]
+    prepared: str
+    start_offset: Offset | None
+    journal_uri: str
+    apply_paused: bool
+    error: ErrorRecord | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to run a replicator. `epoch` grows with every new holder; `holder` is made by `holder_id`, opaque but comparable."""
+
+    replicator: str
+    epoch: int
+    holder: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRange:
+    """A range of keys that a snapshot reads: above `after` (None: from the beginning) up to `upto` (None: to the end).
+
+    `after` is the cursor and moves.
+    """
+
+    after: tuple[str, ...] | None = None
+    upto: tuple[str, ...] | None = None
+    is_done: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotProgress:
+    """How far a table's snapshot is; durable with the segments that hold its rows.
+
+    Attributes:
+        start_number: For an in-place snapshot; None for a first copy.
+        ranges: One to begin with; several once ranges are read in parallel.
+        keys: Keys that must be read as a last chunk (their row came incomplete by the log).
+        rows: Snapshot rows emitted so far.
+    """
+
+    start_number: int | None = None
+    ranges: tuple[KeyRange, ...] = (KeyRange(),)
+    keys: tuple[tuple[str, ...], ...] = ()
+    rows: int = 0
+    estimated_rows: int | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecord:
+    """Capture's knowledge of a table; written by capture only, in the transaction that seals segments.
+
+    Attributes:
+        incarnation: From 1; a new one replaces the target's table.
+        identity: `TableDescription.identity` that capture last accepted.
+        first_change: Sequence number of the incarnation's first row that did not come from one plain pass of its first snapshot;
+            None while there is none. Rows below it may be appended.
+        error: Why it is FAILING.
+    """
+
+    table: TableId
+    incarnation: int
+    stage: Stage
+    schema: TableSchema | None = None
+    identity: Mapping[str, Any] | None = None
+    snapshot: SnapshotProgress | None = None
+    first_change: int | None = None
+    error: ErrorRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedRecord:
+    """Apply's knowledge of a table; written by apply only. A hint: the target's ledger is the truth.
+
+    Attributes:
+        incarnation: Recorded *before* it is claimed in the target; journal items of a lower one are superseded.
+        last_applied: Sequence number; -1 for nothing.
+        rows: Changes applied since the incarnation began.
+        source_time: Everything committed at the source before it is in the target.
+        is_failing: Set aside by apply; `error` says why.
+    """
+
+    table: TableId
+    incarnation: int
+    last_applied: int = -1
+    rows: int = 0
+    source_time: datetime | None = None
+    is_failing: bool = False
+    error: ErrorRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFile:
+    """One table's part of a segment. `uri` is absolute; `first`/`last` are the lowest and highest sequence number in it.
+
+    `seal` is the id of the last segment of the commit that sealed it. A transaction of the source may span the segments of one
+    commit, never two commits: apply takes files of equal `seal` as one unit. The writer sets it; None (unknown) is taken as "the
+    same commit as its neighbour".
+    """
+
+    table: TableId
+    incarnation: int
+    schema_fingerprint: str
+    uri: str
+    rows: int
+    bytes: int
+    sha256: str
+    first: int
+    last: int
+    snapshot_rows: int
+    has_absent: bool
+    has_key_changes: bool
+    seal: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventEntry:
+    """An event (DDL, snapshot) at its place in the order."""
+
+    sequence_num: int
+    table: TableId
+    incarnation: int
+    event: JournalEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A row of the journal's index. `last == first - 1` for a segment that only moves the offset.
+
+    Attributes:
+        id: Ascending per replicator, gapless when sealed; empty segments may go later.
+        offset: Where to resume. The earlier segments of a commit bear the one of the commit before.
+        source_time: As `LogBatch.source_time` when it was sealed; in the earlier segments of a commit the one of the commit before.
+        ring: Ids of transactions delivered up to here that a read of the source might not see yet.
+    """
+
+    id: int
+    first: int
+    last: int
+    epoch: int
+    offset: Offset | None
+    source_time: datetime | None
+    ring: Sequence[str]
+    files: Sequence[SegmentFile]
+    events: Sequence[EventEntry]
+    sealed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Something the operator asked of a running replicator: `kind` is `snapshot`; `payload` JSON (`{"tables": ["public.a"]}`)."""
+
+    id: int
+    kind: str
+    payload: Mapping[str, Any]
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One life of a supervisor."""
+
+    id: int
+    replicator: str
+    epoch: int
+    holder: str
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: str | None
+    error: ErrorRecord | None

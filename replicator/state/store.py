@@ -1,0 +1,393 @@
+"""The state store: configurations, desired state, leases, the journal's index, table states, runs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from replicator.model.errors import ConfigError
+from replicator.model.offset import Offset
+from replicator.model.schema import TableId, TableSchema
+from replicator.state import index, leases
+from replicator.state.codec import (
+    read_applied,
+    read_replicator,
+    read_request,
+    read_run,
+    read_table,
+    write_applied,
+    write_error,
+    write_table,
+)
+from replicator.state.database import Database, upsert
+from replicator.state.records import (
+    AppliedRecord,
+    Desired,
+    ErrorRecord,
+    EventEntry,
+    Lease,
+    ReplicatorRecord,
+    Request,
+    Role,
+    Run,
+    Segment,
+    SegmentFile,
+    TableRecord,
+)
+from replicator.state.tables import APPLIED, LEASES, OWNED, REPLICATORS, REQUESTS, RUNS, STATUSES, STORE, TABLES
+
+BUSY_TIMEOUT_S: Final = 10.0
+RUNS_KEPT: Final = 1000
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class StateStore:
+    """SQLite or PostgreSQL through SQLAlchemy Core; every method is one short transaction. Thread-safe; not to be carried over a fork.
+
+    Opening it makes what is missing and migrates an older format, under a lock: any number of processes may do so at once.
+
+    Raises (all methods, and opening): StateUnavailableError when locked or unreachable past the busy time-out, CorruptStreamError
+    (`corrupt_state`) when the content is damaged or not ours, FatalError (`newer_state`) when its format is newer than this program,
+    AccessDeniedError when the server refuses us. Opening: ConfigError for a URL or place that cannot hold a store. Methods that write
+    to a replicator that does not exist: ConfigError (`unknown_replicator`), or FencedError where an epoch is given.
+
+    Args:
+        url: `sqlite:////absolute/path` or `postgresql://…`.
+        busy_timeout_s: How long to wait for another process's lock.
+        clock: The clock of a SQLite store: this host's. PostgreSQL has its own.
+    """
+
+    def __init__(
+        self, url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S, clock: Callable[[], datetime] = _utc_now
+    ) -> None:
+        self._database = Database(url, busy_timeout_s=busy_timeout_s, clock=clock)
+
+    def close(self) -> None:
+        """Close all connections. May be called twice."""
+        self._database.close()
+
+    def now(self) -> datetime:
+        """The store's clock (aware, UTC)."""
+        with self._database.read() as connection:
+            return self._database.now(connection)
+
+    # Replicators
+
+    def create_replicator(self, name: str, config: str, journal_uri: str) -> ReplicatorRecord:
+        """Store a new replicator with a fresh uuid and desired = running.
+
+        Raises:
+            ConfigError: `exists`: there is one of that name.
+        """
+        try:
+            with self._database.write() as connection:
+                values = {
+                    "name": name,
+                    "uuid": str(uuid.uuid4()),
+                    "desired": Desired.RUNNING.value,
+                    "config": config,
+                    "identity": {},
+                    "prepared": "none",
+                    "journal_uri": journal_uri,
+                    "apply_paused": False,
+                    "created_at": self._database.now(connection),
+                    "journal_bytes": 0,
+                }
+                connection.execute(insert(REPLICATORS), [values])
+                epoch = connection.scalars(select(STORE.c.epoch_floor)).one()
+                connection.execute(insert(LEASES), [{"replicator": name, "epoch": epoch}])
+                return read_replicator(connection.execute(select(REPLICATORS).where(REPLICATORS.c.name == name)).one())
+        except IntegrityError as error:
+            raise ConfigError(
+                f"A replicator named {name} exists already.",
+                code="exists",
+                action="Choose another name, or delete it first.",
+            ) from error
+
+    def replicator(self, name: str) -> ReplicatorRecord | None:
+        """The replicator of that name, if there is one."""
+        with self._database.read() as connection:
+            row = connection.execute(select(REPLICATORS).where(REPLICATORS.c.name == name)).one_or_none()
+            return None if row is None else read_replicator(row)
+
+    def replicators(self) -> Sequence[ReplicatorRecord]:
+        """All of them, by name."""
+        with self._database.read() as connection:
+            return [
+                read_replicator(row) for row in connection.execute(select(REPLICATORS).order_by(REPLICATORS.c.name))
+            ]
+
+    def set_desired(self, name: str, desired: Desired, *, apply_paused: bool = False) -> None:
+        """Record what the operator wants."""
+        self._set(name, desired=desired.value, apply_paused=apply_paused)
+
+    def set_config(self, name: str, config: str) -> None:
+        """Replace the YAML document."""
+        self._set(name, config=config)
+
+    def set_identity(self, name: str, identity: Mapping[str, Any]) -> None:
+        """Record what source and target say they are."""
+        self._set(name, identity=dict(identity))
+
+    def set_prepared(self, lease: Lease, prepared: str, start_offset: Offset | None = None) -> None:
+        """Record how far the source's log resources are; `start_offset` None keeps what is stored. Fenced by the lease's epoch."""
+        values = {"prepared": prepared} | ({"start_offset": start_offset.text} if start_offset else {})
+        with self._database.write() as connection:
+            leases.check_epoch(connection, lease.replicator, lease.epoch)
+            connection.execute(update(REPLICATORS).where(REPLICATORS.c.name == lease.replicator).values(values))
+
+    def set_error(self, name: str, error: ErrorRecord | None) -> None:
+        """Record why it stopped by itself; None when it runs again."""
+        self._set(name, error=write_error(error))
+
+    def delete_replicator(self, name: str) -> None:
+        """Remove every row of it; the last step of `delete`. Replay: does nothing.
+
+        A replicator of the same name made later begins above the last epoch of this one, so its old workers stay fenced.
+        """
+        with self._database.write() as connection:
+            epoch = connection.scalar(select(LEASES.c.epoch).where(LEASES.c.replicator == name).with_for_update())
+            if epoch is not None:
+                connection.execute(update(STORE).where(STORE.c.epoch_floor < epoch).values(epoch_floor=epoch))
+            for table in OWNED:
+                connection.execute(delete(table).where(table.c.replicator == name))
+            connection.execute(delete(REPLICATORS).where(REPLICATORS.c.name == name))
+
+    # Leases
+
+    def acquire_lease(self, name: str, holder: str, ttl_s: float) -> Lease | None:
+        """Take the lease if it is free, expired, already the holder's, or its holder is a dead process of this host; epoch + 1.
+
+        None if someone else holds it. `holder` comes from `replicator.state.holder_id`.
+        """
+        with self._database.write() as connection:
+            _check_exists(connection, name)
+            return leases.acquire(connection, name, holder, ttl_s, self._database.now(connection))
+
+    def renew_lease(self, lease: Lease, ttl_s: float) -> Lease:
+        """The same lease, with a later end. Raises FencedError if somebody took it, or it was released."""
+        with self._database.write() as connection:
+            return leases.renew(connection, lease, ttl_s, self._database.now(connection))
+
+    def release_lease(self, lease: Lease) -> None:
+        """Let others take it at once. Replay, or somebody took it: does nothing."""
+        with self._database.write() as connection:
+            leases.release(connection, lease)
+
+    def lease(self, name: str) -> Lease | None:
+        """The lease that a living worker holds; None if it may be taken."""
+        with self._database.read() as connection:
+            return leases.current(connection, name, self._database.now(connection))
+
+    def check_epoch(self, name: str, epoch: int) -> None:
+        """Raise FencedError unless `epoch` is the current one."""
+        with self._database.write() as connection:
+            leases.check_epoch(connection, name, epoch)
+
+    # The journal's index
+
+    def seal(
+        self,
+        name: str,
+        epoch: int,
+        segments: Sequence[Segment],
+        *,
+        schemas: Sequence[TableSchema] = (),
+        tables: Sequence[TableRecord] = (),
+        done_requests: Sequence[int] = (),
+    ) -> None:
+        """Append segments to the index: the commit point of capture.
+
+        In one transaction: check the epoch, check that numbers and ids follow the newest segment's, insert segments, files, events and
+        schemas, upsert table records, close requests. A newest segment that is empty makes room for the new ones.
+
+        Raises:
+            FencedError: The epoch is over.
+            FatalError: `index_conflict`: the segments do not follow the newest one.
+        """
+        with self._database.write() as connection:
+            leases.check_epoch(connection, name, epoch)
+            index.insert_segments(connection, name, segments, schemas)
+            _put_tables(connection, name, tables)
+            if done_requests:
+                done = (REQUESTS.c.replicator == name) & REQUESTS.c.id.in_(done_requests)
+                connection.execute(delete(REQUESTS).where(done))
+
+    def last_segment(self, name: str) -> Segment | None:
+        """The newest segment: it carries the offset, the ring and the numbering."""
+        with self._database.read() as connection:
+            return index.last_segment(connection, name)
+
+    def segments(self, name: str, after_id: int, limit: int, *, above: int = -1) -> Sequence[Segment]:
+        """Segments in order, from the first with an id above `after_id`; only those that cover a number above `above`, or none at all."""
+        with self._database.read() as connection:
+            return index.list_segments(connection, name, after_id, limit, above)
+
+    def feed(self, name: str, table: TableId, after: int, limit: int) -> Sequence[SegmentFile | EventEntry]:
+        """Files (whose `last` > after) and events (number > after) of one table over all incarnations, in order of sequence numbers."""
+        with self._database.read() as connection:
+            return index.feed(connection, name, table, after, limit)
+
+    def feed_tables(self, name: str) -> Mapping[TableId, int]:
+        """The highest sequence number of each table in the index: files and events."""
+        with self._database.read() as connection:
+            return index.feed_tables(connection, name)
+
+    def schema(self, name: str, table: TableId, fingerprint: str) -> TableSchema:
+        """The shape of a file's rows; CorruptStreamError (`corrupt_state`) if it is not there."""
+        with self._database.read() as connection:
+            return index.find_schema(connection, name, table, fingerprint)
+
+    def segment_uris(self, name: str) -> frozenset[str]:
+        """The URI of every file that the index names."""
+        with self._database.read() as connection:
+            return index.list_uris(connection, name)
+
+    def drop_segments(self, name: str, epoch: int, ids: Sequence[int], *, tables: Sequence[TableRecord] = ()) -> None:
+        """Forget segments, and upsert the records of tables that lose something by it, in one transaction; fenced by epoch.
+
+        The caller deletes their files afterwards. The newest segment of a replicator is never dropped (it carries offset and numbering).
+        """
+        with self._database.write() as connection:
+            leases.check_epoch(connection, name, epoch)
+            index.drop_segments(connection, name, ids)
+            _put_tables(connection, name, tables)
+
+    def dropped(self, name: str) -> Mapping[TableId, tuple[int, int]]:
+        """Per table the latest incarnation of which something was dropped, and the highest number dropped of it."""
+        with self._database.read() as connection:
+            return index.dropped(connection, name)
+
+    def journal_bytes(self, name: str) -> int:
+        """Bytes of every file that the index names."""
+        with self._database.read() as connection:
+            return index.total_bytes(connection, name)
+
+    # Tables, as capture and apply know them
+
+    def tables(self, name: str) -> Sequence[TableRecord]:
+        """Capture's records, by name."""
+        with self._database.read() as connection:
+            query = select(TABLES).where(TABLES.c.replicator == name).order_by(TABLES.c.table_name)
+            return [read_table(row) for row in connection.execute(query)]
+
+    def put_tables(self, name: str, epoch: int, tables: Sequence[TableRecord]) -> None:
+        """Upsert capture's records outside a seal; fenced by epoch."""
+        with self._database.write() as connection:
+            leases.check_epoch(connection, name, epoch)
+            _put_tables(connection, name, tables)
+
+    def applied(self, name: str) -> Mapping[TableId, AppliedRecord]:
+        """Apply's records."""
+        with self._database.read() as connection:
+            records = [
+                read_applied(row) for row in connection.execute(select(APPLIED).where(APPLIED.c.replicator == name))
+            ]
+            return {record.table: record for record in records}
+
+    def put_applied(self, name: str, epoch: int, records: Sequence[AppliedRecord]) -> None:
+        """Upsert apply's records; fenced by epoch."""
+        with self._database.write() as connection:
+            leases.check_epoch(connection, name, epoch)
+            upsert(connection, APPLIED, [{"replicator": name, **write_applied(record)} for record in records])
+
+    # Requests, status, runs
+
+    def add_request(self, name: str, kind: str, payload: Mapping[str, Any]) -> int:
+        """Ask something of a running replicator; return the request's id, which is never used again."""
+        with self._database.write() as connection:
+            _check_exists(connection, name)
+            id_ = _next_id(connection)
+            moment = self._database.now(connection)
+            values = {"id": id_, "replicator": name, "kind": kind, "payload": dict(payload), "created_at": moment}
+            connection.execute(insert(REQUESTS), [values])
+            return id_
+
+    def requests(self, name: str) -> Sequence[Request]:
+        """The open ones, oldest first."""
+        with self._database.read() as connection:
+            query = select(REQUESTS).where(REQUESTS.c.replicator == name).order_by(REQUESTS.c.id)
+            return [read_request(row) for row in connection.execute(query)]
+
+    def put_status(self, name: str, role: Role, status: Mapping[str, Any]) -> None:
+        """Replace what a process says of itself (JSON); stamped with the store's time."""
+        with self._database.write() as connection:
+            _check_exists(connection, name)
+            moment = self._database.now(connection)
+            values = {"replicator": name, "role": role.value, "updated_at": moment, "document": dict(status)}
+            upsert(connection, STATUSES, [values])
+
+    def statuses(self, name: str) -> Mapping[Role, tuple[datetime, Mapping[str, Any]]]:
+        """What each process last said of itself, and when."""
+        with self._database.read() as connection:
+            rows = connection.execute(select(STATUSES).where(STATUSES.c.replicator == name))
+            return {Role(row.role): (row.updated_at, row.document) for row in rows}
+
+    def start_run(self, lease: Lease) -> int:
+        """Record that a supervisor began; return the run's id. Only the latest `RUNS_KEPT` runs are kept."""
+        with self._database.write() as connection:
+            leases.check_epoch(connection, lease.replicator, lease.epoch)
+            mine = RUNS.c.replicator == lease.replicator
+            oldest_kept = (
+                select(RUNS.c.id)
+                .where(mine)
+                .order_by(RUNS.c.id.desc())
+                .offset(RUNS_KEPT - 1)
+                .limit(1)
+                .scalar_subquery()
+            )
+            connection.execute(delete(RUNS).where(mine & (RUNS.c.id <= oldest_kept)))
+            id_ = _next_id(connection)
+            values = {
+                "id": id_,
+                "replicator": lease.replicator,
+                "epoch": lease.epoch,
+                "holder": lease.holder,
+                "started_at": self._database.now(connection),
+            }
+            connection.execute(insert(RUNS), [values])
+            return id_
+
+    def end_run(self, run: int, outcome: str, error: ErrorRecord | None) -> None:
+        """Record how a run ended. Replay: the later word stands."""
+        with self._database.write() as connection:
+            values = {"ended_at": self._database.now(connection), "outcome": outcome, "error": write_error(error)}
+            connection.execute(update(RUNS).where(RUNS.c.id == run).values(values))
+
+    def runs(self, name: str, limit: int = 20) -> Sequence[Run]:
+        """The latest runs, newest first."""
+        with self._database.read() as connection:
+            query = select(RUNS).where(RUNS.c.replicator == name).order_by(RUNS.c.id.desc()).limit(limit)
+            return [read_run(row) for row in connection.execute(query)]
+
+    def _set(self, name: str, **values: Any) -> None:
+        with self._database.write() as connection:
+            _check_exists(connection, name)
+            connection.execute(update(REPLICATORS).where(REPLICATORS.c.name == name).values(values))
+
+
+def _put_tables(connection: Connection, name: str, tables: Sequence[TableRecord]) -> None:
+    upsert(connection, TABLES, [{"replicator": name, **write_table(record)} for record in tables])
+
+
+def _check_exists(connection: Connection, name: str) -> None:
+    if connection.scalar(select(REPLICATORS.c.name).where(REPLICATORS.c.name == name)) is None:
+        raise ConfigError(
+            f"There is no replicator named {name}.",
+            code="unknown_replicator",
+            action="`replicator list` shows those that exist.",
+        )
+
+
+def _next_id(connection: Connection) -> int:
+    connection.execute(update(STORE).values(last_id=STORE.c.last_id + 1))
+    drawn: int = connection.scalars(select(STORE.c.last_id)).one()
+    return drawn

@@ -1,0 +1,42 @@
+"""A database, a source and a target in memory: what the host's own tests run on, and the reference for what the contracts mean."""
+
+from replicator.testing.memory.database import (
+    LockedError,
+    MemoryDatabase,
+    MemoryTransaction,
+    Row,
+    Snapshot,
+    State,
+    state_of,
+)
+from replicator.testing.memory.faults import Faults
+from replicator.testing.memory.source import MemoryLogReader, MemorySource, MemorySourceConfig, MemoryVisibility
+from replicator.testing.memory.target import (
+    HistoryEntry,
+    MemoryTarget,
+    MemoryTargetConfig,
+    MemoryWarehouse,
+    StoredRow,
+    StoredTable,
+)
+
+__all__ = [
+    "Faults",
+    "HistoryEntry",
+    "LockedError",
+    "MemoryDatabase",
+    "MemoryLogReader",
+    "MemorySource",
+    "MemorySourceConfig",
+    "MemoryTarget",
+    "MemoryTargetConfig",
+    "MemoryTransaction",
+    "MemoryVisibility",
+    "MemoryWarehouse",
+    "Row",
+    "Snapshot",
+    "State",
+    "StoredRow",
+    "StoredTable",
+    "state_of",
+]

@@ -1,0 +1,38 @@
+"""Failures and interruptions that a test asks of the in-memory source and target."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+
+Action = BaseException | Callable[[], object] | None
+
+
+class Faults:
+    """A script of what happens when named operations are reached. Thread-safe.
+
+    An operation is reached twice, as `name` before it does anything and as `name.after` when its effect is durable
+    but its answer has not been given.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._scripts: dict[str, deque[Action]] = {}
+        self._lock = threading.Lock()
+
+    def script(self, operation: str, *actions: Action) -> None:
+        """Queue what the next times do: raise an exception, call something (to act in the midst of an operation), or, for None, nothing."""
+        with self._lock:
+            self._scripts.setdefault(operation, deque()).extend(actions)
+
+    def hit(self, operation: str) -> None:
+        """Note that an operation is reached, and do what the script says."""
+        with self._lock:
+            self.counts[operation] += 1
+            queue = self._scripts.get(operation)
+            action = queue.popleft() if queue else None
+        if isinstance(action, BaseException):
+            raise action
+        if action is not None:
+            action()

@@ -1,0 +1,126 @@
+"""Runs the real `replicator` command against real servers, and compares both sides row by row."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from replicator.testing.compare import Sum, columns, source_sum, target_sum
+from replicator.testing.servers import ScratchDatabase
+from replicator.testing.waiting import wait_until
+
+
+@dataclass(slots=True, kw_only=True)
+class Rig:
+    """One replicator from a scratch database to a scratch lake, driven by its command line."""
+
+    folder: Path
+    database: ScratchDatabase
+    name: str = "rig"
+    extra: str = ""
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.write_yaml()
+
+    @property
+    def file(self) -> Path:
+        """The YAML."""
+        return self.folder / f"{self.name}.yaml"
+
+    @property
+    def lake(self) -> Path:
+        """The target's path."""
+        return self.folder / "lake"
+
+    @property
+    def home(self) -> Path:
+        """REPLICATOR_HOME."""
+        return self.folder / "home"
+
+    def write_yaml(self, *, source: Mapping[str, Any] | None = None, extra: str | None = None) -> None:
+        """Write the configuration; `source` replaces keys of the source block."""
+        block: dict[str, Any] = {"type": "postgresql", "host": self.database.server.host, "port": self.database.server.port, "user": self.database.server.user}
+        block |= {"password": "${env:RIG_PASSWORD}", "database": self.database.name, **(source or {})}
+        lines = [f"name: {self.name}", "source:", *(f"  {key}: {value}" for key, value in block.items())]
+        lines += ["target:", "  type: delta", f"  path: {self.lake}", self.extra if extra is None else extra]
+        self.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def command(self, *arguments: str, check: int | None = 0, timeout: float = 280) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; fails unless it exits with `check` (None: whatever)."""
+        done = subprocess.run(
+            [sys.executable, "-m", "replicator.cli", *arguments], env=self._environ(), capture_output=True, text=True, timeout=timeout, check=False
+        )
+        assert check is None or done.returncode == check, f"{arguments}: exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+        return done
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command in the background (by default `run`)."""
+        with (self.folder / "output.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "replicator.cli", *(arguments or ("run", str(self.file)))],
+                env=self._environ(), stdout=log, stderr=log, text=True, start_new_session=True,
+            )  # fmt: skip
+
+    def stop(self, process: subprocess.Popen[str]) -> int:
+        """End a foreground worker as Ctrl-C does."""
+        process.send_signal(signal.SIGINT)
+        return process.wait(timeout=200)
+
+    def status(self) -> dict[str, Any]:
+        """`status --json`; empty while the replicator is not stored."""
+        done = self.command("status", self.name, "--json", check=None)
+        document: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+        return document
+
+    def wait_for_status(self, predicate: Any, process: subprocess.Popen[str] | None = None, timeout_s: float = 120) -> dict[str, Any]:
+        """Poll the status until `predicate(status)`; fails when `process` ends before."""
+
+        def look() -> dict[str, Any] | None:
+            if process is not None and process.poll() is not None:
+                raise AssertionError(f"the worker ended with {process.returncode}\n{self.output()}")
+            status = self.status()
+            return status if status and predicate(status) else None
+
+        return wait_until(look, f"the status satisfies the test; now {self.status()}", timeout_s=timeout_s)
+
+    def catch_up(self, check: int = 0) -> None:
+        """`run --until-caught-up`."""
+        self.command("run", str(self.file), "--until-caught-up", check=check)
+
+    def output(self) -> str:
+        """The end of what background commands printed."""
+        log = self.folder / "output.log"
+        return log.read_text(errors="replace")[-6000:] if log.exists() else ""
+
+    def differences(self, spark: Any, tables: Sequence[str]) -> dict[str, tuple[Sum, Sum]]:
+        """Tables whose rows are not the same on both sides."""
+        found = {}
+        for table in tables:
+            names = columns(self.database.dsn, table)
+            source = source_sum(self.database.dsn, table, names)
+            target = target_sum(spark, str(self.lake / "public" / table), names)
+            if source != target:
+                found[table] = (source, target)
+        return found
+
+    def _environ(self) -> dict[str, str]:
+        return {**os.environ, "REPLICATOR_HOME": str(self.home), "RIG_PASSWORD": "unused", "COLUMNS": "200", **self.environ}
+
+
+def crashes(rig: Rig) -> list[str]:
+    """The crash points that were reached, in order."""
+    record = rig.folder / "crashes"
+    return record.read_text().splitlines() if record.exists() else []
+
+
+def with_crashes(rig: Rig, places: Sequence[str]) -> None:
+    """Make the rig's processes die at each of these places, once."""
+    rig.environ |= {"REPLICATOR_CRASH_AT": ",".join(places), "REPLICATOR_CRASH_RECORD": str(rig.folder / "crashes")}

@@ -1,0 +1,44 @@
+"""The in-memory target does what every target must do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from replicator.model.schema import TableSchema
+from replicator.plugins.target import DeltaTarget, TargetContext, TargetTable
+from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
+from replicator.testing.target_contract import UUID, TargetContract, TargetHarness, TargetRow
+
+
+class MemoryHarness(TargetHarness):
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._warehouse = MemoryWarehouse.open(name)
+
+    def target(
+        self, *, uuid: str = UUID, epoch: int = 1, adopt: Literal["refuse", "replace"] = "refuse"
+    ) -> DeltaTarget[Any]:
+        return MemoryTarget(
+            MemoryTargetConfig(database=self._name, adopt=adopt), TargetContext(replicator="r", uuid=uuid, epoch=epoch)
+        )
+
+    def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:
+        stored = self._warehouse.tables.get(table.table)
+        rows = stored.rows if stored else []
+        return [TargetRow(values=r.values, sequence_num=r.sequence_num, is_deleted=r.is_deleted) for r in rows]
+
+    def exists(self, table: TargetTable) -> bool:
+        stored = self._warehouse.tables.get(table.table)
+        return stored is not None and stored.schema is not None
+
+
+class TestMemoryTarget(TargetContract):
+    fuzz_worlds = 40
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> TargetHarness:
+        return MemoryHarness(str(tmp_path))

@@ -1,0 +1,90 @@
+"""The process dies at every durable boundary, is started again, and both sides are equal."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from replicator.demo import shop
+from replicator.testing.rig import Rig, crashes, with_crashes
+from replicator.testing.waiting import wait_until
+
+CAPTURE = (
+    "source.publication_made",
+    "source.slot_made",
+    "capture.intent_recorded",
+    "capture.start_recorded",
+    "capture.mark_written",
+    "capture.chunk_read",
+    "capture.chunk_read:3",
+    "journal.files_written:2",
+    "journal.before_index:3",
+    "journal.after_index:2",
+    "capture.before_seal:2",
+    "capture.after_seal:4",
+    "capture.before_ack:2",
+    "capture.after_ack:3",
+    "capture.mid_transaction",
+)
+APPLY = (
+    "apply.claimed",
+    "target.claimed:2",
+    "target.before_ddl",
+    "target.after_ddl",
+    "apply.batch_planned:2",
+    "target.before_merge:2",
+    "target.after_merge",
+    "apply.after_unit:3",
+)
+DELETE = ("delete.begun", "delete.source_cleaned", "delete.target_cleaned", "delete.journal_removed", "delete.before_state")
+
+
+@pytest.mark.timeout(600)
+def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+    with_crashes(rig, [*CAPTURE, *APPLY])
+    process = rig.start()
+    rig.wait_for_status(lambda s: s["tables"] and all(t["state"] == "streaming" for t in s["tables"]), process, timeout_s=200)
+    # A transaction larger than a pull, so that one of them ends inside.
+    rig.database.execute("INSERT INTO page_views SELECT i % 100, 'big', i FROM generate_series(1, 120000) i")
+    wait_until(lambda: set(crashes(rig)) == {*CAPTURE, *APPLY}, f"every crash point is passed; so far {crashes(rig)}", timeout_s=300)
+    writer.stop()
+    assert rig.stop(process) == 0, rig.output()
+    rig.catch_up()
+    assert rig.differences(spark, shop.TABLES) == {}
+
+
+@pytest.mark.timeout(400)
+def test_delete_can_be_repeated_from_any_half_way_point(rig: Rig, spark: Any) -> None:
+    rig.catch_up()
+    journal = rig.home / "journal" / rig.name
+    assert any(journal.iterdir())
+    with_crashes(rig, DELETE)
+    for _ in DELETE:
+        assert rig.command("delete", rig.name, "--yes", check=None).returncode == -signal.SIGKILL
+    assert crashes(rig) == list(DELETE)
+    rig.command("delete", rig.name, "--yes")
+    assert rig.command("status", rig.name, check=2).returncode == 2
+    assert rig.database.execute("SELECT 1 FROM pg_replication_slots WHERE database = current_database()") == []
+    assert rig.database.execute("SELECT 1 FROM pg_publication") == []
+    assert not journal.exists()
+    assert rig.differences(spark, shop.TABLES) == {}, "the target's tables stay"
+
+
+@pytest.mark.timeout(400)
+def test_pause_and_resume_survive_a_crash_half_way(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+    process = rig.start()
+    rig.wait_for_status(lambda s: s["tables"] and all(t["state"] == "streaming" for t in s["tables"]), process)
+    with_crashes(rig, ["pause.recorded", "resume.error_cleared"])
+    assert rig.command("pause", rig.name, check=None).returncode == -signal.SIGKILL
+    rig.wait_for_status(lambda s: s["state"] == "paused", process)
+    process.kill()
+    process.wait()
+    assert "paused" in rig.command("run", str(rig.file), check=1).stderr
+    assert rig.command("resume", rig.name, check=None).returncode == -signal.SIGKILL
+    assert rig.status()["desired"] == "paused"
+    rig.command("resume", rig.name)
+    writer.stop()
+    rig.catch_up()
+    assert rig.differences(spark, shop.TABLES) == {}

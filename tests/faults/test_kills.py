@@ -1,0 +1,104 @@
+"""`kill -9` of anything at any time under load, a worker that wakes up after its lease, and two workers at once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from typing import Any
+
+import psutil
+import pytest
+
+from replicator.demo import shop
+from replicator.testing.rig import Rig
+from replicator.testing.waiting import wait_until
+
+
+def _processes(worker: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The supervisor, capture and apply (without Spark's JVM, which dies with apply)."""
+    parent = psutil.Process(worker.pid)
+    return [parent, *(p for p in parent.children() if "python" in p.name())]
+
+
+def _kill_at_random(rig: Rig, writer: shop.Writer, spark: Any, kills: int, seed: int) -> None:
+    draw = random.Random(seed)
+    process = rig.start()
+    for _ in range(kills):
+        target = writer.transactions + draw.randint(5, 250)
+        wait_until(lambda goal=target: writer.transactions >= goal or process.poll() is not None, "the writer goes on", timeout_s=120)  # type: ignore[misc]
+        if process.poll() is None:
+            victim = draw.choice(_processes(process))
+            victim.send_signal(signal.SIGKILL)
+            if victim.pid == process.pid:
+                process.wait()
+        if process.poll() is not None:
+            assert process.returncode == -signal.SIGKILL, rig.output()
+            process = rig.start()
+    writer.stop()
+    if process.poll() is None:
+        rig.wait_for_status(lambda s: s["state"] in ("running", "retrying"), process)
+        assert rig.stop(process) == 0, rig.output()
+    rig.catch_up()
+    assert rig.differences(spark, shop.TABLES) == {}
+
+
+@pytest.mark.timeout(600)
+def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+    _kill_at_random(rig, writer, spark, kills=8, seed=20261121)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+def test_many_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: shop.Writer, spark: Any, seed: int) -> None:
+    _kill_at_random(rig, writer, spark, kills=25, seed=seed)
+
+
+@pytest.mark.timeout(400)
+def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+    rig.database.execute(f'ALTER DATABASE "{rig.database.name}" SET wal_sender_timeout = 3000')
+    zombie = rig.start()
+    rig.wait_for_status(lambda s: s["tables"] and all(t["state"] == "streaming" and t["changes_applied"] > 0 for t in s["tables"]), zombie)
+    asleep = psutil.Process(zombie.pid).children(recursive=True)
+    for process in [psutil.Process(zombie.pid), *asleep]:
+        process.suspend()
+
+    def take_over() -> subprocess.Popen[str] | None:
+        successor = rig.start()
+        try:
+            wait_until(lambda: successor.poll() is not None or rig.status().get("worker", {}) and str(successor.pid) in rig.status()["worker"]["holder"], "the lease is taken")
+        except AssertionError:
+            successor.kill()
+            raise
+        return successor if successor.poll() is None else None
+
+    successor = wait_until(take_over, "the lease of the sleeping worker is over", timeout_s=60)
+    before = writer.transactions
+    wait_until(lambda: writer.transactions > before + 100, "the writer goes on")
+    rig.wait_for_status(lambda s: s["state"] == "running" and s["freshness_s"] is not None, successor)
+    for process in [*asleep, psutil.Process(zombie.pid)]:
+        process.resume()
+    assert zombie.wait(timeout=60) == 1, "a worker that lost its lease says so"
+    writer.stop()
+    assert rig.stop(successor) == 0, rig.output()
+    rig.catch_up()
+    assert rig.differences(spark, shop.TABLES) == {}
+
+
+def test_a_second_worker_is_refused(rig: Rig) -> None:
+    first = rig.start()
+    rig.wait_for_status(lambda s: s["worker"] is not None, first)
+    assert "already run by" in rig.command("run", str(rig.file), check=2).stderr
+    assert rig.stop(first) == 0, rig.output()
+
+
+def test_killing_the_supervisor_leaves_no_orphan(rig: Rig) -> None:
+    worker = rig.start()
+    rig.wait_for_status(lambda s: s["state"] == "running", worker)
+    family = psutil.Process(worker.pid).children(recursive=True)
+    assert len(family) >= 2
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.wait()
+    gone, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive, f"left behind: {alive}"

@@ -1,0 +1,109 @@
+"""The cause goes, the replicator goes on, nothing is lost: source, target, Spark, disk and state store, each away for a while."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from replicator.demo import shop
+from replicator.testing.proxy import FaultProxy
+from replicator.testing.rig import Rig
+from replicator.testing.waiting import wait_until
+
+
+def _streams(status: dict[str, Any]) -> bool:
+    return bool(status["tables"]) and all(t["state"] == "streaming" and t["freshness_s"] is not None for t in status["tables"])
+
+
+def _finish(rig: Rig, process: subprocess.Popen[str], writer: shop.Writer, spark: Any) -> None:
+    writer.stop()
+    assert rig.stop(process) == 0, rig.output()
+    rig.catch_up()
+    assert rig.differences(spark, shop.TABLES) == {}
+
+
+@pytest.mark.timeout(400)
+def test_the_source_goes_away_and_comes_back(rig: Rig, writer: shop.Writer, fault_proxy: FaultProxy, spark: Any) -> None:
+    rig.write_yaml(source={"host": fault_proxy.host, "port": fault_proxy.port})
+    process = rig.start()
+    rig.wait_for_status(_streams, process)
+    fault_proxy.cut()
+    status = rig.wait_for_status(lambda s: s["retry"] is not None, process)
+    assert status["retry"]["role"] == "capture"
+    fault_proxy.restore()
+    before = writer.transactions
+    wait_until(lambda: writer.transactions > before + 50, "the writer goes on")
+    rig.wait_for_status(lambda s: s["state"] == "running" and _streams(s), process)
+    _finish(rig, process, writer, spark)
+
+
+@pytest.mark.timeout(400)
+def test_the_jvm_is_killed(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+    process = rig.start()
+    rig.wait_for_status(_streams, process)
+    jvm = [p for p in psutil.Process(process.pid).children(recursive=True) if p.name() == "java"]
+    assert len(jvm) == 1
+    jvm[0].kill()
+    rig.wait_for_status(lambda s: s["retry"] is not None and s["retry"]["role"] == "apply", process)
+    _finish(rig, process, writer, spark)
+
+
+@pytest.mark.timeout(400)
+def test_the_target_cannot_be_written_for_a_while(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+    process = rig.start()
+    rig.wait_for_status(_streams, process)
+    away = rig.folder / "lake-elsewhere"
+    rig.lake.rename(away)
+    rig.lake.write_text("a file where the lake was")
+    rig.wait_for_status(lambda s: s["retry"] is not None and s["retry"]["role"] == "apply", process)
+    rig.lake.unlink()
+    away.rename(rig.lake)
+    _finish(rig, process, writer, spark)
+
+
+@pytest.mark.timeout(400)
+def test_the_state_store_is_locked_for_a_while(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+    process = rig.start()
+    rig.wait_for_status(_streams, process)
+    lock = sqlite3.connect(rig.home / "state.db", isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
+    before = writer.transactions
+    wait_until(lambda: writer.transactions > before + 1500, "the lease would be over", timeout_s=120)
+    lock.execute("ROLLBACK")
+    lock.close()
+    rig.wait_for_status(lambda s: s["state"] == "running" and _streams(s), process)
+    _finish(rig, process, writer, spark)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MB; making one needs root."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        pytest.skip(f"no small file system can be mounted here: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.timeout(400)
+def test_the_journals_disk_is_full_for_a_while(rig: Rig, writer: shop.Writer, small_disk: Path, spark: Any) -> None:
+    rig.extra += f"journal: {{uri: {small_disk / 'journal'}}}\n"
+    rig.write_yaml()
+    process = rig.start()
+    rig.wait_for_status(_streams, process)
+    ballast = small_disk / "ballast"
+    free = shutil.disk_usage(small_disk).free
+    ballast.write_bytes(b"\0" * max(0, free - 4096))
+    rig.wait_for_status(lambda s: s["retry"] is not None and s["retry"]["role"] == "capture", process)
+    ballast.unlink()
+    rig.wait_for_status(lambda s: s["state"] == "running" and _streams(s), process)
+    _finish(rig, process, writer, spark)

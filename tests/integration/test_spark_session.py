@@ -1,0 +1,60 @@
+"""Spark's process: it dies with ours, and its death is noticed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+# Prints the JVM's process id and goes on working until it is killed.
+CHILD = """
+from replicator.spark.session import SparkHost, SparkSettings
+host = SparkHost(SparkSettings(master="local[1]", memory="512m"), cores=1)
+host.session()
+print(host.jvm_pid, flush=True)
+input()
+"""
+
+
+def test_jvm_ends_when_its_process_is_killed():
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child.stdin, child.stdout:
+        jvm = psutil.Process(int(child.stdout.readline()))
+        child.kill()
+        child.wait()
+        jvm.wait(timeout=60)
+
+
+def test_killed_jvm_is_noticed_and_started_again(tmp_path: Path):
+    script = f"""
+import os, signal
+from pathlib import Path
+host = SparkHost(SparkSettings(master="local[1]", memory="512m", log_file=Path({str(tmp_path / "spark.log")!r})), cores=1)
+session = host.session()
+os.kill(host.jvm_pid, signal.SIGKILL)
+try:
+    session.range(1).count()
+except Exception as error:
+    print(spark_error(error).code)
+print(host.session().range(3).count(), host.jvm_pid is not None)
+host.stop()
+host.stop()
+print(host.jvm_pid)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["spark_lost", "3", "True", "None"], done.stderr
+    assert done.stderr == ""
+    assert (tmp_path / "spark.log").stat().st_size > 0
+
+
+def test_refused_setting_is_an_error_with_sparks_own_words():
+    script = """
+from replicator.spark.session import SparkHost, SparkSettings
+SparkHost(SparkSettings(master="local[1]", memory="1k"), cores=1).session()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "ConfigError: Spark with master local[1] did not start." in done.stderr

@@ -1,0 +1,473 @@
+"""What the apply loop does when something is not as it should be, and when nothing is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.apply import Apply, ApplySettings, BatchLimits
+from replicator.apply import table as apply_table
+from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
+from replicator.model.errors import CorruptStreamError, FatalError, FencedError, TableError, TargetUnavailableError
+from replicator.model.events import DDLEvent, DDLOperation, JournalEvent, SnapshotEvent, SnapshotPhase
+from replicator.model.schema import TableId
+from replicator.plugins.target import TableOptions, TargetContext
+from replicator.state.records import AppliedRecord, SegmentFile, SnapshotProgress, Stage, TableRecord
+from replicator.state.store import StateStore
+from replicator.testing.batches import RowChange, delete, insert, record_batch, update
+from replicator.testing.journals import START
+from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse, state_of
+from replicator.testing.target_contract import item, items_schema
+
+NAME = "shop"
+A, B = TableId("shop", "a"), TableId("shop", "b")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Control:
+    """Stops as soon as nothing is left to do."""
+
+    def __init__(self, is_done: Callable[[], bool]) -> None:
+        self._is_done = is_done
+        self.reports: list[Mapping[str, Any]] = []
+        self.announced: list[str] = []
+
+    def should_stop(self) -> bool:
+        return bool(self.reports) and self._is_done()
+
+    def wait(self, timeout_s: float) -> None:
+        """The loop looks again at once."""
+
+    def announce(self, event: str, **fields: Any) -> None:
+        self.announced.append(event)
+
+    def report(self, status: Mapping[str, Any]) -> None:
+        self.reports.append(status)
+
+
+class Shop:
+    """A journal written by hand, and what applies it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = StateStore(f"sqlite:///{folder}/state.db")
+        self.uri = (folder / "journal").as_uri()
+        self.uuid = self.store.create_replicator(NAME, "name: shop", self.uri).uuid
+        self.place = str(folder)
+        self.warehouse = MemoryWarehouse.open(self.place)
+        self.records: dict[TableId, TableRecord] = {}
+        self.schemas = {table: items_schema(table=table) for table in (A, B)}
+        self.settings = ApplySettings(tables_parallel=2, maintain_every=1000, maintain_idle=1000)
+        self.new_epoch()
+
+    def new_epoch(self) -> None:
+        lease = self.store.acquire_lease(NAME, "host:1:boot", 60)
+        assert lease is not None
+        self.epoch = lease.epoch
+        self.writer = JournalWriter(self.store, name=NAME, epoch=self.epoch, uri=self.uri, limits=WriterLimits())
+
+    # -- journal
+
+    def event(self, table: TableId, event: JournalEvent) -> int:
+        number = self.writer.take(1)
+        self.writer.event(number, table, self.records[table].incarnation, event)
+        return number
+
+    def rows(self, table: TableId, *changes: RowChange, commit: bool = True) -> int:
+        first = self.writer.take(len(changes))
+        numbered = [replace(change, sequence_num=first + i) for i, change in enumerate(changes)]
+        self.writer.append(
+            self.schemas[table], self.records[table].incarnation, record_batch(self.schemas[table], numbered)
+        )
+        if commit:
+            self.commit()
+        return first + len(changes) - 1
+
+    def begin(self, table: TableId, *, commit: bool = True) -> int:
+        incarnation = self.records[table].incarnation + 1 if table in self.records else 1
+        self.records[table] = TableRecord(
+            table=table,
+            incarnation=incarnation,
+            stage=Stage.SNAPSHOT,
+            schema=self.schemas[table],
+            snapshot=SnapshotProgress(),
+        )
+        self.event(table, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=table, schema=self.schemas[table]))
+        number = self.event(table, SnapshotEvent(phase=SnapshotPhase.STARTED, table=table))
+        if commit:
+            self.commit()
+        return number
+
+    def complete(self, table: TableId, start: int | None = None, *, commit: bool = True) -> int:
+        number = self.event(table, SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=table, start_number=start))
+        first = self.records[table].first_change
+        self.records[table] = replace(
+            self.records[table], stage=Stage.STREAMING, first_change=number if first is None else first
+        )
+        if commit:
+            self.commit()
+        return number
+
+    def start_in_place(self, table: TableId) -> int:
+        start = self.writer.next_sequence_num
+        self.event(table, SnapshotEvent(phase=SnapshotPhase.STARTED, table=table, start_number=start))
+        self.records[table] = replace(
+            self.records[table], stage=Stage.SNAPSHOT, snapshot=SnapshotProgress(start_number=start)
+        )
+        return start
+
+    def commit(self, seconds: int = 0) -> None:
+        at = START + timedelta(seconds=seconds or self.writer.next_sequence_num)
+        self.writer.commit(offset=None, source_time=at, tables=list(self.records.values()))
+
+    def copy(self, table: TableId, *ids: int) -> None:
+        """A whole first snapshot."""
+        self.begin(table, commit=False)
+        self.rows(table, *[insert(0, item(i, "snapshot"), is_snapshot=True) for i in ids], commit=False)
+        self.complete(table)
+
+    # -- apply
+
+    def target(self) -> MemoryTarget:
+        context = TargetContext(replicator=NAME, uuid=self.uuid, epoch=self.epoch)
+        return MemoryTarget(MemoryTargetConfig(database=self.place), context)
+
+    def run(self, target: MemoryTarget | None = None, *, is_done: Callable[[], bool] | None = None) -> Apply:
+        apply = Apply(
+            target or self.target(),
+            self.store,
+            JournalReader(self.store, NAME),
+            name=NAME,
+            uuid=self.uuid,
+            epoch=self.epoch,
+            settings=self.settings,
+        )
+        self.control = Control(is_done or self.is_done)
+        apply.run(self.control)
+        return apply
+
+    def is_done(self) -> bool:
+        applied = self.store.applied(NAME)
+        return all(
+            t in applied and (applied[t].is_failing or applied[t].last_applied >= n)
+            for t, n in self.store.feed_tables(NAME).items()
+        )
+
+    def names(self, table: TableId) -> dict[int, str | None]:
+        stored = self.warehouse.tables[table]
+        return {row["id"]: row["name"] for row in stored.live()}
+
+    def applied(self, table: TableId) -> AppliedRecord:
+        return self.store.applied(NAME)[table]
+
+    def files(self, table: TableId, after: int) -> list[SegmentFile]:
+        return [i for i in self.store.feed(NAME, table, after, 1000) if isinstance(i, SegmentFile)]
+
+    def highest(self, table: TableId) -> int:
+        return self.store.feed_tables(NAME)[table]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(tmp_path)
+    yield shop
+    shop.store.close()
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    def crash_point(name: str) -> None:
+        if name == place:
+            raise Killed(place)
+
+    monkeypatch.setattr(apply_table, "crash_point", crash_point)
+
+
+def test_a_first_copy_is_appended_and_its_end_is_in_the_ledger(shop: Shop) -> None:
+    shop.copy(A, 1, 2, 3)
+    shop.rows(A, update(0, item(1, "log")), delete(0, item(2)))
+    target = shop.target()
+    seen: list[bool] = []
+    apply_batch = target.apply_batch
+
+    def spy(table: Any, batch: Any) -> Any:
+        seen.append(batch.is_append)
+        return apply_batch(table, batch)
+
+    target.apply_batch = spy  # type: ignore[method-assign]
+    shop.run(target)
+    assert seen == [True, False]
+    assert shop.names(A) == {1: "log", 3: "snapshot"}
+    assert shop.applied(A).last_applied == shop.warehouse.tables[A].ledger == shop.highest(A)
+    assert shop.applied(A).rows == 5
+    assert shop.control.announced.count("progress") == len(shop.warehouse.history(A))
+
+
+def test_a_table_is_claimed_once_per_process_and_only_if_it_has_work(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.copy(B, 1)
+    shop.run()
+    shop.rows(A, insert(0, item(2)))
+    shop.rows(A, insert(0, item(3)))
+    shop.settings = replace(shop.settings, batch=BatchLimits(rows=1, bytes=1))
+    target = shop.target()
+    shop.run(target)
+    assert target.faults.counts["claim"] == 1
+    assert target.faults.counts["apply_batch"] == 2
+
+
+def test_one_table_is_set_aside_and_the_others_go_on(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.copy(B, 1)
+    target = shop.target()
+    shop.run(target)
+    shop.rows(A, update(0, item(1, "refused")))
+    shop.rows(B, update(0, item(1, "fine")))
+    bad = shop.target()
+    bad.faults.script("claim", TableError("not yours", code="not_ours", table=str(A), action="Do something."))
+    shop.settings = replace(shop.settings, tables_parallel=1, max_wait_s=0.0)
+    shop.run(bad)
+    failing = [t for t in (A, B) if shop.applied(t).is_failing]
+    assert len(failing) == 1
+    error = shop.applied(failing[0]).error
+    assert error is not None
+    assert (error.code, error.action) == ("not_ours", "Do something.")
+    (other,) = {A, B} - set(failing)
+    assert shop.applied(other).last_applied == shop.highest(other)
+    # A restart tries again.
+    shop.run(is_done=lambda: not shop.applied(failing[0]).is_failing)
+    assert shop.applied(failing[0]).error is None
+    assert (shop.names(A), shop.names(B)) == ({1: "refused"}, {1: "fine"})
+
+
+def test_a_table_set_aside_goes_on_with_its_next_incarnation(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    shop.event(A, DDLEvent(operation=DDLOperation.ALTER_TABLE, table=A, schema=shop.schemas[A]))
+    shop.commit()
+    steps: Sequence[Callable[[], object]] = [
+        lambda: shop.rows(A, insert(0, item(9, "too late"))),
+        lambda: shop.copy(A, 1, 2),
+    ]
+    script = iter(steps)
+
+    def is_done() -> bool:
+        if shop.applied(A).is_failing and (step := next(script, None)) is not None:
+            step()
+        return shop.applied(A).incarnation == 2 and shop.applied(A).last_applied == shop.highest(A)
+
+    shop.run(is_done=is_done)
+    assert shop.names(A) == {1: "snapshot", 2: "snapshot"}
+    assert not shop.applied(A).is_failing
+
+
+def test_a_table_set_aside_goes_on_with_an_in_place_snapshot(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    shop.event(A, DDLEvent(operation=DDLOperation.ALTER_TABLE, table=A, schema=shop.schemas[A]))
+    shop.rows(A, delete(0, item(2)))
+    shop.run()
+    assert shop.applied(A).is_failing
+    assert shop.names(A) == {1: "snapshot", 2: "snapshot"}
+    start = shop.start_in_place(A)
+    shop.rows(A, insert(0, item(1, "read anew"), is_snapshot=True))
+    shop.complete(A, start)
+    shop.rows(A, insert(0, item(3, "after")))
+    shop.run(is_done=lambda: shop.applied(A).last_applied == shop.highest(A))
+    assert shop.names(A) == {1: "read anew", 3: "after"}
+    assert not shop.applied(A).is_failing
+    assert shop.applied(A).source_time is not None
+
+
+def test_the_incarnation_is_recorded_before_it_is_claimed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    shop.copy(A, 2)
+    with monkeypatch.context() as patched:
+        kill_at(patched, "apply.incarnation_recorded")
+        with pytest.raises(Killed):
+            shop.run()
+    assert (shop.applied(A).incarnation, shop.applied(A).last_applied) == (2, -1)
+    assert shop.warehouse.tables[A].incarnation == 1
+    assert shop.names(A) == {1: "snapshot"}
+    shop.run()
+    assert shop.names(A) == {2: "snapshot"}
+
+
+@pytest.mark.parametrize("place", ["apply.claimed", "apply.batch_planned", "apply.after_unit"])
+def test_killed_anywhere_nothing_is_lost_doubled_or_miscounted(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    shop.rows(A, insert(0, item(3, "new")), update(0, item(1, "new")))
+    with monkeypatch.context() as patched:
+        kill_at(patched, place)
+        with pytest.raises(Killed):
+            shop.run()
+    shop.run()
+    assert shop.names(A) == {1: "new", 2: "snapshot", 3: "new"}
+    assert shop.applied(A).rows == 4
+
+
+def test_a_transient_error_ends_the_run_and_the_next_goes_on(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.rows(A, insert(0, item(2)))
+    target = shop.target()
+    target.faults.script("apply_batch.after", TargetUnavailableError("gone", code="target_unavailable"))
+    with pytest.raises(TargetUnavailableError):
+        shop.run(target)
+    shop.run()
+    assert set(shop.names(A)) == {1, 2}
+    assert shop.applied(A).rows == 2
+
+
+def test_a_target_that_is_ahead_of_the_journal_stops_everything(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    shop.rows(A, insert(0, item(2)))
+    shop.warehouse.tables[A].ledger = 1_000
+    with pytest.raises(FatalError) as stopped:
+        shop.run()
+    assert stopped.value.code == "ledger_ahead"
+
+
+def test_a_corrupt_file_is_never_applied(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    shop.rows(A, insert(0, item(2)))
+    (file,) = shop.files(A, after=shop.applied(A).last_applied)
+    path = Path(file.uri.removeprefix("file://"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CorruptStreamError):
+        shop.run()
+    assert set(shop.names(A)) == {1}
+
+
+def test_a_target_set_back_behind_the_journal_needs_a_snapshot(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    shop.rows(A, insert(0, item(2)))
+    shop.run()
+    assert Retention(shop.store, NAME, epoch=shop.epoch, keep_s=0, bytes_max=1 << 30).sweep().segments > 0
+    shop.rows(A, insert(0, item(3)))
+    del shop.warehouse.tables[A]
+    shop.run()
+    error = shop.applied(A).error
+    assert error is not None
+    assert error.code == "journal_gap"
+    assert "snapshot" in (error.action or "")
+    shop.copy(A, 1, 2, 3)
+    shop.run(is_done=lambda: shop.applied(A).last_applied == shop.highest(A))
+    assert set(shop.names(A)) == {1, 2, 3}
+
+
+def test_a_process_that_lost_the_lease_is_refused_by_the_state_store(shop: Shop) -> None:
+    shop.copy(A, 1)
+    target = shop.target()
+    target.faults.script("claim", shop.new_epoch)
+    with pytest.raises(FencedError):
+        shop.run(target)
+    assert shop.applied(A).last_applied == -1
+
+
+def test_a_skipped_batch_shows_that_another_has_the_table(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    shop.rows(A, insert(0, item(2)))
+    target = shop.target()
+
+    def take_over() -> None:
+        held = shop.warehouse.tables[A]
+        held.epoch, held.ledger = held.epoch + 1, shop.highest(A)
+
+    target.faults.script("apply_batch", take_over)
+    with pytest.raises(FencedError):
+        shop.run(target)
+    assert set(shop.names(A)) == {1}
+
+
+def test_removed_tables_are_left_alone(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.copy(B, 1)
+    shop.run()
+    shop.rows(A, insert(0, item(2)), commit=False)
+    shop.records[A] = replace(shop.records[A], stage=Stage.REMOVED)
+    shop.rows(B, insert(0, item(2)))
+    shop.run(is_done=lambda: shop.applied(B).last_applied == shop.highest(B))
+    assert (set(shop.names(A)), set(shop.names(B))) == ({1}, {1, 2})
+
+
+def test_an_idle_table_is_as_fresh_as_the_journal(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    shop.commit(seconds=5_000)
+    moment = START + timedelta(seconds=5_000)
+    assert shop.run().progress()[A].source_time == moment
+    assert shop.control.reports[-1]["tables"][str(A)]["source_time"] == moment.isoformat()
+
+
+def test_a_copy_that_is_not_whole_has_no_source_time(shop: Shop) -> None:
+    shop.begin(A)
+    shop.rows(A, insert(0, item(1), is_snapshot=True))
+    shop.run()
+    assert shop.applied(A).source_time is None
+    shop.complete(A)
+    shop.run(is_done=lambda: shop.applied(A).source_time is not None)
+    assert shop.applied(A).last_applied == shop.highest(A)
+
+
+def test_upkeep_comes_when_nothing_is_to_be_applied_and_at_times_between(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, maintain_every=1000, maintain_idle=2)
+    shop.copy(A, 1)
+    target = shop.target()
+    shop.run(target, is_done=lambda: shop.is_done() and target.faults.counts["maintain"] == 1)
+    shop.settings = replace(shop.settings, maintain_every=2, maintain_idle=1000, batch=BatchLimits(rows=1, bytes=1))
+    for n in range(2, 8):
+        shop.rows(A, insert(0, item(n)))
+    target = shop.target()
+    shop.run(target)
+    assert target.faults.counts["maintain"] == 3
+
+
+def test_options_reach_the_target(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, options=lambda table: TableOptions(deletes="soft" if table == A else "hard"))
+    for table in (A, B):
+        shop.copy(table, 1)
+        shop.rows(table, delete(0, item(1)))
+    shop.run()
+    assert [row.is_deleted for row in shop.warehouse.tables[A].rows] == [True]
+    assert shop.warehouse.tables[B].rows == []
+
+
+def test_a_transaction_is_never_split_however_small_the_limits(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, batch=BatchLimits(rows=1, bytes=1), feed_items=1)
+    shop.copy(A, 1)
+    shop.writer.close()
+    shop.writer = JournalWriter(
+        shop.store, name=NAME, epoch=shop.epoch, uri=shop.uri, limits=WriterLimits(segment_rows=1)
+    )
+    for n in range(2, 8):
+        shop.rows(A, insert(0, item(n)), commit=False)
+    shop.commit()
+    assert len(shop.files(A, after=3)) > 3
+    shop.run()
+    states = [entry.state for entry in shop.warehouse.history(A)]
+    whole = state_of(shop.schemas[A], [item(1, "snapshot"), *[item(n) for n in range(2, 8)]])
+    assert states[-1] == whole
+    assert sum(states[-2].values()) == 1
+
+
+def test_stopping_leaves_a_clean_point(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.run(is_done=lambda: True)
+    shop.run()
+    assert shop.names(A) == {1: "snapshot"}

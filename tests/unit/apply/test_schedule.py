@@ -1,0 +1,64 @@
+"""Whose turn it is."""
+
+from __future__ import annotations
+
+from replicator.apply.schedule import Schedule, Turn
+from replicator.model.schema import TableId
+
+A, B, C = (TableId("s", name) for name in "abc")
+
+
+def test_a_free_thread_always_gets_work() -> None:
+    schedule = Schedule(threads=2, max_wait_s=5)
+    schedule.offer(A, now=0, backlog=1)
+    assert schedule.take(0) == Turn(table=A)
+    assert schedule.take(0) is None
+
+
+def test_a_table_never_has_two_threads() -> None:
+    schedule = Schedule(threads=2, max_wait_s=5)
+    schedule.offer(A, now=0, backlog=1)
+    assert schedule.take(0) == Turn(table=A)
+    schedule.offer(A, now=1, backlog=1)
+    assert schedule.take(1) is None
+    schedule.release(A)
+    assert schedule.take(2) == Turn(table=A)
+
+
+def test_the_largest_backlog_goes_first_until_another_has_waited_too_long() -> None:
+    schedule = Schedule(threads=1, max_wait_s=5)
+    schedule.offer(B, now=0, backlog=1)
+    schedule.offer(C, now=1, backlog=2)
+    for now in (2, 4):
+        schedule.offer(A, now=now, backlog=100)
+        assert schedule.take(now) == Turn(table=A)
+        schedule.release(A)
+    schedule.offer(A, now=6, backlog=100)
+    assert [schedule.take(6), schedule.take(6), schedule.take(6)] == [Turn(table=B), Turn(table=C), Turn(table=A)]
+
+
+def test_an_offer_repeated_keeps_its_place() -> None:
+    schedule = Schedule(threads=1, max_wait_s=5)
+    schedule.offer(A, now=0, backlog=1)
+    schedule.offer(A, now=4, backlog=1)
+    schedule.offer(B, now=1, backlog=9)
+    assert schedule.take(5) == Turn(table=A)
+
+
+def test_upkeep_waits_for_work_and_leaves_a_thread_free() -> None:
+    schedule = Schedule(threads=2, max_wait_s=5)
+    schedule.offer_upkeep(A)
+    schedule.offer_upkeep(B)
+    schedule.offer(C, now=0, backlog=1)
+    assert schedule.take(0) == Turn(table=C)
+    schedule.release(C)
+    assert schedule.take(0) == Turn(table=A, is_upkeep=True)
+    assert schedule.take(0) is None
+    schedule.release(A)
+    assert schedule.take(0) == Turn(table=B, is_upkeep=True)
+
+
+def test_a_single_thread_does_upkeep_too() -> None:
+    schedule = Schedule(threads=1, max_wait_s=5)
+    schedule.offer_upkeep(A)
+    assert schedule.take(0) == Turn(table=A, is_upkeep=True)

@@ -1,0 +1,240 @@
+"""Runs a capture over the in-memory source, and folds what it sealed."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replicator.capture import Capture, CaptureSettings
+from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
+from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.source import SourceContext
+from replicator.state.records import EventEntry, Lease, Stage, TableRecord
+from replicator.state.store import StateStore
+from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig
+
+NAME = "test"
+PATIENCE_S = 20.0
+
+
+def schema_of(name: str, *, key: Sequence[str] = ("id",), extra: Sequence[str] = ()) -> TableSchema:
+    names = ("a", "b", *extra)
+    columns = [Column(name="id", type=pa.int64(), source_type="bigint", nullable=False)]
+    columns += [Column(name=n, type=pa.string(), source_type="text") for n in names]
+    return TableSchema(table=TableId("public", name), columns=tuple(columns), key=tuple(key))
+
+
+class Control:
+    """Tells the capture to stop, and wakes whoever waits for what it announces."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.stopped = False
+        self.announced: list[tuple[str, Mapping[str, Any]]] = []
+        self.status: Mapping[str, Any] = {}
+
+    def should_stop(self) -> bool:
+        return self.stopped
+
+    def wait(self, timeout_s: float) -> None:
+        with self.changed:
+            self.changed.wait(timeout_s)
+
+    def announce(self, event: str, **fields: Any) -> None:
+        with self.changed:
+            self.announced.append((event, fields))
+            self.changed.notify_all()
+
+    def report(self, status: Mapping[str, Any]) -> None:
+        with self.changed:
+            self.status = status
+            self.changed.notify_all()
+
+    def stop(self) -> None:
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+
+
+@dataclass
+class Running:
+    """A capture in a thread of its own."""
+
+    control: Control
+    thread: threading.Thread
+    source: MemorySource
+    errors: list[BaseException]
+
+    def until(self, predicate: Callable[[], bool]) -> None:
+        """Wait until something announced or reported makes it true."""
+        with self.control.changed:
+            assert self.control.changed.wait_for(lambda: bool(self.errors) or predicate(), timeout=PATIENCE_S), (
+                "waited in vain"
+            )
+        if self.errors:
+            raise self.errors[0]
+
+    def join(self) -> None:
+        """Wait for its end; raises what it raised."""
+        self.thread.join(timeout=PATIENCE_S)
+        assert not self.thread.is_alive()
+        if self.errors:
+            raise self.errors[0]
+
+
+@dataclass
+class Bench:
+    """A database, a state store and a journal."""
+
+    folder: Path
+    settings: CaptureSettings = CaptureSettings(  # noqa: RUF009 (frozen)
+        chunk_rows=2, seal_gap_s=0.0, chunk_backoff_s=0.001, chunk_backoff_max_s=0.01, request_every_s=0.0, report_every_s=0.0,
+        pull_wait_s=0.02, copying_wait_s=0.005,
+    )  # fmt: skip
+    tables: list[TableId] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.settings = replace(self.settings, spool=self.folder / "spool")
+        self.database = MemoryDatabase(f"db-{self.folder}")
+        MemoryDatabase._databases[self.database.name] = self.database
+        self.store = StateStore(f"sqlite:///{self.folder / 'state.db'}")
+        self.store.create_replicator(NAME, "name: test", (self.folder / "journal").as_uri())
+
+    schema = staticmethod(schema_of)
+
+    def write(self, table: TableId, *rows: Mapping[str, Any], visible: bool = True) -> str:
+        """Insert rows in one transaction."""
+        transaction = self.database.begin()
+        transaction.insert(table, *rows)
+        return transaction.commit(visible=visible)
+
+    def fill(self, table: TableId, count: int, first: int = 1) -> None:
+        """Insert rows with ids from `first`."""
+        self.write(table, *({"id": i, "a": f"a{i}", "b": f"b{i}"} for i in range(first, first + count)))
+
+    def create(self, schema: TableSchema, *, toasted: Sequence[str] = ()) -> TableId:
+        self.database.create_table(schema, toasted=toasted)
+        if schema.table not in self.tables:
+            self.tables.append(schema.table)
+        return schema.table
+
+    def make(self) -> tuple[Capture, MemorySource]:
+        lease = self.store.acquire_lease(NAME, "test:1:1", 3600)
+        assert lease is not None
+        return self.make_with(lease)
+
+    def make_with(self, lease: Lease) -> tuple[Capture, MemorySource]:
+        source = MemorySource(
+            MemorySourceConfig(database=self.database.name), SourceContext(replicator=NAME, epoch=lease.epoch)
+        )
+        writer = JournalWriter(
+            self.store, name=NAME, epoch=lease.epoch, uri=(self.folder / "journal").as_uri(), limits=WriterLimits()
+        )
+        retention = Retention(self.store, NAME, epoch=lease.epoch, keep_s=3600, bytes_max=1 << 40)
+        capture = Capture(
+            source,
+            self.store,
+            lease=lease,
+            writer=writer,
+            retention=retention,
+            tables=self.tables,
+            settings=self.settings,
+        )
+        return capture, source
+
+    @contextmanager
+    def running(self, prepare: Callable[[MemorySource], None] = lambda _: None) -> Iterator[Running]:
+        capture, source = self.make()
+        prepare(source)
+        control, errors = Control(), []
+
+        def run() -> None:
+            try:
+                capture.run(control)
+            except BaseException as error:  # noqa: BLE001 (raised in the test's thread)
+                errors.append(error)
+                control.announce("ended")
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        running = Running(control, thread, source, errors)
+        try:
+            yield running
+        finally:
+            control.stop()
+            thread.join(timeout=PATIENCE_S)
+        if errors:
+            raise errors[0]
+
+    def record(self, table: TableId) -> TableRecord | None:
+        return next((r for r in self.store.tables(NAME) if r.table == table), None)
+
+    def is_at(self, *stages: Stage) -> Callable[[], bool]:
+        """Whether every table is in one of the stages."""
+        return lambda: all((r := self.record(t)) is not None and r.stage in stages for t in self.tables)
+
+    def holds(self, table: TableId) -> Callable[[], bool]:
+        """Whether the sealed journal folds to what the database holds."""
+        return lambda: self.folded(table) == Counter(dict(self.database.state(table)))
+
+    def items(self, table: TableId) -> list[Any]:
+        """Everything sealed of a table, by number: (number, change or event)."""
+        found: list[tuple[int, Any]] = []
+        for item in JournalReader(self.store, NAME).changes(tables=[table]):
+            if isinstance(item, EventEntry):
+                found.append((item.sequence_num, item.event))
+            else:
+                _, rows = item
+                found.extend((r["_sequence_num"], r) for r in rows.to_pylist())
+        return sorted(found, key=lambda i: i[0])
+
+    def folded(self, table: TableId) -> Counter[Any]:
+        """What a target would hold."""
+        keyed: dict[Any, tuple[int, dict[str, Any]]] = {}
+        bag: list[tuple[int, tuple[Any, ...]]] = []
+        has_key = bool(self.database.table(table).schema.key)
+        for number, item in self.items(table):
+            if isinstance(item, DDLEvent):
+                if item.operation in (DDLOperation.CREATE_TABLE, DDLOperation.TRUNCATE_TABLE):
+                    keyed, bag = {}, []
+            elif isinstance(item, SnapshotEvent):
+                if item.phase is SnapshotPhase.COMPLETED and item.start_number is not None:
+                    keyed = {k: v for k, v in keyed.items() if v[0] >= item.start_number}
+                    bag = [r for r in bag if r[0] >= item.start_number]
+            elif has_key:
+                _apply(keyed, number, item)
+            else:
+                if item["before"] is not None and item["_operation"] != "INSERT":
+                    wanted = tuple(item["before"].values())
+                    bag.remove(next(r for r in bag if r[1] == wanted))
+                if item["row"] is not None:
+                    bag.append((number, tuple(item["row"].values())))
+        return Counter(tuple(r.values()) for _, r in keyed.values()) if has_key else Counter(r for _, r in bag)
+
+
+def _apply(rows: dict[Any, tuple[int, dict[str, Any]]], number: int, change: Mapping[str, Any]) -> None:
+    if change["_operation"] == "DELETE":
+        rows.pop(change["before"]["id"], None)
+        return
+    key = change["row"]["id"]
+    origin = change["before"]["id"] if change["before"] else key
+    _, base = rows.pop(origin, (0, {}))
+    absent = change["_absent"] or []
+    rows[key] = (number, {c: base.get(c) if c in absent else v for c, v in change["row"].items()})
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A database, a state store and a journal for one test."""
+    made = Bench(tmp_path)
+    yield made
+    made.store.close()

@@ -1,0 +1,145 @@
+"""The pure decisions around the window.
+
+What is read next, what a difference in the catalogue means, when a mark is due.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from replicator.capture.catalogue import Change, judge, truncated
+from replicator.capture.cursors import cursors
+from replicator.capture.marks import MarkBoard
+from replicator.capture.progress import after_chunk, is_complete, next_reading, start_over, with_keys
+from replicator.capture.spool import Spool
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.source import TableDescription
+from replicator.state.records import KeyRange, SnapshotProgress
+
+SCHEMA = TableSchema(
+    table=TableId("public", "t"),
+    columns=(
+        Column(name="id", type=pa.int64(), source_type="bigint", nullable=False),
+        Column(name="a", type=pa.string(), source_type="text"),
+    ),
+    key=("id",),
+)
+WIDER = replace(SCHEMA, columns=(*SCHEMA.columns, Column(name="b", type=pa.string(), source_type="text")))
+LOOSER = replace(SCHEMA, columns=(SCHEMA.columns[0], replace(SCHEMA.columns[1], nullable=False)))
+IDENTITY = {"oid": 1, "filenode": 1, "publish": ["insert"]}
+
+
+def test_reading_follows_its_cursor_to_the_end() -> None:
+    progress = SnapshotProgress()
+    reading = next_reading(progress, SCHEMA, 2)
+    assert reading is not None
+    progress = after_chunk(progress, reading, cursor=("2",), is_last=False, rows=2)
+    reading = next_reading(progress, SCHEMA, 2)
+    assert reading is not None
+    assert reading.request().after == ("2",)
+    progress = after_chunk(progress, reading, cursor=None, is_last=True, rows=0)
+    assert is_complete(progress)
+    assert progress.rows == 2
+    assert next_reading(progress, SCHEMA, 2) is None
+
+
+def test_keys_are_read_last_and_stay_until_settled() -> None:
+    progress = with_keys(SnapshotProgress(ranges=(KeyRange(is_done=True),)), [("1",), ("2",), ("1",)])
+    reading = next_reading(progress, SCHEMA, 10)
+    assert reading is not None
+    assert reading.request().keys == (("1",), ("2",))
+    assert not is_complete(progress)
+    progress = after_chunk(progress, reading, cursor=None, is_last=True, rows=1, unsettled=[("2",), ("3",)])
+    assert progress.keys == (("2",), ("3",))
+
+
+def test_too_many_keys_begin_the_table_again() -> None:
+    progress = SnapshotProgress(ranges=(KeyRange(after=("9",), is_done=True),), keys=(("1",),))
+    assert with_keys(progress, [("2",)], keys_max=1) == SnapshotProgress()
+
+
+def test_starting_over_keeps_the_bounds_of_ranges() -> None:
+    ranges = (KeyRange(after=("3",), upto=("5",), is_done=True), KeyRange(after=("7",)))
+    assert start_over(SnapshotProgress(ranges=ranges)).ranges == (KeyRange(upto=("5",)), KeyRange(after=("5",)))
+
+
+@pytest.mark.parametrize(
+    ("schema", "identity", "since", "change"),
+    [
+        (SCHEMA, IDENTITY, 0, Change.NONE),
+        (LOOSER, IDENTITY, 0, Change.NONE),
+        (SCHEMA, {**IDENTITY, "filenode": 2}, 0, Change.OBJECT),
+        (SCHEMA, {**IDENTITY, "oid": 2}, 0, Change.OBJECT),
+        (SCHEMA, {**IDENTITY, "publish": ["insert", "update"]}, 0, Change.OBJECT),
+        (replace(SCHEMA, key=()), IDENTITY, 0, Change.KEY),
+        (WIDER, IDENTITY, 0, Change.COLUMNS),
+        (None, IDENTITY, 0, Change.GONE),
+    ],
+)
+def test_difference_in_the_catalogue(
+    schema: TableSchema | None, identity: dict[str, object], since: int, change: Change
+) -> None:
+    found = None if schema is None else TableDescription(schema=schema, identity=identity)
+    assert judge(SCHEMA, IDENTITY, found, truncates_since=since) is change
+
+
+def test_truncate_explains_new_storage_and_nothing_else() -> None:
+    def found(**parts: object) -> TableDescription:
+        return TableDescription(schema=SCHEMA, identity={**IDENTITY, **parts})
+
+    accepted = truncated(IDENTITY)
+    assert judge(SCHEMA, accepted, found(filenode=2), truncates_since=0) is Change.EXPLAINED
+    assert judge(SCHEMA, accepted, found(filenode=2), truncates_since=1) is Change.ASK_AGAIN
+    assert judge(SCHEMA, accepted, found(filenode=2, oid=2), truncates_since=0) is Change.OBJECT
+
+
+def test_identity_as_json_is_the_same_identity() -> None:
+    found = TableDescription(schema=SCHEMA, identity={**IDENTITY, "publish": ("insert",)})
+    assert judge(SCHEMA, IDENTITY, found, truncates_since=0) is Change.NONE
+
+
+def test_mark_delivered_before_its_writer_knows_it() -> None:
+    board, written = MarkBoard(), Future[str]()
+    done: list[str] = []
+    board.expect(written, lambda: done.append("one"))
+    board.deliver(["x"])
+    assert board.due() == []
+    written.set_result("x")
+    for act in board.due():
+        act()
+    assert done == ["one"]
+    assert len(board) == 0
+
+
+def test_cancelled_mark_is_forgotten() -> None:
+    board, written = MarkBoard(), Future[str]()
+    board.expect(written, lambda: None, lambda: True)
+    assert board.due() == []
+    assert len(board) == 0
+
+
+def test_cursor_texts() -> None:
+    columns = [pa.array([1, 2]), pa.array([b"\x00\xff", None])]
+    assert cursors(columns) == [("1", "\\x00ff")]
+
+
+def test_spool_gives_back_what_was_added_more_than_once(tmp_path: Path) -> None:
+    rows = pa.RecordBatch.from_pydict({"a": [1, 2]})
+    spool = Spool(tmp_path / "new", rows.schema)
+    spool.append(rows)
+    assert [b.num_rows for b in spool.batches()] == [2]
+    assert [b.num_rows for b in spool.batches()] == [2]
+    assert spool.rows == 2
+    spool.close()
+    spool.close()
+
+
+def test_empty_spool(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, pa.schema([("a", pa.int64())]))
+    assert list(spool.batches()) == []
+    spool.close()

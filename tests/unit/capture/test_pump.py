@@ -1,0 +1,383 @@
+"""Capture over the in-memory source: what is sealed folds to what the source holds, whatever happens in between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from replicator.model.errors import FatalError, FencedError, SourceUnavailableError
+from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
+from replicator.state.records import Stage
+
+COPIED = (Stage.STREAMING,)
+UNAVAILABLE = SourceUnavailableError("away", code="source_unavailable")
+
+
+def test_first_copy_and_changes_fold_to_the_source(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 7)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        with bench.database.begin() as changes:
+            changes.update(table, (1,), {"a": "new"})
+            changes.update(table, (2,), {"id": 20})
+            changes.delete(table, (3,))
+        capture.until(bench.holds(table))
+    kinds = [type(item).__name__ for _, item in bench.items(table)][:2]
+    assert kinds == ["DDLEvent", "SnapshotEvent"]
+    record = bench.record(table)
+    assert record.snapshot.rows == 7
+    assert record.first_change is not None
+
+
+def test_plain_first_copy_may_be_appended(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 5)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+    assert bench.record(table).first_change is None
+
+
+def test_several_tables_are_copied_while_changes_flow(bench: Any) -> None:
+    tables = [bench.create(bench.schema(f"t{i}")) for i in range(3)]
+    for table in tables:
+        bench.fill(table, 9)
+    with bench.running() as capture:
+        for i in range(30):
+            with bench.database.begin() as changes:
+                changes.update(tables[i % 3], (1 + i % 9,), {"a": f"v{i}"})
+        capture.until(lambda: bench.is_at(*COPIED)() and all(bench.holds(t)() for t in tables))
+
+
+def test_transaction_delivered_but_invisible_is_not_overwritten_by_the_copy(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 3)
+    hidden = bench.database.begin()
+    with bench.running() as capture:
+        capture.source.faults.script(
+            "read_chunk",
+            lambda: hidden.is_committed or (hidden.update(table, (1,), {"a": "new"}), hidden.commit(visible=False)),
+        )
+        capture.until(bench.is_at(*COPIED))
+        bench.database.make_visible(hidden)
+        capture.until(bench.holds(table))
+
+
+def test_without_the_visibility_rule_the_copy_overwrites_it(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLICATOR_TEST_NO_VISIBILITY", "1")
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 3)
+    bench.settings = replace(bench.settings, snapshot_mode="initial")
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        hidden = bench.database.begin()
+        hidden.update(table, (1,), {"a": "new"})
+        hidden.commit(visible=False)
+        capture.until(lambda: ("1", "new") in {(str(r[0]), r[1]) for r in bench.folded(table)})
+        bench.store.add_request("test", "snapshot", {"tables": [str(table)]})
+        capture.until(lambda: bench.record(table).snapshot.start_number is not None and bench.is_at(*COPIED)())
+        bench.database.make_visible(hidden)
+    assert not bench.holds(table)()
+
+
+def test_partial_rows_take_what_they_lack_from_the_copy(bench: Any) -> None:
+    table = bench.create(bench.schema("t"), toasted=["b"])
+    bench.fill(table, 4)
+    with bench.running() as capture:
+
+        def change() -> None:
+            with bench.database.begin() as changes:
+                changes.update(table, (1,), {"a": "partial"})
+                changes.update(table, (4,), {"id": 9})
+
+        capture.source.faults.script("read_chunk.after", change)
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
+
+
+def test_restart_goes_on_after_the_last_chunk(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 10)
+
+    def fail_third(source: Any) -> None:
+        source.faults.script("read_chunk", None, None, UNAVAILABLE)
+
+    bench.settings = replace(bench.settings, chunk_retries=0, chunks_ahead=1, seal_rows=1)
+    with pytest.raises(SourceUnavailableError), bench.running(fail_third) as capture:
+        capture.join()
+    progress = bench.record(table).snapshot
+    assert 0 < progress.rows < 10
+    with bench.running() as capture:
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
+    assert bench.record(table).snapshot.rows == 10
+
+
+def test_chunk_that_fails_for_a_passing_reason_is_read_again(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 3)
+    with bench.running(lambda s: s.faults.script("read_chunk", UNAVAILABLE, UNAVAILABLE)) as capture:
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
+
+
+@pytest.mark.parametrize(
+    ("place", "step"), [("mark", 1), ("acknowledge", 1), ("pull", 5), ("describe", 1), ("visibility", 1)]
+)
+def test_error_at_any_place_loses_and_doubles_nothing(bench: Any, place: str, step: int) -> None:
+    keyed, bag = bench.create(bench.schema("t")), bench.create(bench.schema("bag", key=()))
+    bench.fill(keyed, 5)
+    bench.fill(bag, 5)
+    tries = 0
+    while True:
+        tries += 1
+        assert tries < 30
+        bench.write(bag, {"id": 1, "a": "again", "b": None})
+        bench.write(keyed, {"id": 100 + tries, "a": "new", "b": None})
+        try:
+            with bench.running(lambda s, n=tries * step: s.faults.script(place, *[None] * n, UNAVAILABLE)) as capture:
+                capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(keyed)() and bench.holds(bag)())
+        except SourceUnavailableError:
+            continue
+        break
+    assert bench.holds(keyed)()
+    assert bench.holds(bag)()
+
+
+def test_table_without_key_is_copied_once_with_changes_around(bench: Any) -> None:
+    table = bench.create(bench.schema("bag", key=()))
+    bench.fill(table, 5)
+    bench.fill(table, 5)
+
+    def change() -> None:
+        bench.write(table, {"id": 1, "a": "a1", "b": "b1"})
+        with bench.database.begin() as changes:
+            changes.delete(table, {"id": 2, "a": "a2", "b": "b2"})
+            changes.update(table, {"id": 3, "a": "a3", "b": "b3"}, {"a": "new"})
+
+    with bench.running(lambda s: s.faults.script("read_whole.batch", change)) as capture:
+        capture.until(bench.is_at(*COPIED))
+        change_after = bench.database.begin()
+        change_after.delete(table, {"id": 4, "a": "a4", "b": "b4"})
+        change_after.commit()
+        capture.until(bench.holds(table))
+
+
+def test_truncate_during_the_copy(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 6)
+
+    def truncate() -> None:
+        with bench.database.begin() as changes:
+            changes.truncate(table)
+            changes.insert(table, {"id": 1, "a": "after", "b": None})
+
+    with bench.running(lambda s: s.faults.script("read_chunk.after", None, truncate)) as capture:
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
+
+
+def test_truncate_of_a_copied_table_is_an_event_and_no_reason_for_a_snapshot(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 3)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        with bench.database.begin() as changes:
+            changes.truncate(table)
+            changes.insert(table, {"id": 7, "a": "x", "b": "y"})
+        found = bench.database.table(table).identity()
+        capture.until(lambda: bench.record(table).identity == found and bench.holds(table)())
+    assert bench.record(table).snapshot.start_number is None
+
+
+def test_table_made_again_without_a_trace_gets_a_snapshot_in_place(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 3)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+    bench.database.drop_table(table)
+    bench.create(bench.schema("t"))
+    bench.fill(table, 2, first=50)
+    with bench.running() as capture:
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
+    assert bench.record(table).snapshot.start_number is not None
+    assert bench.record(table).incarnation == 1
+
+
+def test_unexplained_change_stops_if_the_policy_says_so(bench: Any) -> None:
+    bench.settings = replace(bench.settings, unexplained_change="stop")
+    table = bench.create(bench.schema("t"))
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+    bench.database.drop_table(table)
+    bench.create(bench.schema("t"))
+    with pytest.raises(FatalError, match="another object"), bench.running() as capture:
+        capture.join()
+
+
+def test_changed_key_begins_a_new_incarnation(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 3)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        with bench.database.begin() as changes:
+            changes.alter(bench.schema("t", key=("id", "a")))
+        capture.until(lambda: bench.record(table).incarnation == 2 and bench.is_at(*COPIED)())
+    creates = [i for _, i in bench.items(table) if isinstance(i, DDLEvent) and i.operation is DDLOperation.CREATE_TABLE]
+    assert [c.schema.key for c in creates] == [("id",), ("id", "a")]
+
+
+def test_changed_columns_set_the_table_aside_and_a_request_copies_it_anew(bench: Any) -> None:
+    table, other = bench.create(bench.schema("t")), bench.create(bench.schema("other"))
+    bench.fill(table, 3)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        with bench.database.begin() as changes:
+            changes.alter(bench.schema("t", extra=["c"]))
+            changes.insert(table, {"id": 9, "a": "x", "b": "y", "c": "z"})
+        bench.fill(other, 2)
+        capture.until(lambda: bench.record(table).stage is Stage.FAILING and bench.holds(other)())
+        assert bench.record(table).error.code == "schema_changed"
+        assert "c added" in bench.record(table).error.message
+        bench.store.add_request("test", "snapshot", {"tables": [str(table)]})
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)() and not bench.store.requests("test"))
+    assert bench.record(table).incarnation == 2
+
+
+def test_requested_snapshot_runs_in_place_and_closes_its_request(bench: Any) -> None:
+    table, bag = bench.create(bench.schema("t")), bench.create(bench.schema("bag", key=()))
+    bench.fill(table, 5)
+    bench.fill(bag, 5)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bench.store.add_request("test", "snapshot", {"tables": []})
+        capture.until(lambda: not bench.store.requests("test"))
+        bench.write(table, {"id": 77, "a": "during", "b": None})
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)() and bench.holds(bag)())
+    phases = [i.phase for _, i in bench.items(table) if isinstance(i, SnapshotEvent)]
+    assert phases == [SnapshotPhase.STARTED, SnapshotPhase.COMPLETED] * 2
+
+
+def test_place_request_is_answered_by_the_number_that_covers_it(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bench.fill(table, 3)
+        bench.store.add_request("test", "place", {})
+        capture.until(lambda: any(event == "place" for event, _ in capture.control.announced))
+        assert bench.holds(table)()
+        last = next(fields["last"] for event, fields in capture.control.announced if event == "place")
+    assert last >= max(number for number, _ in bench.items(table))
+    assert not bench.store.requests("test")
+
+
+def test_restart_request_begins_at_a_new_place_with_snapshots_in_place(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 4)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+    with bench.database.begin() as changes:
+        changes.delete(table, (1,))
+    bench.database.forget_log()
+    bench.store.add_request("test", "restart", {})
+    with bench.running() as capture:
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
+    assert bench.record(table).snapshot.start_number is not None
+    assert not bench.store.requests("test")
+
+
+def test_restart_request_is_heard_while_running(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 4)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bench.store.add_request("test", "restart", {})
+        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*COPIED)() and bench.holds(table)())
+    assert bench.record(table).snapshot.start_number is not None
+
+
+def test_tables_added_are_copied_and_tables_removed_end(bench: Any) -> None:
+    first, second = bench.create(bench.schema("t1")), bench.create(bench.schema("t2"))
+    bench.fill(first, 3)
+    bench.fill(second, 3)
+    bench.tables = [first]
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+    bench.tables = [second]
+    with bench.running() as capture:
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(second)())
+    assert bench.record(first).stage is Stage.REMOVED
+    bench.tables = [first, second]
+    with bench.running() as capture:
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(first)())
+    assert bench.record(first).incarnation == 2
+
+
+def test_mode_only_ends_when_everything_is_copied(bench: Any) -> None:
+    bench.settings = replace(bench.settings, snapshot_mode="only")
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 5)
+    with bench.running() as capture:
+        capture.join()
+    assert bench.holds(table)()
+
+
+def test_mode_never_captures_changes_alone(bench: Any) -> None:
+    bench.settings = replace(bench.settings, snapshot_mode="never")
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 5)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bench.write(table, {"id": 6, "a": "new", "b": None})
+        capture.until(lambda: bench.folded(table) == Counter({(6, "new", None): 1}))
+
+
+def test_transaction_larger_than_a_pull_is_sealed_whole(bench: Any) -> None:
+    bench.settings = replace(bench.settings, pull_rows=3, seal_rows=1)
+    table = bench.create(bench.schema("t"))
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bench.fill(table, 20)
+        capture.until(bench.holds(table))
+    segments = [s for s in bench.store.segments("test", 0, 1000) if any(f.rows for f in s.files)]
+    assert len(segments) == 1
+
+
+def test_fenced_writer_ends(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    with pytest.raises(FencedError), bench.running() as capture:  # noqa: PT012 (it is raised when the capture is joined)
+        capture.until(bench.is_at(*COPIED))
+        bench.store.release_lease(bench.store.lease("test"))
+        bench.store.acquire_lease("test", "other:1:1", 3600)
+        bench.fill(table, 1)
+        capture.join()
+
+
+def test_unsealed_intent_is_prepared_again(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 2)
+    with (
+        pytest.raises(SourceUnavailableError),
+        bench.running(lambda s: s.faults.script("prepare.after", UNAVAILABLE)) as capture,
+    ):
+        capture.join()
+    assert bench.store.replicator("test").prepared == "intent"
+    with bench.running() as capture:
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
+    assert bench.store.replicator("test").prepared == "ready"
+
+
+def test_invisible_transaction_survives_a_restart_in_the_ring(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 3)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        hidden = bench.database.begin()
+        hidden.update(table, (1,), {"a": "hidden"})
+        id_ = hidden.commit(visible=False)
+        capture.until(lambda: any(text.startswith(f"{id_}@") for text in bench.store.last_segment("test").ring))
+    bench.store.add_request("test", "snapshot", {"tables": [str(table)]})
+    with bench.running() as capture:
+        capture.until(lambda: capture.source.faults.counts["visibility"] > 2)
+        bench.database.make_visible(hidden)
+        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*COPIED)() and bench.holds(table)())
+    assert bench.store.last_segment("test").ring == () or not bench.store.last_segment("test").ring

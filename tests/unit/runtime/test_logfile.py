@@ -1,0 +1,38 @@
+"""The log file keeps lines, wraps what is not JSON, and begins a new generation when it is large."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from replicator.runtime import logfile
+from replicator.runtime.logfile import LogFile
+
+
+def test_lines_are_kept_and_echoed(tmp_path: Path) -> None:
+    echoed: list[str] = []
+    log = LogFile(tmp_path / "a.jsonl", echoed.append)
+    log.write('{"event": "x"}')
+    log.write("Traceback: something else")
+    log.write("")
+    lines = (tmp_path / "a.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["x", "output"]
+    assert json.loads(lines[1])["text"] == "Traceback: something else"
+    assert echoed == lines
+
+
+def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    LogFile(tmp_path / "a.jsonl").write("x")
+    assert stat.S_IMODE((tmp_path / "a.jsonl").stat().st_mode) == 0o600
+
+
+def test_a_large_file_becomes_the_older_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logfile, "_BYTES_MAX", 10)
+    log = LogFile(tmp_path / "a.jsonl")
+    log.write('{"n": "0123456789"}')
+    log.write('{"n": 2}')
+    assert json.loads((tmp_path / "a.jsonl.1").read_text())["n"] == "0123456789"
+    assert json.loads((tmp_path / "a.jsonl").read_text())["n"] == 2

@@ -1,0 +1,69 @@
+"""What follows from an error, and how long it is tried."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from replicator.model.errors import (
+    ConfigError,
+    CorruptStreamError,
+    FatalError,
+    PluginError,
+    ReplicatorError,
+    SourceUnavailableError,
+    TableError,
+    TargetUnavailableError,
+)
+from replicator.runtime.policy import RetryBudget, RetryLimits, Verdict, verdict
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (SourceUnavailableError("away", code="x"), Verdict.RETRY),
+        (TargetUnavailableError("away", code="x"), Verdict.RETRY),
+        (ConfigError("wrong", code="x"), Verdict.REFUSE),
+        (FatalError("stop", code="x"), Verdict.STOP),
+        (CorruptStreamError("stop", code="x"), Verdict.STOP),
+        (PluginError("broken", code="x"), Verdict.STOP),
+        (TableError("escaped", code="x"), Verdict.STOP),
+        (ReplicatorError("other", code="x"), Verdict.STOP),
+        (ZeroDivisionError(), Verdict.STOP),
+    ],
+)
+def test_every_error_has_one_verdict(error: BaseException, expected: Verdict) -> None:
+    assert verdict(error) is expected
+
+
+def _budget(give_up_after_s: float = 100.0) -> RetryBudget:
+    return RetryBudget(limits=RetryLimits(first_s=1, longest_s=8, give_up_after_s=give_up_after_s), rng=random.Random(1))
+
+
+def test_delays_double_up_to_the_longest_with_jitter() -> None:
+    budget = _budget()
+    delays = [budget.delay(now=0.0) for _ in range(6)]
+    for delay, longest in zip(delays, [1, 2, 4, 8, 8, 8], strict=True):
+        assert delay is not None
+        assert longest / 2 <= delay <= longest
+
+
+def test_budget_runs_from_the_first_failure_since_progress() -> None:
+    budget = _budget()
+    assert budget.delay(now=50.0) is not None
+    assert budget.delay(now=149.0) is not None
+    assert budget.delay(now=150.0) is None
+
+
+def test_progress_begins_a_full_budget_again() -> None:
+    budget = _budget()
+    budget.delay(now=0.0)
+    budget.progressed()
+    assert budget.delay(now=99.0) is not None
+    assert budget.delay(now=198.0) is not None
+    assert budget.attempts == 2
+
+
+def test_a_budget_of_nothing_gives_up_at_once() -> None:
+    assert _budget(give_up_after_s=0).delay(now=0.0) is None

@@ -1,0 +1,85 @@
+"""What Spark is started with, and what its end is taken for. No JVM here."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
+
+from replicator.model.errors import ConfigError, TargetUnavailableError
+from replicator.spark.session import (
+    DELTA_PACKAGE,
+    SparkHost,
+    SparkSettings,
+    local_threads,
+    session_confs,
+    spark_error,
+    start_error,
+)
+
+
+def confs(**settings):
+    return session_confs(SparkSettings(**settings), cores=6, scratch="/scratch")
+
+
+@pytest.mark.parametrize(
+    ("master", "threads"),
+    [("local", 1), ("local[3]", 3), ("local[*]", 6), ("local[2, 3]", 2), ("spark://a:7077", None), ("yarn", None)],
+)
+def test_threads_of_a_master(master, threads):
+    assert local_threads(master, 6) == threads
+
+
+def test_small_masters_are_tuned_and_clusters_left_alone():
+    assert confs(master="local[2]")["spark.sql.shuffle.partitions"] == "2"
+    assert confs(master="local[2]")["spark.sql.adaptive.enabled"] == "false"
+    assert "spark.sql.shuffle.partitions" not in confs(master="yarn")
+    assert "spark.sql.adaptive.enabled" not in confs(master="yarn")
+    assert confs(master="yarn")["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_settings_of_the_user_win():
+    assert confs(settings={"spark.driver.memory": "9g", "spark.ui.enabled": "true"})["spark.driver.memory"] == "9g"
+
+
+def test_delta_is_fetched_unless_its_jars_are_given():
+    assert confs(packages=("a:b:1",))["spark.jars.packages"] == f"{DELTA_PACKAGE},a:b:1"
+    assert "spark.jars.packages" not in confs(jars=("/x/io.delta_delta-spark_4.2_2.13-4.4.0.jar",))
+
+
+def test_unresolved_packages_are_named_with_the_remedy():
+    error = start_error(
+        "\n".join([*"noise" * 100, ":: UNRESOLVED DEPENDENCIES ::"]), SparkSettings(packages=("a:b:1",))
+    )
+    assert error.code == "spark_packages_unresolved"
+    assert "a:b:1" in error.message
+    assert "spark.jars.repositories" in (error.action or "")
+    assert start_error("Java heap", SparkSettings()).code == "spark_not_started"
+
+
+def test_spark_connect_is_refused():
+    with pytest.raises(ConfigError, match="sc://x"):
+        SparkHost(SparkSettings(master="sc://x"), cores=1).session()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Py4JNetworkError("Answer from Java side is empty"),
+        ConnectionRefusedError(111, "refused"),
+        Py4JError("An error occurred while calling o1.x"),
+    ],
+)
+def test_dead_jvm_is_a_transient_error(error):
+    ours = spark_error(error)
+    assert isinstance(ours, TargetUnavailableError)
+    assert ours.code == "spark_lost"
+
+
+def test_other_errors_are_not_taken_for_a_dead_jvm():
+    assert (
+        spark_error(
+            Py4JError("An error occurred while calling o1.x. Trace:\npy4j.Py4JException: Method x does not exist")
+        )
+        is None
+    )
+    assert spark_error(ValueError("x")) is None

@@ -1,0 +1,285 @@
+"""Opening a store: permissions, foreign and damaged files, formats, locks."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, inspect
+
+from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, StateUnavailableError
+from replicator.state import local_files, migrations
+from replicator.state.database import is_shared, parse_state_url
+from replicator.state.local_files import network_mount
+from replicator.state.store import StateStore
+from replicator.state.tables import METADATA
+
+OPEN = """
+import sys
+from replicator.state.store import StateStore
+print("ready", flush=True)
+sys.stdin.readline()
+store = StateStore(sys.argv[1])
+store.create_replicator(sys.argv[2], "config", "/journal")
+store.close()
+"""
+
+
+def test_file_and_folder_are_private_and_durable(url, state_file):
+    StateStore(url).close()
+    assert stat.S_IMODE(state_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(state_file.parent.stat().st_mode) == 0o700
+    with sqlite3.connect(state_file) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def test_an_existing_file_is_narrowed(url, state_file):
+    StateStore(url).close()
+    state_file.chmod(0o644)
+    StateStore(url).close()
+    assert stat.S_IMODE(state_file.stat().st_mode) == 0o600
+
+
+def test_connections_are_durable_and_keep_references(store):
+    with store._database.read() as connection:
+        settings = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("synchronous", "foreign_keys")]
+    assert settings == [2, 1]
+
+
+def test_migrations_make_what_the_tables_say(url, state_file):
+    StateStore(url).close()
+    engine = create_engine(url)
+    inspector = inspect(engine)
+    found = {
+        name: {c["name"]: (str(c["type"]), c["nullable"]) for c in inspector.get_columns(name)}
+        for name in inspector.get_table_names()
+    }
+    wanted = {
+        t.name: {c.name: (str(c.type.compile(engine.dialect)), c.nullable) for c in t.columns}
+        for t in METADATA.sorted_tables
+    }
+    indexes = {t: {i["name"]: i["column_names"] for i in inspector.get_indexes(t)} for t in found}
+    keys = {t: inspector.get_pk_constraint(t)["constrained_columns"] for t in found}
+    engine.dispose()
+    assert found == wanted
+    assert keys == {t.name: [c.name for c in t.primary_key] for t in METADATA.sorted_tables}
+    assert indexes == {t.name: {i.name: [c.name for c in i.columns] for i in t.indexes} for t in METADATA.sorted_tables}
+
+
+def test_a_newer_format_is_refused_and_unchanged(url, state_file):
+    StateStore(url).close()
+    _execute(state_file, f"UPDATE store SET format_version = {migrations.FORMAT_VERSION + 1}")
+    before = state_file.read_bytes()
+    with pytest.raises(FatalError) as caught:
+        StateStore(url)
+    assert caught.value.code == "newer_state"
+    assert str(state_file) in str(caught.value)
+    assert state_file.read_bytes() == before
+
+
+def test_an_older_format_is_migrated_once(url, state_file, monkeypatch):
+    with closing_store(url) as store:
+        store.create_replicator("a", "config", "/j")
+    steps = []
+
+    def second(connection):
+        steps.append(connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN extra TEXT"))
+
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, second))
+    monkeypatch.setattr(migrations, "FORMAT_VERSION", 2)
+    for _ in range(2):
+        with closing_store(url) as store:
+            assert store.replicator("a") is not None
+    assert len(steps) == 1
+    assert _execute(state_file, "SELECT format_version FROM store") == [(2,)]
+
+
+def test_a_failed_migration_leaves_the_old_format(url, state_file, monkeypatch):
+    StateStore(url).close()
+
+    def broken(connection):
+        connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN extra TEXT")
+        raise RuntimeError("power cut")
+
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, broken))
+    monkeypatch.setattr(migrations, "FORMAT_VERSION", 2)
+    with pytest.raises(RuntimeError):
+        StateStore(url)
+    assert _execute(state_file, "SELECT format_version FROM store") == [(1,)]
+    assert "extra" not in {row[1] for row in _execute(state_file, "PRAGMA table_info(runs)")}
+
+
+def test_many_processes_may_open_a_new_store_at_once(url):
+    names = ["a", "b", "c"]
+    children = [
+        subprocess.Popen([sys.executable, "-c", OPEN, url, n], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for n in names
+    ]
+    for child in children:
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    codes = []
+    for child in children:
+        with child:
+            codes.append(child.wait())
+    assert codes == [0, 0, 0]
+    with closing_store(url) as store:
+        assert [r.name for r in store.replicators()] == names
+
+
+@pytest.mark.parametrize("content", [b"not a database at all " * 500, b"\x00" * 8192])
+def test_a_file_that_is_no_database_is_refused_and_kept(url, state_file, content):
+    state_file.parent.mkdir()
+    state_file.write_bytes(content)
+    _assert_corrupt(url, state_file)
+    assert state_file.read_bytes() == content
+
+
+def test_another_programs_database_is_refused(url, state_file):
+    state_file.parent.mkdir()
+    _execute(state_file, "CREATE TABLE customers (id INTEGER)")
+    _assert_corrupt(url, state_file)
+
+
+def test_a_truncated_database_is_refused(url, state_file):
+    with closing_store(url) as store:
+        store.create_replicator("a", "config " * 10_000, "/j")
+    size = state_file.stat().st_size
+    os.truncate(state_file, size // 2)
+    with pytest.raises(CorruptStreamError) as caught:
+        StateStore(url).replicators()
+    assert caught.value.code == "corrupt_state"
+
+
+def test_a_damaged_value_is_named_as_corruption(url, state_file):
+    with closing_store(url) as store:
+        store.create_replicator("a", "config", "/j")
+        for damage in ("identity = '{'", "desired = 'sideways'", "created_at = 'yesterday'"):
+            _execute(
+                state_file,
+                "UPDATE replicators SET identity = '{}', desired = 'running', created_at = '2026-01-01T00:00:00Z'",
+            )
+            assert store.replicator("a") is not None
+            _execute(state_file, f"UPDATE replicators SET {damage}")
+            with pytest.raises(CorruptStreamError) as caught:
+                store.replicator("a")
+            assert caught.value.code == "corrupt_state"
+
+
+def test_a_missing_table_is_named_as_corruption(url, state_file):
+    with closing_store(url) as store:
+        _execute(state_file, "DROP TABLE runs")
+        with pytest.raises(CorruptStreamError, match="no such table"):
+            store.runs("a")
+
+
+def test_a_locked_store_is_unavailable_and_recovers(url, state_file):
+    with closing_store(url, busy_timeout_s=0.05) as store:
+        other = sqlite3.connect(state_file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StateUnavailableError) as caught:
+            store.create_replicator("a", "config", "/j")
+        assert caught.value.code == "state_locked"
+        assert store.replicators() == []
+        other.execute("ROLLBACK")
+        other.close()
+        store.create_replicator("a", "config", "/j")
+
+
+def test_a_full_disk_is_unavailable(url, state_file):
+    with closing_store(url) as store:
+        with store._database.read() as connection:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StateUnavailableError) as caught:
+            store.create_replicator("a", "x" * 100_000, "/j")
+        assert caught.value.code == "state_disk_full"
+
+
+def test_a_folder_or_unusable_place_is_a_configuration_error(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "folder", tmp_path / "file" / "state.db"):
+        with pytest.raises(ConfigError) as caught:
+            StateStore(f"sqlite:///{place}")
+        assert caught.value.code == "state_path"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "state.db",
+        "mysql://u:canary@h/d",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///a.db?mode=ro",
+        "postgresql://u:canary@h:port/d",
+    ],
+)
+def test_other_urls_are_refused_without_repeating_them(text):
+    with pytest.raises(ConfigError) as caught:
+        parse_state_url(text)
+    assert caught.value.code == "invalid_state_url"
+    assert "canary" not in str(caught.value)
+
+
+def test_network_file_systems_are_refused(url, monkeypatch, tmp_path):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\n")
+    monkeypatch.setattr(local_files, "_MOUNTS", mounts)
+    with pytest.raises(ConfigError, match="nfs4") as caught:
+        StateStore(url)
+    assert caught.value.code == "network_file_system"
+    assert not (tmp_path / "home").exists()
+
+
+def test_the_mount_nearest_to_the_path_counts():
+    mounts = "a / ext4 rw\nb /net nfs rw\nc /net/local xfs rw\nd /my\\040share fuse.sshfs rw\ne /twice nfs rw\nf /twice ext4 rw\n"
+    kinds = [
+        network_mount(Path(p), mounts) for p in ("/x", "/net/x", "/network", "/net/local/x", "/my share/x", "/twice/x")
+    ]
+    assert kinds == [None, "nfs", None, None, "fuse.sshfs", None]
+
+
+@pytest.mark.parametrize(
+    ("text", "shared"),
+    [
+        ("sqlite:////x.db", False),
+        ("postgresql://db.internal/x", True),
+        ("postgresql://localhost/x", False),
+        ("postgresql:///x?host=/run/postgresql", False),
+        ("postgresql:///x?host=a&host=/run", True),
+    ],
+)
+def test_a_server_elsewhere_is_shared(text, shared):
+    assert is_shared(parse_state_url(text)) is shared
+
+
+def closing_store(url, **options):
+    return closing(StateStore(url, **options))
+
+
+def _execute(path, statement):
+    connection = sqlite3.connect(path)
+    with connection:
+        rows = connection.execute(statement).fetchall()
+    connection.close()
+    return rows
+
+
+def _assert_corrupt(url, path):
+    with pytest.raises(CorruptStreamError) as caught:
+        StateStore(url)
+    assert caught.value.code == "corrupt_state"
+    assert str(path) in str(caught.value)
+    assert caught.value.action

@@ -1,0 +1,202 @@
+"""Leases: one holder at a time, and who held it before is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from replicator.model.errors import ConfigError, FencedError
+from replicator.model.offset import Offset
+from replicator.model.schema import TableId
+from replicator.state import leases
+from replicator.state.leases import holder_id, is_dead
+from replicator.state.records import Stage, TableRecord
+from replicator.state.store import StateStore
+
+TTL_S = 10.0
+ELSEWHERE = "otherhost:1:boot/1/1"
+TABLE = TableRecord(table=TableId("public", "a"), incarnation=1, stage=Stage.PENDING)
+
+ACQUIRE = """
+import sys
+from replicator.state import StateStore, holder_id
+store = StateStore(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+lease = store.acquire_lease("a", holder_id(), 60)
+print("none" if lease is None else lease.epoch, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _replicator(store):
+    store.create_replicator("a", "config", "/j")
+
+
+def start(code, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def tell(child):
+    child.stdin.write("go\n")
+    child.stdin.flush()
+    return child.stdout.readline().strip()
+
+
+def test_each_new_holder_gets_the_next_epoch(store, clock):
+    assert store.lease("a") is None
+    first = store.acquire_lease("a", holder_id(), TTL_S)
+    assert first.epoch == 1
+    assert store.lease("a") == first
+    assert store.acquire_lease("a", ELSEWHERE, TTL_S) is None
+    store.release_lease(first)
+    assert store.lease("a") is None
+    second = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    assert second.epoch == 2
+    assert store.acquire_lease("a", holder_id(), TTL_S) is None
+    clock.advance(TTL_S)
+    assert store.lease("a") is None
+    assert store.acquire_lease("a", holder_id(), TTL_S).epoch == 3
+
+
+def test_taking_ones_own_lease_again_fences_ones_older_self(store):
+    first = store.acquire_lease("a", holder_id(), TTL_S)
+    second = store.acquire_lease("a", holder_id(), TTL_S)
+    assert second.epoch == first.epoch + 1
+    with pytest.raises(FencedError):
+        store.check_epoch("a", first.epoch)
+    store.check_epoch("a", second.epoch)
+
+
+def test_a_renewed_lease_lasts(store, clock):
+    lease = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    for _ in range(3):
+        clock.advance(TTL_S - 1)
+        lease = store.renew_lease(lease, TTL_S)
+    assert store.acquire_lease("a", holder_id(), TTL_S) is None
+    assert lease.epoch == 1
+
+
+def test_an_expired_lease_that_nobody_took_can_be_renewed(store, clock):
+    lease = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    clock.advance(10 * TTL_S)
+    assert store.renew_lease(lease, TTL_S).epoch == lease.epoch
+
+
+def test_whoever_lost_the_lease_is_refused_everywhere(store, clock):
+    old = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    clock.advance(TTL_S)
+    new = store.acquire_lease("a", holder_id(), TTL_S)
+    for refused in (
+        lambda: store.renew_lease(old, TTL_S),
+        lambda: store.check_epoch("a", old.epoch),
+        lambda: store.seal("a", old.epoch, []),
+        lambda: store.put_tables("a", old.epoch, [TABLE]),
+        lambda: store.put_applied("a", old.epoch, []),
+        lambda: store.drop_segments("a", old.epoch, [1]),
+        lambda: store.set_prepared(old, "ready", Offset.of({"lsn": 1})),
+        lambda: store.start_run(old),
+    ):
+        with pytest.raises(FencedError) as caught:
+            refused()
+        assert caught.value.code == "fenced"
+    store.release_lease(old)
+    assert store.lease("a") == new
+    assert store.tables("a") == []
+    assert store.replicator("a").prepared == "none"
+
+
+def test_a_released_lease_cannot_be_renewed(store):
+    lease = store.acquire_lease("a", holder_id(), TTL_S)
+    store.release_lease(lease)
+    store.release_lease(lease)
+    with pytest.raises(FencedError):
+        store.renew_lease(lease, TTL_S)
+
+
+def test_epochs_outlive_a_deleted_replicator(store):
+    for _ in range(3):
+        lease = store.acquire_lease("a", holder_id(), TTL_S)
+    store.delete_replicator("a")
+    with pytest.raises(FencedError):
+        store.check_epoch("a", lease.epoch)
+    store.create_replicator("a", "config", "/j")
+    assert store.acquire_lease("a", holder_id(), TTL_S).epoch == 4
+
+
+def test_an_unknown_replicator_has_no_lease(store):
+    with pytest.raises(ConfigError) as caught:
+        store.acquire_lease("b", holder_id(), TTL_S)
+    assert caught.value.code == "unknown_replicator"
+    assert store.lease("b") is None
+
+
+def test_one_of_many_processes_gets_the_lease(store, url):
+    children = [start(ACQUIRE, url) for _ in range(3)]
+    for child in children:
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    answers = [child.stdout.readline().strip() for child in children]
+    for child in children:
+        child.communicate("end\n")
+    assert sorted(answers) == ["1", "none", "none"]
+
+
+def test_a_dead_holder_is_followed_at_once(url):
+    real = StateStore(url)
+    child = start(ACQUIRE, url)
+    assert child.stdout.readline() == "ready\n"
+    assert tell(child) == "1"
+    assert real.acquire_lease("a", holder_id(), TTL_S) is None
+    child.kill()
+    child.communicate()
+    assert real.lease("a") is None
+    assert real.acquire_lease("a", holder_id(), TTL_S).epoch == 2
+    real.close()
+
+
+def test_a_process_that_lives_is_not_dead():
+    assert not is_dead(holder_id())
+    assert not is_dead(holder_id(os.getppid()))
+
+
+def test_a_later_process_with_the_same_pid_is_another():
+    mine = holder_id()
+    assert is_dead(mine[: mine.rindex("/")] + "/1")
+
+
+@pytest.mark.parametrize("holder", ["", "x", "a:b:c", ELSEWHERE, "host:1:", ":::"])
+def test_what_cannot_be_known_is_not_dead(holder):
+    assert not is_dead(holder)
+
+
+def test_a_process_of_another_boot_or_namespace_is_not_known_dead():
+    host, _, rest = holder_id().partition(":")
+    _, _, world = rest.partition(":")
+    boot, namespace, started = world.split("/")
+    assert not is_dead(f"{host}:999999:other/{namespace}/{started}")
+    assert not is_dead(f"{host}:999999:{boot}/1/{started}")
+    assert is_dead(f"{host}:999999:{boot}/{namespace}/{started}")
+
+
+def test_a_zombie_is_dead():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    holder = holder_id(child.pid)
+    assert not is_dead(holder)
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert is_dead(holder)
+    child.wait()
+
+
+def test_without_proc_nobody_is_known_dead(monkeypatch, tmp_path):
+    monkeypatch.setattr(leases, "_PROC", tmp_path)
+    assert not is_dead(holder_id(999_999))

@@ -1,0 +1,368 @@
+"""Records go in and come out; the index keeps its order."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, FencedError
+from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
+from replicator.model.offset import Offset
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.state import holder_id
+from replicator.state.records import (
+    AppliedRecord,
+    Desired,
+    ErrorRecord,
+    EventEntry,
+    KeyRange,
+    Role,
+    Segment,
+    SegmentFile,
+    SnapshotProgress,
+    Stage,
+    TableRecord,
+)
+from replicator.state.store import RUNS_KEPT, StateStore
+
+NOW = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
+A, B = TableId("public", "a"), TableId("public", 'odd."name\\')
+SCHEMA = TableSchema(
+    table=B,
+    columns=(
+        Column(name="id", type=pa.int64(), source_type="bigint", nullable=False),
+        Column(name="v", type=pa.string(), source_type="text"),
+    ),
+    key=("id",),
+)
+ERROR = ErrorRecord(code="key_missing", message="no key", action="ALTER TABLE …", at=NOW)
+
+
+def file(table, first, last, *, incarnation=1, **values):
+    defaults = {
+        "schema_fingerprint": SCHEMA.fingerprint, "uri": f"file:///j/{table.name}-{first}.parquet", "rows": last - first + 1, "bytes": 100,
+        "sha256": "ab" * 32, "snapshot_rows": 0, "has_absent": False, "has_key_changes": True, "seal": None,
+    }  # fmt: skip
+    return SegmentFile(table=table, incarnation=incarnation, first=first, last=last, **(defaults | values))
+
+
+def entry(table, number, *, incarnation=1, event=None):
+    event = event or SnapshotEvent(phase=SnapshotPhase.STARTED, table=table)
+    return EventEntry(sequence_num=number, table=table, incarnation=incarnation, event=event)
+
+
+def segment(id_, first, last, *, files=(), events=(), epoch=1, **values):
+    defaults = {"offset": Offset.of({"lsn": last}), "source_time": NOW, "ring": (), "sealed_at": NOW}
+    return Segment(
+        id=id_, first=first, last=last, epoch=epoch, files=tuple(files), events=tuple(events), **(defaults | values)
+    )
+
+
+@pytest.fixture
+def sealed(store):
+    store.create_replicator("r", "config", "/j")
+    lease = store.acquire_lease("r", holder_id(), 60)
+    assert lease.epoch == 1
+    return store
+
+
+def test_replicators_round_trip(store, clock):
+    made = store.create_replicator("shop", "name: shop\n", "file:///j")
+    assert store.replicator("shop") == made
+    assert (made.desired, made.prepared, made.identity, made.created_at) == (Desired.RUNNING, "none", {}, clock.time)
+    assert made.uuid != store.create_replicator("other", "", "/k").uuid
+    assert [r.name for r in store.replicators()] == ["other", "shop"]
+    lease = store.acquire_lease("shop", holder_id(), 60)
+    store.set_desired("shop", Desired.PAUSED, apply_paused=True)
+    store.set_config("shop", "név: bolt\n")
+    store.set_identity("shop", {"source": {"system": "7"}, "target": "é"})
+    store.set_prepared(lease, "intent")
+    store.set_prepared(lease, "ready", Offset.of({"lsn": 5}))
+    store.set_prepared(lease, "ready")
+    store.set_error("shop", ERROR)
+    found = store.replicator("shop")
+    assert found == replace(
+        made, desired=Desired.PAUSED, apply_paused=True, config="név: bolt\n", identity={"source": {"system": "7"}, "target": "é"},
+        prepared="ready", start_offset=Offset.of({"lsn": 5}), error=ERROR,
+    )  # fmt: skip
+    store.set_error("shop", None)
+    assert store.replicator("shop").error is None
+
+
+def test_a_name_is_taken_once(store):
+    made = store.create_replicator("a", "one", "/j")
+    with pytest.raises(ConfigError) as caught:
+        store.create_replicator("a", "two", "/k")
+    assert caught.value.code == "exists"
+    assert store.replicator("a") == made
+
+
+def test_unknown_names_are_refused(store):
+    assert store.replicator("x") is None
+    for write in (
+        lambda: store.set_desired("x", Desired.PAUSED),
+        lambda: store.set_config("x", ""),
+        lambda: store.set_error("x", None),
+        lambda: store.add_request("x", "snapshot", {}),
+        lambda: store.put_status("x", Role.APPLY, {}),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            write()
+        assert caught.value.code == "unknown_replicator"
+    with pytest.raises(FencedError):
+        store.check_epoch("x", 0)
+
+
+def test_segments_round_trip(sealed):
+    ddl = DDLEvent(
+        operation=DDLOperation.CREATE_TABLE,
+        table=B,
+        schema=SCHEMA,
+        statement="CREATE …",
+        transaction_id="7",
+        source_timestamp=NOW,
+    )
+    one = segment(
+        1, 0, 9, files=[file(A, 0, 3, seal=1, has_absent=True, snapshot_rows=2), file(B, 5, 8, seal=1, incarnation=3)],
+        events=[entry(B, 4, incarnation=3, event=ddl)], ring=("741", "742"), epoch=1,
+    )  # fmt: skip
+    two = segment(2, 10, 9, offset=None, source_time=None)
+    sealed.seal("r", 1, [one, two], schemas=[SCHEMA])
+    assert sealed.segments("r", 0, 10) == [one, two]
+    assert sealed.segments("r", 1, 10) == [two]
+    assert sealed.segments("r", 0, 1) == [one]
+    assert sealed.last_segment("r") == two
+    assert sealed.schema("r", B, SCHEMA.fingerprint) == SCHEMA
+    assert sealed.segments("r", 0, 10, above=9) == [two]
+    assert sealed.segment_uris("r") == {f.uri for f in one.files}
+    assert sealed.journal_bytes("r") == 200
+    assert sealed.feed_tables("r") == {A: 3, B: 8}
+
+
+def test_an_empty_index_has_nothing(sealed):
+    assert sealed.last_segment("r") is None
+    assert sealed.segments("r", 0, 10) == []
+    assert sealed.feed("r", A, -1, 10) == []
+    assert sealed.feed_tables("r") == {}
+    assert sealed.journal_bytes("r") == 0
+
+
+def test_times_come_back_in_utc(sealed):
+    local = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    sealed.seal("r", 1, [segment(1, 0, -1, source_time=local)])
+    found = sealed.last_segment("r").source_time
+    assert found == NOW
+    assert found.tzinfo is UTC
+
+
+def test_a_missing_schema_is_corruption(sealed):
+    with pytest.raises(CorruptStreamError) as caught:
+        sealed.schema("r", A, "0" * 16)
+    assert caught.value.code == "corrupt_state"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        segment(2, 6, 7),  # a gap of numbers
+        segment(2, 4, 7),  # an overlap
+        segment(3, 5, 7),  # a gap of ids
+        segment(1, 5, 7),  # the same id again
+        segment(2, 5, 3),  # a negative range
+    ],
+)
+def test_what_does_not_follow_is_refused_whole(sealed, bad):
+    good = segment(1, 0, 4, files=[file(A, 0, 4)])
+    sealed.seal("r", 1, [good])
+    record = TableRecord(table=A, incarnation=1, stage=Stage.STREAMING)
+    shifted = replace(bad, id=bad.id + 1, first=bad.first + 1, last=bad.last + 1)
+    for segments in ([bad], [segment(2, 5, 5, events=[entry(A, 5)]), shifted]):
+        with pytest.raises(FatalError) as caught:
+            sealed.seal("r", 1, segments, schemas=[SCHEMA], tables=[record])
+        assert caught.value.code == "index_conflict"
+    assert sealed.segments("r", 0, 10) == [good]
+    assert sealed.tables("r") == []
+
+
+def test_a_journal_begins_with_segment_one_and_number_zero(sealed):
+    for bad in (segment(1, 1, 2), segment(2, 0, 2)):
+        with pytest.raises(FatalError):
+            sealed.seal("r", 1, [bad])
+
+
+def test_empty_segments_do_not_pile_up(sealed):
+    sealed.seal("r", 1, [segment(1, 0, 4, files=[file(A, 0, 4)])])
+    for id_ in range(2, 6):
+        sealed.seal("r", 1, [segment(id_, 5, 4, offset=Offset.of({"lsn": id_}))])
+    sealed.seal("r", 1, [segment(6, 5, 9)])  # numbers that were not used
+    assert [s.id for s in sealed.segments("r", 0, 10)] == [1, 6]
+    sealed.seal("r", 1, [segment(7, 10, 10, events=[entry(A, 10)]), segment(8, 11, 10)])
+    assert [s.id for s in sealed.segments("r", 0, 10)] == [1, 7, 8]
+    assert sealed.last_segment("r").last == 10
+
+
+def test_a_seal_closes_requests_and_keeps_records_in_one_go(sealed):
+    ids = [sealed.add_request("r", "snapshot", {"tables": [str(A)]}) for _ in range(3)]
+    assert [(r.id, r.kind, r.payload) for r in sealed.requests("r")] == [
+        (i, "snapshot", {"tables": ["public.a"]}) for i in ids
+    ]
+    record = TableRecord(table=A, incarnation=1, stage=Stage.SNAPSHOT)
+    sealed.seal("r", 1, [segment(1, 0, -1)], tables=[record], done_requests=ids[:2])
+    assert [r.id for r in sealed.requests("r")] == ids[2:]
+    assert sealed.tables("r") == [record]
+    assert sealed.add_request("r", "snapshot", {}) not in ids
+
+
+def test_table_records_round_trip(sealed):
+    full = TableRecord(
+        table=B, incarnation=2, stage=Stage.FAILING, schema=SCHEMA, identity={"oid": 5, "columns": ["id"]}, first_change=77, error=ERROR,
+        snapshot=SnapshotProgress(
+            start_number=5, ranges=(KeyRange(after=("1", "a"), upto=("9", "z")), KeyRange(is_done=True)), keys=(("3", "ű"),), rows=9,
+            estimated_rows=100, started_at=NOW, completed_at=NOW,
+        ),
+    )  # fmt: skip
+    plain = TableRecord(table=A, incarnation=1, stage=Stage.PENDING)
+    sealed.put_tables("r", 1, [full, plain])
+    assert sorted(sealed.tables("r"), key=lambda r: r.table) == sorted([full, plain], key=lambda r: r.table)
+    changed = replace(plain, stage=Stage.STREAMING, snapshot=SnapshotProgress())
+    sealed.put_tables("r", 1, [changed])
+    assert {r.table: r for r in sealed.tables("r")} == {A: changed, B: full}
+
+
+def test_applied_records_round_trip(sealed):
+    full = AppliedRecord(table=B, incarnation=2, last_applied=9, rows=4, source_time=NOW, is_failing=True, error=ERROR)
+    sealed.put_applied("r", 1, [full, AppliedRecord(table=A, incarnation=1)])
+    sealed.put_applied("r", 1, [AppliedRecord(table=A, incarnation=1, last_applied=3)])
+    assert sealed.applied("r") == {A: AppliedRecord(table=A, incarnation=1, last_applied=3), B: full}
+
+
+def test_statuses_are_replaced_and_stamped(sealed, clock):
+    sealed.put_status("r", Role.CAPTURE, {"rows": 1})
+    clock.advance(5)
+    sealed.put_status("r", Role.CAPTURE, {"rows": 2})
+    sealed.put_status("r", Role.APPLY, {})
+    assert sealed.statuses("r") == {Role.CAPTURE: (clock.time, {"rows": 2}), Role.APPLY: (clock.time, {})}
+
+
+def test_runs_are_kept_newest_first_and_bounded(sealed, clock, monkeypatch):
+    monkeypatch.setattr("replicator.state.store.RUNS_KEPT", 3)
+    assert RUNS_KEPT > 3
+    lease = sealed.lease("r")
+    ids = [sealed.start_run(lease) for _ in range(5)]
+    sealed.end_run(ids[-1], "failed", ERROR)
+    runs = sealed.runs("r")
+    assert [run.id for run in runs] == ids[:1:-1]
+    assert (runs[0].outcome, runs[0].error, runs[0].ended_at, runs[0].epoch) == ("failed", ERROR, clock.time, 1)
+    assert (runs[1].outcome, runs[1].ended_at) == (None, None)
+    assert [run.id for run in sealed.runs("r", limit=1)] == ids[-1:]
+
+
+def test_dropping_keeps_the_newest_and_remembers_what_is_gone(sealed):
+    first = segment(1, 0, 9, files=[file(A, 0, 4), file(B, 5, 9, incarnation=2)])
+    second = segment(2, 10, 19, files=[file(A, 10, 14)], events=[entry(A, 15, incarnation=2)])
+    sealed.seal("r", 1, [first, second])
+    record = TableRecord(table=A, incarnation=1, stage=Stage.FAILING, error=ERROR)
+    sealed.drop_segments("r", 1, [1, 2, 99], tables=[record])
+    assert sealed.segments("r", 0, 9) == [second]
+    assert sealed.dropped("r") == {A: (1, 4), B: (2, 9)}
+    assert sealed.journal_bytes("r") == 100
+    assert sealed.tables("r") == [record]
+    sealed.seal("r", 1, [segment(3, 20, 20, events=[entry(B, 20, incarnation=2)])])
+    sealed.drop_segments("r", 1, [2])
+    assert sealed.dropped("r") == {A: (2, 15), B: (2, 9)}
+    assert sealed.last_segment("r").last == 20
+
+
+def test_deleting_removes_every_row_and_no_others(sealed):
+    for name in ("r", "other"):
+        if name == "other":
+            sealed.create_replicator(name, "", "/k")
+        lease = sealed.acquire_lease(name, holder_id(), 60)
+        sealed.seal(
+            name, lease.epoch, [segment(1, 0, 1, files=[file(A, 0, 0)], events=[entry(A, 1)])], schemas=[SCHEMA]
+        )
+        sealed.put_tables(name, lease.epoch, [TableRecord(table=A, incarnation=1, stage=Stage.STREAMING)])
+        sealed.put_applied(name, lease.epoch, [AppliedRecord(table=A, incarnation=1)])
+        sealed.put_status(name, Role.APPLY, {})
+        sealed.add_request(name, "snapshot", {})
+        sealed.start_run(lease)
+    for _ in range(2):
+        sealed.delete_replicator("r")
+    assert [r.name for r in sealed.replicators()] == ["other"]
+    assert len(sealed.segments("other", 0, 9)) == 1
+    with sealed._database.read() as connection:
+        for table in (
+            "segments",
+            "segment_files",
+            "tables",
+            "applied",
+            "statuses",
+            "requests",
+            "runs",
+            "schemas",
+            "leases",
+        ):
+            assert connection.exec_driver_sql(f"SELECT replicator FROM {table}").fetchall() == [("other",)], table
+
+
+items = st.lists(
+    st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["file", "event", "none"]), st.integers(1, 5)),
+    min_size=1,
+    max_size=25,
+)
+counter = itertools.count()
+
+
+@given(items, st.data())
+def test_a_feed_is_complete_and_in_order_however_it_is_cut(tmp_path_factory, layout, data):
+    """Any layout of files and events over segments: reading page by page from anywhere gives every item above, once, ascending."""
+    store = shared_store(tmp_path_factory)
+    name = f"r{next(counter)}"
+    store.create_replicator(name, "", "/j")
+    epoch = store.acquire_lease(name, holder_id(), 60).epoch
+    everything, number = {"a": [], "b": []}, 0
+    segments = []
+    for id_, (table, kind, count) in enumerate(layout, start=1):
+        last = number + count - 1
+        files = [file(TableId("s", table), number, last)] if kind == "file" else []
+        events = [entry(TableId("s", table), n) for n in range(number, last + 1)] if kind == "event" else []
+        everything[table] += [*files, *events]
+        segments.append(segment(id_, number, last, files=files, events=events, epoch=epoch))
+        number = last + 1
+    cut = data.draw(st.integers(0, len(segments)))
+    for part in (segments[:cut], segments[cut:]):
+        store.seal(name, epoch, part)
+    table, after, limit = (
+        data.draw(st.sampled_from(["a", "b"])),
+        data.draw(st.integers(-1, number)),
+        data.draw(st.integers(1, 4)),
+    )
+    wanted = [i for i in everything[table] if (i.last if isinstance(i, SegmentFile) else i.sequence_num) > after]
+    found, position = [], after
+    while page := store.feed(name, TableId("s", table), position, limit):
+        assert len(page) <= limit
+        found += page
+        position = page[-1].last if isinstance(page[-1], SegmentFile) else page[-1].sequence_num
+    assert found == wanted
+
+
+_stores: list[StateStore] = []
+
+
+def shared_store(factory):
+    if not _stores:
+        _stores.append(StateStore(f"sqlite:///{factory.mktemp('feed')}/state.db"))
+    return _stores[0]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _close_shared_store():
+    yield
+    while _stores:
+        _stores.pop().close()
