@@ -111,7 +111,10 @@ def _processor_seconds(server: PostgresServer, product: Product) -> dict[str, fl
     assert server.pid is not None, "the server runs"
     postmaster = psutil.Process(server.pid)
     used = {name: _used(process) for name, process in product.workers().items()}
-    return used | {"server": sum(_used(process) for process in postmaster.children())}
+    # Those that have ended are counted by the postmaster: the backend that wrote is one of them in the end.
+    ended = postmaster.cpu_times()
+    living = sum(_used(process) for process in postmaster.children())
+    return used | {"server, the writer included": living + ended.children_user + ended.children_system}
 
 
 def _used(process: psutil.Process) -> float:

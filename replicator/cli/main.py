@@ -26,7 +26,6 @@ from replicator.state.records import Desired
 from replicator.state.store import StateStore
 
 
-
 class _Command(click.Group):
     """Turns our errors into one message and the documented exit code."""
 
@@ -54,7 +53,12 @@ def main() -> None:
 @main.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write here instead of to the terminal; an existing file is not overwritten.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write here instead of to the terminal; an existing file is not overwritten.",
+)
 def init(source: str, target: str, output: Path | None) -> None:
     """Write a commented starter file for a SOURCE and a TARGET plugin."""
     registry = Registry.discover()
@@ -86,7 +90,11 @@ def schema(plugin: str | None) -> None:
     elif plugin in models:
         document = config.plugin_schema(plugin, models[plugin])
     else:
-        raise ConfigError(f"there is no plugin called {plugin!r}", code="unknown_plugin", action=f"Installed and working: {', '.join(sorted(models))}.")
+        raise ConfigError(
+            f"there is no plugin called {plugin!r}",
+            code="unknown_plugin",
+            action=f"Installed and working: {', '.join(sorted(models))}.",
+        )
     click.echo(json.dumps(document, indent=2))
 
 
@@ -104,7 +112,11 @@ def validate(file: Path) -> None:
 
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--until-caught-up", is_flag=True, help="End when every table has its snapshot and every change committed before now is applied.")
+@click.option(
+    "--until-caught-up",
+    is_flag=True,
+    help="End when every table has its snapshot and every change committed before now is applied.",
+)
 def run(file: Path, until_caught_up: bool) -> None:
     """Store a configuration and be its worker, in the foreground. Ctrl-C ends this worker at a clean point."""
     registry, home = Registry.discover(), Home.from_environment()
@@ -119,7 +131,9 @@ def run(file: Path, until_caught_up: bool) -> None:
     stop = _stop_on_signals()
     display = show.Progress(store, record.name)
     with display:
-        outcome = lifecycle.supervise(store, home, registry, record, stop, until_caught_up=until_caught_up, echo=display.log_line)
+        outcome = lifecycle.supervise(
+            store, home, registry, record, stop, until_caught_up=until_caught_up, echo=display.log_line
+        )
     _finish(record.name, outcome)
 
 
@@ -128,15 +142,15 @@ def serve() -> None:
     """Be a worker for every stored replicator that nobody else runs, until stopped."""
     registry, home = Registry.discover(), Home.from_environment()
     store = _open(home)
-    echo = click.get_text_stream("stderr")
 
     def log_line(line: str) -> None:
-        echo.write(line + "\n")
-        echo.flush()
+        click.echo(line, err=True)
 
     serve_all(
         store,
-        lambda record, lease, stop: lifecycle.supervise(store, home, registry, record, stop, refuse_first=False, echo=log_line, lease=lease),
+        lambda record, lease, stop: lifecycle.supervise(
+            store, home, registry, record, stop, refuse_first=False, echo=log_line, lease=lease
+        ),
         _stop_on_signals(),
     )
 
@@ -218,17 +232,25 @@ def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
 @main.command()
 @click.argument("name")
 @click.argument("tables", nargs=-1)
-@click.option("--restart", is_flag=True, help="Begin at a new place in the source's log, after a lost position; every table is read again, in place.")
+@click.option(
+    "--restart",
+    is_flag=True,
+    help="Begin at a new place in the source's log, after a lost position; every table is read again, in place.",
+)
 def snapshot(name: str, tables: tuple[str, ...], restart: bool) -> None:
     """Read TABLES (or all) again, in place, while changes go on."""
     store = _open(Home.from_environment())
     chosen = lifecycle.snapshot(store, name, tables, restart=restart)
-    click.echo(f"A new snapshot of {', '.join(map(str, chosen)) or 'every table'} is asked for; watch it with: replicator status {name}")
+    click.echo(
+        f"A new snapshot of {', '.join(map(str, chosen)) or 'every table'} is asked for; watch it with: replicator status {name}"
+    )
 
 
 @main.command()
 @click.argument("name")
-@click.option("--lines", "-n", default=100, show_default=True, type=click.IntRange(1, 100_000), help="How many of the last lines.")
+@click.option(
+    "--lines", "-n", default=100, show_default=True, type=click.IntRange(1, 100_000), help="How many of the last lines."
+)
 @click.option("--follow", "-f", is_flag=True, help="Go on as lines are written.")
 def logs(name: str, lines: int, follow: bool) -> None:
     """Show what the workers of a replicator logged on this host."""
@@ -272,6 +294,9 @@ def _finish(name: str, outcome: Outcome) -> None:
         show.error(outcome.error)
         sys.exit(1)
     if outcome.set_aside:
-        click.echo(f"{name}: caught up but for {', '.join(outcome.set_aside)}, set aside; see: replicator status {name}", err=True)
+        click.echo(
+            f"{name}: caught up but for {', '.join(outcome.set_aside)}, set aside; see: replicator status {name}",
+            err=True,
+        )
         sys.exit(1)
     click.echo(f"{name}: {outcome.end.value.replace('_', ' ')}.", err=True)

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import click
 from rich.console import Console, Group
@@ -21,7 +21,15 @@ from replicator.service import status as status_service
 from replicator.service.assess import Assessment
 from replicator.state.store import StateStore
 
-_STYLES = {"streaming": "green", "running": "green", "snapshot": "cyan", "failing": "red", "failed": "red", "retrying": "yellow", "paused": "yellow"}
+_STYLES = {
+    "streaming": "green",
+    "running": "green",
+    "snapshot": "cyan",
+    "failing": "red",
+    "failed": "red",
+    "retrying": "yellow",
+    "paused": "yellow",
+}
 
 
 def error(problem: ReplicatorError) -> None:
@@ -34,7 +42,9 @@ def problems(found: Sequence[Problem]) -> None:
     colours = {Severity.BLOCKING: "red", Severity.WARNING: "yellow", Severity.NOTICE: "blue"}
     for one in sorted(found, key=lambda p: p.severity is Severity.BLOCKING):
         place = f"{one.place}: " if one.place else ""
-        click.echo(f"{click.style(one.severity.value, fg=colours[one.severity])} [{one.code}] {place}{one.message}", err=True)
+        click.echo(
+            f"{click.style(one.severity.value, fg=colours[one.severity])} [{one.code}] {place}{one.message}", err=True
+        )
         if one.action:
             click.echo(f"    → {one.action}", err=True)
 
@@ -58,7 +68,17 @@ def assessment(found: Assessment) -> None:
 
 def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
     """The plugins, working or not."""
-    rows = [{"name": p.name, "kind": p.kind, "distribution": p.distribution, "version": p.version, "state": p.state, "reason": p.reason} for p in found]
+    rows = [
+        {
+            "name": p.name,
+            "kind": p.kind,
+            "distribution": p.distribution,
+            "version": p.version,
+            "state": p.state,
+            "reason": p.reason,
+        }
+        for p in found
+    ]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
@@ -76,7 +96,14 @@ def replicators(documents: Sequence[Mapping[str, Any]], *, as_json: bool) -> Non
     table = Table("name", "state", "desired", "tables", "freshness", "error", box=None, pad_edge=False)
     for one in documents:
         message = (one["error"] or {}).get("message", "")
-        table.add_row(one["name"], _styled(one["state"]), one["desired"], str(len(one["tables"])), _age(one["freshness_s"]), message)
+        table.add_row(
+            one["name"],
+            _styled(one["state"]),
+            one["desired"],
+            str(len(one["tables"])),
+            _age(one["freshness_s"]),
+            message,
+        )
     Console().print(table)
 
 
@@ -88,19 +115,31 @@ def status(document: Mapping[str, Any]) -> None:
 def render(one: Mapping[str, Any]) -> Group:
     """The picture of a status document, for the terminal."""
     head = Text.assemble(
-        (one["name"], "bold"), "  ", _styled(one["state"]), f"  freshness {_age(one['freshness_s'])}  journal {size(one['journal']['bytes'])}",
+        (one["name"], "bold"), "  ", _styled(one["state"]), f"  freshness {_age(one['freshness_s'])}",
+        f"  journal {size(one['journal']['bytes'])}",
         f"  source retains {size(one['source']['retained_bytes'])}",
     )  # fmt: skip
     table = Table("table", "state", "snapshot", "changes applied", "freshness", "last error", box=None, pad_edge=False)
     for row in one["tables"]:
-        message = f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}" if row["error"] else ""
-        table.add_row(row["table"], _styled(row["state"]), _snapshot(row["snapshot"]), f"{row['changes_applied']:,}", _age(row["freshness_s"]), message)
+        message = (
+            f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}" if row["error"] else ""
+        )
+        table.add_row(
+            row["table"],
+            _styled(row["state"]),
+            _snapshot(row["snapshot"]),
+            f"{row['changes_applied']:,}",
+            _age(row["freshness_s"]),
+            message,
+        )
     parts: list[Any] = [head, table]
     parts += [Text(f"waits for {line}", style="yellow") for line in one["source"]["waiting_for"]]
     if one["retry"]:
         parts.append(Text(f"retrying: {one['retry'].get('message')}", style="yellow"))
     if one["error"]:
-        parts.append(Text(f"[{one['error']['code']}] {one['error']['message']} {one['error']['action'] or ''}", style="red"))
+        parts.append(
+            Text(f"[{one['error']['code']}] {one['error']['message']} {one['error']['action'] or ''}", style="red")
+        )
     return Group(*parts)
 
 
@@ -108,11 +147,12 @@ def size(count: int | None) -> str:
     """A number of bytes for people."""
     if count is None:
         return "unknown"
+    step = 1024
     value, unit = float(count), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024 or unit == "TiB":
+        if abs(value) < step or unit == "TiB":
             break
-        value /= 1024
+        value /= step
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
@@ -126,13 +166,15 @@ class Progress:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._draw, name="progress", daemon=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self._is_live:
             self._live.start()
             self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._done.set()
         if self._is_live:
             self._thread.join()
@@ -166,4 +208,4 @@ def _styled(state: str) -> Text:
 
 
 def _age(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{seconds:.1f} s"
+    return "-" if seconds is None else f"{seconds:.1f} s"

@@ -69,7 +69,9 @@ class _Demo:
         self._console, self._folder, self._dsn = console, folder, dsn
         self._lake = folder / "lake"
         self._file = folder / "demo.yaml"
-        self._file.write_text(_YAML.format(port=server.port, user=server.user, database="shop", path=self._lake), encoding="utf-8")
+        self._file.write_text(
+            _YAML.format(port=server.port, user=server.user, database="shop", path=self._lake), encoding="utf-8"
+        )
         self._environ = {**os.environ, "REPLICATOR_HOME": str(folder / "home"), "DEMO_PASSWORD": "unused"}
         self._began = time.monotonic()
 
@@ -81,7 +83,8 @@ class _Demo:
         writer.start()
         process: subprocess.Popen[bytes] | None = None
         try:
-            self._say(f"The configuration is {len(self._file.read_text().splitlines())} lines of YAML. A writer changes the shop all the time. Starting the replicator …")
+            lines = len(self._file.read_text().splitlines())
+            self._say(f"{lines} lines of YAML; a writer changes the shop all the time. Starting the replicator …")
             process = self._start()
             self._wait_for(process, "rows of the snapshot arrive in Delta", lambda s: _applied(s) > 0)
             self._show("before the crash")
@@ -95,7 +98,7 @@ class _Demo:
             self._wait_for(process, "300 more transactions at the source", lambda _: writer.transactions >= target)
         finally:
             writer.stop()
-            if process:
+            if process is not None:
                 process.send_signal(signal.SIGINT)
                 process.wait()
         self._say(f"The writer rests after {writer.transactions:,} transactions. Catching up …")
@@ -114,7 +117,14 @@ class _Demo:
             source = compare.source_sum(self._dsn, name, columns)
             target = compare.target_sum(host.session(), str(self._lake / "public" / name), columns)
             is_equal &= source == target
-            table.add_row(name, f"{source.rows:,}", f"{target.rows:,}", source.checksum, target.checksum, "[green]equal[/green]" if source == target else "[red]DIFFERENT[/red]")
+            table.add_row(
+                name,
+                f"{source.rows:,}",
+                f"{target.rows:,}",
+                source.checksum,
+                target.checksum,
+                "[green]equal[/green]" if source == target else "[red]DIFFERENT[/red]",
+            )
         host.stop()
         self._console.print(table)
         self._say("[bold green]source == target[/bold green]" if is_equal else "[bold red]source != target[/bold red]")
@@ -128,12 +138,14 @@ class _Demo:
     def _status(self) -> Mapping[str, Any] | None:
         command = [sys.executable, "-m", "replicator.cli", "status", NAME, "--json"]
         answer = subprocess.run(command, env=self._environ, capture_output=True, text=True, check=False)
-        if answer.returncode == 2:
+        if answer.returncode != 0:
             return None  # not stored yet
         status: Mapping[str, Any] = json.loads(answer.stdout)
         return status
 
-    def _wait_for(self, process: subprocess.Popen[bytes], what: str, is_there: Callable[[Mapping[str, Any]], bool]) -> None:
+    def _wait_for(
+        self, process: subprocess.Popen[bytes], what: str, is_there: Callable[[Mapping[str, Any]], bool]
+    ) -> None:
         deadline = time.monotonic() + _WAIT_S
         while time.monotonic() < deadline:
             if process.poll() is not None:
@@ -145,7 +157,9 @@ class _Demo:
 
     def _show(self, title: str) -> None:
         command = [sys.executable, "-m", "replicator.cli", "status", NAME]
-        answer = subprocess.run(command, env={**self._environ, "COLUMNS": "140"}, capture_output=True, text=True, check=True)
+        answer = subprocess.run(
+            command, env={**self._environ, "COLUMNS": "140"}, capture_output=True, text=True, check=True
+        )
         self._say(f"[bold]replicator status[/bold] {NAME}  ({title})")
         self._console.print(answer.stdout, markup=False, highlight=False)
 
@@ -162,4 +176,6 @@ def _applied(status: Mapping[str, Any]) -> int:
 
 
 def _is_streaming(status: Mapping[str, Any]) -> bool:
-    return bool(status["tables"]) and all(t["state"] == "streaming" and t["freshness_s"] is not None for t in status["tables"])
+    return bool(status["tables"]) and all(
+        t["state"] == "streaming" and t["freshness_s"] is not None for t in status["tables"]
+    )

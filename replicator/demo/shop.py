@@ -31,7 +31,7 @@ CREATE TABLE orders (
 CREATE TABLE order_items (order_id bigint, line smallint, sku text NOT NULL, quantity integer NOT NULL, price numeric(10,2), PRIMARY KEY (order_id, line));
 CREATE TABLE page_views (customer_id bigint, path text, took double precision);
 ALTER TABLE page_views REPLICA IDENTITY FULL;
-"""
+"""  # noqa: E501 - SQL
 
 _DATA: Final = """
 INSERT INTO customers (email, name, balance, profile)
@@ -41,7 +41,7 @@ INSERT INTO products SELECT 'SKU-' || i, 'Product ' || i, i / 3.0, ARRAY['tag' |
 INSERT INTO orders (customer_id, state) SELECT 1 + i % {customers}, 'placed' FROM generate_series(1, {orders}) i;
 INSERT INTO order_items SELECT 1 + i / 2, 1 + i % 2, 'SKU-' || 1 + i % {products}, 1 + i % 5, i / 9.0 FROM generate_series(1, {orders}) i;
 INSERT INTO page_views SELECT 1 + i % 100, '/product/' || i % 50, (i % 10) / 4.0 FROM generate_series(1, 2000) i;
-"""
+"""  # noqa: E501 - SQL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +62,13 @@ def fill(dsn: str, size: Size) -> None:
 
 
 class Writer:
-    """Inserts, updates, deletes, changed keys and unchanged large values, in small transactions, until stopped. Reproducible by seed, but for timing."""
+    """Inserts, updates, deletes, changed keys and unchanged large values, in small transactions, until stopped.
+
+    Reproducible by seed, but for timing.
+    """
 
     def __init__(self, dsn: str, size: Size, *, seed: int = 7, pause_s: float = 0.01) -> None:
-        self._dsn, self._size, self._random, self._pause_s = dsn, size, random.Random(seed), pause_s
+        self._dsn, self._size, self._random, self._pause_s = dsn, size, random.Random(seed), pause_s  # noqa: S311 - reproducible, not secret
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="shop-writer")
@@ -94,17 +97,31 @@ class Writer:
 
     def _write(self, connection: psycopg.Connection) -> None:
         draw, size = self._random, self._size
-        customer, order, sku = draw.randint(1, size.customers), draw.randint(1, size.orders), f"SKU-{draw.randint(1, size.products)}"
+        customer, order, sku = (
+            draw.randint(1, size.customers),
+            draw.randint(1, size.orders),
+            f"SKU-{draw.randint(1, size.products)}",
+        )
         match draw.randint(0, 7):
             case 0:
-                row = connection.execute("INSERT INTO orders (customer_id, state) VALUES (%s, 'placed') RETURNING id", (customer,)).fetchone()
+                row = connection.execute(
+                    "INSERT INTO orders (customer_id, state) VALUES (%s, 'placed') RETURNING id", (customer,)
+                ).fetchone()
                 assert row is not None
                 for line in range(1, draw.randint(2, 5)):
-                    connection.execute("INSERT INTO order_items VALUES (%s, %s, %s, %s, %s)", (row[0], line, sku, line, draw.random() * 100))
+                    connection.execute(
+                        "INSERT INTO order_items VALUES (%s, %s, %s, %s, %s)",
+                        (row[0], line, sku, line, draw.random() * 100),
+                    )
             case 1:
-                connection.execute("UPDATE orders SET state = %s WHERE id = %s", (draw.choice(["paid", "packed", "sent"]), order))
+                connection.execute(
+                    "UPDATE orders SET state = %s WHERE id = %s", (draw.choice(["paid", "packed", "sent"]), order)
+                )
             case 2:
-                connection.execute("UPDATE customers SET balance = balance + %s WHERE id = %s", (draw.randint(-500, 500) / 100, customer))
+                connection.execute(
+                    "UPDATE customers SET balance = balance + %s WHERE id = %s",
+                    (draw.randint(-500, 500) / 100, customer),
+                )
             case 3:
                 connection.execute("DELETE FROM order_items WHERE order_id = %s", (order,))
                 connection.execute("DELETE FROM orders WHERE id = %s", (order,))
@@ -113,6 +130,9 @@ class Writer:
             case 5:
                 connection.execute("UPDATE products SET price = price * 1.01 WHERE sku = %s", (sku,))
             case 6:
-                connection.execute("INSERT INTO page_views VALUES (%s, %s, %s)", (draw.randint(1, 100), f"/product/{draw.randint(1, 50)}", draw.random()))
+                connection.execute(
+                    "INSERT INTO page_views VALUES (%s, %s, %s)",
+                    (draw.randint(1, 100), f"/product/{draw.randint(1, 50)}", draw.random()),
+                )
             case _:
                 connection.execute("DELETE FROM page_views WHERE ctid = (SELECT ctid FROM page_views LIMIT 1)")

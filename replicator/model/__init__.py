@@ -1,6 +1,16 @@
 """Events, schemas, offsets, keys and errors: pure data that everything else speaks in."""
 
-from replicator.model.events import DDLEvent, DDLOperation, DMLEvent, DMLOperation, JournalEvent, SnapshotEvent, SnapshotPhase, change_schema, event_from_json
+from replicator.model.events import (
+    DDLEvent,
+    DDLOperation,
+    DMLEvent,
+    DMLOperation,
+    JournalEvent,
+    SnapshotEvent,
+    SnapshotPhase,
+    change_schema,
+    event_from_json,
+)
 from replicator.model.keys import key_bytes
 from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema

@@ -95,7 +95,11 @@ class SnapshotEvent:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `event_from_json` reads back."""
-        return {"event": self.phase.value, "table": [self.table.namespace, self.table.name], "start_number": self.start_number}
+        return {
+            "event": self.phase.value,
+            "table": [self.table.namespace, self.table.name],
+            "start_number": self.start_number,
+        }
 
 
 JournalEvent = DDLEvent | SnapshotEvent

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 def key_bytes(columns: Sequence[pa.Array]) -> pa.BinaryArray:
     """The canonical bytes of composite keys, one value per row.
 
-    Each part is its value's canonical text, prefixed by its length and a colon, so that no two different keys share their bytes: ('a', 'bc') is
+    Each part is its value's canonical text, prefixed by its length and a colon, so that no two different keys share
+    their bytes: ('a', 'bc') is
     `1:a2:bc`. Rows whose key has a null part are null.
 
     Args:

@@ -41,10 +41,10 @@ class TableId:
         Raises:
             ValueError: `text` has no dot, or more than one that is not escaped.
         """
-        parts = _split_escaped(text)
-        if len(parts) != 2 or not all(parts):
-            raise ValueError(f"{text!r} is not of the form schema.table")
-        return cls(parts[0], parts[1])
+        match _split_escaped(text):
+            case [namespace, name] if namespace and name:
+                return cls(namespace, name)
+        raise ValueError(f"{text!r} is not of the form schema.table")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,9 @@ class TableSchema:
         folded: dict[str, int] = {}
         for column in self.columns:
             folded[column.name.casefold()] = folded.get(column.name.casefold(), 0) + 1
-        taken = {c.name.casefold() for c in self.columns if _PLAIN_FIELD.fullmatch(c.name) and folded[c.name.casefold()] == 1}
+        taken = {
+            c.name.casefold() for c in self.columns if _PLAIN_FIELD.fullmatch(c.name) and folded[c.name.casefold()] == 1
+        }
         names: dict[str, str] = {}
         for position, column in enumerate(self.columns, start=1):
             if column.name.casefold() in taken:
@@ -131,7 +133,13 @@ class TableSchema:
         return {
             "table": [self.table.namespace, self.table.name],
             "columns": [
-                {"name": c.name, "type": type_to_text(c.type), "source_type": c.source_type, "nullable": c.nullable, "comment": c.comment}
+                {
+                    "name": c.name,
+                    "type": type_to_text(c.type),
+                    "source_type": c.source_type,
+                    "nullable": c.nullable,
+                    "comment": c.comment,
+                }
                 for c in self.columns
             ],
             "key": list(self.key),
@@ -144,7 +152,13 @@ class TableSchema:
         return cls(
             table=TableId(*data["table"]),
             columns=tuple(
-                Column(name=c["name"], type=type_from_text(c["type"]), source_type=c["source_type"], nullable=c["nullable"], comment=c["comment"])
+                Column(
+                    name=c["name"],
+                    type=type_from_text(c["type"]),
+                    source_type=c["source_type"],
+                    nullable=c["nullable"],
+                    comment=c["comment"],
+                )
                 for c in data["columns"]
             ),
             key=tuple(data["key"]),
@@ -153,7 +167,10 @@ class TableSchema:
 
 
 def type_to_text(type_: pa.DataType) -> str:
-    """Spell a canonical Arrow type: bool, int8…int64, float, double, decimal128/256, string, binary, date32, time64[us], timestamp[us(, UTC)], list of these.
+    """Spell a canonical Arrow type.
+
+    The closed set: bool, int8…int64, float, double, decimal128/256, string, binary, date32,
+    time64[us], timestamp[us(, UTC)], lists of these.
 
     Raises:
         ValueError: The type is outside the canonical set.

@@ -1,7 +1,8 @@
 """What a source plugin does. The host owns the loop, time, retries and state; a source answers bounded questions.
 
 A source never retries by itself, never calls the host back and keeps nothing that must survive. Its errors are those of
-`replicator.model.errors`: `TransientError` for what may pass by itself, `TableError` for one table, `FatalError` for what a person must mend,
+`replicator.model.errors`: `TransientError` for what may pass by itself, `TableError` for one table, `FatalError` for
+what a person must mend,
 `ConfigError` for what a wrong setting causes.
 
 Threads: one `DeltaSource` object may be used from three threads at once: the log's (`open_log` and the reader it returns), the chunk
@@ -59,7 +60,8 @@ class TableDescription:
 
     Attributes:
         schema: Its shape, with the replicable columns and the key by which changes are identified.
-        identity: JSON object whose parts change when the table is another object or is published in another way (PostgreSQL: oid, relfilenode, publication oid,
+        identity: JSON object whose parts change when the table is another object or is published in another way
+            (PostgreSQL: oid, relfilenode, publication oid,
             column list, row filter, publish flags, replica identity, partitions). Compared for equality by the host, part by part.
         estimated_rows: From statistics; None if unknown.
     """
@@ -113,7 +115,8 @@ class LogBatch:
         events: Number of ordinals used.
         transactions: `TRANSACTION_SCHEMA`: the transactions that ended here, those without captured rows may be left out.
         open_transaction: Id of the transaction inside which the pull stopped; None at a boundary. Its rows are in `changes` already.
-        marks: Marks delivered in this pull, in order. All of `changes` and `transactions` that precede the mark are in this or an earlier pull.
+        marks: Marks delivered in this pull, in order. All of `changes` and `transactions` that precede the mark are
+            in this or an earlier pull.
         offset: Where to resume after everything in this pull that has committed; None if nothing moved. Never a place inside a transaction.
         source_time: On the source's clock: everything committed before it has been delivered; None if unknown.
         table_errors: Tables whose changes could not be decoded; their rows are not in `changes` from there on.
@@ -122,7 +125,9 @@ class LogBatch:
     changes: Sequence[TableChanges] = ()
     ddl: Sequence[DDLEvent] = ()
     events: int = 0
-    transactions: pa.RecordBatch = field(default_factory=lambda: pa.RecordBatch.from_pylist([], schema=TRANSACTION_SCHEMA))
+    transactions: pa.RecordBatch = field(
+        default_factory=lambda: pa.RecordBatch.from_pylist([], schema=TRANSACTION_SCHEMA)
+    )
     open_transaction: str | None = None
     marks: Sequence[str] = ()
     offset: Offset | None = None
@@ -193,7 +198,8 @@ class Chunk:
 class WholeRead:
     """A table without a key, read in one statement.
 
-    `visibility` is known before the first batch. `batches` has the columns of `schema.row_type` and must be consumed inside the context. `identity()` is called
+    `visibility` is known before the first batch. `batches` has the columns of `schema.row_type` and must be consumed
+    inside the context. `identity()` is called
     after the last batch: as `Chunk.identity`.
     """
 
@@ -218,7 +224,9 @@ class LogReader(ABC):
 
     @abstractmethod
     def acknowledge(self, offset: Offset) -> None:
-        """Tell the source that everything up to `offset` is durable here. Called from the log's thread, after the commit of the journal's index.
+        """Tell the source that everything up to `offset` is durable here.
+
+        Called from the log's thread, after the commit of the journal's index.
 
         Replay: acknowledging an older or the same offset again does nothing.
         """
@@ -246,7 +254,10 @@ class DeltaSource(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
-        """What makes this the same source tomorrow: system id, database, log resources (slot, publication). Stored, and compared at every start."""
+        """What makes this the same source tomorrow: system id, database, log resources (slot, publication).
+
+        Stored, and compared at every start.
+        """
 
     @abstractmethod
     def list_tables(self) -> Sequence[TableSummary]:
@@ -260,16 +271,20 @@ class DeltaSource(ABC, Generic[ConfigT]):
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
         """Everything that would keep these tables from being replicated right, all at once; changes nothing.
 
-        Server settings, privileges, log resources, and per table: identity, types, row security, … . `place` is the table or the setting, `action` the SQL that cures it.
+        Server settings, privileges, log resources, and per table: identity, types, row security, … . `place` is the
+        table or the setting, `action` the SQL that cures it.
         Raises TransientError or ConfigError if the server cannot be asked at all.
         """
 
     @abstractmethod
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
-        """Make what is needed in the source so that changes of `tables` appear in the log from now on; return the offset from which the log can be read.
+        """Make what is needed in the source so that changes of `tables` appear in the log from now on.
 
-        Called after the host has recorded its intent, at every start and whenever tables are added or removed. With `is_first` no segment was ever sealed: what an
-        earlier, unfinished call left is dropped and made again. Without it, only the set of tables is brought in line; the returned offset is then meaningless to the host.
+        Returns the offset from which the log can be read. Called after the host has recorded its
+        intent, at every start and whenever tables are added or removed. With
+        `is_first` no segment was ever sealed: what an
+        earlier, unfinished call left is dropped and made again. Without it, only the set of tables is brought in
+        line; the returned offset is then meaningless to the host.
         Tables that were already followed and still are lose nothing. Replay: same result.
         """
 
@@ -297,7 +312,10 @@ class DeltaSource(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def mark(self) -> str:
-        """Write a unique mark into the log and return it. When a pull delivers it, everything that was visible to any read finished before this call has been delivered."""
+        """Write a unique mark into the log and return it.
+
+        When a pull delivers it, everything that was visible to any read finished before this call has been delivered.
+        """
 
     @abstractmethod
     def visibility(self) -> Visibility:

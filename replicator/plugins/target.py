@@ -26,7 +26,8 @@ EMPTY_LEDGER = -1
 class TargetContext:
     """What the host gives a target.
 
-    `spark` starts (once) or returns the host's SparkSession; a target that needs none never calls it. Typed `Any` so that the interface does not need PySpark.
+    `spark` starts (once) or returns the host's SparkSession; a target that needs none never calls it. Typed `Any` so
+    that the interface does not need PySpark.
     """
 
     replicator: str
@@ -91,7 +92,8 @@ class Batch:
         last: What the ledger says after it; at least every file's `last`.
         skip_to: Rows with `_sequence_num` at or below it are already applied (the ledger before).
         rows: Rows in the files.
-        is_append: Every row is a complete snapshot row whose key is nowhere in the target nor twice in the batch: may be appended instead of merged.
+        is_append: Every row is a complete snapshot row whose key is nowhere in the target nor twice in the batch:
+            may be appended instead of merged.
         has_absent: Some row may lack columns.
         has_key_changes: Some update may change the key.
     """
@@ -134,14 +136,16 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
         """Everything that would keep these tables from being written here, all at once; leaves nothing behind.
 
-        Paths not writable, tables that belong to somebody else, types that cannot be held and by which policy they are changed, names that clash. Needs no Spark.
+        Paths not writable, tables that belong to somebody else, types that cannot be held and by which policy they
+        are changed, names that clash. Needs no Spark.
         """
 
     @abstractmethod
     def claim(self, table: TargetTable) -> Claim:
         """Make this epoch the only one that may write the table, durably, and then read the ledger.
 
-        The first thing done to a table by a new process. A writer of an older epoch that wakes up later changes nothing. Replay: same answer.
+        The first thing done to a table by a new process. A writer of an older epoch that wakes up later changes
+        nothing. Replay: same answer.
 
         Raises:
             FencedError: A newer epoch has claimed it.
@@ -152,7 +156,8 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     def apply_ddl(self, table: TargetTable, event: DDLEvent, sequence_num: int) -> None:
         """Bring the table to the state after `event`, and the ledger to `sequence_num`.
 
-        CREATE_TABLE of a new incarnation replaces what an older one left. Written as a difference between wanted and actual: repeating it does nothing.
+        CREATE_TABLE of a new incarnation replaces what an older one left. Written as a difference between wanted and
+        actual: repeating it does nothing.
         Raises TableError when the event has no faithful counterpart here.
         """
 
@@ -162,7 +167,10 @@ class DeltaTarget(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def complete_snapshot(self, table: TargetTable, schema: TableSchema, start_number: int, sequence_num: int) -> None:
-        """End an in-place snapshot: in one commit with the ledger at `sequence_num`, delete (soft: mark) rows that carry a `_sequence_num` below `start_number`."""
+        """End an in-place snapshot: rows that it did not find are gone.
+
+        In one commit with the ledger at `sequence_num`, delete (soft: mark) rows that carry a `_sequence_num` below `start_number`.
+        """
 
     @abstractmethod
     def advance(self, table: TargetTable, sequence_num: int) -> None:
@@ -170,7 +178,10 @@ class DeltaTarget(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
-        """Do the most urgent upkeep of the table, if a threshold asks for it; None if nothing was due. Never in the way of a merge: loses against one and tries another time."""
+        """Do the most urgent upkeep of the table, if a threshold asks for it; None if nothing was due.
+
+        Never in the way of a merge: loses against one and tries another time.
+        """
 
     @abstractmethod
     def drop(self, table: TargetTable) -> None:

@@ -33,14 +33,20 @@ def load(record: ReplicatorRecord, registry: Registry) -> LoadedConfig:
     return registry.load(record.config, place=f"{record.name} (stored)")
 
 
-def make_source(loaded: LoadedConfig, registry: Registry, record: ReplicatorRecord | None = None, epoch: int = 0) -> DeltaSource[Any]:
+def make_source(
+    loaded: LoadedConfig, registry: Registry, record: ReplicatorRecord | None = None, epoch: int = 0
+) -> DeltaSource[Any]:
     """The source plugin, not connected yet."""
     context = SourceContext(replicator=loaded.config.name, uuid=record.uuid if record else "", epoch=epoch)
     return registry.source(loaded.source_type)(loaded.source, context)
 
 
 def make_target(
-    loaded: LoadedConfig, registry: Registry, record: ReplicatorRecord | None = None, epoch: int = 0, spark: Callable[[], Any] | None = None
+    loaded: LoadedConfig,
+    registry: Registry,
+    record: ReplicatorRecord | None = None,
+    epoch: int = 0,
+    spark: Callable[[], Any] | None = None,
 ) -> DeltaTarget[Any]:
     """The target plugin, not connected yet."""
     context = TargetContext(replicator=loaded.config.name, uuid=record.uuid if record else "", epoch=epoch, spark=spark)
@@ -54,4 +60,8 @@ def select_tables(source: DeltaSource[Any], loaded: LoadedConfig) -> Selection:
     replicable = [s.table for s in offered if s.left_out is None]
     chosen = loaded.config.tables.select(replicable)
     left_out = loaded.config.tables.select([s.table for s in offered if s.left_out is not None]).tables
-    return Selection(tables=chosen.tables, left_out=tuple(by_table[t] for t in left_out), problems=(*chosen.problems, *check_names(chosen.tables)))
+    return Selection(
+        tables=chosen.tables,
+        left_out=tuple(by_table[t] for t in left_out),
+        problems=(*chosen.problems, *check_names(chosen.tables)),
+    )

@@ -23,7 +23,8 @@ class CaughtUp:
 class CatchUp:
     """Watches one replicator until every table has its snapshot and everything committed before a place in the log is applied.
 
-    First all snapshots must be captured; then capture is asked for a place in the log (a request that it closes in the very commit that covers the place);
+    First all snapshots must be captured; then capture is asked for a place in the log (a request that it closes in
+    the very commit that covers the place);
     then each table must have nothing left to apply of what was sealed by then.
     """
 

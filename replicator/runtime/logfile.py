@@ -29,7 +29,9 @@ class LogFile:
         if not line.strip():
             return
         if not line.startswith("{"):
-            line = json.dumps({"timestamp": datetime.now(UTC).isoformat(), "level": "info", "event": "output", "text": line})
+            line = json.dumps(
+                {"timestamp": datetime.now(UTC).isoformat(), "level": "info", "event": "output", "text": line}
+            )
         with self._lock:
             if self._path.exists() and self._path.stat().st_size > _BYTES_MAX:
                 self._path.rename(self._path.with_suffix(self._path.suffix + ".1"))

@@ -16,7 +16,11 @@ PROGRESS: Final = "progress"
 ERROR: Final = "error"
 FINISHED: Final = "finished"
 
-_ERROR_CLASSES: Final = {name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, ReplicatorError)}
+_ERROR_CLASSES: Final = {
+    name: value
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, ReplicatorError)
+}
 
 
 def encode(event: str, fields: Mapping[str, Any]) -> str:
@@ -27,7 +31,13 @@ def encode(event: str, fields: Mapping[str, Any]) -> str:
 def encode_error(error: BaseException) -> dict[str, Any]:
     """The fields of an `error` line. Of an unknown exception only class and traceback travel: its text may hold values."""
     if isinstance(error, ReplicatorError):
-        return {"kind": type(error).__name__, "message": error.message, "code": error.code, "table": error.table, "action": error.action}
+        return {
+            "kind": type(error).__name__,
+            "message": error.message,
+            "code": error.code,
+            "table": error.table,
+            "action": error.action,
+        }
     frames = "".join(traceback.format_tb(error.__traceback__)[-6:])
     return {
         "kind": "ReplicatorError",
@@ -42,7 +52,9 @@ def encode_error(error: BaseException) -> dict[str, Any]:
 def decode_error(fields: Mapping[str, Any]) -> ReplicatorError:
     """The error that a worker reported."""
     kind = _ERROR_CLASSES.get(str(fields.get("kind")), ReplicatorError)
-    return kind(str(fields.get("message")), code=str(fields.get("code")), table=fields.get("table"), action=fields.get("action"))
+    return kind(
+        str(fields.get("message")), code=str(fields.get("code")), table=fields.get("table"), action=fields.get("action")
+    )
 
 
 def _last_line(error: BaseException) -> str:

@@ -20,7 +20,8 @@ class Verdict(StrEnum):
 def verdict(error: BaseException) -> Verdict:
     """Map an error that ended a worker to what happens next.
 
-    A `TableError` that reaches this place was not confined to its table by the pump, and an unknown exception is a bug: both stop the replicator.
+    A `TableError` that reaches this place was not confined to its table by the pump, and an unknown exception is a
+    bug: both stop the replicator.
     """
     match error:
         case TransientError():
@@ -35,7 +36,10 @@ def verdict(error: BaseException) -> Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLimits:
-    """Back-off from `first_s` to `longest_s`, doubling, each delay drawn from its upper half; give up `give_up_after_s` after the last progress."""
+    """Back-off from `first_s` to `longest_s`, doubling, each delay drawn from its upper half.
+
+    Given up `give_up_after_s` after the last progress.
+    """
 
     first_s: float = 0.5
     longest_s: float = 30.0
@@ -65,6 +69,6 @@ class RetryBudget:
             self.failing_since = now
         if now - self.failing_since >= self.limits.give_up_after_s:
             return None
-        longest = min(self.limits.longest_s, self.limits.first_s * 2**self.attempts)
+        longest = min(self.limits.longest_s, self.limits.first_s * 2.0**self.attempts)
         self.attempts += 1
         return longest * self.rng.uniform(0.5, 1.0)

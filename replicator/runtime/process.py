@@ -28,10 +28,20 @@ class Message:
 class WorkerProcess:
     """Starts `python -m replicator.runtime.worker`, hands its lines to `deliver`, and its log lines to `log`.
 
-    The child is in a session of its own, so that Ctrl-C in the terminal reaches the supervisor only. Its stdin is the leash: when this process dies, however, the pipe closes and the child ends.
+    The child is in a session of its own, so that Ctrl-C in the terminal reaches the supervisor only. Its stdin is
+    the leash: when this process dies, however, the pipe closes and the child ends.
     """
 
-    def __init__(self, role: Role, name: str, epoch: int, environ: Mapping[str, str], *, deliver: Callable[[Message], None], log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        role: Role,
+        name: str,
+        epoch: int,
+        environ: Mapping[str, str],
+        *,
+        deliver: Callable[[Message], None],
+        log: Callable[[str], None],
+    ) -> None:
         self.role = role
         self.error: ReplicatorError | None = None
         self.has_finished = False
@@ -95,7 +105,11 @@ class WorkerProcess:
         log_reader.join(timeout=2)
         if self.error is None and not self.has_finished:
             how = f"signal {-status}" if status < 0 else f"status {status}"
-            self.error = TransientError(f"the {self.role} process ended with {how}", code="worker_killed", action="It is started again from the last durable point.")
+            self.error = TransientError(
+                f"the {self.role} process ended with {how}",
+                code="worker_killed",
+                action="It is started again from the last durable point.",
+            )
         self._deliver(Message(role=self.role, event="exit", fields={"status": status}))
 
     def _read_log(self) -> None:

@@ -24,7 +24,9 @@ from replicator.state.store import StateStore
 _CORES: Final = os.cpu_count() or 1
 
 
-def run_capture(store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control) -> None:
+def run_capture(
+    store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control
+) -> None:
     """Capture until told to stop, or (`snapshot.mode: only`) until everything is copied."""
     loaded = assembly.load(record, registry)
     source = assembly.make_source(loaded, registry, record, epoch)
@@ -32,18 +34,24 @@ def run_capture(store: StateStore, home: Home, registry: Registry, record: Repli
         selection = assembly.select_tables(source, loaded)
         blocking = [p for p in selection.problems if p.severity is Severity.BLOCKING]
         if blocking:
-            raise ConfigError(blocking[0].message, code=blocking[0].code, action=blocking[0].action, problems=tuple(blocking))
+            raise ConfigError(
+                blocking[0].message, code=blocking[0].code, action=blocking[0].action, problems=tuple(blocking)
+            )
         lease = store.lease(record.name)
         if lease is None or lease.epoch != epoch:
             raise FencedError(f"epoch {epoch} of {record.name} is over", code="fenced")
         journal = loaded.config.journal
-        limits = WriterLimits(segment_rows=journal.segment_rows, segment_bytes=journal.segment_bytes, bytes_max=journal.bytes_max)
+        limits = WriterLimits(
+            segment_rows=journal.segment_rows, segment_bytes=journal.segment_bytes, bytes_max=journal.bytes_max
+        )
         capture = Capture(
             source,
             store,
             lease=lease,
             writer=JournalWriter(store, name=record.name, epoch=epoch, uri=record.journal_uri, limits=limits),
-            retention=Retention(store, record.name, epoch=epoch, keep_s=journal.keep.total_seconds(), bytes_max=journal.bytes_max),
+            retention=Retention(
+                store, record.name, epoch=epoch, keep_s=journal.keep.total_seconds(), bytes_max=journal.bytes_max
+            ),
             tables=selection.tables,
             settings=_capture_settings(loaded, home),
         )
@@ -52,14 +60,18 @@ def run_capture(store: StateStore, home: Home, registry: Registry, record: Repli
         source.close()
 
 
-def run_apply(store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control) -> None:
+def run_apply(
+    store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control
+) -> None:
     """Apply until told to stop."""
     loaded = assembly.load(record, registry)
     spark = SparkHost(_spark_settings(loaded, home), cores=_CORES)
     target = assembly.make_target(loaded, registry, record, epoch, spark.session)
     try:
         reader = JournalReader(store, record.name)
-        Apply(target, store, reader, name=record.name, uuid=record.uuid, epoch=epoch, settings=_apply_settings(loaded)).run(control)
+        Apply(
+            target, store, reader, name=record.name, uuid=record.uuid, epoch=epoch, settings=_apply_settings(loaded)
+        ).run(control)
     finally:
         target.close()
         spark.stop()

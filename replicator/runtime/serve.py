@@ -27,12 +27,18 @@ def serve(store: StateStore, supervise: Supervise, stop: threading.Event) -> Non
     while not stop.is_set():
         threads = {name: thread for name, thread in threads.items() if thread.is_alive()}
         for record in store.replicators():
-            if record.name in threads or record.desired is Desired.PAUSED or (record.error and record.desired is not Desired.DELETED):
+            if (
+                record.name in threads
+                or record.desired is Desired.PAUSED
+                or (record.error and record.desired is not Desired.DELETED)
+            ):
                 continue
             lease = store.acquire_lease(record.name, holder_id(), LEASE_S)
             if lease is None:
                 continue
-            thread = threading.Thread(target=_run, args=(supervise, record, lease, stop), name=f"replicator-{record.name}")
+            thread = threading.Thread(
+                target=_run, args=(supervise, record, lease, stop), name=f"replicator-{record.name}"
+            )
             threads[record.name] = thread
             thread.start()
         stop.wait(_LOOK_S)
@@ -46,4 +52,9 @@ def _run(supervise: Supervise, record: ReplicatorRecord, lease: Lease, stop: thr
     except ReplicatorError as error:
         _log.error("replicator_failed", replicator=record.name, code=error.code, error=str(error))
         return
-    _log.info("replicator_ended", replicator=record.name, end=outcome.end.value, error=str(outcome.error) if outcome.error else None)
+    _log.info(
+        "replicator_ended",
+        replicator=record.name,
+        end=outcome.end.value,
+        error=str(outcome.error) if outcome.error else None,
+    )

@@ -51,7 +51,8 @@ class Outcome:
 class Supervisor:
     """Runs capture and apply of one replicator until it is told to stop, or nothing is left to do.
 
-    Steps: lease → (workers up or down as desired, restarted by the retry policy) → workers down → lease released. Killed at any place, the workers end by themselves and the
+    Steps: lease → (workers up or down as desired, restarted by the retry policy) → workers down → lease released.
+    Killed at any place, the workers end by themselves and the
     next supervisor goes on from the durable point.
 
     Args:
@@ -66,7 +67,7 @@ class Supervisor:
         *,
         log: LogFile,
         limits: RetryLimits,
-        delete: Callable[[ReplicatorRecord, Lease], None],
+        delete: Callable[[ReplicatorRecord, Lease], object],
         environ: Mapping[str, str] | None = None,
         until_caught_up: bool = False,
         refuse_first: bool = True,
@@ -96,7 +97,9 @@ class Supervisor:
         except ReplicatorError as error:
             outcome = Outcome(end=End.FAILED, error=error)
         finally:
-            self._stop_all(kill=self._lost is not None, within_s=_CLEAN_STOP_S if outcome.error is None else _FAILED_STOP_S)
+            self._stop_all(
+                kill=self._lost is not None, within_s=_CLEAN_STOP_S if outcome.error is None else _FAILED_STOP_S
+            )
             renewing.set()
             renewer.join()
         if self._lost is None and not isinstance(outcome.error, StateUnavailableError):
@@ -122,25 +125,31 @@ class Supervisor:
                 return Outcome(end=End.STOPPED)
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + _TICK_S
-                record = self._store.replicator(self._name)
-                if record is None:
-                    return Outcome(end=End.DELETED)
-                if record.desired is Desired.DELETED:
-                    self._stop_all()
-                    assert self._lease is not None
-                    self._delete(record, self._lease)
-                    return Outcome(end=End.DELETED)
-                self._reconcile(record)
-                if self._catch_up and (done := self._catch_up.check()):
-                    return Outcome(end=End.CAUGHT_UP, set_aside=tuple(str(t) for t in done.set_aside))
-                if Role.CAPTURE in self._finished and self._all_applied():
-                    return Outcome(end=End.COMPLETE)
+                if outcome := self._look():
+                    return outcome
             try:
                 message = self._messages.get(timeout=_TICK_S)
             except queue.Empty:
                 continue
             if outcome := self._handle(message):
                 return outcome
+
+    def _look(self) -> Outcome | None:
+        """See what is wanted, and whether there is anything left to do."""
+        record = self._store.replicator(self._name)
+        if record is None:
+            return Outcome(end=End.DELETED)
+        if record.desired is Desired.DELETED:
+            self._stop_all()
+            assert self._lease is not None
+            self._delete(record, self._lease)
+            return Outcome(end=End.DELETED)
+        self._reconcile(record)
+        if self._catch_up and (done := self._catch_up.check()):
+            return Outcome(end=End.CAUGHT_UP, set_aside=tuple(str(t) for t in done.set_aside))
+        if Role.CAPTURE in self._finished and self._all_applied():
+            return Outcome(end=End.COMPLETE)
+        return None
 
     def _reconcile(self, record: ReplicatorRecord) -> None:
         """Bring the workers in line with the desired state."""
@@ -151,12 +160,18 @@ class Supervisor:
             worker = self._workers.get(role)
             if worker and role not in wanted:
                 self._stop_one(role)
-            elif worker is None and role in wanted - self._finished and time.monotonic() >= self._not_before.get(role, 0.0):
+            elif (
+                worker is None
+                and role in wanted - self._finished
+                and time.monotonic() >= self._not_before.get(role, 0.0)
+            ):
                 self._start(role)
 
     def _start(self, role: Role) -> None:
         assert self._lease is not None
-        self._workers[role] = WorkerProcess(role, self._name, self._lease.epoch, self._environ, deliver=self._deliver, log=self._log.write)
+        self._workers[role] = WorkerProcess(
+            role, self._name, self._lease.epoch, self._environ, deliver=self._deliver, log=self._log.write
+        )
 
     def _deliver(self, message: Message) -> None:
         """Called from the reader threads: what apply must know at once goes there directly."""
@@ -182,7 +197,12 @@ class Supervisor:
         assert error is not None
         decision = verdict(error)
         is_finding = error.code != "worker_killed"
-        if is_finding and self._refuse_first and decision is not Verdict.STOP and self._store.last_segment(self._name) is None:
+        if (
+            is_finding
+            and self._refuse_first
+            and decision is not Verdict.STOP
+            and self._store.last_segment(self._name) is None
+        ):
             return Outcome(end=End.REFUSED, error=error)
         if decision is Verdict.REFUSE:
             return Outcome(end=End.REFUSED, error=error)
@@ -193,13 +213,20 @@ class Supervisor:
         if delay is None:
             return Outcome(end=End.FAILED, error=_given_up(error))
         self._not_before[role] = now + delay
-        self._store.put_status(self._name, Role.SUPERVISOR, {"role": role, "retry_in_s": round(delay, 1), "code": error.code, "message": str(error)})
+        self._store.put_status(
+            self._name,
+            Role.SUPERVISOR,
+            {"role": role, "retry_in_s": round(delay, 1), "code": error.code, "message": str(error)},
+        )
         _log.warning("worker_ended", role=role, code=error.code, error=str(error), retry_in_ms=round(delay * 1000))
         return None
 
     def _all_applied(self) -> bool:
         applied = self._store.applied(self._name)
-        return all(table in applied and applied[table].last_applied >= last for table, last in self._store.feed_tables(self._name).items())
+        return all(
+            table in applied and applied[table].last_applied >= last
+            for table, last in self._store.feed_tables(self._name).items()
+        )
 
     def _stop_all(self, *, kill: bool = False, within_s: float = _CLEAN_STOP_S) -> None:
         for worker in self._workers.values():
@@ -242,5 +269,8 @@ class Supervisor:
 
 def _given_up(error: ReplicatorError) -> ReplicatorError:
     return FatalError(
-        f"gave up after the retry budget: {error.message}", code=error.code, table=error.table, action=error.action or "Mend the cause, then start the replicator again."
+        f"gave up after the retry budget: {error.message}",
+        code=error.code,
+        table=error.table,
+        action=error.action or "Mend the cause, then start the replicator again.",
     )

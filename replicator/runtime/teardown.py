@@ -20,10 +20,13 @@ from replicator.state.store import StateStore
 DELETE: Final = "delete"
 
 
-def tear_down(store: StateStore, registry: Registry, home: Home, record: ReplicatorRecord, lease: Lease) -> Sequence[str]:
+def tear_down(
+    store: StateStore, registry: Registry, home: Home, record: ReplicatorRecord, lease: Lease
+) -> Sequence[str]:
     """Delete everything, the state row last; return what the operator must know.
 
-    Steps: source's log resources → target tables (if asked) → journal → log file → state row. A crash after any of them leaves the row, desired = deleted, and a repetition goes on: each step does
+    Steps: source's log resources → target tables (if asked) → journal → log file → state row. A crash after any of
+    them leaves the row, desired = deleted, and a repetition goes on: each step does
     nothing when there is nothing left. With `force` an unreachable source is skipped and its leftovers are named.
     """
     wishes = [r.payload for r in store.requests(record.name) if r.kind == DELETE]
@@ -47,7 +50,15 @@ def tear_down(store: StateStore, registry: Registry, home: Home, record: Replica
             target = assembly.make_target(loaded, registry, record, lease.epoch)
             try:
                 for table in store.tables(record.name):
-                    target.drop(TargetTable(table=table.table, uuid=record.uuid, incarnation=table.incarnation, epoch=lease.epoch, options=TableOptions()))
+                    target.drop(
+                        TargetTable(
+                            table=table.table,
+                            uuid=record.uuid,
+                            incarnation=table.incarnation,
+                            epoch=lease.epoch,
+                            options=TableOptions(),
+                        )
+                    )
             finally:
                 target.close()
     except ReplicatorError:

@@ -26,17 +26,12 @@ def main(arguments: list[str]) -> int:
     control = WorkerControl(store, name, role, commands=sys.stdin, answers=answers)
     control.listen()
     try:
-        record = store.replicator(name)
-        if record is None:
-            raise FatalError(f"{name} is not in the state store", code="unknown_replicator")
-        store.check_epoch(name, epoch)
-        run = pumps.run_capture if role is Role.CAPTURE else pumps.run_apply
-        run(store, home, Registry.discover(), record, epoch, control)
+        _run(store, home, role, name, epoch, control)
     except ReplicatorError as error:
         _log.error("worker_failed", role=role, code=error.code, error=str(error), table=error.table)
         control.announce(messages.ERROR, **messages.encode_error(error))
         return 1
-    except Exception as error:  # the process boundary: whatever ends the pump is reported, then the process ends
+    except Exception as error:  # noqa: BLE001 - the process boundary: whatever ends the pump is reported, then the process ends
         _log.exception("worker_crashed", role=role)
         control.announce(messages.ERROR, **messages.encode_error(error))
         return 1
@@ -44,6 +39,15 @@ def main(arguments: list[str]) -> int:
         store.close()
     control.announce(messages.FINISHED)
     return 0
+
+
+def _run(store: StateStore, home: Home, role: Role, name: str, epoch: int, control: WorkerControl) -> None:
+    store.check_epoch(name, epoch)
+    record = store.replicator(name)
+    if record is None:
+        raise FatalError(f"{name} is not in the state store", code="unknown_replicator")
+    run = pumps.run_capture if role is Role.CAPTURE else pumps.run_apply
+    run(store, home, Registry.discover(), record, epoch, control)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from replicator.model.errors import Problem, ReplicatorError, Severity
 from replicator.model.naming import check_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.registry import Registry
-from replicator.plugins.source import DeltaSource, TableSummary
+from replicator.plugins.source import DeltaSource, SourceContext, TableSummary
+from replicator.plugins.target import TargetContext
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
 
@@ -40,13 +41,13 @@ def assess(loaded: LoadedConfig, registry: Registry, home: Home, *, uuid: str = 
     problems: list[Problem] = list(loaded.warnings)
     if location := check_location(home.state_url, loaded.config.journal.uri or home.journal_uri(loaded.config.name)):
         problems.append(location)
-    source = registry.source(loaded.source_type)(loaded.source, assembly.SourceContext(replicator=loaded.config.name, uuid=uuid))
+    source = registry.source(loaded.source_type)(loaded.source, SourceContext(replicator=loaded.config.name, uuid=uuid))
     try:
         schemas, left_out, found, source_identity = _ask_source(source, loaded)
         problems += found
     finally:
         source.close()
-    target = registry.target(loaded.target_type)(loaded.target, assembly.TargetContext(replicator=loaded.config.name, uuid=uuid))
+    target = registry.target(loaded.target_type)(loaded.target, TargetContext(replicator=loaded.config.name, uuid=uuid))
     try:
         problems += target.check(schemas)
         target_identity = dict(target.identity())
@@ -59,7 +60,9 @@ def assess(loaded: LoadedConfig, registry: Registry, home: Home, *, uuid: str = 
     return Assessment(tables=schemas, left_out=left_out, problems=problems, identity=identity)
 
 
-def _ask_source(source: DeltaSource[Any], loaded: LoadedConfig) -> tuple[list[TableSchema], Sequence[TableSummary], list[Problem], dict[str, str] | None]:
+def _ask_source(
+    source: DeltaSource[Any], loaded: LoadedConfig
+) -> tuple[list[TableSchema], Sequence[TableSummary], list[Problem], dict[str, str] | None]:
     problems: list[Problem] = []
     try:
         selection = assembly.select_tables(source, loaded)
@@ -86,7 +89,12 @@ def _finding(error: ReplicatorError, place: str) -> Problem:
 
 
 def _missing(table: TableId) -> Problem:
-    return Problem(code="table_not_found", message="the table does not exist, or this user may not see it", place=str(table), action="Check the name and the privileges.")
+    return Problem(
+        code="table_not_found",
+        message="the table does not exist, or this user may not see it",
+        place=str(table),
+        action="Check the name and the privileges.",
+    )
 
 
 def _has_finding(problems: Sequence[Problem], table: TableId) -> bool:

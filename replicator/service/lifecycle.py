@@ -32,7 +32,9 @@ def find(store: StateStore, name: str) -> ReplicatorRecord:
     record = store.replicator(name)
     if record is None:
         known = ", ".join(r.name for r in store.replicators()) or "none yet"
-        raise ConfigError(f"there is no replicator called {name!r}", code="unknown_replicator", action=f"Known here: {known}.")
+        raise ConfigError(
+            f"there is no replicator called {name!r}", code="unknown_replicator", action=f"Known here: {known}."
+        )
     return record
 
 
@@ -45,10 +47,14 @@ def put(store: StateStore, home: Home, registry: Registry, loaded: LoadedConfig)
     name = loaded.config.name
     record = store.replicator(name)
     if record and record.desired is Desired.DELETED:
-        raise ConfigError(f"{name} is being deleted", code="being_deleted", action=f"Wait, or run: replicator delete {name} --yes")
+        raise ConfigError(
+            f"{name} is being deleted", code="being_deleted", action=f"Wait, or run: replicator delete {name} --yes"
+        )
     assessment = assess(loaded, registry, home, uuid=record.uuid if record else "")
     if assessment.is_blocked:
-        raise ConfigError(f"{name} cannot be replicated as configured", code="assessment_failed", problems=tuple(assessment.problems))
+        raise ConfigError(
+            f"{name} cannot be replicated as configured", code="assessment_failed", problems=tuple(assessment.problems)
+        )
     if record is None:
         record = store.create_replicator(name, loaded.document, loaded.config.journal.uri or home.journal_uri(name))
     elif record.identity and assessment.identity:
@@ -92,7 +98,11 @@ def snapshot(store: StateStore, name: str, tables: Sequence[str], *, restart: bo
     known = {str(t.table): t.table for t in store.tables(name)}
     unknown = [t for t in tables if t not in known]
     if unknown:
-        raise ConfigError(f"{name} does not replicate {', '.join(unknown)}", code="unknown_table", action=f"It replicates: {', '.join(sorted(known)) or 'nothing yet'}.")
+        raise ConfigError(
+            f"{name} does not replicate {', '.join(unknown)}",
+            code="unknown_table",
+            action=f"It replicates: {', '.join(sorted(known)) or 'nothing yet'}.",
+        )
     if restart and tables:
         raise ConfigError("--restart is for all tables: leave the table names out", code="restart_with_tables")
     store.add_request(name, "restart" if restart else "snapshot", {"tables": list(tables) or sorted(known)})
@@ -167,7 +177,16 @@ def _regain_lease(store: StateStore, name: str, budget: RetryBudget, stop: threa
     return None
 
 
-def delete(store: StateStore, home: Home, registry: Registry, name: str, *, drop_target: bool, force: bool, tell: Callable[[str], None]) -> None:
+def delete(
+    store: StateStore,
+    home: Home,
+    registry: Registry,
+    name: str,
+    *,
+    drop_target: bool,
+    force: bool,
+    tell: Callable[[str], None],
+) -> None:
     """Delete a replicator: by its live worker if it has one, else here. Can be repeated from any half-way point."""
     record = find(store, name)
     store.add_request(name, DELETE, {"drop_target": drop_target, "force": force})
@@ -181,7 +200,9 @@ def delete(store: StateStore, home: Home, registry: Registry, name: str, *, drop
         if store.replicator(name) is None:
             return
         if error := find(store, name).error:
-            raise ReplicatorError(f"the worker of {name} could not delete it: {error.message}", code=error.code, action=error.action)
+            raise ReplicatorError(
+                f"the worker of {name} could not delete it: {error.message}", code=error.code, action=error.action
+            )
         time.sleep(0.5)
 
 

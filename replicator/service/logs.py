@@ -19,7 +19,9 @@ def log_lines(path: Path, count: int, *, follow: bool) -> Iterator[str]:
         ConfigError: There is no log on this host.
     """
     if not path.exists():
-        raise ConfigError(f"there is no log at {path}", code="no_log", action="Logs stay on the host whose worker wrote them.")
+        raise ConfigError(
+            f"there is no log at {path}", code="no_log", action="Logs stay on the host whose worker wrote them."
+        )
     with path.open(encoding="utf-8", errors="replace") as file:
         yield from (line.rstrip("\n") for line in deque(file, maxlen=count))
         place = file.tell()

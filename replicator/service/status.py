@@ -23,7 +23,9 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
     retrying = _fresh(statuses, Role.SUPERVISOR, now)
     clock = now + timedelta(seconds=float((capture or {}).get("clock_ahead_s") or 0.0))
     applied = store.applied(record.name)
-    tables = [_table(t, applied.get(t.table), apply, clock) for t in store.tables(record.name) if t.stage is not Stage.REMOVED]
+    tables = [
+        _table(t, applied.get(t.table), apply, clock) for t in store.tables(record.name) if t.stage is not Stage.REMOVED
+    ]
     lease = store.lease(record.name)
     ages = [t["freshness_s"] for t in tables if t["freshness_s"] is not None]
     return {
@@ -46,7 +48,9 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
     }
 
 
-def _table(table: TableRecord, applied: AppliedRecord | None, apply: Mapping[str, Any] | None, clock: datetime) -> dict[str, Any]:
+def _table(
+    table: TableRecord, applied: AppliedRecord | None, apply: Mapping[str, Any] | None, clock: datetime
+) -> dict[str, Any]:
     progress = table.snapshot
     is_failing = table.stage is Stage.FAILING or (applied is not None and applied.is_failing)
     error = table.error or (applied.error if applied else None)
@@ -65,7 +69,9 @@ def _table(table: TableRecord, applied: AppliedRecord | None, apply: Mapping[str
         },
         "changes_applied": applied.rows if applied else 0,
         "last_applied": applied.last_applied if applied else -1,
-        "freshness_s": None if source_time is None or table.stage in (Stage.PENDING, Stage.SNAPSHOT) else round(max(0.0, (clock - source_time).total_seconds()), 1),
+        "freshness_s": None
+        if source_time is None or table.stage in (Stage.PENDING, Stage.SNAPSHOT)
+        else round(max(0.0, (clock - source_time).total_seconds()), 1),
         "error": _error(error) if is_failing else None,
     }
 
@@ -79,7 +85,9 @@ def _source_time(table: TableId, applied: AppliedRecord | None, apply: Mapping[s
     return max(candidates, default=None)
 
 
-def _state(record: ReplicatorRecord, is_held: bool, capture: Mapping[str, Any] | None, retrying: Mapping[str, Any] | None) -> str:
+def _state(
+    record: ReplicatorRecord, is_held: bool, capture: Mapping[str, Any] | None, retrying: Mapping[str, Any] | None
+) -> str:
     if record.desired is Desired.DELETED:
         return "deleting"
     if record.error:
@@ -93,7 +101,9 @@ def _state(record: ReplicatorRecord, is_held: bool, capture: Mapping[str, Any] |
     return "running" if capture else "starting"
 
 
-def _fresh(statuses: Mapping[Role, tuple[datetime, Mapping[str, Any]]], role: Role, now: datetime) -> Mapping[str, Any] | None:
+def _fresh(
+    statuses: Mapping[Role, tuple[datetime, Mapping[str, Any]]], role: Role, now: datetime
+) -> Mapping[str, Any] | None:
     if role not in statuses or now - statuses[role][0] > _STALE:
         return None
     return statuses[role][1]
@@ -108,4 +118,3 @@ def _error(error: ErrorRecord | None) -> dict[str, Any] | None:
     if error is None:
         return None
     return {"code": error.code, "message": error.message, "action": error.action, "at": error.at.isoformat()}
-

@@ -31,7 +31,11 @@ def source_sum(dsn: str, table: str, columns: Sequence[str]) -> Sum:
 def target_sum(spark: Any, path: str, columns: Sequence[str]) -> Sum:
     """Read the Delta table with Spark."""
     frame = spark.read.format("delta").load(path).select(*columns)
-    return _sum(tuple(row) for batch in frame.toArrow().to_batches() for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+    return _sum(
+        tuple(row)
+        for batch in frame.toArrow().to_batches()
+        for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
+    )
 
 
 def columns(dsn: str, table: str) -> list[str]:

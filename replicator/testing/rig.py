@@ -47,7 +47,12 @@ class Rig:
 
     def write_yaml(self, *, source: Mapping[str, Any] | None = None, extra: str | None = None) -> None:
         """Write the configuration; `source` replaces keys of the source block."""
-        block: dict[str, Any] = {"type": "postgresql", "host": self.database.server.host, "port": self.database.server.port, "user": self.database.server.user}
+        block: dict[str, Any] = {
+            "type": "postgresql",
+            "host": self.database.server.host,
+            "port": self.database.server.port,
+            "user": self.database.server.user,
+        }
         block |= {"password": "${env:RIG_PASSWORD}", "database": self.database.name, **(source or {})}
         lines = [f"name: {self.name}", "source:", *(f"  {key}: {value}" for key, value in block.items())]
         lines += ["target:", "  type: delta", f"  path: {self.lake}", self.extra if extra is None else extra]
@@ -56,9 +61,16 @@ class Rig:
     def command(self, *arguments: str, check: int | None = 0, timeout: float = 280) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; fails unless it exits with `check` (None: whatever)."""
         done = subprocess.run(
-            [sys.executable, "-m", "replicator.cli", *arguments], env=self._environ(), capture_output=True, text=True, timeout=timeout, check=False
+            [sys.executable, "-m", "replicator.cli", *arguments],
+            env=self._environ(),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
         )
-        assert check is None or done.returncode == check, f"{arguments}: exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+        assert check is None or done.returncode == check, (
+            f"{arguments}: exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+        )
         return done
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
@@ -80,7 +92,9 @@ class Rig:
         document: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
         return document
 
-    def wait_for_status(self, predicate: Any, process: subprocess.Popen[str] | None = None, timeout_s: float = 120) -> dict[str, Any]:
+    def wait_for_status(
+        self, predicate: Any, process: subprocess.Popen[str] | None = None, timeout_s: float = 120
+    ) -> dict[str, Any]:
         """Poll the status until `predicate(status)`; fails when `process` ends before."""
 
         def look() -> dict[str, Any] | None:
@@ -112,7 +126,13 @@ class Rig:
         return found
 
     def _environ(self) -> dict[str, str]:
-        return {**os.environ, "REPLICATOR_HOME": str(self.home), "RIG_PASSWORD": "unused", "COLUMNS": "200", **self.environ}
+        return {
+            **os.environ,
+            "REPLICATOR_HOME": str(self.home),
+            "RIG_PASSWORD": "unused",
+            "COLUMNS": "200",
+            **self.environ,
+        }
 
 
 def crashes(rig: Rig) -> list[str]:

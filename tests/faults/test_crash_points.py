@@ -38,17 +38,31 @@ APPLY = (
     "target.after_merge",
     "apply.after_unit:3",
 )
-DELETE = ("delete.begun", "delete.source_cleaned", "delete.target_cleaned", "delete.journal_removed", "delete.before_state")
+DELETE = (
+    "delete.begun",
+    "delete.source_cleaned",
+    "delete.target_cleaned",
+    "delete.journal_removed",
+    "delete.before_state",
+)
 
 
 @pytest.mark.timeout(600)
-def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
+    rig: Rig, writer: shop.Writer, spark: Any
+) -> None:
     with_crashes(rig, [*CAPTURE, *APPLY])
     process = rig.start()
-    rig.wait_for_status(lambda s: s["tables"] and all(t["state"] == "streaming" for t in s["tables"]), process, timeout_s=200)
+    rig.wait_for_status(
+        lambda s: s["tables"] and all(t["state"] == "streaming" for t in s["tables"]), process, timeout_s=200
+    )
     # A transaction larger than a pull, so that one of them ends inside.
     rig.database.execute("INSERT INTO page_views SELECT i % 100, 'big', i FROM generate_series(1, 120000) i")
-    wait_until(lambda: set(crashes(rig)) == {*CAPTURE, *APPLY}, f"every crash point is passed; so far {crashes(rig)}", timeout_s=300)
+    wait_until(
+        lambda: set(crashes(rig)) == {*CAPTURE, *APPLY},
+        f"every crash point is passed; so far {crashes(rig)}",
+        timeout_s=300,
+    )
     writer.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()

@@ -19,7 +19,9 @@ from replicator.testing.waiting import wait_until
 
 
 def _streams(status: dict[str, Any]) -> bool:
-    return bool(status["tables"]) and all(t["state"] == "streaming" and t["freshness_s"] is not None for t in status["tables"])
+    return bool(status["tables"]) and all(
+        t["state"] == "streaming" and t["freshness_s"] is not None for t in status["tables"]
+    )
 
 
 def _finish(rig: Rig, process: subprocess.Popen[str], writer: shop.Writer, spark: Any) -> None:
@@ -30,7 +32,9 @@ def _finish(rig: Rig, process: subprocess.Popen[str], writer: shop.Writer, spark
 
 
 @pytest.mark.timeout(400)
-def test_the_source_goes_away_and_comes_back(rig: Rig, writer: shop.Writer, fault_proxy: FaultProxy, spark: Any) -> None:
+def test_the_source_goes_away_and_comes_back(
+    rig: Rig, writer: shop.Writer, fault_proxy: FaultProxy, spark: Any
+) -> None:
     rig.write_yaml(source={"host": fault_proxy.host, "port": fault_proxy.port})
     process = rig.start()
     rig.wait_for_status(_streams, process)
@@ -87,7 +91,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 24 MB; making one needs root."""
     folder = tmp_path / "small"
     folder.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
     if made.returncode != 0:
         pytest.skip(f"no small file system can be mounted here: {made.stderr.strip()}")
     yield folder

@@ -38,7 +38,9 @@ def test_every_error_has_one_verdict(error: BaseException, expected: Verdict) ->
 
 
 def _budget(give_up_after_s: float = 100.0) -> RetryBudget:
-    return RetryBudget(limits=RetryLimits(first_s=1, longest_s=8, give_up_after_s=give_up_after_s), rng=random.Random(1))
+    return RetryBudget(
+        limits=RetryLimits(first_s=1, longest_s=8, give_up_after_s=give_up_after_s), rng=random.Random(1)
+    )
 
 
 def test_delays_double_up_to_the_longest_with_jitter() -> None:

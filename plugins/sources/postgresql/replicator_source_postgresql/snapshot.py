@@ -29,14 +29,14 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility, WholeRead
 from replicator_source_postgresql.chunksql import ReadPlan, chunk_script, whole_script
 from replicator_source_postgresql.connection import Session
-from replicator_source_postgresql.copyout import CopyScript, Row, copy_columns
+from replicator_source_postgresql.copyout import CopyScript, Row, column_values, copy_columns
 from replicator_source_postgresql.discovery import CatalogTable, Connection, read_tables
 from replicator_source_postgresql.types import PgType
 from replicator_source_postgresql.wire import NULL, TEXT, Frames, MalformedError, Places
 
 # Rows are decoded in blocks while the server reads on; small enough for its socket buffer not to run full meanwhile, large enough that numpy's calls cost nothing.
-_BLOCK_ROWS: Final = 8_192
-_BLOCK_BYTES: Final = 2 << 20
+_BLOCK_ROWS: Final = 16_384
+_BLOCK_BYTES: Final = 4 << 20
 _WHOLE_ROWS: Final = 50_000
 _WHOLE_BYTES: Final = 16 << 20
 
@@ -267,7 +267,7 @@ class _Run:
 
     def _values(self, mapping: PgType, name: str, place: Places, frames: Frames, *, is_key: bool) -> pa.Array:
         try:
-            return mapping.decode_chunk(place.array(frames), "fail" if is_key else self._unrepresentable)
+            return mapping.decode_chunk(column_values(frames, place), "fail" if is_key else self._unrepresentable)
         except UnsupportedTypeError as error:
             raise UnsupportedTypeError(
                 f"column {name}: {error.message}", code=error.code, table=str(self._table.table), action=error.action

@@ -12,7 +12,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
 
 SCHEMA = TableSchema(
-    table=TableId("public", "readings"),
+    table=TableId("public", "readings of März (1)"),
     columns=(
         Column(name="name", type=pa.string(), source_type="text"),
         Column(name="value", type=pa.float64(), source_type="double precision"),

@@ -47,7 +47,7 @@ CASES = {
     "a_list_of_wide": (pa.list_(pa.decimal256(60, 1)), [Decimal("1.5"), None], ["1.5", None]),
 }
 SCHEMA = TableSchema(
-    table=TableId("public", "every type"),
+    table=TableId("public", "every_type"),
     columns=(
         Column(name="key", type=pa.string(), source_type="text", nullable=False),
         *(

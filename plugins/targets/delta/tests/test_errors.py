@@ -1,0 +1,51 @@
+"""Who acts on an error of Spark or Delta."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.model.errors import (
+    CorruptStreamError,
+    KeyMissingError,
+    ReplicatorError,
+    SchemaConflictError,
+    TargetUnavailableError,
+)
+from replicator_target_delta.errors import translate, translated
+
+JOURNAL = ("file:///journal/0001-abc.parquet",)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "code"),
+    [
+        ("java.io.IOException: No space left on device", TargetUnavailableError, "target_full"),
+        ("Mkdirs failed to create file:/x", TargetUnavailableError, "target_not_writable"),
+        ("io.delta.exceptions.ConcurrentAppendException: [DELTA_CONCURRENT_APPEND]", TargetUnavailableError, "target_busy"),
+        ("java.lang.OutOfMemoryError: Java heap space", TargetUnavailableError, "spark_out_of_memory"),
+        ("[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated", KeyMissingError, "key_missing"),
+        ("[CAST_OVERFLOW] The value 1234 of the type", SchemaConflictError, "schema_conflict"),
+        ("[FAILED_READ_FILE.NO_HINT] file:///journal/0001-abc.parquet", CorruptStreamError, "journal_file_unreadable"),
+        ("[FAILED_READ_FILE.NO_HINT] file:///lake/part-1.parquet", SchemaConflictError, "target_file_unreadable"),
+    ],
+)
+def test_reason_decides_who_acts(text, kind, code):
+    error = translate(RuntimeError(text), "public.people", JOURNAL)
+    assert isinstance(error, kind)
+    assert (error.code, error.table) == (code, "public.people")
+
+
+def test_values_of_rows_are_not_passed_on():
+    error = translate(RuntimeError("[CAST_OVERFLOW] The value 1234 of the type"), "public.people")
+    assert isinstance(error, ReplicatorError)
+    assert "1234" not in str(error)
+    assert "CAST_OVERFLOW" in str(error)
+
+
+def test_unknown_error_stays_what_it_is():
+    assert translate(RuntimeError("something new"), "public.people") is None
+
+
+def test_full_disk_in_our_own_files_is_transient():
+    with pytest.raises(TargetUnavailableError), translated("public.people"):
+        raise OSError(28, "No space left on device")
