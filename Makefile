@@ -36,7 +36,9 @@ bench: setup  ## Measure side by side; prints the figures of docs/performance.md
 soak: setup  ## The long runs: slow suites and hours of random kill -9 under load
 	@$(BIN)/pytest -m "slow or soak" --timeout=0 $(PYTEST_ARGS)
 
-docs: setup  ## Check that the docs agree with the code and that their examples run
+docs: setup  ## Write the generated pages anew, then check that the docs agree with the code and that their examples run
+	@$(BIN)/python -m replicator.plugins.reference docs/configuration.md
+	@$(BIN)/python -m replicator.cli.reference docs/cli.md
 	@$(BIN)/pytest tests/docs $(PYTEST_ARGS)
 
 lock: setup  ## Resolve requirements.lock anew (LOCK_ARGS="--upgrade" for newer versions)

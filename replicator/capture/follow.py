@@ -23,7 +23,7 @@ from replicator.journal.writer import JournalWriter
 from replicator.model.errors import FatalError, SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import DeltaSource, TableDescription
+from replicator.plugins.source import DeltaSource, TableDescription, Visibility
 from replicator.state.records import Stage
 
 T = TypeVar("T")
@@ -35,12 +35,16 @@ class _Beginning:
     """Copies that begin as soon as every transaction numbered below `floor` is seen by reads.
 
     None of their rows can be mistaken for a stale one then.
+
+    `since`: taken once the tables were published as `found` has them, where the log may have left out changes made before; then also every transaction that had
+    begun by then must have ended. What such a transaction wrote before is not in the log, so the copy must see it.
     """
 
     tables: Sequence[TableId]
     found: Descriptions
     floor: int
     requests: Sequence[int]
+    since: Visibility | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +54,9 @@ class Follow:
     Attributes:
         submit: Runs a call in the control thread.
         configured: The tables that the configuration selects.
+        decoded: The tables whose changes the open log hands out; one leaves it when its changes cannot be decoded.
         done_requests: Requests that the next commit closes.
+        needs_reopening: A copy waits that can only begin behind a log opened anew, because this one skips its table.
     """
 
     source: DeltaSource[Any]
@@ -62,10 +68,14 @@ class Follow:
     copying: Copying
     settings: CaptureSettings
     configured: Sequence[TableId]
+    decoded: set[TableId]
     done_requests: list[int] = field(default_factory=list)
     _calls: list[tuple[Future[Any], Callable[[Any], None]]] = field(default_factory=list)
     _beginnings: list[_Beginning] = field(default_factory=list)
+    needs_reopening: bool = False
     _is_comparing: bool = False
+    _is_looking: bool = False
+    _seen: Visibility | None = None
 
     # --- driven by the loop -------------------------------------------------------------------------------------------
 
@@ -77,10 +87,10 @@ class Follow:
             act(future.result())
 
     def begin_due(self) -> None:
-        """Between transactions: begin the copies whose floor is reached."""
+        """Between transactions: begin the copies whose floor is reached, and that wait for nobody."""
         waiting = []
         for beginning in self._beginnings:
-            if self.window.start_number(beginning.floor) < beginning.floor:
+            if self.window.start_number(beginning.floor) < beginning.floor or self._is_early(beginning.since):
                 waiting.append(beginning)
                 continue
             for table in beginning.tables:
@@ -92,6 +102,23 @@ class Follow:
     def is_waiting(self) -> bool:
         """Whether copies wait for transactions to become visible: the ring wants pruning."""
         return bool(self._beginnings)
+
+    @property
+    def since(self) -> Visibility | None:
+        """By when whoever keeps the first copy from beginning had begun; None if none waits for that."""
+        return next((b.since for b in self._beginnings if self._is_early(b.since)), None)
+
+    def _is_early(self, since: Visibility | None) -> bool:
+        """Whether somebody who had begun then has not ended; looks again meanwhile."""
+        if since is None or (self._seen is not None and self._seen.is_beyond(since)):
+            return False
+        if not self._is_looking:
+            self._is_looking = True
+            self._ask(self.source.visibility, self._look)
+        return True
+
+    def _look(self, seen: Visibility) -> None:
+        self._is_looking, self._seen = False, seen
 
     # --- beginnings ---------------------------------------------------------------------------------------------------
 
@@ -107,7 +134,7 @@ class Follow:
             requests: What is done once they have begun.
         """
         if found is not None:
-            self._mark(lambda: self._await_floor(tables, found, requests))
+            self._ask(self.source.visibility, lambda since: self._await_mark(tables, found, requests, since))
             return
 
         def ask() -> Descriptions:
@@ -116,8 +143,22 @@ class Follow:
 
         self._ask(ask, lambda answer: self.copy(tables, found=answer, requests=requests))
 
-    def _await_floor(self, tables: Sequence[TableId], found: Descriptions, requests: Sequence[int]) -> None:
-        self._beginnings.append(_Beginning(tables, found, self.writer.next_sequence_num, requests))
+    def _await_mark(
+        self, tables: Sequence[TableId], found: Descriptions, requests: Sequence[int], since: Visibility
+    ) -> None:
+        bound = None if all(self._is_followed_as(t, found.get(t)) for t in tables) else since
+        self._mark(lambda: self._await_floor(tables, found, requests, bound))
+
+    def _is_followed_as(self, table: TableId, found: TableDescription | None) -> bool:
+        """Whether the log has left out nothing of the table as it is now."""
+        followed = self.tables.get(table)
+        is_captured = followed is not None and followed.is_captured
+        return is_captured and self._change(table, found, 0) in (Change.NONE, Change.EXPLAINED)
+
+    def _await_floor(
+        self, tables: Sequence[TableId], found: Descriptions, requests: Sequence[int], since: Visibility | None
+    ) -> None:
+        self._beginnings.append(_Beginning(tables, found, self.writer.next_sequence_num, requests, since))
 
     def _begin(self, table: TableId, found: TableDescription | None) -> None:
         followed = self.tables.get(table)
@@ -125,6 +166,10 @@ class Follow:
             return
         if found is None:
             self.gone(followed)
+            return
+        if table not in self.decoded:
+            self._suspend(followed)
+            self.needs_reopening = True
             return
         record = followed.record
         self.copying.drop(table)
@@ -270,7 +315,7 @@ class Follow:
     def _suspend(self, followed: Followed) -> None:
         """Write nothing of the table until its new copy begins, also after a restart."""
         self.copying.drop(followed.table)
-        self.tables.put(replace(followed.record, stage=Stage.PENDING, snapshot=None))
+        self.tables.put(replace(followed.record, stage=Stage.PENDING, snapshot=None, error=None))
 
     def _by_policy(self, followed: Followed, event: DDLEvent, number: int | None, policy: str) -> None:
         if policy == "stop":

@@ -187,7 +187,7 @@ class Capture:
         schemas = {t: d.schema for t, d in found.items()}
         schemas |= {f.table: f.schema for f in tables.all() if f.table in schemas and f.is_captured}
         reader = self._parts.source.open_log(offset, schemas)
-        return _Session(self._parts, reader, tables, found, offset, ring)
+        return _Session(self._parts, reader, tables, found, offset, ring, decoded=set(schemas))
 
     def _bring_in_line(self, *, is_new_place: bool) -> Tables:
         """Records of added tables, and of those that are no longer selected.
@@ -237,6 +237,8 @@ class _Session:
         found: Mapping[TableId, TableDescription],
         offset: Offset,
         ring: Sequence[str],
+        *,
+        decoded: set[TableId],
     ) -> None:
         self._parts = parts
         self._settings = parts.settings
@@ -268,7 +270,7 @@ class _Session:
         )  # fmt: skip
         self._follow = Follow(
             source=self._source, submit=parts.control.submit, writer=self._writer, window=self._window, marks=self._marks,
-            tables=tables, copying=self._copying, settings=self._settings, configured=parts.selected,
+            tables=tables, copying=self._copying, settings=self._settings, configured=parts.selected, decoded=decoded,
         )  # fmt: skip
         self._alive = _KeepAlive(reader, self._settings.keep_alive_s)
         self._begin(found)
@@ -282,7 +284,7 @@ class _Session:
         self._reader.close()
 
     def loop(self, control: Control) -> bool:
-        """Turn until the end. True: open the log again, at a new place."""
+        """Turn until the end. True: open the log again, at a new place or for tables that this one skips."""
         self._control = control
         while True:
             if control.should_stop():
@@ -292,7 +294,7 @@ class _Session:
             self._turn(control)
             if self._is_open_transaction:
                 continue
-            if self._wants_restart:
+            if self._wants_restart or self._follow.needs_reopening:
                 self._seal(is_final=True)
                 return True
             if self._settings.snapshot_mode == "only" and not self._tables.all(Stage.PENDING, Stage.SNAPSHOT):
@@ -356,6 +358,7 @@ class _Session:
         for place, event in enumerate(batch.ddl, start=batch.events - len(batch.ddl)):
             self._follow.ddl(event, base + place)
         for table, error in batch.table_errors.items():
+            self._follow.decoded.discard(table)
             failed = self._tables.get(table)
             if failed is not None and failed.is_captured:
                 self._follow.set_aside(failed, error)
@@ -532,7 +535,7 @@ class _Session:
             "last_sequence_num": self._writer.next_sequence_num - 1,
             "pending_rows": self._writer.pending_rows,
             "ring": self._window.ring_size,
-            "waiting_for": list(self._source.waiting_for()),
+            "waiting_for": list(self._source.waiting_for(self._follow.since)),
             "tables": {str(f.table): _table_status(f) for f in self._tables.all()},
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -18,7 +17,9 @@ from rich.console import Console
 from rich.table import Table
 
 from replicator.demo import shop
+from replicator.service import status
 from replicator.spark.session import SparkHost, SparkSettings
+from replicator.state.store import StateStore
 from replicator.testing import compare
 from replicator.testing.servers import PostgresServer
 
@@ -73,6 +74,8 @@ class _Demo:
             _YAML.format(port=server.port, user=server.user, database="shop", path=self._lake), encoding="utf-8"
         )
         self._environ = {**os.environ, "REPLICATOR_HOME": str(folder / "home"), "DEMO_PASSWORD": "unused"}
+        self._state = folder / "home" / "state.db"
+        self._store: StateStore | None = None
         self._began = time.monotonic()
 
     def run(self) -> int:
@@ -136,12 +139,13 @@ class _Demo:
             return subprocess.Popen(command, env=self._environ, stdout=log, stderr=log, start_new_session=True)
 
     def _status(self) -> Mapping[str, Any] | None:
-        command = [sys.executable, "-m", "replicator.cli", "status", NAME, "--json"]
-        answer = subprocess.run(command, env=self._environ, capture_output=True, text=True, check=False)
-        if answer.returncode != 0:
-            return None  # not stored yet
-        status: Mapping[str, Any] = json.loads(answer.stdout)
-        return status
+        """As `replicator status --json` says; None while nothing is stored yet. Asked in this process: a command for each look would take the CPU from the work."""
+        if self._store is None:
+            if not self._state.exists():
+                return None
+            self._store = StateStore(f"sqlite:///{self._state}")
+        record = self._store.replicator(NAME)
+        return status.status(self._store, record) if record else None
 
     def _wait_for(
         self, process: subprocess.Popen[bytes], what: str, is_there: Callable[[Mapping[str, Any]], bool]
@@ -150,7 +154,7 @@ class _Demo:
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 raise DemoFailedError(f"the replicator ended with status {process.returncode}: {self._tail()}")
-            if (status := self._status()) and is_there(status):
+            if (now := self._status()) and is_there(now):
                 return
             time.sleep(0.5)
         raise DemoFailedError(f"waited {_WAIT_S:.0f} s in vain until {what}: {self._tail()}")
@@ -171,11 +175,10 @@ class _Demo:
         return "\n".join(log.read_text(errors="replace").splitlines()[-8:]) if log.exists() else "no log"
 
 
-def _applied(status: Mapping[str, Any]) -> int:
-    return sum(int(t["changes_applied"]) for t in status["tables"])
+def _applied(document: Mapping[str, Any]) -> int:
+    return sum(int(t["changes_applied"]) for t in document["tables"])
 
 
-def _is_streaming(status: Mapping[str, Any]) -> bool:
-    return bool(status["tables"]) and all(
-        t["state"] == "streaming" and t["freshness_s"] is not None for t in status["tables"]
-    )
+def _is_streaming(document: Mapping[str, Any]) -> bool:
+    tables = document["tables"]
+    return bool(tables) and all(t["state"] == "streaming" and t["freshness_s"] is not None for t in tables)

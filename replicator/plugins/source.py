@@ -157,6 +157,14 @@ class Visibility(ABC):
             `Seen` values, one per id. Monotone: what one read saw, every read that began later sees.
         """
 
+    def is_beyond(self, earlier: Visibility) -> bool:  # noqa: ARG002 - for sources that have something to wait for
+        """Whether every transaction that had begun when `earlier` was taken has ended for this read: it is seen, or will never commit.
+
+        A copy that begins where the log may have left changes of its table out (it was not published yet, or not followed) waits for this: what is not in the
+        log must be in the copy. A source whose log never leaves anything out has nothing to wait for.
+        """
+        return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRequest:
@@ -289,8 +297,11 @@ class DeltaSource(ABC, Generic[ConfigT]):
         """
 
     @abstractmethod
-    def waiting_for(self) -> Sequence[str]:
-        """What a `prepare` that runs in another thread waits for (blocking transactions by pid), for the status. Thread-safe."""
+    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
+        """Whom somebody waits for, for the status: blocking transactions by pid. Thread-safe.
+
+        Without `since`: a `prepare` that runs in another thread. With it: who began by then and has not ended (`Visibility.is_beyond`).
+        """
 
     @abstractmethod
     def remove(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,6 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from replicator.model.errors import StateUnavailableError
+from replicator.service import status
+from replicator.state.store import StateStore
 from replicator.testing.compare import Sum, columns, source_sum, target_sum
 from replicator.testing.servers import ScratchDatabase
 from replicator.testing.waiting import wait_until
@@ -26,6 +28,7 @@ class Rig:
     name: str = "rig"
     extra: str = ""
     environ: dict[str, str] = field(default_factory=dict)
+    store: StateStore | None = None
 
     def __post_init__(self) -> None:
         self.write_yaml()
@@ -87,10 +90,17 @@ class Rig:
         return process.wait(timeout=200)
 
     def status(self) -> dict[str, Any]:
-        """`status --json`; empty while the replicator is not stored."""
-        done = self.command("status", self.name, "--json", check=None)
-        document: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
-        return document
+        """The document of `status --json`, asked in this process; empty while the replicator is not stored."""
+        state = self.home / "state.db"
+        if self.store is None:
+            if not state.exists():
+                return {}
+            self.store = StateStore(f"sqlite:///{state}")
+        try:
+            record = self.store.replicator(self.name)
+            return status.status(self.store, record) if record else {}
+        except StateUnavailableError:
+            return {}  # a test holds it
 
     def wait_for_status(
         self, predicate: Any, process: subprocess.Popen[str] | None = None, timeout_s: float = 120
@@ -100,8 +110,8 @@ class Rig:
         def look() -> dict[str, Any] | None:
             if process is not None and process.poll() is not None:
                 raise AssertionError(f"the worker ended with {process.returncode}\n{self.output()}")
-            status = self.status()
-            return status if status and predicate(status) else None
+            found = self.status()
+            return found if found and predicate(found) else None
 
         return wait_until(look, f"the status satisfies the test; now {self.status()}", timeout_s=timeout_s)
 

@@ -126,7 +126,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         self.faults.hit("prepare.after")
         return self.offset(end)
 
-    def waiting_for(self) -> Sequence[str]:
+    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:  # noqa: ARG002 - nobody waits
         return ()
 
     def remove(self) -> None:

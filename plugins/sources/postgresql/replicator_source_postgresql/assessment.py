@@ -5,22 +5,17 @@ Facts are read in one place; the findings are computed from them without I/O, al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from psycopg import sql
 
 from replicator.model.errors import Problem, Severity
-from replicator.model.schema import TableId
-from replicator_source_postgresql.discovery import (
-    VERSION_GENERATED_PUBLISHED,
-    CatalogTable,
-    Connection,
-    KeyFault,
-    Publication,
-)
+from replicator_source_postgresql.catalogue import CatalogTable, Publication
+from replicator_source_postgresql.discovery import Connection
 from replicator_source_postgresql.slot import PLUGIN, SlotState, belongs_to_another, publication_statement
+from replicator_source_postgresql.table_assessment import finding, quoted
 
 OLDEST_VERSION: Final = 130000
 _OPERATIONS: Final = frozenset({"insert", "update", "delete", "truncate"})
@@ -111,7 +106,8 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
                 code="wal_level_not_logical",
                 message=f"wal_level is {facts.wal_level}; logical decoding needs logical",
                 place="source",
-                action="ALTER SYSTEM SET wal_level = 'logical'; then restart the server (managed services: set the parameter rds.logical_replication or its like).",
+                action="ALTER SYSTEM SET wal_level = 'logical'; then restart the server"
+                " (managed services: set the parameter rds.logical_replication or its like).",
             )
         )
     problems += _assess_role(facts)
@@ -120,9 +116,11 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
         problems.append(
             Problem(
                 code="wal_keep_unbounded",
-                message="max_slot_wal_keep_size is -1: while the replicator is stopped the server keeps its log without bound and its disk may fill",
+                message="max_slot_wal_keep_size is -1: while the replicator is stopped the server keeps its log"
+                " without bound and its disk may fill",
                 place="source",
-                action="Watch the bytes retained in the status, or set max_slot_wal_keep_size to what the disk can spare; beyond it a new snapshot is needed.",
+                action="Watch the bytes retained in the status, or set max_slot_wal_keep_size to what the disk can spare;"
+                " beyond it a new snapshot is needed.",
                 severity=Severity.NOTICE,
             )
         )
@@ -130,7 +128,8 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
         problems.append(
             Problem(
                 code="wal_keep_bounded",
-                message=f"max_slot_wal_keep_size is {facts.wal_keep_max}: if the replicator falls behind by more, the slot is lost and a new snapshot is needed",
+                message=f"max_slot_wal_keep_size is {facts.wal_keep_max}: if the replicator falls behind by more,"
+                " the slot is lost and a new snapshot is needed",
                 place="source",
                 severity=Severity.NOTICE,
             )
@@ -148,101 +147,6 @@ def assess_resources(facts: ServerFacts, resources: Resources, tables: Sequence[
     if resources.is_publication_given:
         return problems + _assess_given_publication(resources, tables)
     return problems + _assess_own_publication(facts, resources, tables)
-
-
-def assess_table(table: CatalogTable, role: str) -> list[Problem]:
-    """Findings about one table for this role, whether it is to be published by us or by the user."""
-    if table.is_partition:
-        return [
-            _of(
-                table,
-                "is_partition",
-                "it is a partition; the whole table is replicated under the name of its root",
-                "Name the root in tables.include.",
-            )
-        ]
-    problems = (
-        _assess_persistence(table)
-        + _assess_access(table, sql.Identifier(role).as_string(None))
-        + _assess_columns(table)
-    )
-    if table.key_fault is not None:
-        problems.append(_identity_finding(table, table.key_fault))
-    if table.has_children or table.has_parent:
-        problems.append(
-            _of(
-                table,
-                "inheritance",
-                "it is part of an inheritance tree; its own rows are replicated, those of its children belong to the children",
-                "Include the children if their rows are wanted; the target's copy equals SELECT … FROM ONLY.",
-                Severity.NOTICE,
-            )
-        )
-    if table.key_fault is None and not table.key:
-        problems.append(
-            _of(
-                table,
-                "no_key",
-                "it has no usable key and is replicated as a multiset of rows; its snapshot is one statement, which begins again if it is cut short",
-                "Give it a primary key if it is large.",
-                Severity.NOTICE,
-            )
-        )
-    if (
-        any(not part.is_plain or part.collation for part in table.key)
-        or len({part.is_descending for part in table.key}) > 1
-    ):
-        problems.append(
-            _of(
-                table,
-                "unusual_key_order",
-                "its key index has an order of its own; chunks are read in that order, and sorted where the index mixes ascending and descending columns",
-                None,
-                Severity.NOTICE,
-            )
-        )
-    return problems
-
-
-def missing_table(table: TableId) -> Problem:
-    """The finding for a table that is not in the catalogue."""
-    return Problem(
-        code="table_not_found",
-        message="there is no such table",
-        place=str(table),
-        action="Check the name; names are case-sensitive.",
-    )
-
-
-def identity_cure(table: CatalogTable) -> str:
-    """SQL after which every change of the table can be attributed to a row."""
-    is_full_refused = table.server_version >= VERSION_GENERATED_PUBLISHED and any(c.is_generated for c in table.columns)
-    if is_full_refused and not any(index.is_primary for index in table.indexes):
-        return "Give it a primary key without generated columns; with those, PostgreSQL 18 accepts no REPLICA IDENTITY FULL."
-    if is_full_refused and any(c.is_generated for c in table.columns if c.position in _index_positions(table)):
-        return (
-            "Put a unique index on other columns that are NOT NULL, and ALTER TABLE … REPLICA IDENTITY USING INDEX …;"
-        )
-    wanted = "DEFAULT" if is_full_refused else "FULL"
-    leaves = (
-        [leaf for leaf in table.leaves if leaf.identity.name != wanted]
-        if is_full_refused
-        else table.unfit_leaves or table.leaves
-    )
-    names = [leaf.name for leaf in leaves]
-    # The partitions' own identities count; the root's only says which columns are the key.
-    if not (table.is_partitioned and table.key and names):
-        names.insert(0, table.table)
-    return " ".join(f"ALTER TABLE {quoted(name)} REPLICA IDENTITY {wanted};" for name in names)
-
-
-def _index_positions(table: CatalogTable) -> set[int]:
-    return {part.position for index in table.indexes for part in index.parts}
-
-
-def quoted(table: TableId) -> str:
-    """The table's name as SQL."""
-    return sql.Identifier(table.namespace, table.name).as_string(None)
 
 
 # -- server --------------------------------------------------------------------------------------------------------------
@@ -375,7 +279,8 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
         problems.append(
             Problem(
                 code="publication_of_another",
-                message=f"the publication {publication.name} and the slot of that name belong to another replicator called {resources.replicator}",
+                message=f"the publication {publication.name} and the slot of that name belong to another replicator"
+                f" called {resources.replicator}",
                 place="name",
                 action="Rename this replicator; or, if the other one is gone for good, drop its slot and its publication.",
             )
@@ -397,7 +302,8 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
                 code="may_not_create_publication",
                 message=f"the role {facts.role} may not create a publication in the database {facts.database}",
                 place="source.publication",
-                action=f"Either GRANT CREATE ON DATABASE {sql.Identifier(facts.database).as_string(None)} TO {sql.Identifier(facts.role).as_string(None)}; or {cure}",
+                action=f"Either GRANT CREATE ON DATABASE {sql.Identifier(facts.database).as_string(None)}"
+                f" TO {sql.Identifier(facts.role).as_string(None)}; or {cure}",
             )
         )
     already = publication.tables if publication else frozenset()
@@ -431,7 +337,7 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
         action = publication_statement(resources.publication_name, [t.table for t in tables]) + ";"
         return [Problem(code="publication_missing", message=message, place="source.publication", action=action)]
     problems = [
-        _of(
+        finding(
             t,
             "table_not_published",
             f"the publication {publication.name} does not list it",
@@ -451,7 +357,7 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
         )
     if not publication.via_root:
         problems += [
-            _of(
+            finding(
                 t,
                 "partitions_not_via_root",
                 f"the publication {publication.name} names its partitions instead of it",
@@ -473,7 +379,8 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
         problems.append(
             Problem(
                 code="publication_for_all_tables",
-                message=f"the publication {publication.name} is FOR ALL TABLES: updates and deletes fail on every table without a replica identity, new ones included",
+                message=f"the publication {publication.name} is FOR ALL TABLES: updates and deletes fail on every table"
+                " without a replica identity, new ones included",
                 place="source.publication",
                 action="List the tables by name instead.",
                 severity=Severity.WARNING,
@@ -487,137 +394,6 @@ def _lists_generated(table: CatalogTable) -> bool:
     return listed is not None and any(c.is_generated and c.position in listed for c in table.columns)
 
 
-# -- tables --------------------------------------------------------------------------------------------------------------
-
-
-def _assess_persistence(table: CatalogTable) -> list[Problem]:
-    problems = []
-    if table.persistence != "p" and not table.is_partitioned:
-        cure = f"ALTER TABLE {quoted(table.table)} SET LOGGED;"
-        problems.append(_of(table, "unlogged_table", "it is unlogged, so its changes are not in the log", cure))
-    unlogged = [leaf for leaf in table.leaves if leaf.persistence != "p"]
-    if unlogged:
-        cure = " ".join(f"ALTER TABLE {quoted(leaf.name)} SET LOGGED;" for leaf in unlogged)
-        names = ", ".join(str(leaf.name) for leaf in unlogged)
-        problems.append(
-            _of(
-                table,
-                "unlogged_partition",
-                f"these partitions are unlogged, so their changes are not in the log: {names}",
-                cure,
-            )
-        )
-    return problems
-
-
-def _assess_access(table: CatalogTable, role: str) -> list[Problem]:
-    problems = []
-    if not table.is_schema_usable:
-        schema = sql.Identifier(table.table.namespace).as_string(None)
-        problems.append(
-            _of(
-                table,
-                "schema_usage_missing",
-                "the role may not use its schema",
-                f"GRANT USAGE ON SCHEMA {schema} TO {role};",
-            )
-        )
-    if hidden := [c.name for c in table.published_columns if not c.is_selectable]:
-        what = (
-            "the role may not read it"
-            if len(hidden) == len(table.published_columns)
-            else f"the role may not read the columns {', '.join(hidden)}"
-        )
-        problems.append(_of(table, "select_missing", what, f"GRANT SELECT ON {quoted(table.table)} TO {role};"))
-    if table.has_row_security:
-        problems.append(
-            _of(
-                table,
-                "row_level_security",
-                "row-level security hides rows from the role's reads, but not from the log",
-                f"ALTER ROLE {role} BYPASSRLS;",
-            )
-        )
-    return problems
-
-
-def _assess_columns(table: CatalogTable) -> list[Problem]:
-    problems = [
-        _of(
-            table,
-            "unsupported_type",
-            f"the column {c.name} has the type {c.type_sql}, which cannot be replicated",
-            "Exclude the table, or publish it with a column list that leaves the column out.",
-        )
-        for c in table.published_columns
-        if c.mapping is None
-    ]
-    if not table.published_columns:
-        problems.append(_of(table, "no_columns", "it has no columns that could be replicated", "Exclude it."))
-    if generated := [c.name for c in table.columns if c.is_generated]:
-        problems.append(
-            _of(
-                table,
-                "generated_columns",
-                f"generated columns are left out: {', '.join(generated)}",
-                None,
-                Severity.NOTICE,
-            )
-        )
-    if table.published is not None and table.published.row_filter is not None:
-        problems.append(
-            _of(
-                table,
-                "row_filter",
-                "the publication's row filter applies to its snapshot too: the target holds only rows that pass it",
-                None,
-                Severity.NOTICE,
-            )
-        )
-    return problems
-
-
-def _identity_finding(table: CatalogTable, fault: KeyFault) -> Problem:
-    return _of(table, fault.value, _FAULT_TEXTS[fault](table), identity_cure(table))
-
-
-def _unusable_columns(table: CatalogTable) -> str:
-    index_columns = _index_positions(table)
-    names = []
-    for column in table.columns:
-        if column.position not in index_columns:
-            continue
-        reasons = [
-            ("it is generated", column.is_generated),
-            ("it may be NULL", column.is_nullable),
-            (f"{column.type_sql} cannot identify rows", column.mapping is None or not column.mapping.can_be_key),
-            ("it is not published", column not in table.published_columns),
-        ]
-        names += [f"{column.name} ({reason})" for reason, holds in reasons[:] if holds][:1]
-    return f"its key cannot be used: {', '.join(names)}"
-
-
-_FAULT_TEXTS: Final[Mapping[KeyFault, Callable[[CatalogTable], str]]] = {
-    KeyFault.NO_PRIMARY_KEY: lambda _: (
-        "it has no primary key, and its replica identity is DEFAULT: PostgreSQL would refuse its updates and deletes once it is published"
-    ),
-    KeyFault.DEFERRABLE: lambda _: (
-        "its key is deferrable, so it may hold duplicates inside a transaction and cannot identify rows"
-    ),
-    KeyFault.IDENTITY_NOTHING: lambda _: (
-        "its replica identity is NOTHING: PostgreSQL would refuse its updates and deletes once it is published"
-    ),
-    KeyFault.INDEX_MISSING: lambda _: "the index of its replica identity is gone or not valid",
-    KeyFault.UNUSABLE_COLUMN: _unusable_columns,
-    KeyFault.GENERATED_COLUMN: lambda _: (
-        "its replica identity is FULL and it has generated columns: PostgreSQL 18 would refuse its updates and deletes once it is published"
-    ),
-    KeyFault.PARTITION: lambda t: (
-        f"these partitions do not log its key: {', '.join(str(leaf.name) for leaf in t.unfit_leaves)}"
-    ),
-}
-
-
 _SERVER_QUERY: Final = """
 SELECT current_setting('server_version'), current_setting('wal_level'), pg_is_in_recovery(),
   (SELECT count(*) FROM pg_replication_slots), current_setting('max_replication_slots')::int,
@@ -627,9 +403,3 @@ SELECT current_setting('server_version'), current_setting('wal_level'), pg_is_in
   has_database_privilege(current_database(), 'CREATE'), current_database()::text
 FROM pg_roles r WHERE r.rolname = current_user
 """
-
-
-def _of(
-    table: CatalogTable, code: str, message: str, action: str | None, severity: Severity = Severity.BLOCKING
-) -> Problem:
-    return Problem(code=code, message=message, place=str(table.table), action=action, severity=severity)

@@ -12,7 +12,8 @@ from psycopg import sql
 
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, Cursor
-from replicator_source_postgresql.discovery import CatalogColumn, KeyPart, fingerprint_query
+from replicator_source_postgresql.catalogue import CatalogColumn, KeyPart
+from replicator_source_postgresql.discovery import fingerprint_query
 from replicator_source_postgresql.types import PgType
 
 
@@ -67,8 +68,8 @@ def chunk_query(plan: ReadPlan, request: ChunkRequest) -> str:
 
 
 def _script(plan: ReadPlan, tail: str, prologue: str = "") -> str:
-    # The first SELECT takes the lock. COPY takes its snapshot before it waits for the table, so without that a read behind a rewriting ALTER TABLE would find
-    # every row too new and return nothing.
+    # The first SELECT takes the lock. COPY takes its snapshot before it waits for the table, so without that a read behind
+    # a rewriting ALTER TABLE would find every row too new and return nothing.
     source = f"{'' if plan.is_partitioned else 'ONLY '}{sql.Identifier(plan.table.namespace, plan.table.name).as_string(None)} AS t"
     fingerprint = fingerprint_query(plan.table, plan.publication)
     expressions = ", ".join(
@@ -76,7 +77,8 @@ def _script(plan: ReadPlan, tail: str, prologue: str = "") -> str:
         for position, (column, mapping) in enumerate(zip(plan.columns, plan.mappings, strict=True))
     )
     nulls = ", NULL" * len(plan.columns)
-    query = f"SELECT pg_current_snapshot()::text{nulls} UNION ALL SELECT NULL, q.* FROM (SELECT {expressions} FROM {source}{tail}) AS q"
+    rows = f"SELECT {expressions} FROM {source}{tail}"  # noqa: S608 names are quoted, values are literals
+    query = f"SELECT pg_current_snapshot()::text{nulls} UNION ALL SELECT NULL, q.* FROM ({rows}) AS q"  # noqa: S608
     return (
         f"BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY; {prologue}SELECT FROM {source} LIMIT 0; {fingerprint};"
         f" COPY ({query}) TO STDOUT (FORMAT binary); {fingerprint}; COMMIT"

@@ -45,7 +45,8 @@ class PostgresqlConfig(ConfigModel):
     database: str = Field(min_length=1, description="Database to replicate. One replicator reads one database.")
     tls: TlsMode | None = Field(
         default=None,
-        description="How the connection is protected, as libpq's sslmode. Left out: verify-full, but for a loopback address prefer, and for a Unix socket disable.",
+        description="How the connection is protected, as libpq's sslmode. Left out: verify-full, but for a loopback address"
+        " prefer, and for a Unix socket disable.",
     )
     tls_ca: Path | None = Field(
         default=None,
@@ -61,7 +62,8 @@ class PostgresqlConfig(ConfigModel):
     )
     slot: str | None = Field(
         default=None,
-        description="Logical replication slot made by you with the plugin pgoutput; never dropped by the Replicator. Left out: one is made, named after the replicator.",
+        description="Logical replication slot made by you with the plugin pgoutput; never dropped by the Replicator."
+        " Left out: one is made, named after the replicator.",
     )
     publication: str | None = Field(
         default=None,
@@ -69,7 +71,8 @@ class PostgresqlConfig(ConfigModel):
     )
     unrepresentable: Literal["fail", "null"] = Field(
         default="fail",
-        description="What to do with a value that its Arrow type cannot hold, such as an infinite date: fail sets the table aside, null replicates NULL. In key columns always fail.",
+        description="What to do with a value that its Arrow type cannot hold, such as an infinite date: fail sets the table"
+        " aside, null replicates NULL. In key columns always fail.",
     )
     connect_timeout: Duration = Field(
         default=timedelta(seconds=10),

@@ -22,8 +22,9 @@ _CLOSE_WAIT_S: Final = 10.0
 class Session:
     """A connection that one thread uses at a time.
 
-    `use` gives it under a lock, and turns psycopg's errors into ours. A statement that failed half-way leaves no transaction behind: the connection is then
-    closed, and the next use opens another. `close` may come from any thread; it cancels what runs.
+    `use` gives it under a lock, and turns psycopg's errors into ours. A statement that failed half-way leaves no transaction
+    behind: the connection is then closed, and the next use opens another. `close` may come from any thread; it cancels what
+    runs.
     """
 
     def __init__(self, parameters: Mapping[str, str], *, settings: Mapping[str, str], server: str) -> None:

@@ -36,8 +36,9 @@ _WORD_SIZES: Final = frozenset({1, 2, 4, 8})
 class CopyScript:
     """A script that runs on a connection which nobody else uses meanwhile.
 
-    Steps: `start` (results of the statements before the COPY) → `read` until it returns None → `finish` (results of those behind it). After an error, or
-    when it is left half-way, the connection must be rolled back or closed by its owner. psycopg's errors pass through.
+    Steps: `start` (results of the statements before the COPY) → `read` until it returns None → `finish` (results of those
+    behind it). After an error, or when it is left half-way, the connection must be rolled back or closed by its owner.
+    psycopg's errors pass through.
     """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:

@@ -1,7 +1,8 @@
 """What a replicator keeps in the source: its publication and its replication slot, and whether the log still joins there.
 
-Order of making: publication, then slot (a slot older than its publication fails for ever). Order of removal: slot, then publication, whose comment says
-whose both are. A crash between two steps leaves something that the next call finds and brings in line.
+Order of making: publication, then slot (a slot older than its publication fails for ever). Order of removal: slot,
+then publication, whose comment says whose both are. A crash between two steps leaves something that the next call
+finds and brings in line.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from psycopg import sql
 
 from replicator.model.errors import ConfigError, LogGapError, OffsetExpiredError, Problem, SourceUnavailableError
 from replicator.model.schema import TableId
-from replicator_source_postgresql.discovery import CatalogTable, Connection, Publication, read_publication
+from replicator_source_postgresql.catalogue import CatalogTable, Publication
+from replicator_source_postgresql.discovery import Connection, read_publication
 from replicator_source_postgresql.lsn import lsn_from_text, lsn_to_text
 from replicator_source_postgresql.position import Position
 
 PLUGIN: Final = "pgoutput"
+VERSION_INVALIDATION_REASON: Final = 170000
 NAME_BYTES_MAX: Final = 63
 BLOCKERS_MAX: Final = 20
 RESTART_ACTION: Final = "`replicator snapshot {name} --restart` starts at a new place in the log and takes a new snapshot of every table, in place."
@@ -50,7 +53,8 @@ def resource_name(replicator: str) -> str:
 
 def publication_statement(name: str, tables: Sequence[TableId]) -> str:
     """`CREATE PUBLICATION` that lists the tables by name."""
-    # ONLY: the children of an inheritance tree are tables of their own. It means nothing for partitioned tables, whose partitions always belong to them.
+    # ONLY: the children of an inheritance tree are tables of their own. It means nothing for partitioned tables,
+    # whose partitions always belong to them.
     listed = f" FOR TABLE {_table_list(tables)}" if tables else ""
     return (
         f"CREATE PUBLICATION {_quote(name)}{listed}"
@@ -67,7 +71,9 @@ def belongs_to_another(publication: Publication, uuid: str) -> bool:
 def align_publication(
     connection: Connection, name: str, tables: Sequence[CatalogTable], *, replicator: str, uuid: str
 ) -> None:
-    """Make our publication list exactly these tables, in one transaction. Tables that are in it and stay are not touched. Replay: does nothing.
+    """Make our publication list exactly these tables, in one transaction. Replay: does nothing.
+
+    Tables that are in it and stay are not touched.
 
     Raises:
         ConfigError: The publication is not ours, or a table cannot be published without making the application's updates fail.
@@ -86,7 +92,8 @@ def align_publication(
     else:
         if removed := sorted(listed - wanted):
             statements.append(f"ALTER PUBLICATION {_quote(name)} DROP TABLE {_table_list(removed)}")
-        # Somebody's column list or row filter would make the copy partial. Listed anew, the table has another identity, which the host notices.
+        # Somebody's column list or row filter would make the copy partial. Listed anew, the table has another
+        # identity, which the host notices.
         if narrowed := sorted(t.table for t in tables if t.table in listed and _is_narrowed(t)):
             statements.append(f"ALTER PUBLICATION {_quote(name)} DROP TABLE {_table_list(narrowed)}")
             added = [*added, *(t for t in tables if t.table in set(narrowed))]
@@ -209,9 +216,10 @@ class SlotState:
 
 def read_slot(connection: Connection, name: str) -> SlotState | None:
     """Read a slot; None if there is none of that name."""
-    reason = "invalidation_reason" if connection.info.server_version >= 170000 else "NULL::text"
+    reason = "invalidation_reason" if connection.info.server_version >= VERSION_INVALIDATION_REASON else "NULL::text"
     row = connection.execute(
-        f"SELECT plugin, database, temporary, active_pid, confirmed_flush_lsn::text, wal_status, {reason} FROM pg_replication_slots WHERE slot_name = %s".encode(),
+        f"SELECT plugin, database, temporary, active_pid, confirmed_flush_lsn::text, wal_status, {reason}"  # noqa: S608 our own text
+        " FROM pg_replication_slots WHERE slot_name = %s".encode(),
         (name,),
     ).fetchone()
     if row is None:
@@ -295,6 +303,12 @@ def blockers(connection: Connection, waiting_pid: int) -> list[str]:
     return [_blocker_text(*row) for row in rows]
 
 
+def unfinished(connection: Connection, xmax: int) -> list[str]:
+    """Who wrote, or may have written, under a transaction id below `xmax` (64 bits) and has not ended; the oldest first."""
+    rows = connection.execute(_UNFINISHED_QUERY, {"xmax": xmax % (1 << 32), "limit": BLOCKERS_MAX}).fetchall()
+    return [_blocker_text(*row) for row in rows]
+
+
 def _blocker_text(
     pid: int | None, user: str | None, database: str | None, state: str | None, since: str | None, prepared: str | None
 ) -> str:
@@ -311,18 +325,27 @@ def _blocker_text(
 
 
 # A transaction that has an id holds the exclusive lock on it, and so does a prepared one, without a process.
-_BLOCKERS_QUERY: Final = """
-WITH waits_for AS (SELECT unnest(pg_blocking_pids(%(pid)s)) AS pid),
+_HOLDERS: Final = """
 holders AS (SELECT DISTINCT l.pid, CASE WHEN l.pid IS NULL THEN l.transactionid END AS prepared_id FROM pg_locks l
-  WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid IS DISTINCT FROM %(pid)s)
+  WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND {condition})
 SELECT h.pid, a.usename, coalesce(a.datname, x.database), a.state, to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SS TZ'), x.gid
 FROM holders h
 LEFT JOIN pg_stat_activity a ON a.pid = h.pid
 LEFT JOIN pg_prepared_xacts x ON h.pid IS NULL AND x.transaction = h.prepared_id
+"""
+# Ids go round: the lower half of the circle before `xmax` is older.
+_UNFINISHED_QUERY: Final = f"""
+WITH {_HOLDERS.format(condition="(l.transactionid::text::int8 - %(xmax)s + 6442450944) %% 4294967296 < 2147483648")}
+ORDER BY coalesce(a.xact_start, x.prepared), h.pid
+LIMIT %(limit)s
+"""
+_BLOCKERS_QUERY: Final = f"""
+WITH waits_for AS (SELECT unnest(pg_blocking_pids(%(pid)s)) AS pid),
+{_HOLDERS.format(condition="l.pid IS DISTINCT FROM %(pid)s")}
 WHERE EXISTS (SELECT FROM waits_for)
 ORDER BY coalesce(h.pid, 0) IN (SELECT pid FROM waits_for) DESC, coalesce(a.xact_start, x.prepared), h.pid
 LIMIT %(limit)s
-"""
+"""  # noqa: S608 our own text
 
 
 # -- whether the log joins -----------------------------------------------------------------------------------------------
@@ -358,8 +381,9 @@ def parse_timeline_history(text: str) -> dict[int, int]:
     switches = {}
     for line in text.splitlines():
         fields = line.split("#", 1)[0].split()
-        if len(fields) >= 2:
-            switches[int(fields[0])] = lsn_from_text(fields[1])
+        if fields:
+            timeline, switch, *_ = fields
+            switches[int(timeline)] = lsn_from_text(switch)
     return switches
 
 
@@ -409,10 +433,8 @@ def _gap(
                 f"the server is on timeline {system.timeline}, which does not descend from the recorded timeline {after.timeline}.",
             )
         if switch < after.lsn:
-            return (
-                "timeline_behind",
-                f"the server went over to timeline {system.timeline} at {lsn_to_text(switch)}, before the recorded position {lsn_to_text(after.lsn)}.",
-            )
+            places = f"at {lsn_to_text(switch)}, before the recorded position {lsn_to_text(after.lsn)}"
+            return "timeline_behind", f"the server went over to timeline {system.timeline} {places}."
     if slot is None:
         return (
             "slot_missing",
@@ -421,11 +443,8 @@ def _gap(
     if fault := slot.unusable_in(database):
         return "slot_replaced", f"the replication slot {slot_name} {fault}."
     if slot.lost is None and slot.confirmed_flush is not None and slot.confirmed_flush > after.lsn:
-        return (
-            "slot_ahead",
-            f"the replication slot {slot_name} stands at {lsn_to_text(slot.confirmed_flush)}, beyond the recorded position {lsn_to_text(after.lsn)}:"
-            " it was made anew or moved by somebody else.",
-        )
+        places = f"stands at {lsn_to_text(slot.confirmed_flush)}, beyond the recorded position {lsn_to_text(after.lsn)}"
+        return "slot_ahead", f"the replication slot {slot_name} {places}: it was made anew or moved by somebody else."
     return None
 
 

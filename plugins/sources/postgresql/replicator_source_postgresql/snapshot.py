@@ -1,6 +1,7 @@
 """Reading tables: chunks in key order and whole tables, each in one statement that also says what it saw.
 
-A read takes no lock but that of a SELECT, waits for one no longer than a setting says, and ends itself when somebody waits for the lock that it holds.
+A read takes no lock but that of a SELECT, waits for one no longer than a setting says, and ends itself when somebody
+waits for the lock that it holds.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from replicator.model.errors import (
 )
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility, WholeRead
+from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.chunksql import ReadPlan, chunk_script, whole_script
 from replicator_source_postgresql.connection import Session
 from replicator_source_postgresql.copyout import CopyScript, Row, column_values, copy_columns
-from replicator_source_postgresql.discovery import CatalogTable, Connection, read_tables
+from replicator_source_postgresql.discovery import Connection, read_tables
 from replicator_source_postgresql.types import PgType
 from replicator_source_postgresql.wire import NULL, TEXT, Frames, MalformedError, Places
 
-# Rows are decoded in blocks while the server reads on; small enough for its socket buffer not to run full meanwhile, large enough that numpy's calls cost nothing.
+# Rows are decoded in blocks while the server reads on; small enough for its socket buffer not to run full meanwhile,
+# large enough that numpy's calls cost nothing.
 _BLOCK_ROWS: Final = 16_384
 _BLOCK_BYTES: Final = 4 << 20
 _WHOLE_ROWS: Final = 50_000
@@ -70,12 +73,16 @@ class PgVisibility(Visibility):
         is_seen = (ids < self.xmax) & ~np.isin(ids, np.array(self.in_progress, np.uint64))
         return pa.array(np.where(is_seen, np.int8(Seen.SEEN), np.int8(Seen.UNSEEN)), pa.int8())
 
+    def is_beyond(self, earlier: Visibility) -> bool:
+        """See `Visibility`. Who writes has an id; what had begun earlier has one below `xmax`, also while it only waits for a standby."""
+        return isinstance(earlier, PgVisibility) and self.xmin >= earlier.xmax
+
 
 class LockWatch:
     """Watches, while a read runs, whether somebody waits for a lock that it holds, and then ends the read.
 
-    A read that takes less than one interval costs no query. The first time the read is cancelled; if it is still there an interval later, because its client does
-    not take its rows and so the server does not hear, its connection is terminated.
+    A read that takes less than one interval costs no query. The first time the read is cancelled; if it is still there
+    an interval later, because its client does not take its rows and so the server does not hear, its connection is ended.
     """
 
     def __init__(self, session: Session, pid: int, every_s: float) -> None:
@@ -115,7 +122,10 @@ class LockWatch:
         connection.execute(end, (self._pid,))
 
 
-_WAITING_QUERY: Final = "SELECT l.pid FROM pg_locks l WHERE NOT l.granted AND l.pid <> %(pid)s AND %(pid)s = ANY (pg_blocking_pids(l.pid)) ORDER BY l.pid LIMIT 1"
+_WAITING_QUERY: Final = """
+SELECT l.pid FROM pg_locks l WHERE NOT l.granted AND l.pid <> %(pid)s AND %(pid)s = ANY (pg_blocking_pids(l.pid))
+ORDER BY l.pid LIMIT 1
+"""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -28,10 +28,10 @@ from replicator.plugins.source import (
     Visibility,
     WholeRead,
 )
-from replicator_source_postgresql import assessment, discovery, slot
+from replicator_source_postgresql import assessment, discovery, slot, table_assessment
+from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.connection import Session
-from replicator_source_postgresql.discovery import CatalogTable
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.position import Position
@@ -45,7 +45,8 @@ _NAME_BYTES_MAX = 63
 class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     """One database of a PostgreSQL server, 13 or later.
 
-    Connections: one each for control, chunks, marks, the watch for waiting locks, the log and the types that its messages name; all are opened when first needed.
+    Connections: one each for control, chunks, marks, the watch for waiting locks, the log and the types that its messages
+    name; all are opened when first needed.
     """
 
     type_name: ClassVar[str] = "postgresql"
@@ -124,9 +125,9 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         problems = assessment.assess_server(facts, resources) + assessment.assess_resources(facts, resources, there)
         for table in tables:
             problems += (
-                assessment.assess_table(found[table], facts.role)
+                table_assessment.assess_table(found[table], facts.role)
                 if table in found
-                else [assessment.missing_table(table)]
+                else [table_assessment.missing_table(table)]
             )
         return problems
 
@@ -134,8 +135,8 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
         """See `DeltaSource.prepare`.
 
-        Steps: publication in line with the tables (one transaction) → an older slot of ours dropped (`is_first` only) → slot made. A crash after any of them is
-        mended by the next call with `is_first`.
+        Steps: publication in line with the tables (one transaction) → an older slot of ours dropped (`is_first` only) → slot
+        made. A crash after any of them is mended by the next call with `is_first`.
         """
         found = self._read_tables(tables)
         there = [found[table] for table in tables if table in found]
@@ -149,7 +150,10 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         return Position(lsn=lsn, timeline=system.timeline, system=system.identifier).offset
 
     @override
-    def waiting_for(self) -> Sequence[str]:
+    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
+        if isinstance(since, PgVisibility):
+            with self._watch.use("looking for older transactions") as connection:
+                return slot.unfinished(connection, since.xmax)
         pid = self._replication.backend_pid
         if pid is None:
             return ()

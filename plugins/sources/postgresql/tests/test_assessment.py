@@ -401,7 +401,8 @@ def test_tls_proves_the_server_by_its_certificate(source_of: MakeSource) -> None
 # -- pure
 
 FACTS = assessment.ServerFacts(
-    version=150000, version_text="15.0", wal_level="logical", is_in_recovery=False, slots_used=1, slots_max=10, senders_used=0, senders_max=10,
+    version=150000, version_text="15.0", wal_level="logical", is_in_recovery=False,
+    slots_used=1, slots_max=10, senders_used=0, senders_max=10,
     wal_keep_max="1GB", role="r", is_superuser=False, may_replicate=True, may_create_in_database=True, database="d",
 )  # fmt: skip
 RESOURCES = assessment.Resources(

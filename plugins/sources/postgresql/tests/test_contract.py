@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 import pytest
@@ -69,7 +69,7 @@ class PostgresqlHarness(SourceHarness):
         self._stack = contextlib.ExitStack()
         self._kinds: dict[TableId, TableKind] = {}
 
-    def __enter__(self) -> PostgresqlHarness:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -201,6 +201,9 @@ def test_a_mark_does_not_wait_for_a_standby_that_never_answers(source_of: MakeSo
             assert changed.transactions.num_rows >= 1
             (delivered,) = set(changed.changes[0].rows.column("_transaction_id").to_pylist())
             assert chunk.visibility.classify(pa.array([delivered])).to_pylist() == [Seen.UNSEEN]
+            writer.cancel_safe()
+            while writer.pgconn.get_result() is not None:
+                pass
         reader.close()
         source.close()
 
@@ -267,3 +270,8 @@ def test_types_named_by_the_log_are_looked_up_while_another_thread_reads(
     any_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     infos = source._resolve_types([23, 25])
     assert {info.name for info in infos.values()} == {"int4", "text"}
+
+
+def test_every_setting_stands_in_the_documentation() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "sources" / "postgresql.md").read_text()
+    assert [name for name in PostgresqlConfig.model_fields if f"`{name}`" not in page] == []

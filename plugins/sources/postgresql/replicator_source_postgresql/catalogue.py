@@ -1,0 +1,288 @@
+"""Facts of the catalogue as frozen values, and what follows from them without I/O: key, schema, identity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Final
+
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.source import TableDescription
+from replicator_source_postgresql.types import PgType
+
+VERSION_COLUMN_LISTS: Final = 150000
+VERSION_GENERATED_PUBLISHED: Final = 180000
+
+
+class Identity(StrEnum):
+    """`pg_class.relreplident`: what PostgreSQL logs of the row before a change."""
+
+    DEFAULT = "d"
+    FULL = "f"
+    INDEX = "i"
+    NOTHING = "n"
+
+
+class KeyFault(StrEnum):
+    """Why a table's changes cannot be attributed to rows."""
+
+    NO_PRIMARY_KEY = "no_primary_key"
+    DEFERRABLE = "deferrable_key"
+    IDENTITY_NOTHING = "replica_identity_nothing"
+    INDEX_MISSING = "replica_identity_index_missing"
+    UNUSABLE_COLUMN = "unusable_key_column"
+    GENERATED_COLUMN = "generated_column_in_identity"
+    PARTITION = "partition_identity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogColumn:
+    """One column; `mapping` is None if its type is unsupported."""
+
+    name: str
+    position: int
+    type_sql: str
+    mapping: PgType | None
+    is_nullable: bool
+    is_generated: bool
+    is_selectable: bool
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPart:
+    """A key column with the order that its index keeps.
+
+    `collation` is the index's where it is not the column's own; `operators` maps `<`, `>`, `=`, `<=`, `>=` to the
+    index's own, as SQL. With `is_plain` they are the very operators of pg_catalog.
+    """
+
+    column: str
+    position: int
+    collation: str | None
+    operators: Mapping[str, str]
+    is_plain: bool
+    is_descending: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyIndex:
+    """A unique index that may identify rows."""
+
+    oid: int
+    name: str
+    is_primary: bool
+    is_replica_identity: bool
+    is_immediate: bool
+    is_valid: bool
+    parts: tuple[KeyPart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """A partition that holds rows. `identity_columns` are those of its replica identity's index."""
+
+    name: TableId
+    oid: int
+    filenode: int
+    persistence: str
+    identity: Identity
+    identity_columns: frozenset[str]
+    estimated_rows: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """A publication. `version` changes whenever its options or its owner do (the catalogue row's xmin)."""
+
+    name: str
+    oid: int
+    version: str
+    owner: str
+    is_owned: bool
+    comment: str | None
+    is_for_all_tables: bool
+    schemas: tuple[str, ...]
+    operations: frozenset[str]
+    via_root: bool
+    generated: str
+    tables: frozenset[TableId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedAs:
+    """How a table stands in the publication; `rel_oid` is None if a schema or FOR ALL TABLES brings it in."""
+
+    rel_oid: int | None
+    columns: tuple[int, ...] | None
+    row_filter: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogTable:
+    """A table as the catalogue has it now. `fingerprint` changes whenever anything that reads depend on does."""
+
+    table: TableId
+    server_version: int
+    oid: int
+    kind: str
+    persistence: str
+    filenode: int
+    replica_identity: Identity
+    is_partition: bool
+    has_children: bool
+    has_parent: bool
+    has_row_security: bool
+    is_schema_usable: bool
+    is_owned: bool
+    owner: str
+    estimated_rows: float
+    comment: str | None
+    fingerprint: str
+    columns: tuple[CatalogColumn, ...]
+    indexes: tuple[KeyIndex, ...]
+    leaves: tuple[Leaf, ...]
+    publication: Publication | None
+    published: PublishedAs | None
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether it is the root of partitions."""
+        return self.kind == "p"
+
+    @cached_property
+    def published_columns(self) -> tuple[CatalogColumn, ...]:
+        """The columns whose values the log carries, supported or not: not generated, and in the column list if there is one."""
+        listed = self.published.columns if self.published else None
+        return tuple(c for c in self.columns if not c.is_generated and (listed is None or c.position in listed))
+
+    @cached_property
+    def replicable_columns(self) -> tuple[CatalogColumn, ...]:
+        """The published columns of supported types."""
+        return tuple(c for c in self.published_columns if c.mapping is not None)
+
+    @cached_property
+    def key(self) -> tuple[KeyPart, ...]:
+        """The columns by which changes are identified; empty if there is no usable key."""
+        index = self._key_index
+        return index.parts if index is not None and self._index_fault(index) is None else ()
+
+    @cached_property
+    def key_index(self) -> KeyIndex | None:
+        """The index behind `key`."""
+        return self._key_index if self.key else None
+
+    @cached_property
+    def key_fault(self) -> KeyFault | None:
+        """Why changes cannot be attributed to rows; None with a key, and for a table whose whole rows are logged."""
+        if self.replica_identity is Identity.NOTHING:
+            return KeyFault.IDENTITY_NOTHING
+        if self.has_generated_identity:
+            return KeyFault.GENERATED_COLUMN
+        if self.is_partitioned:
+            if not self.key:
+                return (
+                    None
+                    if self.leaves and all(leaf.identity is Identity.FULL for leaf in self.leaves)
+                    else self._own_fault
+                )
+            return KeyFault.PARTITION if self.unfit_leaves else None
+        return None if self.key or self.replica_identity is Identity.FULL else self._own_fault
+
+    @property
+    def has_generated_identity(self) -> bool:
+        """Whether whole rows are logged and have generated columns: from 18 on, such a table's updates and deletes are refused."""
+        identities = [leaf.identity for leaf in self.leaves] if self.is_partitioned else [self.replica_identity]
+        return (
+            self.server_version >= VERSION_GENERATED_PUBLISHED
+            and any(c.is_generated for c in self.columns)
+            and Identity.FULL in identities
+        )
+
+    @cached_property
+    def unfit_leaves(self) -> tuple[Leaf, ...]:
+        """Partitions that do not log the key of the row before a change."""
+        key = frozenset(part.column for part in self.key)
+        return tuple(
+            leaf for leaf in self.leaves if leaf.identity is not Identity.FULL and leaf.identity_columns != key
+        )
+
+    @cached_property
+    def schema(self) -> TableSchema:
+        """The table's shape, with the columns that can be replicated."""
+        return TableSchema(
+            table=self.table,
+            columns=tuple(
+                Column(
+                    name=c.name,
+                    type=c.mapping.arrow,
+                    source_type=c.mapping.source_type,
+                    nullable=c.is_nullable,
+                    comment=c.comment,
+                )
+                for c in self.replicable_columns
+                if c.mapping is not None
+            ),
+            key=tuple(part.column for part in self.key),
+            comment=self.comment,
+        )
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What changes when this is another object, or is published in another way."""
+        publication, published, index = self.publication, self.published, self._key_index
+        return {
+            "oid": self.oid,
+            "filenode": self.filenode,
+            "persistence": self.persistence,
+            "replica_identity": self.replica_identity.value,
+            "key_index": index.oid if index else None,
+            "publication": f"{publication.oid}:{publication.version}" if publication else None,
+            "publish": sorted(publication.operations) if publication else None,
+            "via_root": publication.via_root if publication else None,
+            "publication_rel": published.rel_oid if published else None,
+            "is_published": published is not None,
+            "column_list": list(published.columns) if published and published.columns is not None else None,
+            "row_filter": published.row_filter if published else None,
+            "partitions": {str(leaf.oid): [leaf.filenode, leaf.identity.value] for leaf in self.leaves}
+            if self.is_partitioned
+            else None,
+        }
+
+    @property
+    def description(self) -> TableDescription:
+        """The table as the host wants it described."""
+        counts = [leaf.estimated_rows for leaf in self.leaves] if self.is_partitioned else [self.estimated_rows]
+        known = [count for count in counts if count >= 0]
+        return TableDescription(
+            schema=self.schema, identity=self.identity, estimated_rows=int(sum(known)) if known else None
+        )
+
+    @property
+    def _key_index(self) -> KeyIndex | None:
+        is_by_index = self.replica_identity is Identity.INDEX
+        for index in self.indexes:
+            if index.is_replica_identity if is_by_index else index.is_primary:
+                return index
+        return None
+
+    @property
+    def _own_fault(self) -> KeyFault:
+        index = self._key_index
+        if index is None:
+            return KeyFault.INDEX_MISSING if self.replica_identity is Identity.INDEX else KeyFault.NO_PRIMARY_KEY
+        return self._index_fault(index) or KeyFault.NO_PRIMARY_KEY
+
+    def _index_fault(self, index: KeyIndex) -> KeyFault | None:
+        if not index.is_valid:
+            return KeyFault.INDEX_MISSING
+        if not index.is_immediate:
+            return KeyFault.DEFERRABLE
+        usable = {c.position: c for c in self.replicable_columns}
+        for part in index.parts:
+            column = usable.get(part.position)
+            if column is None or column.mapping is None or not column.mapping.can_be_key or column.is_nullable:
+                return KeyFault.UNUSABLE_COLUMN
+        return None

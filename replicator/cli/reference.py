@@ -1,0 +1,68 @@
+"""Writes `docs/cli.md` from the commands themselves: `python -m replicator.cli.reference docs/cli.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from replicator.cli.main import main
+
+_HEAD: Final = """\
+# Commands
+
+<!-- Generated from the commands by `make docs`. Edit their help there. -->
+
+Every command also answers to `-h` and `--help`. Exit codes: 0 fine, also after Ctrl-C or SIGTERM at a clean point; 1 failed while running;
+2 wrong usage or configuration. What failed is said on stderr, with a code that `errors.md` explains.
+
+`REPLICATOR_HOME` (default `~/.replicator`) and `REPLICATOR_STATE_URL` say where the state is kept: `operating.md`."""
+
+
+def cli_reference() -> str:
+    """Return the reference of every command, in Markdown."""
+    lines = _HEAD.splitlines()
+    context = click.Context(main, info_name="replicator")
+    for name in sorted(main.commands):
+        lines += _command(name, main.commands[name], context)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _command(name: str, command: click.Command, parent: click.Context) -> Iterator[str]:
+    context = click.Context(command, info_name=name, parent=parent)
+    yield from (
+        "",
+        f"## {name}",
+        "",
+        f"    {' '.join([context.command_path, *command.collect_usage_pieces(context)])}",
+        "",
+    )
+    for paragraph in (command.help or "").split("\n\n"):
+        yield from (" ".join(paragraph.split()), "")
+    options = [p for p in command.params if isinstance(p, click.Option)]
+    if options:
+        yield from ("| option | value | default | |", "| --- | --- | --- | --- |")
+        yield from (_option(option, context) for option in options)
+
+
+def _option(option: click.Option, context: click.Context) -> str:
+    spellings = ", ".join(f"`{one}`" for one in option.opts)
+    value = "" if option.is_flag else option.make_metavar(context)
+    if isinstance(option.type, click.IntRange):
+        value = f"{option.type.min:,} to {option.type.max:,}"
+    default = f"`{option.default}`" if option.show_default else ""
+    return f"| {spellings} | {_cell(value)} | {default} | {_cell(option.help or '')} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(cli_reference(), encoding="utf-8")
+    else:
+        sys.stdout.write(cli_reference())

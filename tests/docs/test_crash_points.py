@@ -1,0 +1,36 @@
+"""`docs/crash-points.md` lists exactly the crash points of the source."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "crash-points.md"
+
+
+def in_code() -> set[str]:
+    names = set()
+    for file in (*ROOT.glob("replicator/**/*.py"), *ROOT.glob("plugins/*/*/replicator_*/**/*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "crash_point":
+                (argument,) = node.args
+                assert isinstance(argument, ast.Constant), (
+                    f"{file}:{node.lineno}: the name of a crash point is a literal"
+                )
+                names.add(argument.value)
+    return names
+
+
+def on_page() -> list[str]:
+    return re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_page_lists_every_crash_point_once():
+    assert sorted(on_page()) == sorted(in_code())
+
+
+def test_every_row_says_what_is_left_and_who_mends_it():
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if re.match(r"\| `[a-z_]+\.", line)]
+    assert [row for row in rows if not all(cell.strip() for cell in row.strip("|").split("|"))] == []

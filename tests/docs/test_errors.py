@@ -1,0 +1,169 @@
+"""`docs/errors.md` lists exactly the codes that the source can raise, each with its classes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from replicator.config import messages
+from replicator.journal import files as journal_files
+from replicator.model import errors as model
+from replicator.state import errors as state_errors
+from replicator_source_postgresql import errors as postgresql_errors
+from replicator_target_delta import errors as delta_errors
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "errors.md"
+FINDING = "finding"
+ERRORS = frozenset(
+    name for name, c in vars(model).items() if isinstance(c, type) and issubclass(c, model.ReplicatorError)
+)
+_CODE = re.compile(r"[a-z][a-z0-9_]+")
+
+
+def source_files() -> Iterator[Path]:
+    yield from sorted(ROOT.glob("replicator/**/*.py"))
+    yield from sorted(ROOT.glob("plugins/*/*/replicator_*/**/*.py"))
+
+
+def texts(node: ast.expr, constants: Mapping[str, str]) -> Iterator[str]:
+    """The literal texts that an expression can be."""
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.Name(id=name) if name in constants:
+            yield constants[name]
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from texts(body, constants)
+            yield from texts(orelse, constants)
+        case _:
+            pass
+
+
+def constants_of(tree: ast.Module) -> dict[str, str]:
+    found = {}
+    for node in tree.body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=str(text))):
+                found[name] = text
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
+                found[name] = text
+            case _:
+                pass
+    return found
+
+
+def takers_of_code(tree: ast.Module) -> dict[str, int]:
+    """Functions of a module with a positional parameter `code`, and its place in a call."""
+    takers = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef) and inner.name == "__init__" and inner.args.args[1:]:
+                    names = [a.arg for a in inner.args.args[1:]]
+                    if "code" in names:
+                        takers[node.name] = names.index("code")
+        if isinstance(node, ast.FunctionDef) and node.name != "__init__":
+            names = [a.arg for a in node.args.args if a.arg != "self"]
+            if "code" in names:
+                takers[node.name] = names.index("code")
+    return takers
+
+
+def codes_of(tree: ast.Module, constants: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+    """Every code in a module, with the class that bears it where the call names it."""
+    takers = takers_of_code(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args, keywords=keywords):
+                bearer = FINDING if name == "Problem" else name if name in ERRORS else None
+                for keyword in keywords:
+                    if keyword.arg == "code":
+                        yield from ((text, bearer) for text in texts(keyword.value, constants))
+                if name in takers and len(args) > takers[name]:
+                    yield from ((text, None) for text in texts(args[takers[name]], constants))
+            case ast.Assign(targets=[ast.Name(id="code")], value=value):
+                yield from ((text, None) for text in texts(value, constants))
+            case ast.Dict(keys=keys, values=values):
+                for key, value in zip(keys, values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value == "code":
+                        yield from ((text, None) for text in texts(value, constants))
+            case ast.ClassDef(name="KeyFault", body=body):
+                # Its values are the codes of findings.
+                yield from (
+                    (m.value.value, FINDING)
+                    for m in body
+                    if isinstance(m, ast.Assign) and isinstance(m.value, ast.Constant)
+                )
+            case ast.FunctionDef(name="_gap"):
+                # The slot's faults: pairs of code and message.
+                for inner in ast.walk(node):
+                    if isinstance(inner, ast.Return) and isinstance(inner.value, ast.Tuple):
+                        yield from ((text, "LogGapError") for text in texts(inner.value.elts[0], constants))
+            case _:
+                pass
+
+
+def codes_of_tables() -> Iterator[tuple[str, str]]:
+    """Codes that stand in tables, which the syntax tree does not tell."""
+    yield from ((code, "SourceUnavailableError") for code, _ in postgresql_errors._TRANSIENT.values())
+    yield from ((code, "TargetUnavailableError") for _, code, _ in delta_errors._STORAGE)
+    yield from ((code, "JournalUnavailableError") for code, _ in journal_files._CAUSES.values())
+    yield "journal_unavailable", "JournalUnavailableError"
+    yield from ((code, "StateUnavailableError") for code, _ in state_errors._SQLITE_TRANSIENT.values())
+    yield messages.LITERAL_SECRET, FINDING
+    # Not `code=`: the default of its parameter.
+    yield "invalid_configuration", "ConfigError"
+
+
+@cache
+def raised() -> Mapping[str, frozenset[str]]:
+    """Every code that can be raised → the classes that are known to bear it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for file in source_files():
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for code, bearer in codes_of(tree, constants_of(tree)):
+            found[code] |= {bearer} if bearer else set()
+    for code, bearer in codes_of_tables():
+        found[code].add(bearer)
+    return {code: frozenset(bearers) for code, bearers in found.items()}
+
+
+@cache
+def documented() -> Mapping[str, frozenset[str]]:
+    """Every code of the page → the classes its row names."""
+    rows: dict[str, frozenset[str]] = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if match := re.fullmatch(r"\| `([a-z0-9_]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", line):
+            code, classes, *_ = match.groups()
+            assert code not in rows, f"{code} stands twice"
+            rows[code] = frozenset(part.split(" (")[0] for part in classes.strip().split(", "))
+    return rows
+
+
+def test_codes_are_lower_snake_case():
+    assert [code for code in raised() if not _CODE.fullmatch(code)] == []
+
+
+def test_every_code_that_is_raised_is_documented():
+    assert sorted(raised().keys() - documented().keys()) == []
+
+
+def test_no_other_code_is_documented():
+    assert sorted(documented().keys() - raised().keys()) == []
+
+
+def test_rows_name_the_classes_that_bear_the_code():
+    lacking = {code: sorted(bearers - documented()[code]) for code, bearers in raised().items() if code in documented()}
+    assert {code: classes for code, classes in lacking.items() if classes} == {}
+    known = ERRORS | {FINDING}
+    assert {code: sorted(classes - known) for code, classes in documented().items() if classes - known} == {}
+
+
+def test_every_error_class_is_explained():
+    text = PAGE.read_text(encoding="utf-8")
+    assert [name for name in sorted(ERRORS) if f"`{name}`" not in text] == []

@@ -1,0 +1,74 @@
+"""`docs/plugins.md` names every hook and abstract method, and its examples run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.model.events import change_schema
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins import hookspecs
+from replicator.plugins.source import DeltaSource, LogReader, Visibility
+from replicator.plugins.target import DeltaTarget
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+def example(name: str) -> str:
+    (block,) = [b for b in BLOCKS if b.startswith(f"# example: {name}\n")]
+    return block
+
+
+def test_every_hook_is_named():
+    hooks = [name for name in vars(hookspecs) if name.startswith("replicator_")]
+    assert hooks
+    assert [name for name in hooks if f"`{name}`" not in GUIDE] == []
+
+
+@pytest.mark.parametrize("interface", [DeltaSource, LogReader, DeltaTarget, Visibility])
+def test_every_abstract_method_is_named(interface: Any):
+    assert f"`{interface.__name__}`" in GUIDE
+    assert [name for name in sorted(interface.__abstractmethods__) if not re.search(rf"`{name}[`(]", GUIDE)] == []
+
+
+def test_the_layout_of_changes_is_complete_and_in_order():
+    import pyarrow as pa
+
+    schema = TableSchema(table=TableId("a", "b"), columns=(Column(name="id", type=pa.int64(), source_type="bigint"),))
+    rows = re.findall(r"^\| `([a-z_]+)` \| (?:int64|string|bool|timestamp|list|struct)", GUIDE, re.MULTILINE)
+    assert rows == change_schema(schema).names
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.splitlines()[0])
+def test_python_blocks_compile(block: str):
+    compile(block, "docs/plugins.md", "exec")
+
+
+@pytest.mark.parametrize("name", ["settings", "copy"])
+def test_examples_run(name: str):
+    exec(compile(example(name), "docs/plugins.md", "exec"), {"__name__": "guide"})
+
+
+def test_the_contract_example_is_a_suite_that_passes(tmp_path: Path):
+    (tmp_path / "test_guide.py").write_text(example("contract"), encoding="utf-8")
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        f"--rootdir={tmp_path}",
+    ]
+    command = [sys.executable, "-m", "pytest", *options, "-k", "ledger or replayed or claim", "test_guide.py"]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "passed" in answer.stdout

@@ -1,0 +1,256 @@
+"""`docs/status.schema.json` describes what `status --json` and `list --json` print.
+
+The few keywords that the schema uses are judged here, so that no package is needed for them; an unknown one fails.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from replicator.cli.main import main
+from replicator.model.offset import Offset
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.service.status import VERSION, status
+from replicator.state import holder_id
+from replicator.state.records import (
+    AppliedRecord,
+    Desired,
+    ErrorRecord,
+    Role,
+    Segment,
+    SegmentFile,
+    SnapshotProgress,
+    Stage,
+    TableRecord,
+)
+from replicator.state.store import StateStore
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "status.schema.json").read_text(encoding="utf-8"))
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+ERROR = ErrorRecord(code="schema_changed", message="its columns changed", action="Take a new snapshot.", at=NOW)
+NO_ACTION = ErrorRecord(code="source_error", message="no", action=None, at=NOW)
+_TYPES = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
+_ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description"}
+
+
+def faults(value: Any, schema: Mapping[str, Any], place: str = "$") -> Iterator[str]:
+    """What keeps a value from fitting a schema."""
+    for keyword, wanted in schema.items():
+        match keyword:
+            case "$ref":
+                yield from faults(
+                    value, SCHEMA if wanted == "#" else SCHEMA["$defs"][wanted.removeprefix("#/$defs/")], place
+                )
+            case "type":
+                names = wanted if isinstance(wanted, list) else [wanted]
+                if not any(
+                    isinstance(value, _TYPES[n]) and (n == "boolean" or not isinstance(value, bool)) for n in names
+                ):
+                    yield f"{place}: {value!r} is no {names}"
+            case "const" if value != wanted:
+                yield f"{place}: {value!r} is not {wanted!r}"
+            case "enum" if value not in wanted:
+                yield f"{place}: {value!r} is none of {wanted}"
+            case "required" if isinstance(value, dict):
+                yield from (f"{place}: lacks {key}" for key in wanted if key not in value)
+            case "properties" if isinstance(value, dict):
+                # The schema lets readers meet keys of later releases; what we print must all be described.
+                for key, inner in value.items():
+                    if key in wanted:
+                        yield from faults(inner, wanted[key], f"{place}.{key}")
+                    else:
+                        yield f"{place}: has {key}"
+            case "items" if isinstance(value, list):
+                for number, inner in enumerate(value):
+                    yield from faults(inner, wanted, f"{place}[{number}]")
+            case "anyOf":
+                branches = [list(faults(value, branch, place)) for branch in wanted]
+                if all(branches):
+                    yield from max(branches, key=len)
+            case "minimum" if value is not None and value < wanted:
+                yield f"{place}: {value} is below {wanted}"
+            case "pattern" if isinstance(value, str) and not re.search(wanted, value):
+                yield f"{place}: {value!r} does not match {wanted}"
+            case "format":
+                assert wanted == "date-time"
+                if datetime.fromisoformat(value).tzinfo is None:
+                    yield f"{place}: {value!r} has no time zone"
+            case "const" | "enum" | "required" | "properties" | "items" | "minimum" | "pattern":
+                pass
+            case _:
+                assert keyword in _ANNOTATIONS, f"{keyword} is not judged here"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[StateStore]:
+    store = StateStore(f"sqlite:///{tmp_path / 'state.db'}", clock=clock)
+    yield store
+    store.close()
+
+
+def document(store: StateStore, name: str = "shop") -> dict[str, Any]:
+    record = store.replicator(name)
+    assert record is not None
+    found: dict[str, Any] = json.loads(json.dumps(status(store, record)))
+    assert list(faults(found, SCHEMA)) == []
+    return found
+
+
+def table(name: str, stage: Stage, **values: Any) -> TableRecord:
+    schema = TableSchema(
+        table=TableId("public", name), columns=(Column(name="id", type=pa.int64(), source_type="bigint"),), key=("id",)
+    )
+    return TableRecord(table=schema.table, incarnation=1, stage=stage, schema=schema, **values)
+
+
+def fill(store: StateStore) -> None:
+    """A replicator at work, with a table in every stage."""
+    lease = store.acquire_lease("shop", holder_id(), 10.0)
+    assert lease is not None
+    done = SnapshotProgress(start_number=3, rows=10, estimated_rows=9, started_at=NOW, completed_at=NOW)
+    tables = [
+        table("pending", Stage.PENDING),
+        table("copying", Stage.SNAPSHOT, snapshot=SnapshotProgress(rows=7)),
+        table("streaming", Stage.STREAMING, snapshot=done),
+        table("aside", Stage.FAILING, error=ERROR),
+        table("target_aside", Stage.STREAMING, snapshot=done),
+        table("gone", Stage.REMOVED),
+    ]
+    streaming = TableId("public", "streaming")
+    file = SegmentFile(
+        table=streaming, incarnation=1, schema_fingerprint="0" * 16, uri="file:///j/a.parquet", rows=10, bytes=100, sha256="ab" * 32,
+        first=0, last=9, snapshot_rows=0, has_absent=False, has_key_changes=False,
+    )  # fmt: skip
+    segment = Segment(
+        id=1,
+        first=0,
+        last=9,
+        epoch=lease.epoch,
+        offset=Offset.of({"lsn": 1}),
+        source_time=NOW,
+        ring=(),
+        files=(file,),
+        events=(),
+        sealed_at=NOW,
+    )
+    store.seal("shop", lease.epoch, [segment], schemas=[t.schema for t in tables if t.schema], tables=tables)
+    applied = [
+        AppliedRecord(table=streaming, incarnation=1, last_applied=9, rows=10, source_time=NOW - timedelta(seconds=2)),
+        AppliedRecord(table=TableId("public", "target_aside"), incarnation=1, is_failing=True, error=NO_ACTION),
+    ]
+    store.put_applied("shop", lease.epoch, applied)
+    store.put_status(
+        "shop", Role.CAPTURE, {"position": "{}", "retained_bytes": 4096, "clock_ahead_s": 0.5, "waiting_for": ["pid 7"]}
+    )
+    store.put_status("shop", Role.APPLY, {"tables": {"public.streaming": {"source_time": NOW.isoformat()}}})
+
+
+def test_a_replicator_that_was_only_stored(store: StateStore):
+    store.create_replicator("shop", "name: shop", "/j")
+    found = document(store)
+    assert (found["state"], found["worker"], found["tables"]) == ("no worker", None, [])
+
+
+def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore):
+    store.create_replicator("shop", "name: shop", "/j")
+    fill(store)
+    found = document(store)
+    assert found["state"] == "running"
+    assert found["source"] == {"retained_bytes": 4096, "position": "{}", "waiting_for": ["pid 7"]}
+    assert found["journal"] == {"bytes": 100, "last_sequence_num": 9}
+    states = {t["table"].removeprefix("public."): t["state"] for t in found["tables"]}
+    assert states == {
+        "pending": "pending",
+        "copying": "snapshot",
+        "streaming": "streaming",
+        "aside": "failing",
+        "target_aside": "failing",
+    }
+    assert {t["table"]: t["freshness_s"] for t in found["tables"]}["public.streaming"] == 0.5
+
+
+def test_every_wish_and_state(store: StateStore, clock: Clock):
+    store.create_replicator("shop", "name: shop", "/j")
+    fill(store)
+    seen = {document(store)["state"]}
+    store.put_status(
+        "shop",
+        Role.SUPERVISOR,
+        {"role": Role.APPLY, "retry_in_s": 1.5, "code": "spark_lost", "message": "Spark's JVM has died."},
+    )
+    retrying = document(store)
+    assert retrying["retry"]["role"] == "apply"
+    seen.add(retrying["state"])
+    store.set_desired("shop", Desired.RUNNING, apply_paused=True)
+    assert document(store)["desired"] == "paused (apply)"
+    store.set_desired("shop", Desired.PAUSED)
+    seen.add(document(store)["state"])
+    clock.now += timedelta(hours=1)
+    store.set_desired("shop", Desired.RUNNING)
+    seen.add(document(store)["state"])
+    assert store.acquire_lease("shop", holder_id(), 10.0)
+    seen.add(document(store)["state"])
+    store.set_error("shop", ERROR)
+    seen.add(document(store)["state"])
+    store.set_desired("shop", Desired.DELETED)
+    seen.add(document(store)["state"])
+    assert seen == set(SCHEMA["properties"]["state"]["enum"])
+
+
+def test_the_schema_bears_the_version_of_the_code():
+    assert SCHEMA["properties"]["version"]["const"] == VERSION
+    assert SCHEMA["$id"] == f"urn:replicator:status:{VERSION}"
+
+
+def test_a_wrong_document_is_refused(store: StateStore):
+    store.create_replicator("shop", "name: shop", "/j")
+    found = document(store)
+    assert list(faults(found | {"state": "odd"}, SCHEMA))
+    assert list(faults(found | {"extra": 1}, SCHEMA))
+    assert list(faults(found | {"freshness_s": -1}, SCHEMA))
+    assert list(faults({k: v for k, v in found.items() if k != "uuid"}, SCHEMA))
+
+
+def test_the_commands_print_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("REPLICATOR_HOME", str(tmp_path))
+    monkeypatch.delenv("REPLICATOR_STATE_URL", raising=False)
+    store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
+    for name in ("shop", "till"):
+        store.create_replicator(name, f"name: {name}", "/j")
+    store.close()
+    one = CliRunner().invoke(main, ["status", "shop", "--json"])
+    assert list(faults(json.loads(one.stdout), SCHEMA)) == []
+    for command in (["list", "--json"], ["status", "--json"]):
+        several = json.loads(CliRunner().invoke(main, command).stdout)
+        assert [d["name"] for d in several] == ["shop", "till"]
+        assert list(faults(several, SCHEMA["$defs"]["list"])) == []
