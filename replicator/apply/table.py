@@ -27,7 +27,7 @@ from replicator.apply.plan import (
 from replicator.apply.settings import ApplySettings
 from replicator.journal import JournalReader
 from replicator.model.crash import crash_point
-from replicator.model.errors import FatalError, PluginError, TableError
+from replicator.model.errors import CorruptStreamError, FatalError, PluginError, TableError
 from replicator.model.events import DDLEvent, SnapshotEvent
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
@@ -287,7 +287,7 @@ class TableApplier:
 
     def _merge(self, table: TargetTable, unit: BatchUnit) -> None:
         for file in unit.files:
-            self._ends.reader.check(file)
+            self._check(file)
         self._schema = self._ends.reader.schema(unit.files[0])
         batch = Batch(
             schema=self._schema,
@@ -311,6 +311,18 @@ class TableApplier:
             is_append=batch.is_append,
             details=dict(result.details or {}),
         )
+
+    def _check(self, file: SegmentFile) -> None:
+        """A damaged file costs its table a new copy, and no other table anything."""
+        try:
+            self._ends.reader.check(file)
+        except CorruptStreamError as error:
+            raise TableError(
+                error.message,
+                code=error.code,
+                table=str(self._table),
+                action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
+            ) from error
 
     def _check_skipped(self, table: TargetTable, batch: Batch) -> None:
         """A batch above the ledger that was skipped: a newer epoch has the table (claiming says so), or the target broke its contract."""

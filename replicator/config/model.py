@@ -83,7 +83,7 @@ class SnapshotConfig(ConfigModel):
     unexplained_change: Literal["resnapshot", "stop"] = Field(
         "resnapshot",
         description="What to do with a table when the source's catalogue shows a change that its log did not: "
-        "copy it anew in place (resnapshot), or set it aside until a person acts (stop).",
+        "copy it anew in place (resnapshot), or stop the replicator until a person acts (stop).",
     )
 
 
@@ -155,11 +155,11 @@ class DDLConfig(ConfigModel):
     )
     drop_table: DDLPolicy = Field(
         "ignore",
-        description="A table is dropped: drop its copy (apply), keep the copy as it is (ignore), or set the table aside (stop).",
+        description="A table is dropped: drop its copy (apply), keep the copy as it is (ignore), or stop the replicator (stop).",
     )
     truncate_table: DDLPolicy = Field(
         "apply",
-        description="A table is emptied: empty its copy (apply), keep the copy's rows (ignore), or set the table aside (stop).",
+        description="A table is emptied: empty its copy (apply), keep the copy's rows (ignore), or stop the replicator (stop).",
     )
     alter_table: Literal["stop"] = Field(
         "stop",
@@ -225,7 +225,7 @@ class SparkConfig(ConfigModel):
     master: str = Field(
         "local[*]",
         min_length=1,
-        description="Spark's master: local[*] on this machine, spark://, yarn or k8s:// for a cluster, sc:// for Spark Connect.",
+        description="Spark's master: local[*] on this machine, spark://, yarn or k8s:// for a cluster.",
     )
     packages: tuple[str, ...] = Field(
         (),

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from replicator.config import LoadedConfig
 from replicator.journal.location import remove_journal
 from replicator.model.crash import crash_point
 from replicator.model.errors import ReplicatorError
 from replicator.plugins.registry import Registry
-from replicator.plugins.target import TableOptions, TargetTable
+from replicator.plugins.target import TargetTable
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
 from replicator.state.records import Lease, ReplicatorRecord
@@ -33,38 +34,12 @@ def tear_down(
     is_forced = any(w.get("force") for w in wishes)
     notes: list[str] = []
     crash_point("delete.begun")
-    try:
-        loaded = assembly.load(record, registry)
-        source = assembly.make_source(loaded, registry, record, lease.epoch)
-        try:
-            if record.prepared != "none":
-                source.remove()
-        except ReplicatorError as error:
-            if not is_forced:
-                raise
-            notes += [f"The source was not cleaned ({error.message}). Run there: {line}" for line in source.leftovers()]
-        finally:
-            source.close()
-        crash_point("delete.source_cleaned")
-        if any(w.get("drop_target") for w in wishes):
-            target = assembly.make_target(loaded, registry, record, lease.epoch)
-            try:
-                for table in store.tables(record.name):
-                    target.drop(
-                        TargetTable(
-                            table=table.table,
-                            uuid=record.uuid,
-                            incarnation=table.incarnation,
-                            epoch=lease.epoch,
-                            options=TableOptions(),
-                        )
-                    )
-            finally:
-                target.close()
-    except ReplicatorError:
-        if not is_forced:
-            raise
-        notes.append("The configuration could no longer be used; slot, publication and target tables stay as they are.")
+    loaded = _load(record, registry, notes, is_forced=is_forced)
+    if loaded is not None:
+        _clean_source(loaded, registry, record, lease, notes, is_forced=is_forced)
+    crash_point("delete.source_cleaned")
+    if loaded is not None and any(w.get("drop_target") for w in wishes):
+        _drop_tables(store, loaded, registry, record, lease)
     crash_point("delete.target_cleaned")
     remove_journal(record.journal_uri, record.uuid)
     crash_point("delete.journal_removed")
@@ -74,3 +49,50 @@ def tear_down(
     crash_point("delete.before_state")
     store.delete_replicator(record.name)
     return notes
+
+
+def _load(record: ReplicatorRecord, registry: Registry, notes: list[str], *, is_forced: bool) -> LoadedConfig | None:
+    try:
+        return assembly.load(record, registry)
+    except ReplicatorError as error:
+        if not is_forced:
+            raise
+        notes.append(
+            f"The stored configuration can no longer be used ({error.message}): slot, publication and target stay."
+        )
+        return None
+
+
+def _clean_source(
+    loaded: LoadedConfig,
+    registry: Registry,
+    record: ReplicatorRecord,
+    lease: Lease,
+    notes: list[str],
+    *,
+    is_forced: bool,
+) -> None:
+    if record.prepared == "none":
+        return
+    source = assembly.make_source(loaded, registry, record, lease.epoch)
+    try:
+        source.remove()
+    except ReplicatorError as error:
+        if not is_forced:
+            raise
+        notes += [f"The source was not cleaned ({error.message}). Run there: {line}" for line in source.leftovers()]
+    finally:
+        source.close()
+
+
+def _drop_tables(
+    store: StateStore, loaded: LoadedConfig, registry: Registry, record: ReplicatorRecord, lease: Lease
+) -> None:
+    target = assembly.make_target(loaded, registry, record, lease.epoch)
+    try:
+        for table in store.tables(record.name):
+            target.drop(
+                TargetTable(table=table.table, uuid=record.uuid, incarnation=table.incarnation, epoch=lease.epoch)
+            )
+    finally:
+        target.close()

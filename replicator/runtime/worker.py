@@ -22,7 +22,11 @@ def main(arguments: list[str]) -> int:
     answers, sys.stdout = sys.stdout, sys.stderr  # nothing but messages may go up the pipe
     configure_logging(format="json", stream=sys.stderr)
     home = Home.from_environment()
-    store = StateStore(home.state_url)
+    try:
+        store = StateStore(home.state_url)
+    except ReplicatorError as error:
+        answers.write(messages.encode(messages.ERROR, messages.encode_error(error)) + "\n")
+        return 1
     control = WorkerControl(store, name, role, commands=sys.stdin, answers=answers)
     control.listen()
     try:

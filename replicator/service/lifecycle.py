@@ -21,7 +21,7 @@ from replicator.runtime.supervisor import LEASE_S, Outcome, Supervisor
 from replicator.runtime.teardown import DELETE, tear_down
 from replicator.service.assess import Assessment, assess
 from replicator.state import holder_id
-from replicator.state.records import Desired, Lease, ReplicatorRecord
+from replicator.state.records import Desired, Lease, ReplicatorRecord, Stage
 from replicator.state.store import StateStore
 
 _log = get_logger(__name__)
@@ -33,7 +33,7 @@ def find(store: StateStore, name: str) -> ReplicatorRecord:
     if record is None:
         known = ", ".join(r.name for r in store.replicators()) or "none yet"
         raise ConfigError(
-            f"there is no replicator called {name!r}", code="unknown_replicator", action=f"Known here: {known}."
+            f"There is no replicator called {name!r}.", code="unknown_replicator", action=f"Known here: {known}."
         )
     return record
 
@@ -95,16 +95,16 @@ def snapshot(store: StateStore, name: str, tables: Sequence[str], *, restart: bo
     Returns the tables; ConfigError if one is not replicated.
     """
     record = find(store, name)
-    known = {str(t.table): t.table for t in store.tables(name)}
+    known = {str(t.table): t.table for t in store.tables(name) if t.stage is not Stage.REMOVED}
     unknown = [t for t in tables if t not in known]
     if unknown:
         raise ConfigError(
-            f"{name} does not replicate {', '.join(unknown)}",
+            f"{name} does not replicate {', '.join(unknown)}.",
             code="unknown_table",
             action=f"It replicates: {', '.join(sorted(known)) or 'nothing yet'}.",
         )
     if restart and tables:
-        raise ConfigError("--restart is for all tables: leave the table names out", code="restart_with_tables")
+        raise ConfigError("--restart is for all tables: leave the table names out.", code="restart_with_tables")
     store.add_request(name, "restart" if restart else "snapshot", {"tables": list(tables) or sorted(known)})
     if record.desired is Desired.RUNNING:
         store.set_error(name, None)
@@ -134,7 +134,7 @@ def supervise(
     if lease is None:
         holder = store.lease(record.name)
         raise ConfigError(
-            f"{record.name} is already run by {holder.holder if holder else 'another process'}",
+            f"{record.name} is already run by {holder.holder if holder else 'another process'}.",
             code="already_running",
             action="Watch it with `replicator status`, or stop that process first.",
         )
@@ -152,7 +152,7 @@ def supervise(
             record.name,
             log=log,
             limits=limits,
-            delete=lambda doomed, held: tear_down(store, registry, home, doomed, held),
+            delete=lambda doomed, held: _delete_here(store, registry, home, doomed, held),
             environ={"REPLICATOR_HOME": str(home.folder), "REPLICATOR_STATE_URL": home.state_url, **(environ or {})},
             until_caught_up=until_caught_up,
             refuse_first=refuse_first,
@@ -164,6 +164,11 @@ def supervise(
         if regained is None:
             return outcome
         lease = regained
+
+
+def _delete_here(store: StateStore, registry: Registry, home: Home, record: ReplicatorRecord, lease: Lease) -> None:
+    for note in tear_down(store, registry, home, record, lease):
+        _log.warning("left_behind", replicator=record.name, note=note)
 
 
 def _regain_lease(store: StateStore, name: str, budget: RetryBudget, stop: threading.Event) -> Lease | None:
@@ -189,6 +194,7 @@ def delete(
 ) -> None:
     """Delete a replicator: by its live worker if it has one, else here. Can be repeated from any half-way point."""
     record = find(store, name)
+    store.set_error(name, None)
     store.add_request(name, DELETE, {"drop_target": drop_target, "force": force})
     store.set_desired(name, Desired.DELETED)
     while True:

@@ -20,7 +20,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
     statuses = store.statuses(record.name)
     capture = _fresh(statuses, Role.CAPTURE, now)
     apply = _fresh(statuses, Role.APPLY, now)
-    retrying = _fresh(statuses, Role.SUPERVISOR, now)
+    retrying = _retrying(statuses, now)
     clock = now + timedelta(seconds=float((capture or {}).get("clock_ahead_s") or 0.0))
     applied = store.applied(record.name)
     tables = [
@@ -99,6 +99,17 @@ def _state(
     if retrying and "retry_in_s" in retrying:
         return "retrying"
     return "running" if capture else "starting"
+
+
+def _retrying(statuses: Mapping[Role, tuple[datetime, Mapping[str, Any]]], now: datetime) -> Mapping[str, Any] | None:
+    """What the supervisor waits to try again; until the worker that failed has reported anew."""
+    if Role.SUPERVISOR not in statuses:
+        return None
+    said_at, said = statuses[Role.SUPERVISOR]
+    worker = Role(str(said["role"])) if "role" in said else None
+    is_over = now - said_at > _STALE + timedelta(seconds=float(said.get("retry_in_s", 0.0)))
+    has_reported = worker is not None and worker in statuses and statuses[worker][0] > said_at
+    return None if is_over or has_reported else said
 
 
 def _fresh(

@@ -114,8 +114,10 @@ def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[
 
 def wanted_packages(settings: SparkSettings) -> Sequence[str]:
     """Maven coordinates that Spark has to resolve."""
-    has_delta = any("delta-spark_" in jar for jar in settings.jars)
-    return settings.packages if has_delta else (DELTA_PACKAGE, *settings.packages)
+    wanted = dict.fromkeys((DELTA_PACKAGE, *settings.packages))
+    if any("delta-spark_" in jar for jar in settings.jars):
+        del wanted[DELTA_PACKAGE]
+    return tuple(wanted)
 
 
 def local_threads(master: str, cores: int) -> int | None:

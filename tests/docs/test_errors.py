@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -57,26 +57,24 @@ def constants_of(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def takers_of_code(tree: ast.Module) -> dict[str, int]:
-    """Functions of a module with a positional parameter `code`, and its place in a call."""
-    takers = {}
-    for node in ast.walk(tree):
+def takers_of_code(trees: Sequence[ast.Module]) -> Mapping[str, frozenset[int]]:
+    """Functions and classes with a positional parameter `code`, and its places in a call."""
+    takers: dict[str, set[int]] = defaultdict(set)
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        functions = [(node.name, node)] if isinstance(node, ast.FunctionDef) and node.name != "__init__" else []
         if isinstance(node, ast.ClassDef):
-            for inner in node.body:
-                if isinstance(inner, ast.FunctionDef) and inner.name == "__init__" and inner.args.args[1:]:
-                    names = [a.arg for a in inner.args.args[1:]]
-                    if "code" in names:
-                        takers[node.name] = names.index("code")
-        if isinstance(node, ast.FunctionDef) and node.name != "__init__":
-            names = [a.arg for a in node.args.args if a.arg != "self"]
+            functions = [(node.name, f) for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"]
+        for name, function in functions:
+            names = [a.arg for a in function.args.args if a.arg != "self"]
             if "code" in names:
-                takers[node.name] = names.index("code")
-    return takers
+                takers[name].add(names.index("code"))
+    return {name: frozenset(places) for name, places in takers.items()}
 
 
-def codes_of(tree: ast.Module, constants: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+def codes_of(
+    tree: ast.Module, constants: Mapping[str, str], takers: Mapping[str, frozenset[int]]
+) -> Iterator[tuple[str, str | None]]:
     """Every code in a module, with the class that bears it where the call names it."""
-    takers = takers_of_code(tree)
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args, keywords=keywords):
@@ -84,8 +82,9 @@ def codes_of(tree: ast.Module, constants: Mapping[str, str]) -> Iterator[tuple[s
                 for keyword in keywords:
                     if keyword.arg == "code":
                         yield from ((text, bearer) for text in texts(keyword.value, constants))
-                if name in takers and len(args) > takers[name]:
-                    yield from ((text, None) for text in texts(args[takers[name]], constants))
+                for place in takers.get(name, ()):
+                    if place < len(args):
+                        yield from ((text, None) for text in texts(args[place], constants))
             case ast.Assign(targets=[ast.Name(id="code")], value=value):
                 yield from ((text, None) for text in texts(value, constants))
             case ast.Dict(keys=keys, values=values):
@@ -124,9 +123,10 @@ def codes_of_tables() -> Iterator[tuple[str, str]]:
 def raised() -> Mapping[str, frozenset[str]]:
     """Every code that can be raised → the classes that are known to bear it."""
     found: dict[str, set[str]] = defaultdict(set)
-    for file in source_files():
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        for code, bearer in codes_of(tree, constants_of(tree)):
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in source_files()]
+    takers = takers_of_code(trees)
+    for tree in trees:
+        for code, bearer in codes_of(tree, constants_of(tree), takers):
             found[code] |= {bearer} if bearer else set()
     for code, bearer in codes_of_tables():
         found[code].add(bearer)

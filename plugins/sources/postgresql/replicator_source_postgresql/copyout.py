@@ -30,6 +30,7 @@ _TRAILER: Final = -1
 _COUNT_SIZE: Final = 2
 _LENGTH_SIZE: Final = 4
 _NULL_LENGTH: Final = -1
+_WAIT_MS: Final = 500
 _WORD_SIZES: Final = frozenset({1, 2, 4, 8})
 
 
@@ -100,7 +101,7 @@ class CopyScript:
         return Frames.join(blocks)
 
     def _received_more(self) -> list[Message]:
-        # Asked before every wait: libpq may have left behind what TLS has decrypted already, of which the socket knows nothing.
+        # Asked before every wait, as libpq may have left behind what TLS has decrypted already.
         self._pgconn.consume_input()
         return self._received()
 
@@ -137,8 +138,9 @@ class CopyScript:
         return Frames(frames.data, starts, ends)
 
     def _wait(self, events: int) -> None:
+        """Wait for the socket, within a bound: of what TLS has decrypted and libpq not yet taken the socket knows nothing."""
         self._poll.modify(self._pgconn.socket, events)
-        self._poll.poll()
+        self._poll.poll(_WAIT_MS)
 
     def _next_result(self) -> PGresult | None:
         while self._pgconn.is_busy():

@@ -29,7 +29,10 @@ PLUGIN: Final = "pgoutput"
 VERSION_INVALIDATION_REASON: Final = 170000
 NAME_BYTES_MAX: Final = 63
 BLOCKERS_MAX: Final = 20
-RESTART_ACTION: Final = "`replicator snapshot {name} --restart` starts at a new place in the log and takes a new snapshot of every table, in place."
+RESTART_ACTION: Final = (
+    "`replicator snapshot {name} --restart` starts at a new place in the log"
+    " and takes a new snapshot of every table, in place."
+)
 
 _PREFIX: Final = "replicator_"
 _COMMENT: Final = "Made by the Replicator for {name} ({uuid}). Dropped by `replicator delete {name}`."

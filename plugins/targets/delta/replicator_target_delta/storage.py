@@ -12,8 +12,8 @@ import pyarrow.fs as pafs
 from replicator.model.naming import path_part
 from replicator.model.schema import TableId
 
-OWN_FOLDER: Final = "_replicator"
-"""Under the target's path: shapes of tables being made, rewritten journal files. Nothing in it outlives a process."""
+OWN_FOLDER: Final = "_replicator.tmp"
+"""Under the target's path: shapes of tables being made, rewritten journal files. The dot keeps it apart from namespaces."""
 
 DROP_MARK: Final = "_replicator_drop.json"
 """In a table's folder while it is being deleted, so that a second attempt still knows whose it was."""

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pyarrow.fs as pafs
 
 from replicator.model.crash import crash_point
-from replicator.model.errors import FatalError, Problem, SchemaConflictError
+from replicator.model.errors import FatalError, Problem, SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.naming import check_columns, check_names
 from replicator.model.schema import TableId, TableSchema
@@ -345,6 +345,13 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
                 raise ddl.schema_conflict(table, event.schema)
             transaction.record(ledgers)
         else:
+            if not transaction.exists and set(self._storage.names(place.path)) - {"_delta_log"}:
+                raise TableError(
+                    f"{place.path} holds files and is no Delta table.",
+                    code="target_occupied",
+                    table=str(table.table),
+                    action="Move the folder away, or choose another target.path.",
+                )
             template = self._storage.own_path("shapes", uuid4().hex)
             try:
                 held.session.sql(ddl.create_statement(template, table, event.schema, clustering=self.config.clustering))

@@ -21,7 +21,11 @@ JOURNAL = ("file:///journal/0001-abc.parquet",)
     [
         ("java.io.IOException: No space left on device", TargetUnavailableError, "target_full"),
         ("Mkdirs failed to create file:/x", TargetUnavailableError, "target_not_writable"),
-        ("io.delta.exceptions.ConcurrentAppendException: [DELTA_CONCURRENT_APPEND]", TargetUnavailableError, "target_busy"),
+        (
+            "io.delta.exceptions.ConcurrentAppendException: [DELTA_CONCURRENT_APPEND]",
+            TargetUnavailableError,
+            "target_busy",
+        ),
         ("java.lang.OutOfMemoryError: Java heap space", TargetUnavailableError, "spark_out_of_memory"),
         ("[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated", KeyMissingError, "key_missing"),
         ("[CAST_OVERFLOW] The value 1234 of the type", SchemaConflictError, "schema_conflict"),

@@ -70,11 +70,12 @@ def test_every_type_arrives_as_it_left(new_lake, partial):
     with duckdb.connect() as judge:
         judge.execute("SET TimeZone = 'UTC'")
         judge.execute("LOAD delta")
-        query = judge.sql(f"SELECT * FROM delta_scan('{lake.path}') ORDER BY key")
-        rows = [dict(zip(query.columns, row, strict=True)) for row in query.fetchall()]
+        # As Arrow: DuckDB's own rows need a further package for instants.
+        table = judge.sql(f"SELECT * FROM delta_scan('{lake.path}') ORDER BY key").to_arrow_table()
+    rows = table.to_pylist()
     assert {name: rows[0][name] for name in CASES} == {name: expected for name, (_, _, expected) in CASES.items()}
     assert {name: rows[1][name] for name in CASES} == dict.fromkeys(CASES)
-    assert list((lake.folder / "lake" / "_replicator" / "staging").iterdir()) == []
+    assert list((lake.folder / "lake" / "_replicator.tmp" / "staging").iterdir()) == []
 
 
 def test_small_numbers_have_no_exponent():
