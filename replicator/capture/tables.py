@@ -112,8 +112,11 @@ class Tables:
         if not rows.num_rows:
             return
         numbered = renumbered(rows, followed.schema, base)
-        if not is_plain and followed.record.first_change is None:
-            self.put(replace(followed.record, first_change=numbered.column(SEQUENCE_NUM)[0].as_py()))
+        if not is_plain:
+            first, known = numbered.column(SEQUENCE_NUM)[0].as_py(), followed.record.first_change
+            # Lower than known: the keys that a pull sends back to the list are noted before the pull's rows are written.
+            if known is None or first < known:
+                self.put(replace(followed.record, first_change=first))
         self._writer.append(followed.schema, followed.record.incarnation, numbered)
 
     def take_rows(self, followed: Followed, rows: pa.RecordBatch, *, is_plain: bool = False) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,23 @@ from replicator.demo import shop
 from replicator.testing.proxy import FaultProxy
 from replicator.testing.rig import Rig
 from replicator.testing.waiting import wait_until
+
+
+@pytest.fixture
+def mounted() -> Iterator[Callable[[Path, str], None]]:
+    """Mounts a file system in memory on a folder; that needs root."""
+    folders: list[Path] = []
+
+    def mount(folder: Path, options: str) -> None:
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
+        folders.append(folder)
+
+    yield mount
+    for folder in folders:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def _streams(status: dict[str, Any]) -> bool:
@@ -60,15 +77,16 @@ def test_the_jvm_is_killed(rig: Rig, writer: shop.Writer, spark: Any) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_the_target_cannot_be_written_for_a_while(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+def test_the_target_cannot_be_written_for_a_while(
+    rig: Rig, writer: shop.Writer, mounted: Callable[[Path, str], None], spark: Any
+) -> None:
+    rig.lake.mkdir()
+    mounted(rig.lake, "size=512m")
     process = rig.start()
     rig.wait_for_status(_streams, process)
-    away = rig.folder / "lake-elsewhere"
-    rig.lake.rename(away)
-    rig.lake.write_text("a file where the lake was")
+    subprocess.run(["mount", "-o", "remount,ro", str(rig.lake)], check=True)
     rig.wait_for_status(lambda s: s["retry"] is not None and s["retry"]["role"] == "apply", process)
-    rig.lake.unlink()
-    away.rename(rig.lake)
+    subprocess.run(["mount", "-o", "remount,rw", str(rig.lake)], check=True)
     _finish(rig, process, writer, spark)
 
 
@@ -86,22 +104,13 @@ def test_the_state_store_is_locked_for_a_while(rig: Rig, writer: shop.Writer, sp
     _finish(rig, process, writer, spark)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MB; making one needs root."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
-    )
-    if made.returncode != 0:
-        pytest.skip(f"no small file system can be mounted here: {made.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 @pytest.mark.timeout(400)
-def test_the_journals_disk_is_full_for_a_while(rig: Rig, writer: shop.Writer, small_disk: Path, spark: Any) -> None:
+def test_the_journals_disk_is_full_for_a_while(
+    rig: Rig, writer: shop.Writer, mounted: Callable[[Path, str], None], spark: Any
+) -> None:
+    small_disk = rig.folder / "small"
+    small_disk.mkdir()
+    mounted(small_disk, "size=24m")
     rig.extra += f"journal: {{uri: {small_disk / 'journal'}}}\n"
     rig.write_yaml()
     process = rig.start()

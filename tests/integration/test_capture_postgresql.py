@@ -396,7 +396,8 @@ def test_a_table_taken_out_of_the_publication_for_a_moment_is_copied_again(
             database.execute(f"ALTER PUBLICATION {publication} DROP TABLE t", "INSERT INTO t VALUES (100, 1)", "DELETE FROM t WHERE id = 7")
             writer = stack.enter_context(open_transaction(database, "UPDATE t SET v = 5 WHERE id <= 9", "INSERT INTO t VALUES (101, 1)"))
             if is_prepared:
-                writer.execute(b"PREPARE TRANSACTION 'held'")
+                writer.execute("PREPARE TRANSACTION 'held'")
+                writer.rollback()
             database.execute(f"ALTER PUBLICATION {publication} ADD TABLE t")
             name = "held" if is_prepared else f"pid {writer.info.backend_pid} "
             running.wait_until(
@@ -404,7 +405,7 @@ def test_a_table_taken_out_of_the_publication_for_a_moment_is_copied_again(
                 or len(captured.events(table("t"))) > 3,
                 "the change is noticed",
             )
-            writer.execute(b"COMMIT PREPARED 'held'") if is_prepared else writer.commit()
+            database.execute("COMMIT PREPARED 'held'") if is_prepared else writer.commit()
         running.wait_until(lambda: len(captured.events(table("t"))) >= 5, "it is copied again")
         database.execute("UPDATE t SET v = v + 1 WHERE id IN (9, 10)")
         captured.catch_up(running)
