@@ -20,14 +20,45 @@ from replicator.capture.settings import CaptureSettings
 from replicator.capture.tables import Followed, Tables
 from replicator.capture.window import Window
 from replicator.journal.writer import JournalWriter
-from replicator.model.errors import FatalError, SchemaConflictError, TableError
+from replicator.model.errors import ConfigError, FatalError, KeyMissingError, Problem, SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, TableDescription, Visibility
 from replicator.state.records import Stage
 
 T = TypeVar("T")
 Descriptions = Mapping[TableId, TableDescription]
+Refusals = Mapping[TableId, TableError]
+
+
+def prepare(
+    source: DeltaSource[Any], tables: Sequence[TableId], *, is_first: bool
+) -> tuple[Offset, Mapping[TableId, TableError]]:
+    """Have the source prepare those of the tables that exist.
+
+    Returns:
+        Its answer, and the tables that it refuses one by one: the others are prepared without them. Before the first segment any refusal is the
+        configuration's, and raised.
+    """
+    there = list(source.describe(tables))
+    try:
+        return source.prepare(there, is_first=is_first), {}
+    except ConfigError as error:
+        problems = {p.place: p for p in error.problems}
+        refused = {t: _refusal(t, problems[str(t)]) for t in there if str(t) in problems}
+        if is_first or not refused:
+            raise
+    return source.prepare([t for t in there if t not in refused], is_first=False), refused
+
+
+def _refusal(table: TableId, problem: Problem) -> TableError:
+    return KeyMissingError(
+        f"{problem.message}.",
+        code=problem.code,
+        table=str(table),
+        action=problem.action or "Cure it with the SQL that `replicator validate` prints; then run `replicator snapshot NAME TABLE`.",
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -137,11 +168,20 @@ class Follow:
             self._ask(self.source.visibility, lambda since: self._await_mark(tables, found, requests, since))
             return
 
-        def ask() -> Descriptions:
-            self.source.prepare(list(self.source.describe(self.configured)), is_first=False)
-            return self.source.describe(tables)
+        def ask() -> tuple[Descriptions, Refusals]:
+            _, refused = prepare(self.source, self.configured, is_first=False)
+            return self.source.describe(tables), refused
 
-        self._ask(ask, lambda answer: self.copy(tables, found=answer, requests=requests))
+        self._ask(ask, lambda answer: self._copy_fit(tables, *answer, requests))
+
+    def _copy_fit(
+        self, tables: Sequence[TableId], found: Descriptions, refused: Refusals, requests: Sequence[int]
+    ) -> None:
+        for table, error in refused.items():
+            followed = self.tables.get(table)
+            if followed is not None and followed.record.stage is not Stage.REMOVED:
+                self.set_aside(followed, error)
+        self.copy([t for t in tables if t not in refused], found=found, requests=requests)
 
     def _await_mark(
         self, tables: Sequence[TableId], found: Descriptions, requests: Sequence[int], since: Visibility

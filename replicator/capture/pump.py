@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from replicator.capture.chunks import ChunkReader
 from replicator.capture.copying import Copying
-from replicator.capture.follow import Follow
+from replicator.capture.follow import Follow, prepare
 from replicator.capture.marks import MarkBoard
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.tables import Followed, Tables
@@ -35,6 +35,7 @@ from replicator.journal.retention import Retention
 from replicator.journal.writer import JournalWriter
 from replicator.model.control import Control
 from replicator.model.crash import crash_point
+from replicator.model.errors import TableError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import DeltaSource, LogBatch, LogReader, PullLimits, TableDescription, Visibility
@@ -158,9 +159,10 @@ class Capture:
         if is_new_place:
             self._parts.store.set_prepared(self._parts.lease, INTENT)
             crash_point("capture.intent_recorded")
-        prepared = self._prepare(control, is_first=is_new_place)
-        if prepared is None:
+        answer = self._prepare(control, is_first=is_new_place)
+        if answer is None:
             return None
+        prepared, refused = answer
         found = self._parts.control.submit(self._parts.source.describe, self._parts.selected).result()
         ring: Sequence[str] = ()
         if is_new_place:
@@ -182,9 +184,13 @@ class Capture:
         else:
             assert record.start_offset is not None, "what is prepared has a start"
             offset = record.start_offset
+        for table, error in refused.items():
+            followed = tables.get(table)
+            if followed is not None and followed.record.stage is not Stage.FAILING:
+                tables.fail(followed, error)
         if tables.has_changed:
             self._parts.store.put_tables(self._parts.lease.replicator, self._parts.lease.epoch, tables.take_changed())
-        schemas = {t: d.schema for t, d in found.items()}
+        schemas = {t: d.schema for t, d in found.items() if t not in refused}
         schemas |= {f.table: f.schema for f in tables.all() if f.table in schemas and f.is_captured}
         reader = self._parts.source.open_log(offset, schemas)
         return _Session(self._parts, reader, tables, found, offset, ring, decoded=set(schemas))
@@ -209,15 +215,10 @@ class Capture:
                 tables.put(TableRecord(table=table, incarnation=1, stage=Stage.PENDING))
         return tables
 
-    def _prepare(self, control: Control, *, is_first: bool) -> Offset | None:
+    def _prepare(self, control: Control, *, is_first: bool) -> tuple[Offset, Mapping[TableId, TableError]] | None:
         """Have the source prepared in the control thread; meanwhile say what it waits for."""
-
-        def prepare() -> Offset:
-            return self._parts.source.prepare(
-                list(self._parts.source.describe(self._parts.selected)), is_first=is_first
-            )
-
-        call = self._parts.control.submit(prepare)
+        parts = self._parts
+        call = parts.control.submit(lambda: prepare(parts.source, parts.selected, is_first=is_first))
         while not call.done():
             if control.should_stop():
                 return None

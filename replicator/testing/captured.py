@@ -35,7 +35,7 @@ from replicator.state.records import EventEntry, Lease, Stage, TableRecord
 from replicator.state.store import StateStore
 from replicator.testing.waiting import T, wait_until
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 120.0
 MISSING: Final = "<never sent>"
 """Stands in replayed rows for a value that neither the log nor a snapshot has brought."""
 

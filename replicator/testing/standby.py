@@ -65,10 +65,13 @@ class LateStandby:
 
     def _run(self) -> None:
         try:
-            with psycopg.connect(
+            connection = psycopg.connect(
                 self._server.dsn("postgres"), replication="true", application_name=NAME, autocommit=True
-            ) as connection:
+            )
+            try:
                 self._stream(connection.pgconn)
+            finally:
+                connection.close()
         except BaseException as error:  # noqa: BLE001 (raised in the test's thread)
             self._error = error
 

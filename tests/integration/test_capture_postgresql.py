@@ -67,7 +67,9 @@ def assert_equal(captured: Captured, database: ScratchDatabase, *names: str) -> 
     """The journal replays to what the source holds now."""
     for name in names:
         found, wanted = captured.rows(table(name)), source_rows(database, name)
-        assert found == wanted, f"{name}: too many {list((found - wanted).items())[:5]}, lacking {list((wanted - found).items())[:5]}"
+        assert found == wanted, (
+            f"{name}: too many {list((found - wanted).items())[:5]}, lacking {list((wanted - found).items())[:5]}"
+        )
 
 
 def fill(database: ScratchDatabase, name: str, rows: int) -> None:
@@ -90,13 +92,17 @@ def open_transaction(database: ScratchDatabase, *statements: str) -> Iterator[ps
 class Writers:
     """Sessions that write until told to stop; each commit waits for the standby if there is one."""
 
-    def __init__(self, database: ScratchDatabase, count: int, write: Callable[[psycopg.Connection[Any], random.Random], None]) -> None:
+    def __init__(
+        self, database: ScratchDatabase, count: int, write: Callable[[psycopg.Connection[Any], random.Random], None]
+    ) -> None:
         self._database = database
         self._write = write
         self._stop = threading.Event()
         self._errors: list[BaseException] = []
         self.done = 0
-        self._threads = [threading.Thread(target=self._run, args=(seed,), name=f"writer{seed}") for seed in range(count)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(seed,), name=f"writer{seed}") for seed in range(count)
+        ]
 
     def __enter__(self) -> Writers:
         for thread in self._threads:
@@ -214,7 +220,9 @@ def test_change_that_was_delivered_before_a_chunk_could_see_it_survives(
         def hide(number: int, _: ChunkRequest) -> None:
             if number == 1:
                 standby.hold()
-                stack.enter_context(committing(database, "UPDATE hot SET v = 1 WHERE id <= 30", "DELETE FROM hot WHERE id = 5"))
+                stack.enter_context(
+                    committing(database, "UPDATE hot SET v = 1 WHERE id <= 30", "DELETE FROM hot WHERE id = 5")
+                )
                 capture[0].wait_until(lambda: capture[0].control.status["ring"], "it is delivered")
 
         with captured.running(lambda source: before_reads(source, hide)) as running:
@@ -275,7 +283,9 @@ def test_snapshot_in_place_keeps_what_was_delivered_and_is_not_visible_when_it_b
     with captured.running() as running, ExitStack() as stack:
         captured.wait_for_streaming(running)
         standby.hold()
-        stack.enter_context(committing(database, "INSERT INTO hot VALUES (100, 1)", "UPDATE hot SET v = 1 WHERE id = 3"))
+        stack.enter_context(
+            committing(database, "INSERT INTO hot VALUES (100, 1)", "UPDATE hot SET v = 1 WHERE id = 3")
+        )
         running.wait_until(lambda: running.control.status["ring"], "it is delivered")
         request = captured.request("snapshot", tables=[])
         captured.catch_up(running)
@@ -311,13 +321,20 @@ def test_change_before_the_slots_own_place_that_nobody_sees_yet_is_in_the_first_
         first.commit()
         running.wait_until(waits_for(second), "the slot waits for the second")
         standby.hold()
-        hidden = stack.enter_context(committing(database, "UPDATE hot SET v = 1 WHERE id = 4", "DELETE FROM hot WHERE id = 5"))
-        wait_until(lambda: database.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"), "it is committed and invisible")
+        hidden = stack.enter_context(
+            committing(database, "UPDATE hot SET v = 1 WHERE id = 4", "DELETE FROM hot WHERE id = 5")
+        )
+        wait_until(
+            lambda: database.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"),
+            "it is committed and invisible",
+        )
         second.commit()
         # Either it has begun to copy, or it says that it waits.
         running.wait_until(
-            lambda: captured.stage(table("hot")) is Stage.STREAMING
-            or (running.control.status["stage"] == "capturing" and running.control.status["waiting_for"]),
+            lambda: (
+                captured.stage(table("hot")) is Stage.STREAMING
+                or (running.control.status["stage"] == "capturing" and running.control.status["waiting_for"])
+            ),
             "the slot is made",
         )
         assert hidden.is_alive()
@@ -333,7 +350,11 @@ def update_one(connection: psycopg.Connection[Any], chance: random.Random) -> No
 
 @pytest.mark.parametrize(("has_rule", "snapshots"), [(True, 50), (False, 10)])
 def test_no_row_goes_back_in_many_snapshots_under_many_writers(
-    late: tuple[ScratchDatabase, LateStandby], make: Make, monkeypatch: pytest.MonkeyPatch, has_rule: bool, snapshots: int
+    late: tuple[ScratchDatabase, LateStandby],
+    make: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    has_rule: bool,
+    snapshots: int,
 ) -> None:
     database, _ = late
     if not has_rule:
@@ -358,20 +379,26 @@ def test_no_row_goes_back_in_many_snapshots_under_many_writers(
 # --- tables that come to the publication while somebody writes to them ------------------------------------------------------------
 
 
-def test_a_table_added_later_keeps_what_an_older_transaction_had_written_to_it(database: ScratchDatabase, make: Make) -> None:
+def test_a_table_added_later_keeps_what_an_older_transaction_had_written_to_it(
+    database: ScratchDatabase, make: Make
+) -> None:
     fill(database, "first", 5)
     fill(database, "later", 25)
     captured = make(database, "first")
     with captured.running() as running:
         captured.wait_for_streaming(running)
     captured.tables.append(table("later"))
-    with open_transaction(database, "UPDATE later SET v = 1 WHERE id <= 12", "INSERT INTO later VALUES (100, 1)") as writer:
+    with open_transaction(
+        database, "UPDATE later SET v = 1 WHERE id <= 12", "INSERT INTO later VALUES (100, 1)"
+    ) as writer:
         pid = writer.info.backend_pid
         with captured.running() as running:
             # Either it says whom it waits for, or it has copied the table without these rows.
             running.wait_until(
-                lambda: any(str(pid) in line for line in running.control.status.get("waiting_for", ()))
-                or captured.stage(table("later")) is Stage.STREAMING,
+                lambda: (
+                    any(str(pid) in line for line in running.control.status.get("waiting_for", ()))
+                    or captured.stage(table("later")) is Stage.STREAMING
+                ),
                 "it waits for the writer",
             )
             database.execute("UPDATE first SET v = 7 WHERE id = 1")
@@ -393,16 +420,24 @@ def test_a_table_taken_out_of_the_publication_for_a_moment_is_copied_again(
     with captured.running() as running:
         captured.wait_for_streaming(running)
         with ExitStack() as stack:
-            database.execute(f"ALTER PUBLICATION {publication} DROP TABLE t", "INSERT INTO t VALUES (100, 1)", "DELETE FROM t WHERE id = 7")
-            writer = stack.enter_context(open_transaction(database, "UPDATE t SET v = 5 WHERE id <= 9", "INSERT INTO t VALUES (101, 1)"))
+            database.execute(
+                f"ALTER PUBLICATION {publication} DROP TABLE t",
+                "INSERT INTO t VALUES (100, 1)",
+                "DELETE FROM t WHERE id = 7",
+            )
+            writer = stack.enter_context(
+                open_transaction(database, "UPDATE t SET v = 5 WHERE id <= 9", "INSERT INTO t VALUES (101, 1)")
+            )
             if is_prepared:
                 writer.execute("PREPARE TRANSACTION 'held'")
                 writer.rollback()
             database.execute(f"ALTER PUBLICATION {publication} ADD TABLE t")
             name = "held" if is_prepared else f"pid {writer.info.backend_pid} "
             running.wait_until(
-                lambda: any(name in line for line in running.control.status.get("waiting_for", ()))
-                or len(captured.events(table("t"))) > 3,
+                lambda: (
+                    any(name in line for line in running.control.status.get("waiting_for", ()))
+                    or len(captured.events(table("t"))) > 3
+                ),
                 "the change is noticed",
             )
             database.execute("COMMIT PREPARED 'held'") if is_prepared else writer.commit()
@@ -422,8 +457,13 @@ def wait_for_failing(captured: Captured, running: RunningCapture, name: str, cod
     assert error.code == code
 
 
-def test_table_with_a_value_that_cannot_be_represented_comes_back_with_a_snapshot(database: ScratchDatabase, make: Make) -> None:
-    database.execute("CREATE TABLE t (id bigint PRIMARY KEY, day date)", "INSERT INTO t SELECT i, '2024-01-01' FROM generate_series(1, 15) i")
+def test_table_with_a_value_that_cannot_be_represented_comes_back_with_a_snapshot(
+    database: ScratchDatabase, make: Make
+) -> None:
+    database.execute(
+        "CREATE TABLE t (id bigint PRIMARY KEY, day date)",
+        "INSERT INTO t SELECT i, '2024-01-01' FROM generate_series(1, 15) i",
+    )
     fill(database, "other", 3)
     captured = make(database, "t", "other")
     with captured.running() as running:
@@ -434,14 +474,23 @@ def test_table_with_a_value_that_cannot_be_represented_comes_back_with_a_snapsho
         captured.catch_up(running)
         assert_equal(captured, database, "other")
         captured.snapshot(running, table("t"))
-        database.execute("UPDATE t SET day = '2024-03-03' WHERE id = 15", "DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (50, NULL)")
+        database.execute(
+            "UPDATE t SET day = '2024-03-03' WHERE id = 15",
+            "DELETE FROM t WHERE id = 1",
+            "INSERT INTO t VALUES (50, NULL)",
+        )
         captured.catch_up(running)
         assert_equal(captured, database, "t", "other")
         assert captured.record(table("t")).error is None
 
 
-def test_value_that_cannot_be_represented_is_noticed_while_the_table_waits_for_its_copy(database: ScratchDatabase, make: Make) -> None:
-    database.execute("CREATE TABLE t (id bigint PRIMARY KEY, day date)", "INSERT INTO t SELECT i, '2024-01-01' FROM generate_series(1, 15) i")
+def test_value_that_cannot_be_represented_is_noticed_while_the_table_waits_for_its_copy(
+    database: ScratchDatabase, make: Make
+) -> None:
+    database.execute(
+        "CREATE TABLE t (id bigint PRIMARY KEY, day date)",
+        "INSERT INTO t SELECT i, '2024-01-01' FROM generate_series(1, 15) i",
+    )
     fill(database, "other", 3)
     captured = make(database, "other")
     with captured.running() as running:
@@ -464,7 +513,11 @@ def test_table_with_changed_columns_comes_back_in_its_new_shape(database: Scratc
     captured = make(database, "t")
     with captured.running() as running:
         captured.wait_for_streaming(running)
-        database.execute("ALTER TABLE t ADD COLUMN extra int DEFAULT 7", "ALTER TABLE t DROP COLUMN note", "INSERT INTO t VALUES (20, 2, 2)")
+        database.execute(
+            "ALTER TABLE t ADD COLUMN extra int DEFAULT 7",
+            "ALTER TABLE t DROP COLUMN note",
+            "INSERT INTO t VALUES (20, 2, 2)",
+        )
         wait_for_failing(captured, running, "t", "schema_changed")
         captured.snapshot(running, table("t"))
         database.execute("UPDATE t SET extra = 8 WHERE id = 1", "DELETE FROM t WHERE id = 2")
@@ -473,7 +526,9 @@ def test_table_with_changed_columns_comes_back_in_its_new_shape(database: Scratc
     assert_equal(captured, database, "t")
 
 
-def test_table_that_did_not_exist_when_the_log_was_opened_comes_with_a_snapshot(database: ScratchDatabase, make: Make) -> None:
+def test_table_that_did_not_exist_when_the_log_was_opened_comes_with_a_snapshot(
+    database: ScratchDatabase, make: Make
+) -> None:
     fill(database, "other", 3)
     captured = make(database, "other", "t")
     with captured.running() as running:
@@ -481,7 +536,9 @@ def test_table_that_did_not_exist_when_the_log_was_opened_comes_with_a_snapshot(
         wait_for_failing(captured, running, "t", "table_missing")
         fill(database, "t", 15)
         captured.snapshot(running, table("t"))
-        database.execute("UPDATE t SET v = 8 WHERE id = 1", "DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (30, 3)")
+        database.execute(
+            "UPDATE t SET v = 8 WHERE id = 1", "DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (30, 3)"
+        )
         captured.catch_up(running)
     assert_equal(captured, database, "t", "other")
 
@@ -493,7 +550,11 @@ def test_table_made_anew_without_a_key_is_set_aside_alone(database: ScratchDatab
     captured.settings = replace(captured.settings, compare_every_s=0.1)
     with captured.running() as running:
         captured.wait_for_streaming(running)
-        database.execute("DROP TABLE t", "CREATE TABLE t (id bigint NOT NULL, v bigint NOT NULL, note text)", "INSERT INTO t VALUES (1, 1)")
+        database.execute(
+            "DROP TABLE t",
+            "CREATE TABLE t (id bigint NOT NULL, v bigint NOT NULL, note text)",
+            "INSERT INTO t VALUES (1, 1)",
+        )
         running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILING, "it is set aside")
         database.execute("UPDATE other SET v = 3")
         captured.catch_up(running)
@@ -540,13 +601,25 @@ def test_truncate_of_several_tables_in_the_window_leaves_only_what_came_after(
         database.execute("UPDATE a SET v = 10 WHERE id = 2")
         captured.catch_up(running)
         assert_equal(captured, database, "a", "b")
-        assert sum(isinstance(e, DDLEvent) and e.operation is DDLOperation.TRUNCATE_TABLE for e in captured.events(table("b"))) == 1
+        assert (
+            sum(
+                isinstance(e, DDLEvent) and e.operation is DDLOperation.TRUNCATE_TABLE
+                for e in captured.events(table("b"))
+            )
+            == 1
+        )
 
 
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize(
     "statement",
-    ["VACUUM FULL t", "ALTER TABLE t ALTER note TYPE varchar(40)", "ALTER TABLE t ALTER v TYPE numeric(20)", "ALTER TABLE t REPLICA IDENTITY FULL", "CLUSTER t USING t_pkey"],
+    [
+        "VACUUM FULL t",
+        "ALTER TABLE t ALTER note TYPE varchar(40)",
+        "ALTER TABLE t ALTER v TYPE numeric(20)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "CLUSTER t USING t_pkey",
+    ],
 )
 def test_table_that_is_rewritten_while_it_is_read_is_whole_in_the_end(
     database: ScratchDatabase, make: Make, statement: str, is_after: bool
@@ -560,7 +633,9 @@ def test_table_that_is_rewritten_while_it_is_read_is_whole_in_the_end(
         database.execute(statement, "UPDATE t SET v = 3 WHERE id IN (2, 12, 33)", "DELETE FROM t WHERE id IN (3, 34)")
 
     with captured.running(at_chunk(2, act, after=is_after)) as running:
-        running.wait_until(lambda: captured.stage(table("t")) in (Stage.STREAMING, Stage.FAILING), "it is copied or set aside")
+        running.wait_until(
+            lambda: captured.stage(table("t")) in (Stage.STREAMING, Stage.FAILING), "it is copied or set aside"
+        )
         captured.catch_up(running)
         if captured.stage(table("t")) is Stage.FAILING:
             assert changes
@@ -574,8 +649,10 @@ def test_table_that_is_rewritten_while_it_is_read_is_whole_in_the_end(
 def wait_for_copies(captured: Captured, running: RunningCapture, name: str, events: int) -> None:
     """Wait until a table has so many events of snapshots, and is followed."""
     running.wait_until(
-        lambda: sum(isinstance(e, SnapshotEvent) for e in captured.events(table(name))) >= events
-        and captured.stage(table(name)) is Stage.STREAMING,
+        lambda: (
+            sum(isinstance(e, SnapshotEvent) for e in captured.events(table(name))) >= events
+            and captured.stage(table(name)) is Stage.STREAMING
+        ),
         f"{name} is copied again",
     )
 
@@ -616,7 +693,9 @@ def test_table_dropped_and_made_again_with_the_same_name_is_copied_again(databas
     captured.settings = replace(captured.settings, compare_every_s=0.1)
     with captured.running() as running:
         captured.wait_for_streaming(running)
-        database.execute("BEGIN; DROP TABLE t; CREATE TABLE t (id bigint PRIMARY KEY, v bigint NOT NULL, note text); INSERT INTO t VALUES (1, 9), (99, 9); COMMIT")
+        database.execute(
+            "BEGIN; DROP TABLE t; CREATE TABLE t (id bigint PRIMARY KEY, v bigint NOT NULL, note text); INSERT INTO t VALUES (1, 9), (99, 9); COMMIT"
+        )
         wait_for_copies(captured, running, "t", 4)
         database.execute("UPDATE t SET v = 10 WHERE id = 99")
         captured.catch_up(running)
@@ -625,15 +704,28 @@ def test_table_dropped_and_made_again_with_the_same_name_is_copied_again(databas
 
 def test_changed_key_begins_a_new_incarnation(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 25)
-    database.execute("ALTER TABLE t ALTER v DROP NOT NULL", "UPDATE t SET v = id", "ALTER TABLE t ALTER v SET NOT NULL", "CREATE UNIQUE INDEX by_v ON t (v)")
+    database.execute(
+        "ALTER TABLE t ALTER v DROP NOT NULL",
+        "UPDATE t SET v = id",
+        "ALTER TABLE t ALTER v SET NOT NULL",
+        "CREATE UNIQUE INDEX by_v ON t (v)",
+    )
     captured = make(database, "t")
     captured.settings = replace(captured.settings, compare_every_s=0.1)
     with captured.running() as running:
         captured.wait_for_streaming(running)
-        database.execute("ALTER TABLE t REPLICA IDENTITY USING INDEX by_v", "UPDATE t SET id = id + 100 WHERE id <= 5", "UPDATE t SET v = v + 1000 WHERE v = 7")
+        database.execute(
+            "ALTER TABLE t REPLICA IDENTITY USING INDEX by_v",
+            "UPDATE t SET id = id + 100 WHERE id <= 5",
+            "UPDATE t SET v = v + 1000 WHERE v = 7",
+        )
         running.wait_until(lambda: captured.record(table("t")).incarnation == 2, "a new incarnation begins")
         captured.wait_for_streaming(running)
-        database.execute("UPDATE t SET id = id + 100 WHERE id > 100", "UPDATE t SET v = v + 1000 WHERE v = 9", "DELETE FROM t WHERE v = 11")
+        database.execute(
+            "UPDATE t SET id = id + 100 WHERE id > 100",
+            "UPDATE t SET v = v + 1000 WHERE v = 9",
+            "DELETE FROM t WHERE v = 11",
+        )
         captured.catch_up(running)
         assert captured.record(table("t")).schema.key == ("v",)  # type: ignore[union-attr]
     assert_equal(captured, database, "t")
@@ -642,7 +734,9 @@ def test_changed_key_begins_a_new_incarnation(database: ScratchDatabase, make: M
 # --- values that are not sent, rows without a key, odd names ---------------------------------------------------------------------
 
 
-def test_unchanged_large_values_survive_moves_and_updates_while_the_table_is_copied(database: ScratchDatabase, make: Make) -> None:
+def test_unchanged_large_values_survive_moves_and_updates_while_the_table_is_copied(
+    database: ScratchDatabase, make: Make
+) -> None:
     database.execute(
         "CREATE TABLE t (id bigint PRIMARY KEY, v bigint NOT NULL, a text, b text)",
         "ALTER TABLE t ALTER a SET STORAGE EXTERNAL, ALTER b SET STORAGE EXTERNAL",
@@ -661,7 +755,9 @@ def test_unchanged_large_values_survive_moves_and_updates_while_the_table_is_cop
         )
 
     captured = make(database, "t")
-    with captured.running(lambda source: (before_reads(source, change), after_reads(source, lambda n, r: change(n + 3, r)))[0]) as running:
+    with captured.running(
+        lambda source: (before_reads(source, change), after_reads(source, lambda n, r: change(n + 3, r)))[0]
+    ) as running:
         captured.wait_for_streaming(running)
         database.execute("UPDATE t SET v = v + 1 WHERE id % 4 = 0", "UPDATE t SET id = id + 1000 WHERE id % 7 = 0")
         captured.catch_up(running)
@@ -688,7 +784,11 @@ def test_table_without_a_key_has_each_row_as_often_as_the_source_through_restart
     late: tuple[ScratchDatabase, LateStandby], make: Make
 ) -> None:
     database, _ = late
-    database.execute("CREATE TABLE bag (a bigint, b text)", "ALTER TABLE bag REPLICA IDENTITY FULL", "INSERT INTO bag SELECT i % 6, 'same' FROM generate_series(1, 300) i")
+    database.execute(
+        "CREATE TABLE bag (a bigint, b text)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+        "INSERT INTO bag SELECT i % 6, 'same' FROM generate_series(1, 300) i",
+    )
     fill(database, "other", 30)
     captured = make(database, "bag", "other")
     with Writers(database, 6, write_bag):
@@ -709,14 +809,39 @@ def test_table_without_a_key_has_each_row_as_often_as_the_source_through_restart
     assert_equal(captured, database, "bag", "other")
 
 
-def test_keys_of_odd_collations_and_odd_names_are_read_in_order_and_found_again(database: ScratchDatabase, make: Make) -> None:
+def test_keys_of_odd_collations_and_odd_names_are_read_in_order_and_found_again(
+    database: ScratchDatabase, make: Make
+) -> None:
     name = 'ta"ble 😀.x'
     quoted = '"ta""ble 😀.x"'
     database.execute(
         "CREATE COLLATION odd (provider = icu, locale = 'de-u-kn-ks-level2', deterministic = false)",
-        f"""CREATE TABLE {quoted} ("na""me 😀" text COLLATE odd, "Id" text COLLATE "C", "in%%voice's" bigint, PRIMARY KEY ("na""me 😀", "Id"))""".replace("%%", "%"),
+        f"""CREATE TABLE {quoted} ("na""me 😀" text COLLATE odd, "Id" text COLLATE "C", "in%%voice's" bigint, PRIMARY KEY ("na""me 😀", "Id"))""".replace(
+            "%%", "%"
+        ),
     )
-    words = ["a", "B", "ß", "ss ", "10", "9", "é", "e\u0301x", "'; DROP", '"', "\\", "😀", "", " ", "_", "Z1", "z 1", "\t", "%s", "ÄÖ"]
+    words = [
+        "a",
+        "B",
+        "ß",
+        "ss ",
+        "10",
+        "9",
+        "é",
+        "e\u0301x",
+        "'; DROP",
+        '"',
+        "\\",
+        "😀",
+        "",
+        " ",
+        "_",
+        "Z1",
+        "z 1",
+        "\t",
+        "%s",
+        "ÄÖ",
+    ]
     with database.connect() as connection:
         for word in words:
             for other in ("x", "X", "x ", "'", "😀"):
@@ -728,9 +853,11 @@ def test_keys_of_odd_collations_and_odd_names_are_read_in_order_and_found_again(
         with database.connect() as connection:
             word = words[number % len(words)]
             column, of = '"na""me 😀"', '"in%%voice\'s"'
-            connection.execute(f'UPDATE {quoted} SET {of} = {of} + 1 WHERE {column} = %s', (word,))
+            connection.execute(f"UPDATE {quoted} SET {of} = {of} + 1 WHERE {column} = %s", (word,))
             if number in (3, 8):
-                connection.execute(f"UPDATE {quoted} SET {column} = upper({column} || 'ü') WHERE {column} = %s", (word,))
+                connection.execute(
+                    f"UPDATE {quoted} SET {column} = upper({column} || 'ü') WHERE {column} = %s", (word,)
+                )
 
     with captured.running(lambda source: after_reads(source, change)) as running:
         captured.wait_for_streaming(running)
@@ -756,7 +883,9 @@ def go_on(captured: Captured, until: Callable[[RunningCapture], Any]) -> None:
 
 def test_restart_after_the_slot_was_lost_makes_both_sides_equal(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 25)
-    database.execute("CREATE TABLE bag (a bigint)", "ALTER TABLE bag REPLICA IDENTITY FULL", "INSERT INTO bag VALUES (1), (1), (2)")
+    database.execute(
+        "CREATE TABLE bag (a bigint)", "ALTER TABLE bag REPLICA IDENTITY FULL", "INSERT INTO bag VALUES (1), (1), (2)"
+    )
     captured = make(database, "t", "bag")
     with captured.running() as running:
         captured.wait_for_streaming(running)
@@ -849,7 +978,11 @@ def move_one(connection: psycopg.Connection[Any], chance: random.Random) -> None
 def test_capture_goes_on_when_the_server_comes_back(make: Make, how: str) -> None:
     with PostgresServer.distribution() as server, server.database() as database:
         fill(database, "hot", 40)
-        database.execute("ALTER TABLE hot ALTER note SET STORAGE EXTERNAL", "CREATE TABLE bag (a bigint)", "ALTER TABLE bag REPLICA IDENTITY FULL")
+        database.execute(
+            "ALTER TABLE hot ALTER note SET STORAGE EXTERNAL",
+            "CREATE TABLE bag (a bigint)",
+            "ALTER TABLE bag REPLICA IDENTITY FULL",
+        )
         captured = make(database, "hot", "bag")
         with Writers(database, 6, move_one) as writers:
             go_on(captured, captured.wait_for_streaming)
@@ -874,7 +1007,11 @@ def test_capture_goes_on_when_the_server_comes_back(make: Make, how: str) -> Non
 def test_everything_at_once_under_a_late_standby(late: tuple[ScratchDatabase, LateStandby], make: Make) -> None:
     database, _ = late
     fill(database, "hot", 60)
-    database.execute("ALTER TABLE hot ALTER note SET STORAGE EXTERNAL", "CREATE TABLE bag (a bigint)", "ALTER TABLE bag REPLICA IDENTITY FULL")
+    database.execute(
+        "ALTER TABLE hot ALTER note SET STORAGE EXTERNAL",
+        "CREATE TABLE bag (a bigint)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+    )
     captured = make(database, "hot", "bag")
     captured.settings = replace(captured.settings, compare_every_s=0.3, pull_rows=7, seal_rows=20)
     with Writers(database, 10, move_one) as writers:

@@ -306,9 +306,9 @@ def blockers(connection: Connection, waiting_pid: int) -> list[str]:
     return [_blocker_text(*row) for row in rows]
 
 
-def unfinished(connection: Connection, xmax: int) -> list[str]:
-    """Who wrote, or may have written, under a transaction id below `xmax` (64 bits) and has not ended; the oldest first."""
-    rows = connection.execute(_UNFINISHED_QUERY, {"xmax": xmax % (1 << 32), "limit": BLOCKERS_MAX}).fetchall()
+def unfinished(connection: Connection, next_id: int) -> list[str]:
+    """Who has a transaction id below `next_id` (64 bits) and has not ended; the oldest first."""
+    rows = connection.execute(_UNFINISHED_QUERY, {"next": next_id % (1 << 32), "limit": BLOCKERS_MAX}).fetchall()
     return [_blocker_text(*row) for row in rows]
 
 
@@ -336,9 +336,9 @@ FROM holders h
 LEFT JOIN pg_stat_activity a ON a.pid = h.pid
 LEFT JOIN pg_prepared_xacts x ON h.pid IS NULL AND x.transaction = h.prepared_id
 """
-# Ids go round: the lower half of the circle before `xmax` is older.
+# Ids go round: the half of the circle before one is older than it.
 _UNFINISHED_QUERY: Final = f"""
-WITH {_HOLDERS.format(condition="(l.transactionid::text::int8 - %(xmax)s + 6442450944) %% 4294967296 < 2147483648")}
+WITH {_HOLDERS.format(condition="(l.transactionid::text::int8 - %(next)s + 6442450944) %% 4294967296 < 2147483648")}
 ORDER BY coalesce(a.xact_start, x.prepared), h.pid
 LIMIT %(limit)s
 """

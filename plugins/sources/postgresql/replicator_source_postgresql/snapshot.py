@@ -55,11 +55,15 @@ CHUNK_SETTINGS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PgVisibility(Visibility):
-    """A `pg_current_snapshot()`: transactions below `xmax` that are not in `in_progress` were seen."""
+    """A `pg_current_snapshot()`: transactions below `xmax` that are not in `in_progress` were seen.
+
+    `next_id`: the first id that nobody had yet. Not `xmax`, which is only the first that nobody had *ended* with: those who run may have higher ones.
+    """
 
     xmin: int
     xmax: int
     in_progress: tuple[int, ...] = ()
+    next_id: int | None = None
 
     @classmethod
     def of(cls, text: str) -> Self:
@@ -74,8 +78,10 @@ class PgVisibility(Visibility):
         return pa.array(np.where(is_seen, np.int8(Seen.SEEN), np.int8(Seen.UNSEEN)), pa.int8())
 
     def is_beyond(self, earlier: Visibility) -> bool:
-        """See `Visibility`. Who writes has an id; what had begun earlier has one below `xmax`, also while it only waits for a standby."""
-        return isinstance(earlier, PgVisibility) and self.xmin >= earlier.xmax
+        """See `Visibility`. Who has written has an id, and is in progress also while its commit waits for a standby."""
+        assert isinstance(earlier, PgVisibility)
+        assert earlier.next_id is not None, "a visibility that `DeltaSource.visibility` gave"
+        return self.xmin >= earlier.next_id
 
 
 class LockWatch:
@@ -173,8 +179,7 @@ class TableReader:
         watch: LockWatch | None = None
         try:
             with self.session.use(doing, table=schema.table) as connection:
-                table = self._table(connection, schema.table)
-                plan = read_plan(table, schema, self.publication)
+                table, plan = self._plan(connection, schema)
                 with LockWatch(self.watch_session, connection.info.backend_pid, self.watch_every_s) as watch:
                     run = _Run(connection, plan, table, schema, self.unrepresentable)
                     run.start(script(plan))
@@ -190,6 +195,16 @@ class TableReader:
             raise
         if watch is not None and watch.error is not None:
             raise watch.error
+
+    def _plan(self, connection: Connection, schema: TableSchema) -> tuple[CatalogTable, ReadPlan]:
+        if schema.table in self._tables:
+            try:
+                return self._tables[schema.table], read_plan(self._tables[schema.table], schema, self.publication)
+            except SchemaConflictError:
+                # What is remembered is of the table before it was changed, or of the one before it.
+                del self._tables[schema.table]
+        table = self._table(connection, schema.table)
+        return table, read_plan(table, schema, self.publication)
 
     def _table(self, connection: Connection, table: TableId) -> CatalogTable:
         if table not in self._tables:

@@ -153,7 +153,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
         if isinstance(since, PgVisibility):
             with self._watch.use("looking for older transactions") as connection:
-                return slot.unfinished(connection, since.xmax)
+                return slot.unfinished(connection, since.next_id or since.xmax)
         pid = self._replication.backend_pid
         if pid is None:
             return ()
@@ -232,9 +232,13 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     @override
     def visibility(self) -> Visibility:
         with self._control.use("reading the current snapshot") as connection:
-            row = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+            # `age` counts back from the id that comes next.
+            row = connection.execute(
+                "SELECT pg_current_snapshot()::text, age(pg_snapshot_xmin(pg_current_snapshot())::xid)"
+            ).fetchone()
         assert row is not None
-        return PgVisibility.of(row[0])
+        visibility = PgVisibility.of(row[0])
+        return replace(visibility, next_id=visibility.xmin + row[1])
 
     @override
     def read_chunk(self, request: ChunkRequest) -> Chunk:
