@@ -38,7 +38,8 @@ def prepare(
     """Have the source prepare those of the tables that exist.
 
     Returns:
-        Its answer, and the tables that it refuses one by one: the others are prepared without them. Before the first segment any refusal is the
+        Its answer, and the tables that it refuses one by one: the others are prepared without them. Before the first
+        segment any refusal is the
         configuration's, and raised.
     """
     there = list(source.describe(tables))
@@ -57,7 +58,8 @@ def _refusal(table: TableId, problem: Problem) -> TableError:
         f"{problem.message}.",
         code=problem.code,
         table=str(table),
-        action=problem.action or "Cure it with the SQL that `replicator validate` prints; then run `replicator snapshot NAME TABLE`.",
+        action=problem.action
+        or "Cure it with the SQL that `replicator validate` prints; then run `replicator snapshot NAME TABLE`.",
     )
 
 
@@ -67,7 +69,8 @@ class _Beginning:
 
     None of their rows can be mistaken for a stale one then.
 
-    `since`: taken once the tables were published as `found` has them, where the log may have left out changes made before; then also every transaction that had
+    `since`: taken once the tables were published as `found` has them, where the log may have left out changes made
+    before; then also every transaction that had
     begun by then must have ended. What such a transaction wrote before is not in the log, so the copy must see it.
     """
 

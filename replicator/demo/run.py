@@ -139,7 +139,10 @@ class _Demo:
             return subprocess.Popen(command, env=self._environ, stdout=log, stderr=log, start_new_session=True)
 
     def _status(self) -> Mapping[str, Any] | None:
-        """As `replicator status --json` says; None while nothing is stored yet. Asked in this process: a command for each look would take the CPU from the work."""
+        """As `replicator status --json` says; None while nothing is stored yet.
+
+        Asked in this process: a command for each look would take the CPU from the work.
+        """
         if self._store is None:
             if not self._state.exists():
                 return None

@@ -160,7 +160,8 @@ class Visibility(ABC):
     def is_beyond(self, earlier: Visibility) -> bool:  # noqa: ARG002 - for sources that have something to wait for
         """Whether every transaction that had begun when `earlier` was taken has ended for this read: it is seen, or will never commit.
 
-        A copy that begins where the log may have left changes of its table out (it was not published yet, or not followed) waits for this: what is not in the
+        A copy that begins where the log may have left changes of its table out (it was not published yet, or not
+        followed) waits for this: what is not in the
         log must be in the copy. A source whose log never leaves anything out has nothing to wait for.
         """
         return True

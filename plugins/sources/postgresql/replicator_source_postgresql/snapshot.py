@@ -57,7 +57,8 @@ CHUNK_SETTINGS: Final[Mapping[str, str]] = {
 class PgVisibility(Visibility):
     """A `pg_current_snapshot()`: transactions below `xmax` that are not in `in_progress` were seen.
 
-    `next_id`: the first id that nobody had yet. Not `xmax`, which is only the first that nobody had *ended* with: those who run may have higher ones.
+    `next_id`: the first id that nobody had yet. Not `xmax`, which is only the first that nobody had *ended* with:
+    those who run may have higher ones.
     """
 
     xmin: int
