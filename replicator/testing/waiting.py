@@ -12,7 +12,7 @@ T = TypeVar("T")
 _PAUSE = threading.Event()
 
 
-def wait_until(look: Callable[[], T | None], what: str, *, timeout_s: float = 60.0, every_s: float = 0.2) -> T:
+def wait_until(look: Callable[[], T | None], what: str, *, timeout_s: float = 120.0, every_s: float = 0.2) -> T:
     """Call `look` until it returns something true, and return that.
 
     Raises:

@@ -21,10 +21,12 @@ spark: {settings: {spark.driver.memory: 1g}}
 
 
 @pytest.fixture
-def rig(tmp_path: Path, database: ScratchDatabase) -> Rig:
+def rig(tmp_path: Path, database: ScratchDatabase) -> Iterator[Rig]:
     """A replicator of the shop, stored nowhere yet."""
     shop.fill(database.dsn, SIZE)
-    return Rig(folder=tmp_path, database=database, extra=QUICK)
+    rig = Rig(folder=tmp_path, database=database, extra=QUICK)
+    yield rig
+    rig.kill()
 
 
 @pytest.fixture

@@ -51,14 +51,11 @@ def translated(table: str, *, files: tuple[str, ...] = ()) -> Iterator[None]:
         table: The table worked on, as `schema.table`.
         files: Journal files being read: an error that names one is about the journal, not the target.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
         yield
     except ReplicatorError:
         raise
-    except (PySparkException, Py4JError, OSError) as error:
+    except Exception as error:
         ours = translate(error, table, files)
         if ours is None:
             raise
