@@ -127,7 +127,9 @@ class Rig:
             found = self.status()
             return found if found and predicate(found) else None
 
-        return wait_until(look, f"the status satisfies the test; now {self.status()}", timeout_s=timeout_s)
+        return wait_until(
+            look, lambda: f"the status satisfies the test; now {self.status()}\n{self.output()}", timeout_s=timeout_s
+        )
 
     def catch_up(self, check: int = 0) -> None:
         """`run --until-caught-up`."""
