@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from replicator.demo import shop
+from replicator.runtime.caught_up import CatchUp
 from replicator.service import status
 from replicator.spark.session import SparkHost, SparkSettings
 from replicator.state.store import StateStore
@@ -41,7 +42,10 @@ target:
 tables:
   include: [public.*]
 snapshot: {{chunk_rows: 20000}}
+# Two minutes are too short for Java's optimising compiler to pay.
+spark: {{settings: {{spark.driver.extraJavaOptions: "{java_options}"}}}}
 """
+_JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class DemoFailedError(Exception):
@@ -71,7 +75,10 @@ class _Demo:
         self._lake = folder / "lake"
         self._file = folder / "demo.yaml"
         self._file.write_text(
-            _YAML.format(port=server.port, user=server.user, database="shop", path=self._lake), encoding="utf-8"
+            _YAML.format(
+                port=server.port, user=server.user, database="shop", path=self._lake, java_options=_JAVA_OPTIONS
+            ),
+            encoding="utf-8",
         )
         self._environ = {**os.environ, "REPLICATOR_HOME": str(folder / "home"), "DEMO_PASSWORD": "unused"}
         self._state = folder / "home" / "state.db"
@@ -99,20 +106,22 @@ class _Demo:
             self._show("all tables follow")
             target = writer.transactions + 300
             self._wait_for(process, "300 more transactions at the source", lambda _: writer.transactions >= target)
+            writer.stop()
+            self._say(f"The writer rests after {writer.transactions:,} transactions. Catching up …")
+            catch_up = self._catch_up()
+            self._wait_for(process, "everything is applied", lambda _: catch_up.check() is not None)
+            self._show("caught up")
         finally:
             writer.stop()
             if process is not None:
                 process.send_signal(signal.SIGINT)
                 process.wait()
-        self._say(f"The writer rests after {writer.transactions:,} transactions. Catching up …")
-        last = self._start("--until-caught-up")
-        if last.wait() != 0:
-            raise DemoFailedError(f"catching up ended with status {last.returncode}: {self._tail()}")
-        self._show("caught up")
         return self._compare()
 
     def _compare(self) -> int:
-        host = SparkHost(SparkSettings(log_file=self._folder / "compare.log"), cores=os.cpu_count() or 1)
+        options = {"spark.driver.extraJavaOptions": _JAVA_OPTIONS}
+        settings = SparkSettings(log_file=self._folder / "compare.log", settings=options)
+        host = SparkHost(settings, cores=os.cpu_count() or 1)
         table = Table("table", "rows at source", "rows in Delta", "checksum at source", "checksum in Delta", "")
         is_equal = True
         for name in shop.TABLES:
@@ -133,9 +142,13 @@ class _Demo:
         self._say("[bold green]source == target[/bold green]" if is_equal else "[bold red]source != target[/bold red]")
         return 0 if is_equal else 1
 
-    def _start(self, *flags: str) -> subprocess.Popen[bytes]:
+    def _catch_up(self) -> CatchUp:
+        assert self._store is not None, "the status was seen"
+        return CatchUp(store=self._store, name=NAME)
+
+    def _start(self) -> subprocess.Popen[bytes]:
         with (self._folder / "run.log").open("ab") as log:
-            command = [sys.executable, "-m", "replicator.cli", "run", str(self._file), *flags]
+            command = [sys.executable, "-m", "replicator.cli", "run", str(self._file)]
             return subprocess.Popen(command, env=self._environ, stdout=log, stderr=log, start_new_session=True)
 
     def _status(self) -> Mapping[str, Any] | None:

@@ -128,7 +128,9 @@ class Rig:
             return found if found and predicate(found) else None
 
         return wait_until(
-            look, lambda: f"the status satisfies the test; now {self.status()}\n{self.output()}", timeout_s=timeout_s
+            look,
+            lambda: f"the status satisfies the test; now {self.status()}\ncrashes: {crashes(self)}\n{self.output()}",
+            timeout_s=timeout_s,
         )
 
     def catch_up(self, check: int = 0) -> None:

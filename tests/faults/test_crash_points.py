@@ -9,7 +9,6 @@ import pytest
 
 from replicator.demo import shop
 from replicator.testing.rig import Rig, crashes, with_crashes
-from replicator.testing.waiting import wait_until
 
 CAPTURE = (
     "source.publication_made",
@@ -58,11 +57,7 @@ def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
     )
     # A transaction larger than a pull, so that one of them ends inside.
     rig.database.execute("INSERT INTO page_views SELECT i % 100, 'big', i FROM generate_series(1, 120000) i")
-    wait_until(
-        lambda: set(crashes(rig)) == {*CAPTURE, *APPLY},
-        f"every crash point is passed; so far {crashes(rig)}",
-        timeout_s=600,
-    )
+    rig.wait_for_status(lambda _: set(crashes(rig)) == {*CAPTURE, *APPLY}, process, timeout_s=600)
     writer.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()

@@ -18,7 +18,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.naming import check_columns, check_names
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchResult, Claim, DeltaTarget, TargetContext, TargetTable
-from replicator_target_delta import ddl, maintenance, merge
+from replicator_target_delta import ddl, maintenance
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.ledger import Entry, Transaction, exists, fenced, identified, not_ours, plan_claim
@@ -378,6 +378,8 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     def _clear(
         self, table: TargetTable, place: _Place, held: _Held, sequence_num: int, below: int | None = None
     ) -> None:
+        from replicator_target_delta import merge
+
         if exists(table, held.properties):
             with identified(held.session, table, sequence_num):
                 held.session.sql(merge.clear_statement(place.path, table.options, sequence_num, below))
@@ -401,6 +403,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     ) -> dict[str, Any] | None:
         """Write the batch; None if Delta skipped it."""
         from replicator.spark.journal import read_changes
+        from replicator_target_delta import merge
 
         changes = read_changes(held.session, uris, batch.schema, skip_to=batch.skip_to)
         if batch.is_append:
@@ -418,6 +421,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         self, table: TargetTable, place: _Place, held: _Held, batch: Batch, changes: Any
     ) -> tuple[str, Any]:
         from replicator.spark import reduce
+        from replicator_target_delta import merge
 
         schema, options = batch.schema, table.options
         key = schema.key_fields
@@ -448,6 +452,8 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     def _append(
         self, table: TargetTable, place: _Place, held: _Held, batch: Batch, changes: Any
     ) -> dict[str, Any] | None:
+        from replicator_target_delta import merge
+
         rows = merge.append_rows(changes, batch.schema, table.options)
         # Unlike a merge, an append does not say whether Delta skipped it: the log does, by the number it had before
         # and has now.
