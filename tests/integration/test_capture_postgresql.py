@@ -867,6 +867,39 @@ def test_keys_of_odd_collations_and_odd_names_are_read_in_order_and_found_again(
         assert found == wanted
 
 
+def test_a_recreated_table_begins_a_new_incarnation_and_the_others_go_on(database: ScratchDatabase, make: Make) -> None:
+    fill(database, "t", 25)
+    fill(database, "u", 25)
+    captured = make(database, "t", "u")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        request = captured.request("snapshot", tables=["public.t"], recreate=True)
+        running.wait_until(lambda: captured.is_done(request), "the copy has begun")
+        captured.wait_for_streaming(running)
+        database.execute("DELETE FROM t WHERE id = 3", "DELETE FROM u WHERE id = 3")
+        captured.catch_up(running)
+        assert captured.record(table("t")).incarnation == 2
+        assert captured.record(table("u")).incarnation == 1
+        captured.snapshot(running, table("t"))
+        assert captured.record(table("t")).incarnation == 2, "recreated once, not from then on"
+        captured.catch_up(running)
+    creations = [item.operation for _, _, item in captured.items(table("t")) if isinstance(item, DDLEvent)]
+    assert creations == [DDLOperation.CREATE_TABLE] * 2
+    assert_equal(captured, database, "t", "u")
+
+
+def test_a_table_with_wide_rows_is_copied_whole(database: ScratchDatabase, make: Make) -> None:
+    database.execute(
+        "CREATE TABLE t (id bigint PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT i, repeat('x', 100000) FROM generate_series(1, 150) i",
+    )
+    captured = make(database, "t", chunk_bytes_max="5MiB")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+    assert_equal(captured, database, "t")
+
+
 # --- the place in the log ----------------------------------------------------------------------------------------------------
 
 

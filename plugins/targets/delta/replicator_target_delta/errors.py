@@ -128,7 +128,7 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
         f"A data file of the target cannot be read: {_condition(text)}.",
         code="target_file_unreadable",
         table=table,
-        action="Something else removed or changed files of the table; take a new snapshot of it.",
+        action="Something else removed or changed files of the table. Make it anew: replicator snapshot NAME TABLE --recreate.",
     )
 
 

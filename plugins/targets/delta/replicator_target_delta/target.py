@@ -152,7 +152,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
                 self._advance(table, place, held, batch.last)
                 return BatchResult(details={"way": "advance"})
             if held.properties.get(SCHEMA) != ddl.schema_mark(batch.schema, table.options):
-                raise ddl.schema_conflict(table, batch.schema)
+                raise ddl.schema_conflict(table, self.context.replicator)
             crash_point("target.before_merge")
             with readable_files(uris, batch.schema, self._storage) as readable:
                 details = self._write(table, place, held, batch, readable)
@@ -342,7 +342,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         ledgers[table.ledger_name] = Entry(table.epoch, sequence_num).version
         if transaction.exists and exists(table, transaction.properties):
             if transaction.properties.get(SCHEMA) != ddl.schema_mark(event.schema, table.options):
-                raise ddl.schema_conflict(table, event.schema)
+                raise ddl.schema_conflict(table, self.context.replicator)
             transaction.record(ledgers)
         else:
             if not transaction.exists and set(self._storage.names(place.path)) - {"_delta_log"}:
