@@ -6,15 +6,22 @@ It ends with the context manager, and with this process, however that dies. Need
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
+import psycopg
+from psycopg import sql
+
+from replicator.testing.compare import Sum, sum_rows
 from replicator.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -60,6 +67,31 @@ class BigQueryEmulator:
         self.stop()
         self._scratch.cleanup()
 
+    def block(self, **settings: str) -> str:
+        """The `target:` block of a replicator that writes to this emulator; `settings` add to it."""
+        values = {
+            "type": "bigquery",
+            "project": PROJECT,
+            "location": LOCATION,
+            "endpoint": self.endpoint,
+            "staging": f"{{bucket: {BUCKET}, folder: {self.storage}}}",
+            "batch_every": "0s",
+            **settings,
+        }
+        return "\n".join(f"  {name}: {value}" for name, value in values.items())
+
+    def client(self) -> Any:
+        """Google's own client."""
+        from google.auth.credentials import AnonymousCredentials
+        from google.cloud import bigquery
+
+        return bigquery.Client(
+            project=PROJECT,
+            credentials=AnonymousCredentials(),
+            client_options={"api_endpoint": self.endpoint},
+            location=LOCATION,
+        )
+
     def start(self) -> None:
         """Start it, empty, and wait until it answers."""
         command = [
@@ -98,6 +130,27 @@ class BigQueryEmulator:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
+
+
+def source_sum(dsn: str, table: str, columns: Sequence[str]) -> Sum:
+    """A PostgreSQL table as its copy in BigQuery must be: arrays as JSON text, decimals by their value."""
+    names = sql.SQL(", ").join(map(sql.Identifier, columns))
+    with psycopg.connect(dsn) as connection, connection.cursor(name="compare") as cursor:
+        cursor.execute(sql.SQL("SELECT {} FROM {}").format(names, sql.Identifier(table)))
+        return sum_rows([_canonical(value) for value in row] for row in cursor)
+
+
+def target_sum(client: Any, path: str, columns: Sequence[str]) -> Sum:
+    """Read the copy with Google's own client."""
+    names = ", ".join(f"`{name}`" for name in columns)
+    job = client.query(f"SELECT {names} FROM `{path}`", retry=None, job_retry=None)
+    return sum_rows([_canonical(value) for value in row.values()] for row in job.result(retry=None))
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value.normalize() if isinstance(value, Decimal) else value
 
 
 def _free_port() -> int:
