@@ -9,6 +9,7 @@ from replicator.model.errors import Problem, ReplicatorError, Severity
 from replicator.model.naming import check_columns
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetContext
+from replicator.plugins import format_duration, format_size
 from replicator_target_bigquery import types
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import FencedAnswer, translated
@@ -38,6 +39,7 @@ class Assessor:
             found += self._types(schema)
         try:
             with translated():
+                found += self._rights()
                 found += self._bucket()
                 found += self._datasets(schemas)
                 for schema in schemas:
@@ -57,6 +59,11 @@ class Assessor:
                 schema, settings.partition_by, settings.partition_unit, settings.cluster_by, json_as
             )
         return found
+
+    def _rights(self) -> list[Problem]:
+        """Whether jobs may be run: a dry run asks exactly that. The error that it raises says the rest."""
+        self.jobs().dry_run("SELECT 1")
+        return []
 
     def _bucket(self) -> list[Problem]:
         bucket = self.config.staging.bucket
@@ -80,6 +87,17 @@ class Assessor:
                     action=f"Use a bucket in {self.config.location}.",
                 )
             ]
+        missing = self.store().missing_rights()
+        if missing:
+            return [
+                Problem(
+                    code="rights_missing",
+                    message=f"The bucket {bucket} lacks rights for these credentials: {', '.join(missing)}.",
+                    place="target.staging.bucket",
+                    action=f"Grant the role Storage Object Admin (roles/storage.objectAdmin) on gs://{bucket},"
+                    " and Storage Legacy Bucket Reader to see its location.",
+                )
+            ]
         return []
 
     def _datasets(self, schemas: Sequence[TableSchema]) -> list[Problem]:
@@ -97,7 +115,8 @@ class Assessor:
                             action=f"Make it: bq --location={self.config.location} mk --dataset {path.replace('.', ':', 1)}",
                         )
                     )
-            elif str(dataset.location).lower() != self.config.location.lower():
+                continue
+            if str(dataset.location).lower() != self.config.location.lower():
                 found.append(
                     Problem(
                         code="dataset_elsewhere",
@@ -106,14 +125,23 @@ class Assessor:
                         action="Correct target.location, or choose another target.dataset.",
                     )
                 )
+            elif not self.tables().may_create(path):
+                found.append(
+                    Problem(
+                        code="rights_missing",
+                        message=f"These credentials may not make tables in the dataset {path}.",
+                        place="target.dataset",
+                        action=f"Grant the role BigQuery Data Editor (roles/bigquery.dataEditor) on {path}.",
+                    )
+                )
         return found
 
     def _place(self, schema: TableSchema) -> list[Problem]:
         path = self.names.path(schema.table)
         standing = self.tables().find(path)
-        if standing is None:
-            return []
         place = str(schema.table)
+        if standing is None:
+            return [self._estimate(place, None)]
         if standing.kind != "TABLE":
             return [
                 Problem(
@@ -134,7 +162,22 @@ class Assessor:
                     action="Choose another target.dataset, move the table away, or set target.adopt: replace to lose its content.",
                 )
             ]
-        return self._hindrances(standing, path, place) if is_ours else []
+        found = [self._estimate(place, standing.bytes if is_ours else None)]
+        return found + self._hindrances(standing, path, place) if is_ours else found
+
+    def _estimate(self, place: str, size: int | None) -> Problem:
+        """What a table that changes all the time costs a day at most, by the bytes that it has now."""
+        every_s = max(self.config.batch_every.total_seconds(), 1.0)
+        batches = round(86_400 / every_s)
+        reads = "its size, which is not known yet" if size is None else format_size(size)
+        total = "" if size is None else f": {format_size(size * batches)} a day"
+        return Problem(
+            code="daily_estimate",
+            message=f"With a batch every {format_duration(self.config.batch_every)} at most {batches} load jobs and as many"
+            f" merges a day; each merge is billed up to {reads}{total}.",
+            place=place,
+            severity=Severity.NOTICE,
+        )
 
     def _hindrances(self, standing: Standing, path: str, place: str) -> list[Problem]:
         found = []
@@ -145,6 +188,15 @@ class Assessor:
                     message=f"{path} has require_partition_filter, and a merge has none.",
                     place=place,
                     action=f"Run: ALTER TABLE `{path}` SET OPTIONS (require_partition_filter = false)",
+                )
+            )
+        if self.tables().has_row_policies(path):
+            found.append(
+                Problem(
+                    code="row_policies",
+                    message=f"{path} has row-level access policies: rows that the writer may not see would be copied twice.",
+                    place=place,
+                    action=f"Drop them (DROP ALL ROW ACCESS POLICIES ON `{path}`), or let views filter the rows.",
                 )
             )
         if standing.has_policy_tags:

@@ -116,6 +116,15 @@ class Jobs:
 
         return self._run(send, job_id, is_wanted=lambda _: is_there())
 
+    def dry_run(self, sql: str) -> None:
+        """Ask whether a query might run; it does not.
+
+        Raises:
+            google.api_core.exceptions.GoogleAPICallError: It may not.
+        """
+        config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False, labels=self._labels)
+        self._client.query(sql, config, location=self._location, retry=READ_RETRY, timeout=TIMEOUT_S, job_retry=None)
+
     def rows(self, sql: str) -> list[Mapping[str, Any]]:
         """The rows of a small query that changes nothing."""
         job = self._client.query(

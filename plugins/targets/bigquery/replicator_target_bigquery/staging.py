@@ -29,6 +29,7 @@ from replicator_target_bigquery.rewrite import is_loadable, rewrite
 _GCS: Final = "gs://"
 _UPLOAD_TIMEOUT_S: Final = 600.0
 _COPY_BYTES: Final = 1 << 20
+_RIGHTS: Final = ("storage.objects.create", "storage.objects.get", "storage.objects.list", "storage.objects.delete")
 
 
 class Readable(Protocol):
@@ -64,6 +65,10 @@ class StagingStore(ABC):
     @abstractmethod
     def names(self, prefix: str) -> list[str]:
         """Names of objects that begin so."""
+
+    @abstractmethod
+    def missing_rights(self) -> list[str]:
+        """Rights on the bucket that the credentials need and lack."""
 
     @abstractmethod
     def location(self) -> str | None:
@@ -107,6 +112,13 @@ class CloudStore(StagingStore):
         found = self._client.list_blobs(self.bucket, prefix=prefix, retry=READ_RETRY, timeout=TIMEOUT_S)
         return [blob.name for blob in found]
 
+    def missing_rights(self) -> list[str]:
+        """Ask the service."""
+        allowed = self._client.bucket(self.bucket).test_iam_permissions(
+            list(_RIGHTS), retry=READ_RETRY, timeout=TIMEOUT_S
+        )
+        return [right for right in _RIGHTS if right not in allowed]
+
     def location(self) -> str | None:
         """The bucket's location."""
         try:
@@ -147,6 +159,10 @@ class FolderStore(StagingStore):
         """Names of files."""
         found = (path.relative_to(self._root).as_posix() for path in self._root.rglob("*") if path.is_file())
         return sorted(name for name in found if name.startswith(prefix))
+
+    def missing_rights(self) -> list[str]:
+        """None: whoever may not write finds out at once."""
+        return []
 
     def location(self) -> str | None:
         """The target's own, if the folder is there."""

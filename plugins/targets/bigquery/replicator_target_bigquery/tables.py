@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from uuid import uuid4
 
 from google.api_core import exceptions as api
 from google.cloud import bigquery
@@ -172,6 +173,29 @@ class Tables:
             }
         )
         self._client.create_table(bigquery.Table.from_api_repr(resource), exists_ok=True, retry=None, timeout=TIMEOUT_S)
+
+    def may_create(self, dataset: str) -> bool:
+        """Whether tables may be made in a dataset: one is made, and removed at once. BigQuery would remove it in an hour."""
+        path = f"{dataset}.replicator_probe_{uuid4().hex}"
+        expires = datetime.now(UTC) + timedelta(hours=1)
+        resource = {"tableReference": _reference(path), "expirationTime": str(_milliseconds(expires))}
+        try:
+            self._client.create_table(bigquery.Table.from_api_repr(resource), retry=None, timeout=TIMEOUT_S)
+        except api.Forbidden:
+            return False
+        self.drop(path)
+        return True
+
+    def has_row_policies(self, path: str) -> bool:
+        """Whether a table has row-level access policies."""
+        project, dataset, table = path.rsplit(".", 2)
+        place = f"/projects/{project}/datasets/{dataset}/tables/{table}/rowAccessPolicies"
+        try:
+            # The client has no method for it.
+            answer = self._client._connection.api_request("GET", place, timeout=TIMEOUT_S)  # noqa: SLF001
+        except api.NotFound:
+            return False
+        return bool(answer.get("rowAccessPolicies"))
 
     def rows(self, path: str) -> int | None:
         """How many rows a table holds; None if there is none."""
