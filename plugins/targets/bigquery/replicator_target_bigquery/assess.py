@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from replicator.model.errors import Problem, ReplicatorError, Severity
 from replicator.model.naming import check_columns
 from replicator.model.schema import TableSchema
-from replicator.plugins.target import TargetContext
 from replicator.plugins import format_duration, format_size
+from replicator.plugins.target import TargetContext
 from replicator_target_bigquery import types
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import FencedAnswer, translated

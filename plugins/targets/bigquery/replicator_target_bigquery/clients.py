@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any, Final
 
 import google.auth
 from google.api_core.client_options import ClientOptions
 from google.api_core.retry import Retry
-from google.auth import impersonated_credentials
+from google.auth import identity_pool, impersonated_credentials
 from google.auth.credentials import AnonymousCredentials
+from google.auth.exceptions import DefaultCredentialsError
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient
+from google.oauth2 import service_account
 
 from replicator_target_bigquery.config import BigQueryConfig
 
@@ -31,7 +35,7 @@ def credentials_of(config: BigQueryConfig) -> Any:
         return AnonymousCredentials()
     wanted = config.credentials
     if wanted.file is not None:
-        found, _ = google.auth.load_credentials_from_file(str(wanted.file), scopes=_SCOPES)
+        found = _from_file(wanted.file)
     else:
         found, _ = google.auth.default(scopes=_SCOPES)
     if wanted.impersonate is not None:
@@ -39,6 +43,19 @@ def credentials_of(config: BigQueryConfig) -> Any:
             source_credentials=found, target_principal=wanted.impersonate, target_scopes=list(_SCOPES)
         )
     return found
+
+
+def _from_file(path: Path) -> Any:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        kind = content.get("type")
+        if kind == "service_account":
+            return service_account.Credentials.from_service_account_info(content, scopes=_SCOPES)
+        if kind == "external_account":
+            return identity_pool.Credentials.from_info(content, scopes=_SCOPES)
+    except (OSError, ValueError, AttributeError) as error:
+        raise DefaultCredentialsError(f"{path} cannot be used: {type(error).__name__}") from error
+    raise DefaultCredentialsError(f"{path} is of type {kind}; service_account and external_account can be used")
 
 
 def bigquery_client(config: BigQueryConfig) -> bigquery.Client:
@@ -54,4 +71,9 @@ def bigquery_client(config: BigQueryConfig) -> bigquery.Client:
 
 def storage_client(config: BigQueryConfig) -> Any:
     """A client of Cloud Storage."""
-    return StorageClient(project=config.billing_project or config.project, credentials=credentials_of(config))
+    endpoint = config.staging.endpoint
+    return StorageClient(
+        project=config.billing_project or config.project,
+        credentials=credentials_of(config),
+        client_options=ClientOptions(api_endpoint=endpoint) if endpoint is not None else None,
+    )

@@ -21,11 +21,12 @@ class CredentialsConfig(ConfigModel):
     """Who the clients are. Left out altogether: Google's application default credentials."""
 
     file: Path | None = Field(
-        None, description="File of a service account's key, or of a workload identity federation's configuration."
+        None,
+        description="File of a service account's key, or of the configuration of a workload identity pool.",
     )
     impersonate: str | None = Field(
         None,
-        pattern=r"[^@\s]+@[^@\s]+",
+        pattern=r"^[^@\s]+@[^@\s]+$",
         description="Service account to act as; the credentials need the right to make tokens for it.",
         examples=["replicator@my-project.iam.gserviceaccount.com"],
     )
@@ -37,17 +38,22 @@ class StagingConfig(ConfigModel):
     bucket: str = Field(
         min_length=3,
         max_length=222,
-        pattern=r"[a-z0-9][a-z0-9._-]*[a-z0-9]",
+        pattern=r"^[a-z0-9][a-z0-9._-]*[a-z0-9]$",
         description="Cloud Storage bucket, in the location of the target.",
     )
     prefix: str = Field(
         "replicator",
-        pattern=r"[A-Za-z0-9_-][A-Za-z0-9_/-]*",
+        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_/-]*$",
         description="Folder in the bucket below which files are put.",
     )
     folder: Path | None = Field(
         None,
         description="For emulators: a local folder that stands for Cloud Storage, so that gs://bucket/x is <folder>/bucket/x.",
+    )
+    endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://.+$",
+        description="URL of Cloud Storage's API where it is not Google's public one.",
     )
     keep: Duration = Field(
         timedelta(days=2),
@@ -92,12 +98,15 @@ class BudgetConfig(ConfigModel):
 class BigQueryConfig(ConfigModel):
     """Which project and datasets tables are kept in, and how."""
 
-    project: str = Field(min_length=1, pattern=r"[a-z0-9.:-]+", description="Project that holds the datasets.")
+    project: str = Field(min_length=1, pattern=r"^[a-z0-9.:-]+$", description="Project that holds the datasets.")
     billing_project: str | None = Field(
-        None, pattern=r"[a-z0-9.:-]+", description="Project that runs and pays for the jobs. Left out: project."
+        None, pattern=r"^[a-z0-9.:-]+$", description="Project that runs and pays for the jobs. Left out: project."
     )
     location: str = Field(
-        min_length=2, pattern=r"[A-Za-z0-9-]+", description="Location of all datasets.", examples=["EU", "us-central1"]
+        min_length=2,
+        pattern=r"^[A-Za-z0-9-]+$",
+        description="Location of all datasets.",
+        examples=["EU", "us-central1"],
     )
     dataset: str = Field(
         "{namespace}",
@@ -107,7 +116,7 @@ class BigQueryConfig(ConfigModel):
     )
     own_dataset: str = Field(
         "_replicator",
-        pattern=r"[A-Za-z0-9_]{1,1024}",
+        pattern=r"^[A-Za-z0-9_]{1,1024}$",
         description="Dataset of ledgers and staging tables; readers of the copies need no right on it.",
     )
     create_datasets: bool = Field(True, description="Whether datasets that are not there are made.")
@@ -182,6 +191,8 @@ class BigQueryConfig(ConfigModel):
                 raise ValueError(f"endpoint {self.endpoint} is not a URL")
             if parts.scheme == "http" and not self.is_emulator:
                 raise ValueError("endpoint is not encrypted (http://); only an emulator on this machine may be so")
+        if self.staging.endpoint is not None and self.staging.endpoint.startswith("http:") and not self.is_emulator:
+            raise ValueError("staging.endpoint is not encrypted (http://), and target.endpoint is no emulator")
         if self.staging.folder is not None and not self.is_emulator:
             raise ValueError("staging.folder goes only with the endpoint of an emulator on this machine")
         return self

@@ -91,11 +91,17 @@ class CloudStore(StagingStore):
         checksum = _crc32c(content)
         blob = self._client.bucket(self.bucket).blob(name)
         blob.crc32c = checksum
+        size = content.seek(0, os.SEEK_END)
         content.seek(0)
         try:
             # With this condition a repetition cannot overwrite, so it may repeat.
             blob.upload_from_file(
-                content, if_generation_match=0, timeout=_UPLOAD_TIMEOUT_S, checksum="crc32c", retry=READ_RETRY
+                content,
+                size=size,
+                if_generation_match=0,
+                timeout=_UPLOAD_TIMEOUT_S,
+                checksum="crc32c",
+                retry=READ_RETRY,
             )
         except api.PreconditionFailed:
             there = self._client.bucket(self.bucket).get_blob(name, retry=READ_RETRY, timeout=TIMEOUT_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -103,13 +103,18 @@ class Warehouse(TargetHarness):
     def close(self) -> None:
         for target in self._targets:
             target.close()
+        # The emulator slows down with every table that it holds.
+        place = self.values["own_dataset"].removeprefix("_")
+        for dataset in list(self.client.list_datasets()):
+            if dataset.dataset_id == f"_{place}" or dataset.dataset_id.startswith(f"{place}_"):
+                self.client.delete_dataset(dataset.reference, delete_contents=True, not_found_ok=True)
         self.client.close()
 
 
 def _tidied(value: Any, type_: pa.DataType) -> Any:
     """Decimals with as many places as the source has: lists of rows are ordered by their text."""
     if isinstance(value, Decimal) and pa.types.is_decimal(type_):
-        return value.quantize(Decimal(1).scaleb(-type_.scale))
+        return value.quantize(Decimal(1).scaleb(-type_.scale), context=Context(prec=100))
     return value
 
 

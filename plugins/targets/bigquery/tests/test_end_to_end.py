@@ -115,6 +115,7 @@ def test_a_crash_at_any_boundary_of_the_target_loses_and_doubles_nothing(
     assert differences(rig, client) == {}
 
 
+@pytest.mark.slow
 def test_a_killed_supervisor_leaves_no_writer_and_the_next_one_goes_on(
     rig: Rig, writer: shop.Writer, client: Any
 ) -> None:
