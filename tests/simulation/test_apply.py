@@ -474,3 +474,20 @@ def test_stopping_leaves_a_clean_point(shop: Shop) -> None:
     shop.run(is_done=lambda: True)
     shop.run()
     assert shop.names(A) == {1: "snapshot"}
+
+
+def test_a_table_that_the_target_wants_to_rest_waits_while_others_go_on(shop):
+    class Resting(MemoryTarget):
+        def rest_s(self, table: TableId) -> float:
+            return 60.0 if table == A else 0.0
+
+    shop.copy(A, 1, 2)
+    shop.copy(B, 1, 2)
+    context = TargetContext(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    resting = Resting(MemoryTargetConfig(database=shop.place), context)
+    shop.run(resting, is_done=lambda: B in shop.store.applied(NAME) and shop.applied(B).last_applied == shop.highest(B))
+    assert shop.names(B) == {1: "snapshot", 2: "snapshot"}
+    assert A not in shop.store.applied(NAME)
+    shop.rows(A, insert(0, item(3, "later")))
+    shop.run()
+    assert shop.names(A) == {1: "snapshot", 2: "snapshot", 3: "later"}

@@ -125,6 +125,16 @@ class Assessor:
                         action="Correct target.location, or choose another target.dataset.",
                     )
                 )
+            elif dataset.default_table_expiration_ms or dataset.default_partition_expiration_ms:
+                found.append(
+                    Problem(
+                        code="dataset_expires",
+                        message=f"The dataset {path} lets tables or partitions expire: copies and ledgers would vanish.",
+                        place="target.dataset",
+                        action=f"Run: ALTER SCHEMA `{path}` SET OPTIONS"
+                        " (default_table_expiration_days = NULL, default_partition_expiration_days = NULL)",
+                    )
+                )
             elif not self.tables().may_create(path):
                 found.append(
                     Problem(

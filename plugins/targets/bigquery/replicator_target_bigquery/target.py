@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -55,6 +54,31 @@ class _Held:
         return self.row.last
 
 
+class _Services:
+    """What talks to Google's services."""
+
+    def __init__(self, config: BigQueryConfig, names: Names, replicator: str) -> None:
+        self._clients: list[Any] = [bigquery_client(config)]
+        self.tables = Tables(self._clients[0], config, names)
+        self.jobs = Jobs(
+            self._clients[0],
+            location=config.location,
+            labels={**config.labels, "replicator": replicator},
+            timeout_s=config.job_timeout.total_seconds(),
+        )
+        self.store: StagingStore
+        if config.staging.folder is not None:
+            self.store = FolderStore(config.staging.folder, config.staging.bucket, config.location)
+        else:
+            self._clients.append(storage_client(config))
+            self.store = CloudStore(self._clients[1], config.staging.bucket)
+
+    def close(self) -> None:
+        """Close the clients' connections."""
+        for client in self._clients:
+            client.close()
+
+
 class BigQueryTarget(DeltaTarget[BigQueryConfig]):
     """Tables of a BigQuery project, one dataset per schema or database of the source.
 
@@ -77,7 +101,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         self._held: dict[TableId, _Held] = {}
         self._swept: set[TableId] = set()
         self._governor = Governor(config.budget, config.batch_every.total_seconds(), time.monotonic)
-        self._clients: list[Any] = []
+        self._services_or_none: _Services | None = None
 
     # -- what the host asks about -------------------------------------------------------------------------------------
 
@@ -213,37 +237,32 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
     def close(self) -> None:
         """Close the clients' connections."""
         with self._lock:
-            clients, self._clients = self._clients, []
+            services, self._services_or_none = self._services_or_none, None
             self._held.clear()
-        for client in clients:
-            client.close()
+        if services is not None:
+            services.close()
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _client(self) -> Any:
-        client = bigquery_client(self.config)
-        self._clients.append(client)
-        return client
+    @property
+    def _services(self) -> _Services:
+        """The clients, made when first needed; threads share them."""
+        with self._lock:
+            if self._services_or_none is None:
+                self._services_or_none = _Services(self.config, self._names, self.context.replicator)
+            return self._services_or_none
 
-    @cached_property
+    @property
     def _tables(self) -> Tables:
-        return Tables(self._client, self.config, self._names)
+        return self._services.tables
 
-    @cached_property
+    @property
     def _jobs(self) -> Jobs:
-        labels = {**self.config.labels, "replicator": self.context.replicator}
-        timeout_s = self.config.job_timeout.total_seconds()
-        return Jobs(self._client, location=self.config.location, labels=labels, timeout_s=timeout_s)
+        return self._services.jobs
 
-    @cached_property
+    @property
     def _store(self) -> StagingStore:
-        staging = self.config.staging
-        if staging.folder is not None:
-            return FolderStore(staging.folder, staging.bucket, self.config.location)
-        client = storage_client(self.config)
-        self._clients.append(client)
-        return CloudStore(client, staging.bucket)
+        return self._services.store
 
     # -- the ledger ---------------------------------------------------------------------------------------------------
 
@@ -362,12 +381,12 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
 
         Raises:
             FencedError: A newer epoch has the table.
-            TargetUnavailableError: It was not.
+            TargetUnavailableError: It was not, or something else was: an attempt of ours with other bounds.
         """
         with translated(str(held.table.table)):
             row = ledger.checked(self._reread(held), held.table)
         held.row = row
-        if row.last < last:
+        if row.last != last:
             with self._lock:
                 self._held.pop(held.table.table, None)
             raise TargetUnavailableError(

@@ -120,6 +120,29 @@ def test_an_earlier_attempt_with_other_bounds_is_gone_on_from(copy, service, war
     assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b")])
 
 
+def test_an_earlier_attempt_that_went_further_is_gone_on_from(copy, warehouse):
+    late = warehouse.target()
+    late.claim(copy.table)
+    copy.apply(insert(1, item(1, "a")), insert(2, item(2, "b")))
+    copy.target, copy.ledger = late, 0
+    with pytest.raises(TargetUnavailableError) as moved:
+        copy.apply(insert(1, item(1, "a")))
+    assert moved.value.code == "ledger_moved"
+    assert copy.claim().last_applied == 2
+
+
+def test_validate_finds_datasets_whose_tables_expire_or_that_are_elsewhere(copy, warehouse):
+    names = warehouse.names
+    dataset = warehouse.client.get_dataset(names.own_dataset)
+    dataset.default_table_expiration_ms = 3_600_000
+    warehouse.client.update_dataset(dataset, ["default_table_expiration_ms"])
+    assert "dataset_expires" in {p.code for p in warehouse.target().check([copy.schema])}
+    found = {p.code for p in warehouse.target(location="US").check([copy.schema])}
+    assert "dataset_elsewhere" in found
+    found = {p.code for p in warehouse.target(dataset="elsewhere", create_datasets=False).check([copy.schema])}
+    assert "dataset_missing" in found
+
+
 def test_a_worker_of_an_older_epoch_is_fenced_by_the_script_itself(copy, warehouse):
     heir = warehouse.target(epoch=2)
     heir.claim(TargetTable(table=copy.table.table, uuid=UUID, incarnation=1, epoch=2))
