@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ from replicator.testing.bigquery import PROJECT, BigQueryEmulator, source_sum, t
 from replicator.testing.compare import Sum, columns
 from replicator.testing.rig import Rig, crashes, with_crashes
 from replicator.testing.servers import ScratchDatabase
+
+sys.path.insert(0, str(Path(__file__).parent))
+from service import Fault, Kind, Service
 
 SIZE = shop.Size(customers=1_500, products=100, orders=2_000)
 QUICK = """
@@ -135,3 +140,42 @@ def test_tables_and_ledgers_are_dropped_on_demand(rig: Rig, client: Any) -> None
     for table in shop.TABLES:
         with pytest.raises(NotFound):
             client.get_table(f"{dataset(rig)}.{table}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_once(
+    tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, client: Any
+) -> None:
+    """Requests are refused, lost before and lost after they were carried out; jobs fail after they were accepted."""
+    shop.fill(database.dsn, SIZE)
+    rng = random.Random(5)
+    kinds: list[Kind] = ["refuse", "break_before", "break_after", "fail_job"]
+    with Service(upstream=emulator.endpoint, storage=emulator.storage) as service:
+        service.faults += [Fault(kind, lambda *_: rng.random() < 0.02, times=12) for kind in kinds]
+        block = emulator.block(
+            dataset=f"{database.name}_{{namespace}}", own_dataset=f"_{database.name}", endpoint=service.endpoint,
+            staging=f"{{bucket: staging, prefix: {database.name}, endpoint: '{service.endpoint}'}}",
+        )  # fmt: skip
+        rig = Rig(folder=tmp_path, database=database, extra=QUICK, target=block)
+        writer = shop.Writer(database.dsn, SIZE)
+        writer.start()
+        try:
+            process = rig.start()
+            rig.wait_for_status(is_streaming, process, timeout_s=300)
+            rig.wait_for_status(lambda _: sum(f.times for f in service.faults) <= 10, process, timeout_s=250)
+        finally:
+            writer.stop()
+        assert rig.stop(process) == 0, rig.output()
+        service.faults.clear()
+        rig.catch_up()
+    assert differences(rig, client) == {}
+
+
+def test_validate_names_what_is_missing_and_exits_with_2(rig: Rig, emulator: BigQueryEmulator) -> None:
+    rig.target = emulator.block(staging=f"{{bucket: nowhere, folder: {emulator.storage}}}", create_datasets="false")
+    rig.write_yaml()
+    said = rig.command("validate", str(rig.file), check=2)
+    assert "gcloud storage buckets create gs://nowhere" in said.stdout + said.stderr
+    assert "There is no dataset demo-project.public" in said.stdout + said.stderr
+    assert rig.command("run", str(rig.file), check=2).returncode == 2
