@@ -258,6 +258,7 @@ class Apply:
                 "last_applied": progress.last_applied,
                 "highest": progress.highest,
                 "source_time": None if progress.source_time is None else progress.source_time.isoformat(),
+                "last_batch": self._tables[table].last_batch,
             }
             for table, progress in self.progress().items()
             if not self._is_removed(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -86,6 +86,7 @@ class TableApplier:
         self._is_copying = self._record.source_time is None
         self._schema: TableSchema | None = None
         self._commits = 0
+        self._last_batch: Mapping[str, Any] | None = None
 
     @property
     def record(self) -> AppliedRecord:
@@ -106,6 +107,11 @@ class TableApplier:
     def looked_to(self) -> int:
         """The number up to which nothing of the journal is left to look at."""
         return self._searched_to if self._is_set_aside else max(self._ledger, self._looked_to)
+
+    @property
+    def last_batch(self) -> Mapping[str, Any] | None:
+        """What the target said of the last batch of this process; None before it."""
+        return self._last_batch
 
     @property
     def commits(self) -> int:
@@ -303,6 +309,8 @@ class TableApplier:
         result = self._ends.target.apply_batch(table, batch)
         if result.was_skipped:
             self._check_skipped(table, batch)
+        else:
+            self._last_batch = dict(result.details or {})
         _log.info(
             "batch_applied",
             table=str(self._table),

@@ -180,6 +180,8 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
                 "way": "append" if batch.is_append else "merge",
                 **done.usage,
                 "pause_s": round(self._governor.pause_s(), 1),
+                "load_jobs_24h": self._governor.usage().load_jobs,
+                "bytes_billed_24h": self._governor.usage().bytes_billed,
             }
         )
 

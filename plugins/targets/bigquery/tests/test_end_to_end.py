@@ -91,6 +91,8 @@ def test_a_shop_is_copied_and_followed_without_spark(rig: Rig, writer: shop.Writ
     rig.wait_for_status(is_streaming, process)
     target = writer.transactions + 50
     rig.wait_for_status(lambda _: writer.transactions >= target, process)
+    status = rig.wait_for_status(lambda s: all(t["last_batch"] for t in s["tables"]), process)
+    assert {"way", "bytes_billed", "slot_ms", "pause_s"} <= status["tables"][0]["last_batch"].keys()
     writer.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()
