@@ -29,7 +29,7 @@ from typing import Any, Literal, Self
 
 import google_crc32c
 
-Kind = Literal["refuse", "break_before", "break_after", "fail_job", "answer"]
+Kind = Literal["refuse", "break_before", "break_after", "fail_job", "answer", "hold"]
 
 
 @dataclass
@@ -38,6 +38,7 @@ class Fault:
 
     `refuse`: the request is answered by an error. `break_before`, `break_after`: the connection ends without an answer,
     before or after the request was carried out. `fail_job`: the job is done, with an error. `answer`: is answered so.
+    `hold`: it is under way until `released`.
     """
 
     kind: Kind
@@ -47,6 +48,8 @@ class Fault:
     message: str = "Error encountered during execution. Retrying may solve the problem."
     body: Any = None
     times: int = 1
+    arrived: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
 
 
 def job(pattern: str) -> Callable[[str, str, bytes], bool]:
@@ -125,6 +128,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif "/storage/v1/" in path:
             self._storage(path, body)
         else:
+            if fault is not None and fault.kind == "hold":
+                fault.arrived.set()
+                assert fault.released.wait(120)
             status, answer = self._bigquery(path, body, fault)
             if fault is not None and fault.kind == "break_after":
                 self._end()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, Self
 
 import pytest
 
@@ -18,7 +20,7 @@ from replicator.model.errors import (
 )
 from replicator.model.events import DDLOperation
 from replicator.plugins.target import TargetTable
-from replicator.testing.batches import insert, update
+from replicator.testing.batches import RowChange, insert, update
 from replicator.testing.bigquery import BUCKET
 from replicator.testing.target_contract import UUID, Copy, as_tuples, item, items_schema
 
@@ -155,6 +157,79 @@ def test_a_worker_of_an_older_epoch_is_fenced_by_the_script_itself(copy, warehou
             act()
     assert copy.live() == []
     assert warehouse.exists(copy.table)
+
+
+class Late:
+    """A batch whose script is on its way while other things happen; ends with the block."""
+
+    def __init__(self, copy: Copy, service: Service, *changes: RowChange) -> None:
+        self.copy, self.changes, self.outcome = copy, changes, []
+        self.fault = Fault("hold", job("_merge_"))
+        service.faults.append(self.fault)
+        self.thread = Thread(target=self.run)
+
+    def run(self) -> None:
+        try:
+            self.outcome.append(self.copy.apply(*self.changes))
+        except (FencedError, TargetUnavailableError) as error:
+            self.outcome.append(error)
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        assert self.fault.arrived.wait(60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.fault.released.set()
+        self.thread.join()
+
+
+@pytest.mark.parametrize("works_on", [True, False], ids=["after a batch of the heir", "after its claim"])
+def test_a_script_that_arrives_after_a_newer_epoch_has_claimed_changes_nothing(copy, service, warehouse, works_on):
+    heir = replace(copy, table=replace(copy.table, epoch=2), target=warehouse.target(epoch=2))
+    with Late(copy, service, insert(1, item(1, "zombie"))) as late:
+        assert heir.claim().last_applied == 0
+        if works_on:
+            heir.apply(insert(1, item(1, "heir")))
+    assert isinstance(late.outcome[0], FencedError)
+    assert heir.live() == (as_tuples(copy.schema, [item(1, "heir")]) if works_on else [])
+    assert heir.restart(epoch=3).last_applied == int(works_on)
+
+
+def test_a_script_of_our_own_that_arrives_late_counts_once(copy, service, warehouse):
+    """A process died after sending, its successor of the same epoch claimed before the script ran."""
+    heir = replace(copy, target=warehouse.target())
+    with Late(copy, service, insert(1, item(1, "a"))) as late:
+        assert heir.claim().last_applied == 0
+    assert not late.outcome[0].was_skipped
+    with pytest.raises(TargetUnavailableError) as moved:
+        heir.apply(insert(1, item(1, "a")), insert(2, item(2, "b")))
+    assert moved.value.code == "ledger_moved"
+    heir.ledger = heir.claim().last_applied
+    heir.apply(insert(1, item(1, "a")), insert(2, item(2, "b")))
+    assert heir.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b")])
+
+
+def test_a_script_of_our_own_that_arrives_too_late_changes_nothing(copy, service, warehouse):
+    heir = replace(copy, target=warehouse.target())
+    with Late(copy, service, insert(1, item(1, "old"))) as late:
+        heir.claim()
+        heir.apply(insert(1, item(1, "old")), insert(2, item(1, "new")))
+    assert (type(late.outcome[0]), late.outcome[0].code) == (TargetUnavailableError, "ledger_moved")
+    assert heir.live() == as_tuples(copy.schema, [item(1, "new")])
+
+
+def test_json_is_loaded_as_text_and_parsed_in_the_script(warehouse, tmp_path):
+    schema = items_schema()
+    columns = (*schema.columns[:3], replace(schema.columns[3], source_type="jsonb"))
+    schema = replace(schema, columns=columns)
+    warehouse.values["json_as"] = "json"
+    table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
+    copy = Copy(harness=warehouse, folder=tmp_path, schema=schema, table=table, target=warehouse.target())
+    copy.create()
+    copy.apply(insert(1, item(1, "a", None, '{"x": [1, 2]}')))
+    path = warehouse.names.path(schema.table)
+    assert warehouse.query(f"SELECT JSON_VALUE(note, '$.x[1]') AS x FROM `{path}`") == [{"x": "2"}]
 
 
 @pytest.mark.parametrize(
