@@ -8,7 +8,7 @@ by its columns' statistics, and where there are none by a look at the columns; m
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -49,15 +49,15 @@ def is_loadable(file: pq.ParquetFile, schema: TableSchema) -> bool:
     return not unknown or all(_scan(file, leaf, bounds[leaf] or _DATES) for leaf in unknown)
 
 
-def rewrite(file: pq.ParquetFile, sink: pa.NativeFile, schema: TableSchema, unfit_values: str) -> None:
-    """Write the same changes as BigQuery can load them.
+def rewrite(files: Iterable[pq.ParquetFile], sink: pa.NativeFile, schema: TableSchema, unfit_values: str) -> None:
+    """Write the same changes, of all the files into one, as BigQuery can load them.
 
     Raises:
         UnsupportedTypeError: `value_out_of_range`: the policy is to stop, or the value stands in a key.
     """
     columns = {schema.fields[c.name]: c for c in schema.columns}
     writer: pq.ParquetWriter | None = None
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+    for batch in (batch for file in files for batch in file.iter_batches(batch_size=_BATCH_ROWS)):
         arrays = [
             _struct(array, columns, schema, unfit_values) if name in {BEFORE, ROW} else array
             for name, array in zip(batch.schema.names, batch.columns, strict=True)

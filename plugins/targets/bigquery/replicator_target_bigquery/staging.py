@@ -29,6 +29,7 @@ from replicator_target_bigquery.rewrite import is_loadable, rewrite
 _GCS: Final = "gs://"
 _UPLOAD_TIMEOUT_S: Final = 600.0
 _COPY_BYTES: Final = 1 << 20
+_FILES_MAX: Final = 50
 _RIGHTS: Final = ("storage.objects.create", "storage.objects.get", "storage.objects.list", "storage.objects.delete")
 
 
@@ -194,10 +195,12 @@ def staged(
     made: list[str] = []
     try:
         uris = []
-        for file in files:
-            name = _stage(store, folder, file.uri, schema, unfit_values)
+        # Small files come by the thousand, and each upload takes its time; a load job takes 10,000 at most.
+        whole = [files] if len(files) > _FILES_MAX else [[file] for file in files]
+        for group in whole:
+            name = _stage(store, folder, [file.uri for file in group], schema, unfit_values)
             if name is None:
-                uris.append(file.uri)
+                uris.append(group[0].uri)
             else:
                 made.append(name)
                 uris.append(store.uri(name))
@@ -208,24 +211,18 @@ def staged(
             store.delete(name)
 
 
-def _stage(store: StagingStore, folder: str, uri: str, schema: TableSchema, unfit_values: str) -> str | None:
-    """Copy a file, rewritten if need be; its name, or None if it can be loaded from where it is."""
-    file_system, path = pafs.FileSystem.from_uri(uri)
+def _stage(store: StagingStore, folder: str, uris: Sequence[str], schema: TableSchema, unfit_values: str) -> str | None:
+    """Copy files, joined if they are several, rewritten if need be; the name, or None if one can be loaded from where it is."""
     try:
-        with file_system.open_input_file(path) as source:
-            parquet = pq.ParquetFile(source)
-            if not is_loadable(parquet, schema):
-                # Rewriting is no function of the file alone, so such a copy has a name of its own every time.
-                name = f"{folder}{uuid4().hex}.parquet"
-                with tempfile.TemporaryFile() as file, pa.PythonFile(file, mode="w") as sink:
-                    rewrite(parquet, sink, schema, unfit_values)
-                    sink.flush()
-                    store.put(name, file)
-                return name
-            if uri.startswith(_GCS):
+        if len(uris) > 1:
+            return _stage_rewritten(store, folder, uris, schema, unfit_values)
+        with _opened(uris[0]) as source:
+            if not is_loadable(pq.ParquetFile(source), schema):
+                return _stage_rewritten(store, folder, uris, schema, unfit_values)
+            if uris[0].startswith(_GCS):
                 return None
             source.seek(0)
-            name = f"{folder}{uri.rsplit('/', 1)[-1]}"
+            name = f"{folder}{uris[0].rsplit('/', 1)[-1]}"
             store.put(name, _ArrowFile(source))
             return name
     except (pa.ArrowInvalid, FileNotFoundError) as error:
@@ -235,6 +232,28 @@ def _stage(store: StagingStore, folder: str, uri: str, schema: TableSchema, unfi
             table=str(schema.table),
             action="Restore the file, or take a new snapshot of the table.",
         ) from error
+
+
+def _stage_rewritten(
+    store: StagingStore, folder: str, uris: Sequence[str], schema: TableSchema, unfit_values: str
+) -> str:
+    def parquet() -> Iterator[pq.ParquetFile]:
+        for uri in uris:
+            with _opened(uri) as source:
+                yield pq.ParquetFile(source)
+
+    # Rewriting is no function of the files alone, so such a copy has a name of its own every time.
+    name = f"{folder}{uuid4().hex}.parquet"
+    with tempfile.TemporaryFile() as file, pa.PythonFile(file, mode="w") as sink:
+        rewrite(parquet(), sink, schema, unfit_values)
+        sink.flush()
+        store.put(name, file)
+    return name
+
+
+def _opened(uri: str) -> Any:
+    file_system, path = pafs.FileSystem.from_uri(uri)
+    return file_system.open_input_file(path)
 
 
 class _ArrowFile:

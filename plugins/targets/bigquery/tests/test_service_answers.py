@@ -64,6 +64,18 @@ def test_a_batch_takes_one_load_job_and_one_script_and_leaves_nothing(copy, serv
     assert warehouse.leftovers() == []
 
 
+def test_many_small_files_are_one_object(copy, service, warehouse):
+    changes = [insert(n, item(n, f"n{n}", note="x")) for n in range(1, 121)]
+    changes += [update(n + 120, item(n, "again"), absent=["note"]) for n in range(1, 121)]
+    store = copy.target._store
+    put, names = store.put, []
+    store.put = lambda name, content: (names.append(name), put(name, content))
+    copy.apply(*changes, files=120)
+    assert len(names) == 1
+    assert copy.live() == as_tuples(copy.schema, [item(n, "again", note="x") for n in range(1, 121)])
+    assert warehouse.leftovers() == []
+
+
 @pytest.mark.parametrize("what", ["load", "merge"])
 def test_a_job_whose_answer_was_lost_is_found_and_not_run_again(copy, service, what):
     """CDAP A13, first half."""

@@ -149,16 +149,16 @@ def test_a_value_that_does_not_fit_follows_the_policy(tmp_path, type_, lowest, h
     rows = [{"id": 1, "c": highest + 1}, {"id": 2, "c": highest}, {"id": 3, "c": None}, {"id": 4, "c": lowest - 1}]
     sink = pa.BufferOutputStream()
     with pytest.raises(UnsupportedTypeError) as refused:
-        rewrite.rewrite(written(tmp_path, schema, rows), sink, schema, "stop")
+        rewrite.rewrite([written(tmp_path, schema, rows)], sink, schema, "stop")
     assert refused.value.code == "value_out_of_range"
     sink = pa.BufferOutputStream()
-    rewrite.rewrite(written(tmp_path, schema, rows), sink, schema, "null")
+    rewrite.rewrite([written(tmp_path, schema, rows)], sink, schema, "null")
     table = pq.read_table(pa.BufferReader(sink.getvalue()))
     assert table[ROW].combine_chunks().field("c").null_count == 3
     assert table.num_rows == 4
     in_key = replace(schema, key=("id", "c"))
     with pytest.raises(UnsupportedTypeError):
-        rewrite.rewrite(written(tmp_path, schema, rows), pa.BufferOutputStream(), in_key, "null")
+        rewrite.rewrite([written(tmp_path, schema, rows)], pa.BufferOutputStream(), in_key, "null")
 
 
 def test_a_usual_file_is_loaded_as_it_is(tmp_path):
