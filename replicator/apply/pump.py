@@ -163,7 +163,7 @@ class Apply:
         if self._is_removed(table):
             return
         backlog = self._highest.get(table, -1) - applier.looked_to
-        if backlog > 0 and self._ends.target.rest_s(table) > 0:
+        if backlog > 0 and self._ends.target.rest_s(table, is_behind=applier.is_behind) > 0:
             return
         if backlog > 0 or self._lacks_time(table, applier):
             self._schedule.offer(table, now=self._clock(), backlog=backlog)

@@ -87,6 +87,7 @@ class TableApplier:
         self._schema: TableSchema | None = None
         self._commits = 0
         self._last_batch: Mapping[str, Any] | None = None
+        self._is_behind = False
 
     @property
     def record(self) -> AppliedRecord:
@@ -107,6 +108,11 @@ class TableApplier:
     def looked_to(self) -> int:
         """The number up to which nothing of the journal is left to look at."""
         return self._searched_to if self._is_set_aside else max(self._ledger, self._looked_to)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last unit left something that was there when it was chosen."""
+        return self._is_behind
 
     @property
     def last_batch(self) -> Mapping[str, Any] | None:
@@ -358,6 +364,7 @@ class TableApplier:
 
     def _note(self, unit: BatchUnit | EventUnit | AdvanceUnit, fresh_to: datetime | None) -> None:
         self._ledger = unit.last
+        self._is_behind = unit.following is not None
         self._commits += 1
         if unit.passed.starts or unit.passed.completes:
             self._is_copying = unit.passed.starts

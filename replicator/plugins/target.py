@@ -190,10 +190,11 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     def forget(self, table: TargetTable) -> None:
         """Delete what is kept beside the table (a ledger of its own, staged files); the table stays. Replay: does nothing."""
 
-    def rest_s(self, table: TableId) -> float:  # noqa: ARG002 - for those whose batches cost more than their rows
+    def rest_s(self, table: TableId, *, is_behind: bool) -> float:  # noqa: ARG002 - for targets whose batches are dear
         """Seconds from now that a table is better left alone, because its next batch would be dear; 0: none.
 
-        Asked often, from several threads; no I/O. Changes wait meanwhile and are applied together.
+        Asked often, from several threads; no I/O. Changes wait meanwhile and are applied together. With `is_behind` the
+        last batch did not take everything that there was: waiting would not make the next one larger.
         """
         return 0.0
 

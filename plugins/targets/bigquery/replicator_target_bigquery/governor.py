@@ -53,17 +53,21 @@ class Governor:
             self._ended[table] = now
             self._uses.append(_Use(now, load_jobs, bytes_billed))
 
-    def rest_s(self, table: TableId) -> float:
-        """Seconds from now until the table's next batch may begin; 0 before its first."""
+    def rest_s(self, table: TableId, *, is_behind: bool = False) -> float:
+        """Seconds from now until the table's next batch may begin; 0 before its first.
+
+        A table that is behind is held back by budgets only.
+        """
         with self._lock:
             now = self._clock()
             ended = self._ended.get(table)
-            return 0.0 if ended is None else max(0.0, ended + self._pause(now) - now)
+            pause = self._pause(now, 0.0 if is_behind else self._every_s)
+            return 0.0 if ended is None else max(0.0, ended + pause - now)
 
     def pause_s(self) -> float:
         """The present time between two batches of a table."""
         with self._lock:
-            return self._pause(self._clock())
+            return self._pause(self._clock(), self._every_s)
 
     def usage(self) -> Usage:
         """What was used in the last 24 hours."""
@@ -78,12 +82,12 @@ class Governor:
             bytes_billed=sum(use.bytes_billed for use in self._uses),
         )
 
-    def _pause(self, now: float) -> float:
+    def _pause(self, now: float, every_s: float) -> float:
         usage = self._usage(now)
         batches = max(1, len(self._uses))
         oldest = self._uses[0].at if self._uses else now
         tables = max(1, len(self._ended))
-        pauses = [self._every_s]
+        pauses = [every_s]
         for used, bound in (
             (usage.load_jobs, self._budget.load_jobs_per_day),
             (usage.bytes_billed, self._budget.bytes_per_day),

@@ -121,9 +121,9 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             store=lambda: self._store,
         ).problems(tables)  # fmt: skip
 
-    def rest_s(self, table: TableId) -> float:
-        """The rest of `batch_every`, longer when a budget runs out."""
-        return self._governor.rest_s(table)
+    def rest_s(self, table: TableId, *, is_behind: bool) -> float:
+        """The rest of `batch_every`, which a table that is behind does not take; longer when a budget runs out."""
+        return self._governor.rest_s(table, is_behind=is_behind)
 
     # -- what the host asks for ---------------------------------------------------------------------------------------
 

@@ -201,6 +201,7 @@ def test_a_table_rests_after_its_batches():
     governor.used(orders, load_jobs=1, bytes_billed=10)
     clock.now += 100
     assert (governor.rest_s(orders), governor.rest_s(others)) == (200.0, 0.0)
+    assert governor.rest_s(orders, is_behind=True) == 0
     clock.now += 201
     assert governor.rest_s(orders) == 0
 
@@ -215,6 +216,7 @@ def test_pauses_grow_so_that_a_budget_lasts_for_a_day():
         pauses.append(governor.pause_s())
         clock.now += 10
     assert pauses[:4] == [60.0] * 4
+    assert governor.rest_s(table, is_behind=True) > 80_000
     assert pauses[4:] == pytest.approx([DAY_S / left for left in (5, 4, 3, 2, 1)])
     governor.used(table, load_jobs=1, bytes_billed=500)
     assert governor.pause_s() > 80_000, "nothing is left: until the oldest use is a day old"
