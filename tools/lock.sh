@@ -10,6 +10,7 @@ cd "$(dirname "$0")/.."
   --universal --python-version 3.11 --generate-hashes --no-annotate \
   --no-emit-package replicator \
   --no-emit-package replicator-source-postgresql \
+  --no-emit-package replicator-target-bigquery \
   --no-emit-package replicator-target-delta \
   --custom-compile-command "tools/lock.sh" --no-config --quiet \
   --output-file requirements.lock "$@" >/dev/null

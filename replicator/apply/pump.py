@@ -163,6 +163,8 @@ class Apply:
         if self._is_removed(table):
             return
         backlog = self._highest.get(table, -1) - applier.looked_to
+        if backlog > 0 and self._ends.target.rest_s(table, is_behind=applier.is_behind) > 0:
+            return
         if backlog > 0 or self._lacks_time(table, applier):
             self._schedule.offer(table, now=self._clock(), backlog=backlog)
         elif applier.commits >= self._settings.maintain_idle:
@@ -256,6 +258,7 @@ class Apply:
                 "last_applied": progress.last_applied,
                 "highest": progress.highest,
                 "source_time": None if progress.source_time is None else progress.source_time.isoformat(),
+                "last_batch": self._tables[table].last_batch,
             }
             for table, progress in self.progress().items()
             if not self._is_removed(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -86,6 +86,8 @@ class TableApplier:
         self._is_copying = self._record.source_time is None
         self._schema: TableSchema | None = None
         self._commits = 0
+        self._last_batch: Mapping[str, Any] | None = None
+        self._is_behind = False
 
     @property
     def record(self) -> AppliedRecord:
@@ -106,6 +108,16 @@ class TableApplier:
     def looked_to(self) -> int:
         """The number up to which nothing of the journal is left to look at."""
         return self._searched_to if self._is_set_aside else max(self._ledger, self._looked_to)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last unit left something that was there when it was chosen."""
+        return self._is_behind
+
+    @property
+    def last_batch(self) -> Mapping[str, Any] | None:
+        """What the target said of the last batch of this process; None before it."""
+        return self._last_batch
 
     @property
     def commits(self) -> int:
@@ -303,6 +315,8 @@ class TableApplier:
         result = self._ends.target.apply_batch(table, batch)
         if result.was_skipped:
             self._check_skipped(table, batch)
+        else:
+            self._last_batch = dict(result.details or {})
         _log.info(
             "batch_applied",
             table=str(self._table),
@@ -350,6 +364,7 @@ class TableApplier:
 
     def _note(self, unit: BatchUnit | EventUnit | AdvanceUnit, fresh_to: datetime | None) -> None:
         self._ledger = unit.last
+        self._is_behind = unit.following is not None
         self._commits += 1
         if unit.passed.starts or unit.passed.completes:
             self._is_copying = unit.passed.starts

@@ -266,12 +266,16 @@ def logs(name: str, lines: int, follow: bool) -> None:
 
 
 @main.command()
+@click.option(
+    "--target", type=click.Choice(["delta", "bigquery"]), default="delta", show_default=True,
+    help="Where to copy to; bigquery is an emulator on this machine.",
+)  # fmt: skip
 @click.option("--keep", is_flag=True, help="Leave the scratch folder for a look.")
-def demo(keep: bool) -> None:
-    """Copy a live PostgreSQL database into Delta tables, kill it in the middle, and prove both sides equal."""
+def demo(target: str, keep: bool) -> None:
+    """Copy a live PostgreSQL database into Delta or BigQuery tables, kill it in the middle, and prove both sides equal."""
     from replicator.demo import run_demo  # brings its own server: only here
 
-    sys.exit(run_demo(keep=keep))
+    sys.exit(run_demo(target=target, keep=keep))
 
 
 def _load(file: Path, registry: Registry) -> LoadedConfig:

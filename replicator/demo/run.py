@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 
 from replicator.demo import shop
+from replicator.demo.targets import DemoTarget, demo_target
 from replicator.runtime.caught_up import CatchUp
 from replicator.service import status
-from replicator.spark.session import SparkHost, SparkSettings
 from replicator.state.store import StateStore
 from replicator.testing import compare
 from replicator.testing.servers import PostgresServer
@@ -37,28 +37,28 @@ source:
   password: ${{env:DEMO_PASSWORD}}
   database: {database}
 target:
-  type: delta
-  path: {path}
+{target}
 tables:
   include: [public.*]
 snapshot: {{chunk_rows: 20000}}
-# Two minutes are too short for Java's optimising compiler to pay.
-spark: {{settings: {{spark.driver.extraJavaOptions: "{java_options}"}}}}
-"""
-_JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+{more}"""
 
 
 class DemoFailedError(Exception):
     """Something did not happen that must."""
 
 
-def run_demo(*, keep: bool = False) -> int:
-    """Run the demo; return the exit code: 0 when source and target are equal."""
+def run_demo(*, target: str = "delta", keep: bool = False) -> int:
+    """Run the demo with a target of `targets.NAMES`; return the exit code: 0 when source and target are equal."""
     console = Console()
     folder = Path(tempfile.mkdtemp(prefix="replicator-demo-"))
     try:
-        with PostgresServer.embedded() as server, server.database("shop") as database:
-            return _Demo(console, folder, server, database.dsn).run()
+        with (
+            PostgresServer.embedded() as server,
+            server.database("shop") as database,
+            demo_target(target, folder) as side,
+        ):
+            return _Demo(console, folder, server, database.dsn, side).run()
     except DemoFailedError as error:
         console.print(f"[red]The demo failed:[/red] {error}", markup=True)
         return 1
@@ -70,13 +70,12 @@ def run_demo(*, keep: bool = False) -> int:
 
 
 class _Demo:
-    def __init__(self, console: Console, folder: Path, server: PostgresServer, dsn: str) -> None:
-        self._console, self._folder, self._dsn = console, folder, dsn
-        self._lake = folder / "lake"
+    def __init__(self, console: Console, folder: Path, server: PostgresServer, dsn: str, target: DemoTarget) -> None:
+        self._console, self._folder, self._dsn, self._target = console, folder, dsn, target
         self._file = folder / "demo.yaml"
         self._file.write_text(
             _YAML.format(
-                port=server.port, user=server.user, database="shop", path=self._lake, java_options=_JAVA_OPTIONS
+                port=server.port, user=server.user, database="shop", target=target.block, more=target.more
             ),
             encoding="utf-8",
         )
@@ -96,7 +95,7 @@ class _Demo:
             lines = len(self._file.read_text().splitlines())
             self._say(f"{lines} lines of YAML; a writer changes the shop all the time. Starting the replicator …")
             process = self._start()
-            self._wait_for(process, "rows of the snapshot arrive in Delta", lambda s: _applied(s) > 0)
+            self._wait_for(process, f"rows of the snapshot arrive in {self._target.title}", lambda s: _applied(s) > 0)
             self._show("before the crash")
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -119,15 +118,12 @@ class _Demo:
         return self._compare()
 
     def _compare(self) -> int:
-        options = {"spark.driver.extraJavaOptions": _JAVA_OPTIONS}
-        settings = SparkSettings(log_file=self._folder / "compare.log", settings=options)
-        host = SparkHost(settings, cores=os.cpu_count() or 1)
-        table = Table("table", "rows at source", "rows in Delta", "checksum at source", "checksum in Delta", "")
+        title = self._target.title
+        table = Table("table", "rows at source", f"rows in {title}", "checksum at source", f"checksum in {title}", "")
         is_equal = True
         for name in shop.TABLES:
             columns = compare.columns(self._dsn, name)
-            source = compare.source_sum(self._dsn, name, columns)
-            target = compare.target_sum(host.session(), str(self._lake / "public" / name), columns)
+            source, target = self._target.sums(self._dsn, name, columns)
             is_equal &= source == target
             table.add_row(
                 name,
@@ -137,7 +133,7 @@ class _Demo:
                 target.checksum,
                 "[green]equal[/green]" if source == target else "[red]DIFFERENT[/red]",
             )
-        host.stop()
+        self._target.close()
         self._console.print(table)
         self._say("[bold green]source == target[/bold green]" if is_equal else "[bold red]source != target[/bold red]")
         return 0 if is_equal else 1

@@ -187,6 +187,17 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     def drop(self, table: TargetTable) -> None:
         """Delete the table's data and ledger. Only what is ours. Replay: does nothing."""
 
+    def forget(self, table: TargetTable) -> None:
+        """Delete what is kept beside the table (a ledger of its own, staged files); the table stays. Replay: does nothing."""
+
+    def rest_s(self, table: TableId, *, is_behind: bool) -> float:  # noqa: ARG002 - for targets whose batches are dear
+        """Seconds from now that a table is better left alone, because its next batch would be dear; 0: none.
+
+        Asked often, from several threads; no I/O. Changes wait meanwhile and are applied together. With `is_behind` the
+        last batch did not take everything that there was: waiting would not make the next one larger.
+        """
+        return 0.0
+
     @abstractmethod
     def close(self) -> None:
         """Let go of connections. May be called twice."""

@@ -38,8 +38,11 @@ def tear_down(
     if loaded is not None:
         _clean_source(loaded, registry, record, lease, notes, is_forced=is_forced)
     crash_point("delete.source_cleaned")
-    if loaded is not None and any(w.get("drop_target") for w in wishes):
-        _drop_tables(store, loaded, registry, record, lease)
+    if loaded is not None:
+        _clean_target(
+            store, loaded, registry, record, lease, notes,
+            drops=any(w.get("drop_target") for w in wishes), is_forced=is_forced,
+        )  # fmt: skip
     crash_point("delete.target_cleaned")
     remove_journal(record.journal_uri, record.uuid)
     crash_point("delete.journal_removed")
@@ -85,14 +88,28 @@ def _clean_source(
         source.close()
 
 
-def _drop_tables(
-    store: StateStore, loaded: LoadedConfig, registry: Registry, record: ReplicatorRecord, lease: Lease
+def _clean_target(
+    store: StateStore,
+    loaded: LoadedConfig,
+    registry: Registry,
+    record: ReplicatorRecord,
+    lease: Lease,
+    notes: list[str],
+    *,
+    drops: bool,
+    is_forced: bool,
 ) -> None:
     target = assembly.make_target(loaded, registry, record, lease.epoch)
     try:
         for table in store.tables(record.name):
-            target.drop(
-                TargetTable(table=table.table, uuid=record.uuid, incarnation=table.incarnation, epoch=lease.epoch)
-            )
+            held = TargetTable(table=table.table, uuid=record.uuid, incarnation=table.incarnation, epoch=lease.epoch)
+            if drops:
+                target.drop(held)
+            else:
+                target.forget(held)
+    except ReplicatorError as error:
+        if drops or not is_forced:
+            raise
+        notes.append(f"What is kept beside the target's tables was not removed ({error.message}).")
     finally:
         target.close()

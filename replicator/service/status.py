@@ -72,13 +72,20 @@ def _table(
         "freshness_s": None
         if source_time is None or table.stage in (Stage.PENDING, Stage.SNAPSHOT)
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
+        "last_batch": _reported(table.table, apply).get("last_batch"),
         "error": _error(error) if is_failing else None,
     }
 
 
+def _reported(table: TableId, apply: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What a living apply process says of a table."""
+    said: Mapping[str, Any] = ((apply or {}).get("tables") or {}).get(str(table), {})
+    return said
+
+
 def _source_time(table: TableId, applied: AppliedRecord | None, apply: Mapping[str, Any] | None) -> datetime | None:
     """The newest claim: apply's report moves on while a table is idle, its record only with its data."""
-    reported = ((apply or {}).get("tables") or {}).get(str(table), {}).get("source_time")
+    reported = _reported(table, apply).get("source_time")
     candidates = [datetime.fromisoformat(reported)] if reported else []
     if applied and applied.source_time:
         candidates.append(applied.source_time)

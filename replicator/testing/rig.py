@@ -23,7 +23,10 @@ from replicator.testing.waiting import wait_until
 
 @dataclass(slots=True, kw_only=True)
 class Rig:
-    """One replicator from a scratch database to a scratch lake, driven by its command line."""
+    """One replicator from a scratch database to a scratch lake, driven by its command line.
+
+    `target` is the text of another target block, indented, from `type:` on.
+    """
 
     folder: Path
     database: ScratchDatabase
@@ -31,6 +34,7 @@ class Rig:
     extra: str = ""
     environ: dict[str, str] = field(default_factory=dict)
     store: StateStore | None = None
+    target: str = ""
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -61,7 +65,8 @@ class Rig:
         }
         block |= {"password": "${env:RIG_PASSWORD}", "database": self.database.name, **(source or {})}
         lines = [f"name: {self.name}", "source:", *(f"  {key}: {value}" for key, value in block.items())]
-        lines += ["target:", "  type: delta", f"  path: {self.lake}", self.extra if extra is None else extra]
+        lines += ["target:", self.target or f"  type: delta\n  path: {self.lake}"]
+        lines.append(self.extra if extra is None else extra)
         self.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def command(self, *arguments: str, check: int | None = 0, timeout: float = 280) -> subprocess.CompletedProcess[str]:

@@ -474,3 +474,38 @@ def test_stopping_leaves_a_clean_point(shop: Shop) -> None:
     shop.run(is_done=lambda: True)
     shop.run()
     assert shop.names(A) == {1: "snapshot"}
+
+
+def test_a_table_that_the_target_wants_to_rest_waits_while_others_go_on(shop):
+    class Resting(MemoryTarget):
+        def rest_s(self, table: TableId, *, is_behind: bool) -> float:
+            return 60.0 if table == A else 0.0
+
+    shop.copy(A, 1, 2)
+    shop.copy(B, 1, 2)
+    context = TargetContext(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    resting = Resting(MemoryTargetConfig(database=shop.place), context)
+    shop.run(resting, is_done=lambda: B in shop.store.applied(NAME) and shop.applied(B).last_applied == shop.highest(B))
+    assert shop.names(B) == {1: "snapshot", 2: "snapshot"}
+    assert A not in shop.store.applied(NAME)
+    shop.rows(A, insert(0, item(3, "later")))
+    shop.run()
+    assert shop.names(A) == {1: "snapshot", 2: "snapshot", 3: "later"}
+
+
+def test_a_table_that_is_behind_says_so_to_the_target(shop):
+    asked: list[bool] = []
+
+    class Asked(MemoryTarget):
+        def rest_s(self, table: TableId, *, is_behind: bool) -> float:
+            asked.append(is_behind)
+            return 0.0
+
+    shop.settings = replace(shop.settings, batch=BatchLimits(rows=1, bytes=1 << 30), tables_parallel=1)
+    shop.copy(A, 1)
+    for number in range(2, 6):
+        shop.rows(A, insert(0, item(number, "more")))
+    context = TargetContext(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    shop.run(Asked(MemoryTargetConfig(database=shop.place), context))
+    assert True in asked
+    assert len(shop.names(A)) == 5

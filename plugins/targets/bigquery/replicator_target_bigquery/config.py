@@ -1,0 +1,214 @@
+"""Settings of the `target:` block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from replicator.config import TablePattern
+from replicator.model.schema import TableId
+from replicator.plugins import ConfigModel, Duration, Size
+
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+
+class CredentialsConfig(ConfigModel):
+    """Who the clients are. Left out altogether: Google's application default credentials."""
+
+    file: Path | None = Field(
+        None,
+        description="File of a service account's key, or of the configuration of a workload identity pool.",
+    )
+    impersonate: str | None = Field(
+        None,
+        pattern=r"^[^@\s]+@[^@\s]+$",
+        description="Service account to act as; the credentials need the right to make tokens for it.",
+        examples=["replicator@my-project.iam.gserviceaccount.com"],
+    )
+
+
+class StagingConfig(ConfigModel):
+    """Where journal files stand while BigQuery loads them."""
+
+    bucket: str = Field(
+        min_length=3,
+        max_length=222,
+        pattern=r"^[a-z0-9][a-z0-9._-]*[a-z0-9]$",
+        description="Cloud Storage bucket, in the location of the target.",
+    )
+    prefix: str = Field(
+        "replicator",
+        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_/-]*$",
+        description="Folder in the bucket below which files are put.",
+    )
+    folder: Path | None = Field(
+        None,
+        description="For emulators: a local folder that stands for Cloud Storage, so that gs://bucket/x is <folder>/bucket/x.",
+    )
+    endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://.+$",
+        description="URL of Cloud Storage's API where it is not Google's public one.",
+    )
+    keep: Duration = Field(
+        timedelta(days=2),
+        ge=timedelta(hours=1),
+        le=timedelta(days=30),
+        description="Time after which a staging table that a crash left behind expires.",
+    )
+
+
+class TableConfig(ConfigModel):
+    """How one table is made in BigQuery. Takes effect when the table is made."""
+
+    partition_by: str | None = Field(
+        None, description="Column of the source (a date or a timestamp) to partition the table by."
+    )
+    partition_unit: Literal["hour", "day", "month", "year"] = Field("day", description="What one partition holds.")
+    cluster_by: tuple[str, ...] | None = Field(
+        None, max_length=4, description="Columns of the source to cluster by. Left out: the key."
+    )
+    json_as: Literal["string", "json"] | None = Field(
+        None,
+        description="How JSON is kept, where it is not as for all tables (target.json_as).",
+    )
+
+
+class BudgetConfig(ConfigModel):
+    """What may be used up. Nearing a bound lengthens the pause between batches; nothing fails for it."""
+
+    load_jobs_per_day: int = Field(
+        50_000, ge=1, description="Load jobs that this replicator may start in 24 hours; a project may start 100,000."
+    )
+    bytes_per_day: Size | None = Field(
+        None, ge=1, description="Bytes that this replicator's scripts may be billed in 24 hours. Left out: no bound."
+    )
+    maximum_bytes_billed: Size | None = Field(
+        None,
+        ge=1,
+        description="Bytes that one script may be billed; BigQuery refuses it beyond that, and the table is set aside.",
+    )
+
+
+class BigQueryConfig(ConfigModel):
+    """Which project and datasets tables are kept in, and how."""
+
+    project: str = Field(min_length=1, pattern=r"^[a-z0-9.:-]+$", description="Project that holds the datasets.")
+    billing_project: str | None = Field(
+        None, pattern=r"^[a-z0-9.:-]+$", description="Project that runs and pays for the jobs. Left out: project."
+    )
+    location: str = Field(
+        min_length=2,
+        pattern=r"^[A-Za-z0-9-]+$",
+        description="Location of all datasets.",
+        examples=["EU", "us-central1"],
+    )
+    dataset: str = Field(
+        "{namespace}",
+        min_length=1,
+        description="Dataset of a table; {namespace} stands for its schema (PostgreSQL) or database (MySQL) in the source.",
+        examples=["{namespace}", "shop_{namespace}"],
+    )
+    own_dataset: str = Field(
+        "_replicator",
+        pattern=r"^[A-Za-z0-9_]{1,1024}$",
+        description="Dataset of ledgers and staging tables; readers of the copies need no right on it.",
+    )
+    create_datasets: bool = Field(True, description="Whether datasets that are not there are made.")
+    staging: StagingConfig = Field(description="Where journal files stand while BigQuery loads them.")
+    credentials: CredentialsConfig = Field(
+        CredentialsConfig(), description="Who the clients are. Left out: application default credentials."
+    )
+    endpoint: str | None = Field(
+        None,
+        description="URL of BigQuery's API where it is not Google's public one."
+        " A plain http:// address of this machine is an emulator and gets no credentials.",
+        examples=["https://bigquery.europe-west3.rep.googleapis.com"],
+    )
+    adopt: Literal["refuse", "replace"] = Field(
+        "refuse",
+        description="What to do with a table that stands at a table's place and is not this replicator's: refuse it, or replace it.",
+    )
+    batch_every: Duration = Field(
+        timedelta(minutes=5),
+        ge=timedelta(0),
+        le=timedelta(days=1),
+        description="Time from the end of one batch of a table to the beginning of the next. Less is fresher, more is cheaper.",
+    )
+    names: Literal["ascii", "unicode"] = Field(
+        "ascii",
+        description="Characters that names of columns and tables keep: A-Z, a-z, 0-9 and _ (ascii),"
+        " or letters and digits of every script (unicode). Others become _.",
+    )
+    json_as: Literal["string", "json"] = Field(
+        "string",
+        description="How JSON is kept: as its text (string) or as BigQuery's JSON (json), which changes some numbers.",
+    )
+    unfit_values: Literal["stop", "null"] = Field(
+        "stop",
+        description="What to do with dates and times outside of BigQuery's range (0001 to 9999):"
+        " set the table aside (stop), or write NULL (null). In a key: always stop.",
+    )
+    time_travel: Duration | None = Field(
+        None,
+        ge=timedelta(days=2),
+        le=timedelta(days=7),
+        description="Time-travel window of datasets that are made, in whole days. Left out: BigQuery's own (7 days).",
+    )
+    kms_key: str | None = Field(
+        None, description="Cloud KMS key that protects tables (projects/…/cryptoKeys/…). Left out: Google's own keys."
+    )
+    labels: Mapping[str, str] = Field({}, description="Labels that tables and jobs bear besides the replicator's own.")
+    job_timeout: Duration = Field(
+        timedelta(hours=2),
+        ge=timedelta(minutes=1),
+        le=timedelta(hours=6),
+        description="Time after which BigQuery ends a job that has not come to its end.",
+    )
+    budget: BudgetConfig = Field(BudgetConfig(), description="What may be used up.")
+    tables: Mapping[TablePattern, TableConfig] = Field(
+        {}, description="How single tables are made; keys are table patterns, later ones win setting by setting."
+    )
+
+    @field_validator("labels")
+    @classmethod
+    def _check_labels(cls, labels: Mapping[str, str]) -> Mapping[str, str]:
+        own = [name for name in labels if name.startswith("replicator")]
+        if own:
+            raise ValueError(f"labels that begin with replicator are the replicator's own: {', '.join(own)}")
+        return labels
+
+    @model_validator(mode="after")
+    def _check_endpoint(self) -> Self:
+        if self.endpoint is not None:
+            parts = urlsplit(self.endpoint)
+            if parts.scheme not in {"http", "https"} or not parts.hostname:
+                raise ValueError(f"endpoint {self.endpoint} is not a URL")
+            if parts.scheme == "http" and not self.is_emulator:
+                raise ValueError("endpoint is not encrypted (http://); only an emulator on this machine may be so")
+        if self.staging.endpoint is not None and self.staging.endpoint.startswith("http:") and not self.is_emulator:
+            raise ValueError("staging.endpoint is not encrypted (http://), and target.endpoint is no emulator")
+        if self.staging.folder is not None and not self.is_emulator:
+            raise ValueError("staging.folder goes only with the endpoint of an emulator on this machine")
+        return self
+
+    @property
+    def is_emulator(self) -> bool:
+        """Whether the endpoint is an emulator on this machine."""
+        if self.endpoint is None:
+            return False
+        parts = urlsplit(self.endpoint)
+        return parts.scheme == "http" and parts.hostname in _LOOPBACK
+
+    def table(self, table: TableId) -> TableConfig:
+        """The settings of one table."""
+        values: dict[str, object] = {"json_as": self.json_as}
+        for pattern, block in self.tables.items():
+            if pattern.matches(table):
+                values |= {name: getattr(block, name) for name in block.model_fields_set}
+        return TableConfig.model_validate(values)

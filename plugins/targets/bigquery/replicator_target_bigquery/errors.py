@@ -1,0 +1,212 @@
+"""The one place where errors of Google's services and clients become ours: by BigQuery's `reason`, then by status."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from google.api_core import exceptions as api
+from google.auth import exceptions as auth
+from google.resumable_media import InvalidResponse
+from requests import exceptions as http
+
+from replicator.model.errors import (
+    AccessDeniedError,
+    FatalError,
+    KeyMissingError,
+    ReplicatorError,
+    SchemaConflictError,
+    TableError,
+    TargetUnavailableError,
+)
+
+FENCED: Final = "replicator_fenced"
+"""What a script says when the ledger is not what its writer knew."""
+
+_TRANSIENT: Final = frozenset(
+    {
+        "backendError", "internalError", "jobBackendError", "jobInternalError", "badGateway", "serviceUnavailable",
+        "gatewayTimeout", "tableUnavailable",
+    }
+)  # fmt: skip
+_THROTTLED: Final = frozenset({"rateLimitExceeded", "jobRateLimitExceeded", "userRateLimitExceeded"})
+_USED_UP: Final = frozenset({"quotaExceeded", "dailyLimitExceeded", "billingTierLimitExceeded"})
+_BUSY: Final = re.compile(
+    r"due to concurrent update|could not serialize access|concurrent transaction|Transaction conflict|write-write conflict"
+)
+_NO_KEY: Final = re.compile(
+    r"Required field \S+ cannot be null|NOT NULL constraint failed|null value in required field"
+)
+_TWO_ROWS: Final = re.compile(r"must match at most one source row")
+_TOO_DEEP: Final = re.compile(r"[Rr]ecursi\w+ .*(?:maximum|limit|exceed)|maximum number of iterations")
+_TOO_DEAR: Final = re.compile(r"[Bb]ytes billed limit|limit for bytes billed|bytesBilledLimitExceeded")
+_VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
+_MESSAGE_LENGTH: Final = 300
+_CLIENT_ERRORS: Final = (
+    api.GoogleAPICallError, api.RetryError, auth.GoogleAuthError, http.RequestException, InvalidResponse, OSError,
+)  # fmt: skip
+
+
+class FencedAnswer(Exception):  # noqa: N818 - it is an answer; what it means the ledger says
+    """The script's guard failed: nothing was changed."""
+
+
+class JobFailedError(Exception):
+    """A job ended with an error, as its status says."""
+
+    def __init__(self, reason: str, message: str, job_id: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+        self.job_id = job_id
+
+
+@contextmanager
+def translated(table: str | None = None) -> Iterator[None]:
+    """Raise ours for theirs.
+
+    Args:
+        table: The table worked on, as `schema.table`.
+    """
+    try:
+        yield
+    except (ReplicatorError, FencedAnswer):
+        raise
+    except (JobFailedError, *_CLIENT_ERRORS) as error:
+        raise translate(error, table) from error
+
+
+def translate(error: BaseException, table: str | None = None) -> ReplicatorError | FencedAnswer:
+    """Say what an error of Google's clients means, and who acts."""
+    reason, message = reason_of(error)
+    if FENCED in message:
+        return FencedAnswer()
+    return _of_identity(error, table) or _of_service(error, reason, message, table) or _of_data(reason, message, table)
+
+
+def reason_of(error: BaseException) -> tuple[str, str]:
+    """BigQuery's reason (`rateLimitExceeded`, …; empty if there is none) and message."""
+    if isinstance(error, JobFailedError):
+        return error.reason, error.message
+    if isinstance(error, api.GoogleAPICallError):
+        details: list[Any] = list(error.errors or ())
+        reasons = [d.get("reason", "") for d in details if isinstance(d, dict)]
+        return (reasons[0] if reasons else ""), str(error.message)
+    return "", str(error)
+
+
+def is_outcome_unknown(error: BaseException) -> bool:
+    """Whether the request may have been carried out although it failed: the answer was lost, or the service broke."""
+    if isinstance(error, api.GoogleAPICallError):
+        return error.code is None or error.code >= 500  # noqa: PLR2004 - HTTP
+    return isinstance(error, api.RetryError | auth.TransportError | http.RequestException | OSError)
+
+
+def _of_identity(error: BaseException, table: str | None) -> ReplicatorError | None:
+    if isinstance(error, auth.TransportError):
+        return None
+    if isinstance(error, auth.GoogleAuthError):
+        return AccessDeniedError(
+            f"Google refuses the credentials: {_without_values(str(error))}.",
+            code="credentials_refused",
+            action="Renew the credentials (target.credentials, or `gcloud auth application-default login`), then resume.",
+        )
+    reason, message = reason_of(error)
+    if reason in {"accessDenied", "forbidden", "authError"} or (
+        isinstance(error, api.Forbidden | api.Unauthorized) and reason not in _THROTTLED | _USED_UP
+    ):
+        if reason == "billingNotEnabled" or "billing" in message.lower():
+            return FatalError(
+                f"Google refuses for want of billing: {_without_values(message)}",
+                code="billing_not_enabled",
+                action="Enable billing for the project, then resume.",
+            )
+        return AccessDeniedError(
+            f"A right is missing: {_without_values(message)}",
+            code="access_denied",
+            table=table,
+            action="Grant the roles that `replicator validate` names, then resume.",
+        )
+    return None
+
+
+def _of_service(error: BaseException, reason: str, message: str, table: str | None) -> ReplicatorError | None:
+    again = "It is tried again by itself."
+    if _BUSY.search(message):
+        return TargetUnavailableError(
+            "Another transaction changed the table or its ledger at the same moment.",
+            code="target_busy",
+            table=table,
+            action=again,
+        )
+    if reason in _USED_UP:
+        return TargetUnavailableError(
+            f"A quota of BigQuery is used up: {_without_values(message)}",
+            code="quota_exceeded",
+            table=table,
+            action="It is tried again by itself; raise the quota, or lengthen target.batch_every.",
+        )
+    if reason in _THROTTLED or isinstance(error, api.TooManyRequests):
+        return TargetUnavailableError("BigQuery asks to slow down.", code="target_throttled", table=table, action=again)
+    if reason in _TRANSIENT or is_outcome_unknown(error):
+        return TargetUnavailableError(
+            f"Google's service cannot be reached or failed: {reason or type(error).__name__}.",
+            code="target_unreachable",
+            table=table,
+            action=again,
+        )
+    if isinstance(error, InvalidResponse):
+        return TargetUnavailableError(
+            f"Cloud Storage answered {error.response.status_code}.",
+            code="target_unreachable",
+            table=table,
+            action=again,
+        )
+    return None
+
+
+def _of_data(reason: str, message: str, table: str | None) -> ReplicatorError:
+    if _NO_KEY.search(message):
+        return KeyMissingError("A change has no value in a key column.", code="key_missing", table=table)
+    if _TWO_ROWS.search(message):
+        return FatalError(
+            "Two rows of a merge's source have one key.",
+            code="merge_not_unique",
+            table=table,
+            action="Report this as a bug.",
+        )
+    if _TOO_DEEP.search(message):
+        return TableError(
+            "In one batch a row that lacks columns changed its key more often than BigQuery can follow (500 times).",
+            code="key_chain_too_long",
+            table=table,
+            action="Take a new snapshot of the table.",
+        )
+    if reason == "bytesBilledLimitExceeded" or _TOO_DEAR.search(message):
+        return TableError(
+            f"A script would be billed more than target.budget.maximum_bytes_billed: {_without_values(message)}",
+            code="too_many_bytes_billed",
+            table=table,
+            action="Raise the bound, or cluster or partition the table; then take a new snapshot of it.",
+        )
+    if reason == "stopped":
+        return TableError(
+            "A job of the table was ended by somebody, or took longer than target.job_timeout.",
+            code="job_stopped",
+            table=table,
+            action="Take a new snapshot of the table.",
+        )
+    return SchemaConflictError(
+        f"BigQuery refuses ({reason or 'no reason given'}): {_without_values(message)}",
+        code="bigquery_refused",
+        table=table,
+        action="Take a new snapshot of the table; if that fails too, exclude it.",
+    )
+
+
+def _without_values(message: str) -> str:
+    """BigQuery's words without what it quotes, which may be values of rows."""
+    line = " ".join(message.split())
+    return _VALUES.sub("'…'", line)[:_MESSAGE_LENGTH].rstrip(".") + "."

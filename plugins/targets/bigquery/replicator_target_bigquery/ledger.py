@@ -1,0 +1,167 @@
+"""The ledger: one table of ours per target table, holding one row, which says who may write and what is applied.
+
+1. The table is made together with its row by one statement (`CREATE TABLE IF NOT EXISTS … AS SELECT`), so that there
+   never are two rows.
+2. A new holder **claims** with an UPDATE outside of a transaction. BigQuery lets two statements change one table only
+   one after the other: the UPDATE waits for a transaction that is about to commit, and a transaction that began before
+   it and changes the ledger after it is cancelled. Only then the row is read.
+3. Every script that changes the target begins with `guard`, which fails unless the one row is exactly what its writer
+   knew (replicator, incarnation, epoch, number), and ends with `move`. Both stand in the script's transaction.
+
+A crash before a commit leaves nothing, after it everything. The row also knows when the target table was made: one that
+was dropped, made anew or restored behind our back has another time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from replicator.model.errors import FatalError, FencedError, TableError
+from replicator.plugins.target import EMPTY_LEDGER, TargetTable
+from replicator_target_bigquery.errors import FENCED
+from replicator_target_bigquery.names import quoted, text
+
+FORMAT: Final = 1
+State = Literal["none", "live", "dropping"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """The row.
+
+    Attributes:
+        last: The last sequence number applied in `incarnation`.
+        made_in: The incarnation that the target table was made in; None: it was not.
+        made_at_ms: When the target table was made, as BigQuery says.
+        shape: What it was made like.
+        state: `none`: no table of ours; `live`; `dropping`: it is about to be dropped, or was.
+    """
+
+    uuid: str
+    table: str
+    incarnation: int
+    epoch: int
+    last: int
+    made_in: int | None
+    made_at_ms: int | None
+    shape: str | None
+    state: State
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Entry:
+        """Read the row.
+
+        Raises:
+            FatalError: `newer_ledger`: another version wrote it.
+        """
+        if row["format"] != FORMAT:
+            raise FatalError(
+                f"The ledger has format {row['format']}; this program knows format {FORMAT}.",
+                code="newer_ledger",
+                table=str(row["table_name"]),
+                action="Use the version of the Replicator that wrote it, or a newer one.",
+            )
+        return cls(
+            uuid=row["uuid"],
+            table=row["table_name"],
+            incarnation=row["incarnation"],
+            epoch=row["epoch"],
+            last=row["sequence_num"],
+            made_in=row["made_in"],
+            made_at_ms=row["made_at_ms"],
+            shape=row["shape"],
+            state=row["state"],
+        )
+
+    def is_of(self, table: TargetTable) -> bool:
+        """Whether the target table is the one of this incarnation."""
+        return self.uuid == table.uuid and self.made_in == table.incarnation and self.state == "live"
+
+
+def create_statement(path: str, table: TargetTable) -> str:
+    """The table and its row, if they are not there. The epoch is one that nobody has: a claim follows."""
+    return f"""
+CREATE TABLE IF NOT EXISTS {quoted(path)} AS
+SELECT {text(table.uuid)} AS uuid, {text(str(table.table))} AS table_name, {table.incarnation} AS incarnation,
+  -1 AS epoch, {EMPTY_LEDGER} AS sequence_num, CAST(NULL AS INT64) AS made_in, CAST(NULL AS INT64) AS made_at_ms,
+  CAST(NULL AS STRING) AS shape, 'none' AS state, {FORMAT} AS format, CURRENT_TIMESTAMP() AS updated_at"""
+
+
+def claim_statement(path: str, table: TargetTable, *, may_adopt: bool) -> str:
+    """Record the epoch, unless a newer one stands there; a ledger of an older incarnation begins anew."""
+    same = f"uuid = {text(table.uuid)}"
+    allowed = f"{same} AND epoch <= {table.epoch} AND incarnation <= {table.incarnation}"
+    if may_adopt:
+        allowed = f"({allowed}) OR NOT ({same})"
+    stays = f"{same} AND incarnation = {table.incarnation}"
+    return f"""
+UPDATE {quoted(path)} SET
+  sequence_num = IF({stays}, sequence_num, {EMPTY_LEDGER}),
+  made_in = IF({same}, made_in, NULL), made_at_ms = IF({same}, made_at_ms, NULL), shape = IF({same}, shape, NULL),
+  state = IF({same}, state, 'none'), uuid = {text(table.uuid)}, table_name = {text(str(table.table))},
+  incarnation = {table.incarnation}, epoch = {table.epoch}, updated_at = CURRENT_TIMESTAMP()
+WHERE {allowed}"""
+
+
+def read_statement(path: str) -> str:
+    """The row."""
+    return f"SELECT * FROM {quoted(path)}"
+
+
+def checked(row: Entry, table: TargetTable) -> Entry:
+    """The row after a claim, if the claim holds.
+
+    Raises:
+        FencedError: A newer epoch or incarnation stands there.
+        TableError: `not_ours`.
+    """
+    if row.uuid != table.uuid:
+        raise not_ours(table, row.uuid)
+    if (row.epoch, row.incarnation) != (table.epoch, table.incarnation):
+        raise fenced(table, row)
+    return row
+
+
+def guard(path: str, table: TargetTable, last: int) -> str:
+    """The first statement of every script: fails unless the ledger is what its writer knew, and the only row."""
+    expected = (
+        f"uuid = {text(table.uuid)} AND incarnation = {table.incarnation} AND epoch = {table.epoch}"
+        f" AND sequence_num = {last}"
+    )
+    found = f"(SELECT COUNT(*) = 1 AND LOGICAL_AND({expected}) FROM {quoted(path)})"
+    return f"SELECT IF({found}, 1, ERROR('{FENCED}'))"
+
+
+def move(path: str, last: int, made: Mapping[str, str] | None = None) -> str:
+    """The last statement of a script's transaction.
+
+    Args:
+        path: Of the ledger.
+        last: The number applied.
+        made: Columns about the target table to set besides, as GoogleSQL.
+    """
+    values = {"sequence_num": str(last), **(made or {}), "updated_at": "CURRENT_TIMESTAMP()"}
+    return f"UPDATE {quoted(path)} SET {', '.join(f'{k} = {v}' for k, v in values.items())} WHERE TRUE"
+
+
+def fenced(table: TargetTable, row: Entry) -> FencedError:
+    """The error of a writer that another has replaced."""
+    return FencedError(
+        f"Epoch {row.epoch}, incarnation {row.incarnation} has claimed the table;"
+        f" this process has epoch {table.epoch}, incarnation {table.incarnation}.",
+        code="fenced",
+        table=str(table.table),
+    )
+
+
+def not_ours(table: TargetTable, owner: str | None) -> TableError:
+    """The error for a table of somebody else."""
+    whose = f"replicator {owner}" if owner else "no replicator"
+    return TableError(
+        f"A table of {whose} stands in the table's place.",
+        code="not_ours",
+        table=str(table.table),
+        action="Choose another target.dataset, move the table away, or set target.adopt: replace to lose its content.",
+    )

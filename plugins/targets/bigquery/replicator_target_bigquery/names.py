@@ -1,0 +1,141 @@
+"""Names in BigQuery: of datasets, tables, columns, ledgers, staging. Pure text."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from replicator.model.errors import Problem
+from replicator.model.events import RESERVED_COLUMNS
+from replicator.model.schema import TableId, TableSchema
+from replicator_target_bigquery.config import BigQueryConfig
+
+LENGTH_MAX: Final = 300
+_UNSAFE: Final = {"ascii": re.compile(r"[^A-Za-z0-9_]+"), "unicode": re.compile(r"[^\w]+")}
+_RESERVED_PREFIXES: Final = (
+    "_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier", "_change_",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Names:
+    """Where things stand for one configuration."""
+
+    config: BigQueryConfig
+
+    def dataset(self, table: TableId) -> str:
+        """The dataset of a table, by the naming rule."""
+        return self._safe(self.config.dataset.replace("{namespace}", table.namespace))
+
+    def table(self, table: TableId) -> str:
+        """The table's own name."""
+        return self._safe(table.name)
+
+    def path(self, table: TableId) -> str:
+        """`project.dataset.table`."""
+        return f"{self.config.project}.{self.dataset(table)}.{self.table(table)}"
+
+    @cached_property
+    def own_dataset(self) -> str:
+        """`project.dataset` of ledgers and staging."""
+        return f"{self.config.project}.{self.config.own_dataset}"
+
+    def ledger(self, table: TableId) -> str:
+        """The ledger table of a target table: the same for every replicator that would write to it."""
+        return f"{self.own_dataset}.ledger_{self.mark(table)}"
+
+    def staging_prefix(self, table: TableId) -> str:
+        """How the names of a table's staging tables begin."""
+        return f"staging_{self.mark(table)}_"
+
+    def staging(self, table: TableId, incarnation: int, epoch: int, skip_to: int, last: int) -> str:
+        """The staging table of one batch: no other process and no other batch has it."""
+        place = f"{incarnation}_{epoch}_{skip_to + 1}_{last}"
+        return f"{self.own_dataset}.{self.staging_prefix(table)}{place}"
+
+    def mark(self, table: TableId) -> str:
+        """A short text that stands for the table's place; BigQuery tells capitals apart in names of tables."""
+        readable = re.sub(r"[^A-Za-z0-9]+", "_", self.table(table))[:40]
+        return f"{readable}_{hashlib.sha256(self.path(table).encode()).hexdigest()[:16]}"
+
+    def columns(self, schema: TableSchema) -> Mapping[str, str]:
+        """Column of the source → column of the target. Collisions are found by `column_problems`."""
+        return {column.name: self.column(column.name) for column in schema.columns}
+
+    def column(self, name: str) -> str:
+        """One column's name: what is not allowed becomes `_`, a digit in front gets one."""
+        safe = self._safe(name)
+        return f"c{safe}"[:LENGTH_MAX] if safe.casefold().startswith(_RESERVED_PREFIXES) else safe
+
+    def _safe(self, name: str) -> str:
+        safe = _UNSAFE[self.config.names].sub("_", name)
+        return (f"_{safe}" if safe[:1].isdigit() else safe)[:LENGTH_MAX] or "_"
+
+
+def quoted(path: str) -> str:
+    """A path or a name in GoogleSQL; every name was made safe before."""
+    assert "`" not in path
+    assert "\\" not in path
+    return f"`{path}`"
+
+
+def text(value: str) -> str:
+    """A string literal in GoogleSQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+    return f"'{escaped}'"
+
+
+def table_problems(names: Names, tables: Iterable[TableId]) -> list[Problem]:
+    """Tables that would stand in one place."""
+    places: dict[str, list[TableId]] = defaultdict(list)
+    for table in tables:
+        places[names.path(table).casefold()].append(table)
+    return [
+        Problem(
+            code="table_names_clash",
+            message=f"{_listed(str(table) for table in group)} would both be {names.path(group[0])}.",
+            place=str(group[0]),
+            action="Exclude all but one of them (tables.exclude), or tell them apart by target.dataset.",
+        )
+        for group in places.values()
+        if len(group) > 1
+    ]
+
+
+def column_problems(names: Names, schema: TableSchema) -> list[Problem]:
+    """Columns that would bear one name, or one of ours."""
+    reserved = {name.casefold() for name in RESERVED_COLUMNS}
+    bearers: dict[str, list[str]] = defaultdict(list)
+    for column, name in names.columns(schema).items():
+        bearers[name.casefold()].append(column)
+    problems = []
+    for name, columns in bearers.items():
+        if len(columns) > 1:
+            problems.append(
+                Problem(
+                    code="column_names_clash",
+                    message=f"The columns {_listed(columns)} would both be called {name}.",
+                    place=str(schema.table),
+                    action="Rename all but one of them in the source, set target.names: unicode, or exclude the table (tables.exclude).",
+                )
+            )
+        elif name in reserved and columns[0].casefold() not in reserved:
+            problems.append(
+                Problem(
+                    code="column_name_reserved",
+                    message=f"The column {columns[0]} would be called {name}, which is a column of the Replicator's own.",
+                    place=str(schema.table),
+                    action="Rename the column in the source, or exclude the table (tables.exclude).",
+                )
+            )
+    return problems
+
+
+def _listed(names: Iterable[str]) -> str:
+    *rest, last = sorted(names)
+    return f"{', '.join(rest)} and {last}" if rest else last

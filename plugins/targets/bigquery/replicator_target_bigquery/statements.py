@@ -1,0 +1,121 @@
+"""The scripts that change a table and its ledger together, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from replicator.model.events import IS_DELETED, ROW, SEQUENCE_NUM, SOURCE_TIMESTAMP
+from replicator.plugins.target import Batch
+from replicator_target_bigquery import reduce
+from replicator_target_bigquery.names import quoted
+from replicator_target_bigquery.shape import Shape
+
+
+def transaction(guard: str, body: Sequence[str], move: str) -> str:
+    """One transaction: the guard first, so that a writer who was replaced changes nothing, and the ledger last.
+
+    There is no handler: an error rolls everything back and is the script's outcome.
+    """
+    parts = ["BEGIN TRANSACTION", guard, *body, move, "COMMIT TRANSACTION"]
+    return ";\n".join(part.strip() for part in parts) + ";"
+
+
+def batch_statements(shape: Shape, target: str, staging: str, batch: Batch) -> Sequence[str]:
+    """What brings a staged batch into the target."""
+    if batch.is_append:
+        return [append(shape, target, staging, batch.skip_to)]
+    if not shape.key:
+        return [multiset_merge(shape, target, reduce.multiset(shape, staging, batch.skip_to, target))]
+    if not batch.has_absent:
+        source = reduce.whole_rows(shape, staging, batch.skip_to, has_key_changes=batch.has_key_changes)
+        return [merge(shape, target, source, has_absent=False)]
+    source = reduce.partial_rows(shape, staging, batch.skip_to, target, has_key_changes=batch.has_key_changes)
+    first = [reduce.chains(shape, staging, batch.skip_to)] if batch.has_key_changes else []
+    return [*first, merge(shape, target, source, has_absent=True)]
+
+
+def merge(shape: Shape, target: str, source: str, *, has_absent: bool) -> str:
+    """`MERGE` of a folded batch into a table with a key.
+
+    There is no guard on `_sequence_num`: the ledger alone decides what is applied, and a guard would hide mistakes.
+    """
+    on = " AND ".join(f"{c.in_target('t')} = s.k{i}" for i, c in enumerate(shape.key))
+    values = {quoted(c.name): f"s.f{c.index}" for c in shape.others}
+    inserted = {quoted(c.name): f"s.k{i}" for i, c in enumerate(shape.key)} | values
+    if has_absent:
+        # A row that is marked as deleted is no row to take columns from.
+        kept = "IF(t.{d}, NULL, {c})" if shape.is_soft else "{c}"
+        values = {
+            quoted(c.name): f"IF(s.s{c.index}, s.f{c.index}, {kept.format(d=quoted(IS_DELETED), c=c.in_target('t'))})"
+            for c in shape.others
+        }
+    marks = _marks(shape, gone="s.gone")
+    if shape.is_soft:
+        gone = f"WHEN MATCHED AND NOT s.has_row THEN UPDATE SET {_assignments(marks)}"
+        missing = "WHEN NOT MATCHED AND s.has_row"
+    else:
+        gone = "WHEN MATCHED AND s.gone THEN DELETE"
+        missing = "WHEN NOT MATCHED AND NOT s.gone"
+    return f"""
+MERGE INTO {quoted(target)} AS t USING ({source}
+) AS s ON {on}
+{gone}
+WHEN MATCHED THEN UPDATE SET {_assignments(values | marks)}
+{missing} THEN {_insert(inserted | marks)}"""
+
+
+def multiset_merge(shape: Shape, target: str, source: str) -> str:
+    """`MERGE` of the rows that a table without a key gains and loses, told apart by their numbers."""
+    inserted = {quoted(c.name): f"s.f{c.index}" for c in shape.columns} | _marks(shape, gone="FALSE")
+    return f"""
+MERGE INTO {quoted(target)} AS t USING ({source}
+) AS s ON t.{quoted(SEQUENCE_NUM)} = s.n
+WHEN MATCHED AND s.gone THEN DELETE
+WHEN NOT MATCHED AND NOT s.gone THEN {_insert(inserted)}"""
+
+
+def append(shape: Shape, target: str, staging: str, skip_to: int) -> str:
+    """`INSERT` of complete rows that the target does not have."""
+    columns = [quoted(c.name) for c in shape.columns] + [quoted(SEQUENCE_NUM)]
+    values = [c.of(quoted(ROW)) for c in shape.columns] + [SEQUENCE_NUM]
+    if shape.is_soft:
+        columns.append(quoted(IS_DELETED))
+        values.append("FALSE")
+    if shape.options.source_timestamp:
+        columns.append(quoted(SOURCE_TIMESTAMP))
+        values.append(SOURCE_TIMESTAMP)
+    return (
+        f"INSERT INTO {quoted(target)} ({', '.join(columns)})"
+        f" SELECT {', '.join(values)} FROM {quoted(staging)} WHERE {SEQUENCE_NUM} > {skip_to}"
+    )
+
+
+def clear(shape_is_soft: bool, target: str, sequence_num: int, below: int | None = None) -> str:
+    """Delete (soft: mark) every row, or every row that carries a number below `below`."""
+    condition = "TRUE" if below is None else f"{quoted(SEQUENCE_NUM)} < {below}"
+    if shape_is_soft:
+        return (
+            f"UPDATE {quoted(target)} SET {quoted(IS_DELETED)} = TRUE, {quoted(SEQUENCE_NUM)} = {sequence_num}"
+            f" WHERE NOT {quoted(IS_DELETED)} AND {condition}"
+        )
+    if below is None:
+        # Costs nothing, unlike DELETE.
+        return f"TRUNCATE TABLE {quoted(target)}"
+    return f"DELETE FROM {quoted(target)} WHERE {condition}"
+
+
+def _marks(shape: Shape, *, gone: str) -> dict[str, str]:
+    marks = {quoted(SEQUENCE_NUM): "s.n"}
+    if shape.options.source_timestamp:
+        marks[quoted(SOURCE_TIMESTAMP)] = "s.moment"
+    if shape.is_soft:
+        marks[quoted(IS_DELETED)] = gone
+    return marks
+
+
+def _assignments(values: dict[str, str]) -> str:
+    return ", ".join(f"{column} = {value}" for column, value in values.items())
+
+
+def _insert(values: dict[str, str]) -> str:
+    return f"INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})"

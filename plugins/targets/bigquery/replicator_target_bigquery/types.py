@@ -1,0 +1,179 @@
+"""The one table of types: canonical Arrow type → type in staging → type in the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from replicator.model.errors import Problem, Severity, UnsupportedTypeError
+from replicator.model.schema import Column, TableSchema
+
+JsonAs = Literal["string", "json"]
+
+_PARQUET_DIGITS_MAX: Final = 38
+_NUMERIC_DIGITS: Final = (29, 9)
+_BIGNUMERIC_DIGITS: Final = (38, 38)
+_CLUSTERING_COLUMNS_MAX: Final = 4
+_SIMPLE: Final[dict[pa.DataType, str]] = {
+    pa.bool_(): "BOOL",
+    pa.int8(): "INT64",
+    pa.int16(): "INT64",
+    pa.int32(): "INT64",
+    pa.int64(): "INT64",
+    pa.float32(): "FLOAT64",
+    pa.float64(): "FLOAT64",
+    pa.string(): "STRING",
+    pa.binary(): "BYTES",
+    pa.date32(): "DATE",
+    pa.time64("us"): "TIME",
+    pa.timestamp("us"): "DATETIME",
+    pa.timestamp("us", tz="UTC"): "TIMESTAMP",
+}
+_JSON_TYPES: Final = frozenset({"json", "jsonb"})
+_CLUSTERABLE: Final = frozenset({"BIGNUMERIC", "BOOL", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"})
+_PARTITIONABLE: Final = frozenset({"DATE", "DATETIME", "TIMESTAMP"})
+
+
+def staged_type(type_: pa.DataType) -> str:
+    """The type of a column in a staging table.
+
+    Raises:
+        UnsupportedTypeError: The type is outside the canonical set.
+    """
+    if pa.types.is_list(type_):
+        staged_type(type_.value_type)
+        return "STRING"
+    if pa.types.is_decimal(type_):
+        # The file is rewritten with text where there are more digits than one of Parquet's usual decimals has.
+        return "STRING" if is_wide(type_) else _decimal(type_)
+    if type_ not in _SIMPLE:
+        raise UnsupportedTypeError(f"The type {type_} has no counterpart in BigQuery.", code="unsupported_type")
+    return _SIMPLE[type_]
+
+
+def target_type(column: Column, json_as: JsonAs, *, is_key: bool = False) -> str:
+    """The type of a column in the target. JSON in a key stays text: BigQuery cannot compare JSON.
+
+    Raises:
+        UnsupportedTypeError: The type is outside the canonical set.
+    """
+    if json_as == "json" and is_json(column) and not is_key:
+        return "JSON"
+    return _decimal(column.type) if pa.types.is_decimal(column.type) else staged_type(column.type)
+
+
+def converted(expression: str, column: Column, target: str) -> str:
+    """GoogleSQL that makes the target's value of a staged one."""
+    staged = staged_type(column.type)
+    if target == staged:
+        return expression
+    if target == "JSON":
+        return f"PARSE_JSON({expression}, wide_number_mode=>'round')"
+    return f"CAST({expression} AS {target})"
+
+
+def exact_text(expression: str, target: str) -> str:
+    """GoogleSQL text that is the same exactly for values with the same bits."""
+    if target == "STRING":
+        return expression
+    if target == "BYTES":
+        return f"TO_HEX({expression})"
+    if target == "JSON":
+        return f"TO_JSON_STRING({expression})"
+    # The text tells -0.0 from 0.0, which are two values to the source, and finds NaN equal to itself.
+    return f"CAST({expression} AS STRING)"
+
+
+def is_json(column: Column) -> bool:
+    """Whether the source calls the column JSON."""
+    return column.type == pa.string() and column.source_type.lower() in _JSON_TYPES
+
+
+def is_wide(type_: pa.DataType) -> bool:
+    """Whether a decimal has more digits than a load takes without trouble, or a negative scale."""
+    return bool(pa.types.is_decimal(type_) and (type_.precision > _PARQUET_DIGITS_MAX or type_.scale < 0))
+
+
+def clustering_columns(schema: TableSchema, wanted: Sequence[str] | None, json_as: JsonAs) -> tuple[str, ...]:
+    """Columns of the source to cluster by: those that are wanted, or as much of the key as BigQuery can."""
+    if wanted is not None:
+        return tuple(wanted)
+    able = [name for name in schema.key if target_type(schema.column(name), json_as, is_key=True) in _CLUSTERABLE]
+    return tuple(able[:_CLUSTERING_COLUMNS_MAX])
+
+
+def layout_problems(
+    schema: TableSchema, partition_by: str | None, unit: str, cluster_by: Sequence[str] | None, json_as: JsonAs
+) -> list[Problem]:
+    """Columns that a table cannot be partitioned or clustered by."""
+    problems = []
+    columns = {column.name: column for column in schema.columns}
+    able = {"partition_by": _PARTITIONABLE, "cluster_by": _CLUSTERABLE}
+    wanted = [("partition_by", partition_by)] if partition_by is not None else []
+    wanted += [("cluster_by", name) for name in cluster_by or ()]
+    for setting, name in wanted:
+        place = f"{schema.table}.{name}"
+        if name not in columns:
+            found = f"target.tables names {name} in {setting}, and the table has no such column."
+        else:
+            type_ = target_type(columns[name], json_as, is_key=name in schema.key)
+            if type_ in able[setting] and not (setting == "partition_by" and (type_, unit) == ("DATE", "hour")):
+                continue
+            found = f"BigQuery cannot use a column of type {type_} for {setting} ({unit})."
+        problems.append(
+            Problem(
+                code="layout_impossible", message=found, place=place, action=f"Choose another column for {setting}."
+            )
+        )
+    return problems
+
+
+def type_problems(schema: TableSchema, json_as: JsonAs, unfit_values: str) -> list[Problem]:
+    """What is changed on the way, and what cannot be held."""
+    problems: list[Problem] = []
+    for column in schema.columns:
+        place = f"{schema.table}.{column.name}"
+        try:
+            target_type(column, json_as)
+        except UnsupportedTypeError as error:
+            problems.append(Problem(code=error.code, message=error.message, place=place, action="Exclude the table."))
+            continue
+        problems += [
+            Problem(code="type_changed", message=text, place=place, severity=Severity.NOTICE)
+            for text in _changes(column, json_as, unfit_values, is_key=column.name in schema.key)
+        ]
+        if column.name in schema.key and pa.types.is_floating(column.type):
+            problems.append(
+                Problem(
+                    code="key_type_unsupported",
+                    message=f"The key has a floating-point column ({column.source_type}): NaN and -0.0 have no one identity.",
+                    place=place,
+                    action="Give the table a key of another type, or replicate it without a key.",
+                )
+            )
+    return problems
+
+
+def _changes(column: Column, json_as: JsonAs, unfit_values: str, *, is_key: bool) -> list[str]:
+    type_, found = column.type, []
+    if pa.types.is_list(type_):
+        found.append(
+            f"BigQuery's arrays hold no NULL and are never NULL: {column.source_type} is kept as JSON text, [1,null]."
+        )
+    elif pa.types.is_decimal(type_) and _decimal(type_) == "STRING":
+        found.append(f"{column.source_type} has more digits than BIGNUMERIC: it is kept as text, every digit.")
+    elif target_type(column, json_as, is_key=is_key) == "JSON":
+        found.append("BigQuery's JSON rounds numbers that 64 bits do not hold exactly.")
+    if unfit_values == "null" and not is_key and (pa.types.is_temporal(type_)):
+        found.append("Values outside of BigQuery's range (years 0001 to 9999, 00:00 to 23:59:59.999999) become NULL.")
+    return found
+
+
+def _decimal(type_: pa.DataType) -> str:
+    whole = type_.precision - type_.scale
+    for name, (digits, places) in (("NUMERIC", _NUMERIC_DIGITS), ("BIGNUMERIC", _BIGNUMERIC_DIGITS)):
+        if whole <= digits and type_.scale <= places:
+            return name
+    return "STRING"

@@ -1,0 +1,183 @@
+"""What happens to a table behind our back, in between, and beside us."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from google.cloud import bigquery
+
+from replicator.model.errors import FatalError, FencedError, TableError
+from replicator.model.events import DDLOperation
+from replicator.plugins.target import EMPTY_LEDGER, Claim, TargetTable
+from replicator.testing.batches import insert
+from replicator.testing.target_contract import STRANGER, UUID, Copy, as_tuples, item, items_schema
+
+
+@pytest.fixture
+def copy(warehouse, tmp_path) -> Copy:
+    schema = items_schema()
+    table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
+    copy = Copy(harness=warehouse, folder=tmp_path, schema=schema, table=table, target=warehouse.target())
+    copy.create()
+    copy.apply(insert(1, item(1, "a")))
+    return copy
+
+
+def make_table(warehouse, table, **labels: str) -> None:
+    made = bigquery.Table(warehouse.names.path(table), [bigquery.SchemaField("x", "INT64")])
+    made.labels = labels
+    warehouse.client.create_table(made)
+
+
+def test_the_ledger_is_one_row_that_says_everything(copy, warehouse):
+    row = dict(warehouse.ledger(copy.table.table))
+    assert row.pop("updated_at") is not None
+    made = warehouse.client.get_table(warehouse.names.path(copy.table.table)).created
+    assert row == {
+        "uuid": UUID, "table_name": "shop.items", "incarnation": 1, "epoch": 1, "sequence_num": 1, "made_in": 1,
+        "made_at_ms": round(made.timestamp() * 1000), "shape": row["shape"], "state": "live", "format": 1,
+    }  # fmt: skip
+
+
+def test_a_table_that_somebody_dropped_is_set_aside(copy, warehouse):
+    warehouse.client.delete_table(warehouse.names.path(copy.table.table))
+    with pytest.raises(TableError) as found:
+        copy.restart()
+    assert found.value.code == "target_replaced"
+    copy.table = replace(copy.table, incarnation=2)
+    assert copy.claim() == Claim(last_applied=EMPTY_LEDGER, exists=False)
+    copy.create(2)
+    copy.apply(insert(3, item(3, "c")))
+    assert copy.live() == as_tuples(copy.schema, [item(3, "c")])
+
+
+def test_a_table_that_somebody_made_anew_is_set_aside(copy, warehouse):
+    warehouse.client.delete_table(warehouse.names.path(copy.table.table))
+    make_table(warehouse, copy.table.table)
+    with pytest.raises(TableError) as found:
+        copy.restart()
+    assert found.value.code == "target_replaced"
+    copy.table = replace(copy.table, incarnation=2)
+    with pytest.raises(TableError) as foreign:
+        copy.claim()
+    assert foreign.value.code == "not_ours"
+
+
+def test_a_table_whose_ledger_is_gone_is_set_aside(copy, warehouse):
+    warehouse.client.delete_table(warehouse.names.ledger(copy.table.table))
+    with pytest.raises(TableError) as found:
+        copy.restart()
+    assert found.value.code == "target_replaced"
+    copy.table = replace(copy.table, incarnation=2)
+    copy.create(2)
+    assert copy.stored() == []
+
+
+def test_a_second_row_in_the_ledger_stops_everything(copy, warehouse):
+    path = warehouse.names.ledger(copy.table.table)
+    warehouse.query(f"INSERT INTO `{path}` SELECT * FROM `{path}`")
+    with pytest.raises(FatalError) as found:
+        copy.apply(insert(2, item(2, "b")))
+    assert found.value.code == "ledger_damaged"
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
+
+
+def test_a_ledger_of_a_newer_version_is_not_touched(copy, warehouse):
+    path = warehouse.names.ledger(copy.table.table)
+    warehouse.query(f"UPDATE `{path}` SET format = 2 WHERE TRUE")
+    with pytest.raises(FatalError) as found:
+        copy.restart()
+    assert found.value.code == "newer_ledger"
+
+
+def test_a_view_in_the_place_is_never_replaced(warehouse, tmp_path):
+    schema = items_schema()
+    warehouse.client.create_dataset(warehouse.names.dataset(schema.table))
+    view = bigquery.Table(warehouse.names.path(schema.table))
+    view.view_query = "SELECT 1 AS x"
+    warehouse.client.create_table(view)
+    target = warehouse.target(adopt="replace")
+    with pytest.raises(TableError) as found:
+        target.claim(TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1))
+    assert found.value.code == "target_occupied"
+    assert "target_occupied" in {p.code for p in target.check([schema])}
+
+
+def test_a_foreign_table_is_replaced_on_demand(warehouse, tmp_path):
+    schema = items_schema()
+    warehouse.client.create_dataset(warehouse.names.dataset(schema.table))
+    make_table(warehouse, schema.table, team="others")
+    table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
+    copy = Copy(harness=warehouse, folder=tmp_path, schema=schema, table=table, target=warehouse.target())
+    with pytest.raises(TableError) as refused:
+        copy.claim()
+    assert refused.value.code == "not_ours"
+    copy.target = warehouse.target(adopt="replace")
+    copy.create()
+    copy.apply(insert(1, item(1, "a")))
+    assert copy.live() == as_tuples(schema, [item(1, "a")])
+
+
+def test_a_replicator_whose_table_was_adopted_is_shut_out(copy, warehouse):
+    heir = replace(
+        copy, table=replace(copy.table, uuid=STRANGER), target=warehouse.target(uuid=STRANGER, adopt="replace")
+    )
+    heir.create(5)
+    with pytest.raises(TableError) as refused:
+        copy.apply(insert(2, item(2, "b")))
+    assert refused.value.code == "not_ours"
+    assert heir.live() == []
+
+
+def test_a_zombie_of_an_older_incarnation_cannot_drop_what_the_newer_one_made(copy, warehouse):
+    heir = replace(copy, table=replace(copy.table, incarnation=2, epoch=2), target=warehouse.target(epoch=2))
+    heir.create(5)
+    heir.apply(insert(6, item(6, "new")))
+    for act in (
+        lambda: copy.ddl(DDLOperation.DROP_TABLE, 2),
+        lambda: copy.ddl(DDLOperation.CREATE_TABLE, 3),
+        lambda: copy.apply(insert(4, item(4, "zombie"))),
+    ):
+        with pytest.raises((FencedError, TableError)):
+            act()
+    assert heir.live() == as_tuples(heir.schema, [item(6, "new")])
+    assert heir.restart() == Claim(last_applied=6, exists=True)
+
+
+def test_a_crash_in_the_middle_of_a_drop_is_no_loss(copy, warehouse):
+    """The intent is recorded, the table is gone, the ledger has not moved yet."""
+    path = warehouse.names.ledger(copy.table.table)
+    warehouse.query(f"UPDATE `{path}` SET state = 'dropping' WHERE TRUE")
+    warehouse.client.delete_table(warehouse.names.path(copy.table.table))
+    assert copy.restart() == Claim(last_applied=1, exists=False)
+    copy.ddl(DDLOperation.DROP_TABLE, 2)
+    assert copy.restart() == Claim(last_applied=2, exists=False)
+
+
+def test_upkeep_removes_what_older_processes_left_in_staging(copy, warehouse):
+    names = warehouse.names
+    store = copy.target._store
+    left = names.staging(copy.table.table, 1, 1, 5, 9)
+    warehouse.client.create_table(bigquery.Table(left, [bigquery.SchemaField("x", "INT64")]))
+    prefix = warehouse.values["staging"]["prefix"]
+    with (copy.folder / "x").open("wb+") as file:
+        file.write(b"x")
+        store.put(f"{prefix}/{UUID}/{left.rpartition('.')[2]}/x.parquet", file)
+    assert copy.target.maintain(copy.table) is None
+    assert len(warehouse.leftovers()) == 2
+    copy.restart(epoch=2)
+    assert copy.target.maintain(copy.table) == {"removed": 2}
+    assert copy.target.maintain(copy.table) is None
+    assert warehouse.leftovers() == []
+
+
+def test_a_forgotten_table_keeps_its_rows(copy, warehouse):
+    for _ in range(2):
+        copy.target.forget(copy.table)
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
+    assert [t.table_id for t in warehouse.client.list_tables(names_of(warehouse))] == []
+
+
+def names_of(warehouse) -> str:
+    return warehouse.names.own_dataset

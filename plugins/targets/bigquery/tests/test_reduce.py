@@ -1,0 +1,37 @@
+"""What a MERGE reads has each key once: the service refuses two rows of one key, the emulator takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.plugins.target import TableOptions, TargetTable
+from replicator.testing.target_contract import UUID, Copy, items_schema, random_batches
+from replicator_target_bigquery import statements
+from replicator_target_bigquery.target import BigQueryTarget
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize("lacks", [True, False], ids=["partial", "whole"])
+def test_a_merge_reads_each_key_once(warehouse, tmp_path, monkeypatch, deletes, lacks):
+    sources = []
+    merge = statements.merge
+
+    def recorded(shape, target, source, *, has_absent):
+        sources.append(source)
+        return merge(shape, target, source, has_absent=has_absent)
+
+    monkeypatch.setattr(statements, "merge", recorded)
+    # What was merged is read once more.
+    monkeypatch.setattr(BigQueryTarget, "_tidy", lambda *_: None)
+    schema = items_schema(with_world=True)
+    table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1, options=TableOptions(deletes=deletes))
+    copy = Copy(harness=warehouse, folder=tmp_path, schema=schema, table=table, target=warehouse.target())
+    copy.create()
+    for batch in random_batches(3, worlds=60, length=12, batches=2):
+        changes = batch if lacks else [change for change in batch if not change.absent]
+        copy.apply(*changes)
+        (counts,) = warehouse.query(
+            f"SELECT COUNT(*) AS n, COUNT(DISTINCT CONCAT(k0, ':', k1)) AS keys FROM ({sources[-1]})"
+        )
+        assert counts["n"] == counts["keys"] > 60
+    assert len(sources) == 2

@@ -1,0 +1,155 @@
+"""The contract on the real service; has never been run.
+
+It is switched on by the environment, with application default credentials that have the roles of
+`docs/targets/bigquery.md` on the project:
+
+    export REPLICATOR_BIGQUERY_PROJECT=my-project REPLICATOR_BIGQUERY_BUCKET=my-bucket REPLICATOR_BIGQUERY_LOCATION=EU
+    pytest plugins/targets/bigquery/tests/test_service.py --timeout=0
+
+Datasets are made whose names begin with `replicator_test_`, and removed; it costs a few thousand small jobs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+from uuid import uuid4
+
+import pytest
+from google.api_core.exceptions import NotFound
+from google.cloud import bigquery
+
+from replicator.model.errors import FencedError, TargetUnavailableError
+from replicator.model.events import IS_DELETED, SEQUENCE_NUM
+from replicator.model.schema import TableSchema
+from replicator.plugins.target import TargetContext, TargetTable
+from replicator.testing.batches import insert
+from replicator.testing.target_contract import UUID, Copy, TargetContract, TargetHarness, TargetRow, item, items_schema
+from replicator_target_bigquery.config import BigQueryConfig
+from replicator_target_bigquery.names import Names
+from replicator_target_bigquery.target import BigQueryTarget
+
+PROJECT = os.environ.get("REPLICATOR_BIGQUERY_PROJECT", "")
+BUCKET = os.environ.get("REPLICATOR_BIGQUERY_BUCKET", "")
+LOCATION = os.environ.get("REPLICATOR_BIGQUERY_LOCATION", "EU")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (PROJECT and BUCKET), reason="REPLICATOR_BIGQUERY_PROJECT and _BUCKET name no project and bucket"
+    ),
+]
+
+
+class RealWarehouse(TargetHarness):
+    """Datasets of one test in a real project."""
+
+    def __init__(self) -> None:
+        place = f"replicator_test_{uuid4().hex[:12]}"
+        self.values: dict[str, Any] = {
+            "project": PROJECT,
+            "location": LOCATION,
+            "dataset": place + "_{namespace}",
+            "own_dataset": f"{place}_own",
+            "staging": {"bucket": BUCKET, "prefix": place},
+            "batch_every": "0s",
+        }
+        self.place = place
+        self.client = bigquery.Client(project=PROJECT, location=LOCATION)
+        self.targets: list[BigQueryTarget] = []
+
+    @property
+    def names(self) -> Names:
+        return Names(BigQueryConfig.model_validate(self.values))
+
+    def target(
+        self, *, uuid: str = UUID, epoch: int = 1, adopt: Literal["refuse", "replace"] = "refuse"
+    ) -> BigQueryTarget:
+        config = BigQueryConfig.model_validate({**self.values, "adopt": adopt})
+        self.targets.append(BigQueryTarget(config, TargetContext(replicator="contract", uuid=uuid, epoch=epoch)))
+        return self.targets[-1]
+
+    def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:
+        try:
+            found = self.query(f"SELECT * FROM `{self.names.path(table.table)}`")
+        except NotFound:
+            return []
+        columns = self.names.columns(schema)
+        return [
+            TargetRow(
+                values={name: row[columns[name]] for name in columns},
+                sequence_num=row[SEQUENCE_NUM],
+                is_deleted=row.get(IS_DELETED, False),
+            )
+            for row in found
+        ]
+
+    def exists(self, table: TargetTable) -> bool:
+        try:
+            self.client.get_table(self.names.path(table.table))
+        except NotFound:
+            return False
+        return True
+
+    def query(self, sql: str) -> list[Mapping[str, Any]]:
+        return [dict(row) for row in self.client.query(sql).result()]
+
+    def close(self) -> None:
+        for target in self.targets:
+            target.close()
+        for dataset in list(self.client.list_datasets()):
+            if dataset.dataset_id.startswith(self.place):
+                self.client.delete_dataset(dataset.reference, delete_contents=True, not_found_ok=True)
+        self.client.close()
+
+
+@pytest.fixture
+def harness() -> Iterator[RealWarehouse]:
+    warehouse = RealWarehouse()
+    yield warehouse
+    warehouse.close()
+
+
+@pytest.mark.timeout(7200)
+class TestOnTheService(TargetContract):
+    fuzz_worlds: ClassVar[int] = 50
+    fuzz_rounds: ClassVar[int] = 1
+
+    @pytest.fixture
+    def harness(self) -> Iterator[TargetHarness]:
+        warehouse = RealWarehouse()
+        yield warehouse
+        warehouse.close()
+
+
+@pytest.mark.timeout(3600)
+def test_a_claim_and_a_batch_at_the_same_moment_leave_one_winner(harness, tmp_path):
+    """What the emulator cannot show: a transaction and an UPDATE of the same ledger side by side."""
+    schema = items_schema()
+    table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
+    zombie = Copy(harness=harness, folder=tmp_path, schema=schema, table=table, target=harness.target())
+    zombie.create()
+    for epoch in range(2, 8):
+        outcome: list[BaseException | None] = []
+
+        def write(copy: Copy = zombie, number: int = epoch, found: list[BaseException | None] = outcome) -> None:
+            try:
+                copy.apply(insert(number, item(number, "a")))
+            except (FencedError, TargetUnavailableError) as error:
+                found.append(error)
+            else:
+                found.append(None)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        heir = replace(zombie, table=replace(table, epoch=epoch), target=harness.target(epoch=epoch))
+        claim = heir.claim()
+        thread.join()
+        has_row = any(row.values["id"] == epoch for row in heir.stored())
+        assert (claim.last_applied == epoch) is has_row
+        assert (outcome == [None]) is has_row
+        heir.ledger = claim.last_applied
+        zombie = heir

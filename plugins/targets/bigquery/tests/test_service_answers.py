@@ -1,0 +1,373 @@
+"""What only the service does: job ids that run once, lost answers, conflicts, quotas, and Cloud Storage."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import Any, Self
+
+import pytest
+
+from replicator.model.errors import (
+    AccessDeniedError,
+    FencedError,
+    Severity,
+    TableError,
+    TargetUnavailableError,
+)
+from replicator.model.events import DDLOperation
+from replicator.plugins.target import TargetTable
+from replicator.testing.batches import RowChange, insert, update
+from replicator.testing.bigquery import BUCKET
+from replicator.testing.target_contract import UUID, Copy, as_tuples, item, items_schema
+
+sys.path.insert(0, str(Path(__file__).parent))
+from service import Fault, Service, job, request
+
+
+@pytest.fixture
+def service(emulator) -> Iterator[Service]:
+    with Service(upstream=emulator.endpoint, storage=emulator.storage) as service:
+        yield service
+
+
+@pytest.fixture
+def warehouse(new_warehouse, service) -> Any:
+    """All requests go through the service, files through Cloud Storage."""
+    place = new_warehouse(endpoint=service.endpoint)
+    staging = {"bucket": BUCKET, "prefix": place.values["staging"]["prefix"], "endpoint": service.endpoint}
+    place.values["staging"] = staging
+    return place
+
+
+@pytest.fixture
+def copy(warehouse, tmp_path) -> Copy:
+    schema = items_schema()
+    table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
+    copy = Copy(harness=warehouse, folder=tmp_path, schema=schema, table=table, target=warehouse.target())
+    copy.create()
+    return copy
+
+
+def attempts(service: Service, what: str) -> list[str]:
+    """Attempt numbers of the jobs of a kind that were carried out."""
+    return [name.rpartition("_")[2] for name in service.carried_out if f"_{what}_" in name]
+
+
+def test_a_batch_takes_one_load_job_and_one_script_and_leaves_nothing(copy, service, warehouse):
+    copy.apply(insert(1, item(1, "a")), update(2, item(1, "b")), files=2)
+    assert copy.live() == as_tuples(copy.schema, [item(1, "b")])
+    assert (attempts(service, "load"), attempts(service, "merge")) == (["a0"], ["a0"])
+    assert warehouse.leftovers() == []
+
+
+def test_many_small_files_are_one_object(copy, service, warehouse):
+    changes = [insert(n, item(n, f"n{n}", note="x")) for n in range(1, 121)]
+    changes += [update(n + 120, item(n, "again"), absent=["note"]) for n in range(1, 121)]
+    store = copy.target._store
+    put, names = store.put, []
+    store.put = lambda name, content: (names.append(name), put(name, content))
+    copy.apply(*changes, files=120)
+    assert len(names) == 1
+    assert copy.live() == as_tuples(copy.schema, [item(n, "again", note="x") for n in range(1, 121)])
+    assert warehouse.leftovers() == []
+
+
+@pytest.mark.parametrize("what", ["load", "merge"])
+def test_a_job_whose_answer_was_lost_is_found_and_not_run_again(copy, service, what):
+    """CDAP A13, first half."""
+    service.faults.append(Fault("break_after", job(f"_{what}_")))
+    copy.apply(insert(1, item(1, "a")))
+    assert attempts(service, what) == ["a0"]
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
+
+
+@pytest.mark.parametrize("what", ["load", "merge"])
+def test_a_job_that_failed_is_followed_by_the_next_attempt(copy, service, what):
+    """CDAP A13, second half: what failed keeps its id."""
+    service.faults.append(Fault("fail_job", job(f"_{what}_"), reason="backendError"))
+    with pytest.raises(TargetUnavailableError) as failed:
+        copy.apply(insert(1, item(1, "a")))
+    assert failed.value.code == "target_unreachable"
+    assert copy.restart().last_applied == 0
+    copy.apply(insert(1, item(1, "a")))
+    assert attempts(service, what) == ["a1"]
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
+
+
+def test_a_request_that_never_arrived_is_told_apart_from_one_that_did(copy, service):
+    service.faults.append(Fault("break_before", job("_merge_")))
+    with pytest.raises(TargetUnavailableError) as failed:
+        copy.apply(insert(1, item(1, "a")))
+    assert failed.value.code == "target_unreachable"
+    assert copy.live() == []
+    assert copy.restart().last_applied == 0
+    copy.apply(insert(1, item(1, "a")))
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
+
+
+def test_a_commit_that_cannot_be_looked_up_is_settled_by_the_ledger(copy, service):
+    service.faults += [
+        Fault("break_after", job("_merge_")),
+        Fault("refuse", request("GET", "/jobs/.*_merge_"), status=404, reason="notFound", times=1000),
+    ]
+    result = copy.apply(insert(1, item(1, "a")))
+    assert result.was_skipped
+    assert copy.restart().last_applied == 1
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
+
+
+def test_an_earlier_attempt_with_other_bounds_is_gone_on_from(copy, service, warehouse):
+    """The process died after sending; its script ends only after the next process has planned another batch."""
+    late = warehouse.target()
+    late.claim(copy.table)
+    copy.apply(insert(1, item(1, "a")))
+    copy.target, copy.ledger = late, 0
+    with pytest.raises(TargetUnavailableError) as moved:
+        copy.apply(insert(1, item(1, "a")), insert(2, item(2, "b")))
+    assert moved.value.code == "ledger_moved"
+    assert copy.claim().last_applied == 1
+    copy.apply(insert(1, item(1, "a")), insert(2, item(2, "b")), skip_to=1)
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b")])
+
+
+def test_an_earlier_attempt_that_went_further_is_gone_on_from(copy, warehouse):
+    late = warehouse.target()
+    late.claim(copy.table)
+    copy.apply(insert(1, item(1, "a")), insert(2, item(2, "b")))
+    copy.target, copy.ledger = late, 0
+    with pytest.raises(TargetUnavailableError) as moved:
+        copy.apply(insert(1, item(1, "a")))
+    assert moved.value.code == "ledger_moved"
+    assert copy.claim().last_applied == 2
+
+
+def test_validate_finds_datasets_whose_tables_expire_or_that_are_elsewhere(copy, warehouse):
+    names = warehouse.names
+    dataset = warehouse.client.get_dataset(names.own_dataset)
+    dataset.default_table_expiration_ms = 3_600_000
+    warehouse.client.update_dataset(dataset, ["default_table_expiration_ms"])
+    assert "dataset_expires" in {p.code for p in warehouse.target().check([copy.schema])}
+    found = {p.code for p in warehouse.target(location="US").check([copy.schema])}
+    assert "dataset_elsewhere" in found
+    found = {p.code for p in warehouse.target(dataset="elsewhere", create_datasets=False).check([copy.schema])}
+    assert "dataset_missing" in found
+
+
+def test_a_worker_of_an_older_epoch_is_fenced_by_the_script_itself(copy, warehouse):
+    heir = warehouse.target(epoch=2)
+    heir.claim(TargetTable(table=copy.table.table, uuid=UUID, incarnation=1, epoch=2))
+    for act in (
+        lambda: copy.apply(insert(1, item(1, "zombie"))),
+        lambda: copy.ddl(DDLOperation.TRUNCATE_TABLE, 2),
+        lambda: copy.ddl(DDLOperation.DROP_TABLE, 3),
+    ):
+        with pytest.raises(FencedError):
+            act()
+    assert copy.live() == []
+    assert warehouse.exists(copy.table)
+
+
+class Late:
+    """A batch whose script is on its way while other things happen; ends with the block."""
+
+    def __init__(self, copy: Copy, service: Service, *changes: RowChange) -> None:
+        self.copy, self.changes, self.outcome = copy, changes, []
+        self.fault = Fault("hold", job("_merge_"))
+        service.faults.append(self.fault)
+        self.thread = Thread(target=self.run)
+
+    def run(self) -> None:
+        try:
+            self.outcome.append(self.copy.apply(*self.changes))
+        except (FencedError, TargetUnavailableError) as error:
+            self.outcome.append(error)
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        assert self.fault.arrived.wait(60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.fault.released.set()
+        self.thread.join()
+
+
+@pytest.mark.parametrize("works_on", [True, False], ids=["after a batch of the heir", "after its claim"])
+def test_a_script_that_arrives_after_a_newer_epoch_has_claimed_changes_nothing(copy, service, warehouse, works_on):
+    heir = replace(copy, table=replace(copy.table, epoch=2), target=warehouse.target(epoch=2))
+    with Late(copy, service, insert(1, item(1, "zombie"))) as late:
+        assert heir.claim().last_applied == 0
+        if works_on:
+            heir.apply(insert(1, item(1, "heir")))
+    assert isinstance(late.outcome[0], FencedError)
+    assert heir.live() == (as_tuples(copy.schema, [item(1, "heir")]) if works_on else [])
+    assert heir.restart(epoch=3).last_applied == int(works_on)
+
+
+def test_a_script_of_our_own_that_arrives_late_counts_once(copy, service, warehouse):
+    """A process died after sending, its successor of the same epoch claimed before the script ran."""
+    heir = replace(copy, target=warehouse.target())
+    with Late(copy, service, insert(1, item(1, "a"))) as late:
+        assert heir.claim().last_applied == 0
+    assert not late.outcome[0].was_skipped
+    with pytest.raises(TargetUnavailableError) as moved:
+        heir.apply(insert(1, item(1, "a")), insert(2, item(2, "b")))
+    assert moved.value.code == "ledger_moved"
+    heir.ledger = heir.claim().last_applied
+    heir.apply(insert(1, item(1, "a")), insert(2, item(2, "b")))
+    assert heir.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b")])
+
+
+def test_a_script_of_our_own_that_arrives_too_late_changes_nothing(copy, service, warehouse):
+    heir = replace(copy, target=warehouse.target())
+    with Late(copy, service, insert(1, item(1, "old"))) as late:
+        heir.claim()
+        heir.apply(insert(1, item(1, "old")), insert(2, item(1, "new")))
+    assert (type(late.outcome[0]), late.outcome[0].code) == (TargetUnavailableError, "ledger_moved")
+    assert heir.live() == as_tuples(copy.schema, [item(1, "new")])
+
+
+def test_json_is_loaded_as_text_and_parsed_in_the_script(warehouse, tmp_path):
+    schema = items_schema()
+    columns = (*schema.columns[:3], replace(schema.columns[3], source_type="jsonb"))
+    schema = replace(schema, columns=columns)
+    warehouse.values["json_as"] = "json"
+    table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
+    copy = Copy(harness=warehouse, folder=tmp_path, schema=schema, table=table, target=warehouse.target())
+    copy.create()
+    copy.apply(insert(1, item(1, "a", None, '{"x": [1, 2]}')))
+    path = warehouse.names.path(schema.table)
+    assert warehouse.query(f"SELECT JSON_VALUE(note, '$.x[1]') AS x FROM `{path}`") == [{"x": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "code"),
+    [
+        (
+            "rateLimitExceeded",
+            "Exceeded rate limits: too many table update operations for this table",
+            "target_throttled",
+        ),
+        ("quotaExceeded", "Quota exceeded: Your project exceeded quota for imports per project", "quota_exceeded"),
+        (
+            "invalidQuery",
+            "Transaction is aborted due to concurrent update against table p:d.t. Transaction ID: 1",
+            "target_busy",
+        ),
+        ("jobInternalError", "The job encountered an internal error", "target_unreachable"),
+    ],
+)
+def test_what_passes_by_itself_is_tried_again_by_the_host(copy, service, reason, message, code):
+    """CDAP A10: an error like 429 is tried again."""
+    service.faults.append(Fault("fail_job", job("_merge_"), reason=reason, message=message))
+    with pytest.raises(TargetUnavailableError) as failed:
+        copy.apply(insert(1, item(1, "a")))
+    assert failed.value.code == code
+    copy.restart()
+    copy.apply(insert(1, item(1, "a")))
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "code"),
+    [
+        ("invalid", "Error while reading data, error message: 'secret value' is out of range", "bigquery_refused"),
+        ("bytesBilledLimitExceeded", "Query exceeded limit for bytes billed: 1000.", "too_many_bytes_billed"),
+        ("stopped", "Job execution was cancelled: User requested cancellation", "job_stopped"),
+        ("invalidQuery", "Required field id cannot be null", "key_missing"),
+    ],
+)
+def test_what_is_refused_for_good_sets_the_table_aside_with_the_reason(copy, service, reason, message, code):
+    """CDAP A10: one attempt."""
+    service.faults.append(Fault("fail_job", job("_merge_"), reason=reason, message=message))
+    with pytest.raises(TableError) as failed:
+        copy.apply(insert(1, item(1, "a")))
+    assert (failed.value.code, failed.value.table) == (code, "shop.items")
+    assert len([s for s in service.sent if "_merge_" in s]) == 1
+    assert "secret value" not in str(failed.value)
+
+
+def test_a_missing_right_stops_the_replicator(copy, service):
+    service.faults.append(
+        Fault("refuse", job("_load_"), status=403, reason="accessDenied", message="Access Denied: bigquery.jobs.create")
+    )
+    with pytest.raises(AccessDeniedError) as refused:
+        copy.apply(insert(1, item(1, "a")))
+    assert refused.value.code == "access_denied"
+
+
+def test_drop_and_create_do_nothing_permanent_inside_a_transaction(copy, service):
+    copy.ddl(DDLOperation.DROP_TABLE, 1)
+    copy.ddl(DDLOperation.CREATE_TABLE, 2)
+    copy.apply(insert(3, item(1, "a")))
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
+
+
+def test_chains_of_keys_are_followed_by_a_temporary_table_inside_the_transaction(copy, service):
+    copy.apply(insert(1, item(1, "a", "1.00", "note")))
+    copy.apply(update(2, item(2, "b"), before=item(1), absent=["note", "amount"]))
+    assert copy.live() == as_tuples(copy.schema, [item(2, "b", "1.00", "note")])
+
+
+def test_validate_names_what_is_missing(copy, service, warehouse):
+    service.missing_rights.add("storage.objects.delete")
+    service.bucket_location = "US-EAST1"
+    assert {p.code for p in warehouse.target().check([copy.schema])} == {"bucket_elsewhere", "daily_estimate"}
+    service.bucket_location = "EU"
+    (found,) = [p for p in warehouse.target().check([copy.schema]) if p.severity is Severity.BLOCKING]
+    assert (found.code, "storage.objects.delete" in found.message) == ("rights_missing", True)
+    warehouse.values["staging"]["bucket"] = "nowhere"
+    assert "bucket_missing" in {p.code for p in warehouse.target().check([copy.schema])}
+
+
+def test_validate_finds_that_tables_may_not_be_made_or_jobs_not_run(copy, service, warehouse):
+    refusal = {"status": 403, "reason": "accessDenied", "message": "Access Denied: bigquery.tables.create"}
+    service.faults.append(Fault("refuse", request("POST", "/tables$"), times=10, **refusal))
+    found = warehouse.target().check([copy.schema])
+    assert {p.place for p in found if p.code == "rights_missing"} == {"target.dataset"}
+    service.faults[:] = [Fault("refuse", job("dryRun"), **refusal)]
+    assert {p.code for p in warehouse.target().check([copy.schema])} == {"access_denied"}
+
+
+def test_validate_finds_what_hinders_merges_into_a_table_of_ours(copy, service, warehouse):
+    policies = {"rowAccessPolicies": [{"filterPredicate": "TRUE"}]}
+    service.faults.append(Fault("answer", request("GET", "rowAccessPolicies"), status=200, body=policies))
+    name = warehouse.names.table(copy.table.table)
+    dataset = warehouse.names.dataset(copy.table.table)
+    path = f"/bigquery/v2/projects/{warehouse.names.config.project}/datasets/{dataset}/tables/{name}"
+    fields = [{"name": "id", "type": "INTEGER", "policyTags": {"names": ["projects/p/tags/t"]}}]
+    service.resources[path] = {"requirePartitionFilter": True, "schema": {"fields": fields}}
+    found = {p.code for p in warehouse.target().check([copy.schema])}
+    assert found == {"row_policies", "partition_filter_required", "policy_tags", "daily_estimate"}
+
+
+def test_an_object_of_another_content_is_not_loaded(copy, warehouse, emulator, tmp_path, monkeypatch):
+    store = copy.target._store
+    path = tmp_path / "x"
+    for content in (b"one", b"one"):
+        path.write_bytes(content)
+        with path.open("rb") as file:
+            store.put("conflict/x", file)
+    path.write_bytes(b"two")
+    with path.open("rb") as file, pytest.raises(TableError) as refused:
+        store.put("conflict/x", file)
+    assert refused.value.code == "staging_conflict"
+    assert store.names("conflict/") == ["conflict/x"]
+    for _ in range(2):
+        store.delete("conflict/x")
+    assert store.names("conflict/") == []
+
+
+def test_large_files_are_uploaded_in_pieces(copy, tmp_path):
+    path = tmp_path / "large"
+    path.write_bytes(bytes(range(256)) * 40_000)
+    store = copy.target._store
+    with path.open("rb") as file:
+        store.put("large/file", file)
+    with path.open("rb") as file:
+        store.put("large/file", file)
+    store.delete("large/file")
