@@ -74,9 +74,7 @@ class _Demo:
         self._console, self._folder, self._dsn, self._target = console, folder, dsn, target
         self._file = folder / "demo.yaml"
         self._file.write_text(
-            _YAML.format(
-                port=server.port, user=server.user, database="shop", target=target.block, more=target.more
-            ),
+            _YAML.format(port=server.port, user=server.user, database="shop", target=target.block, more=target.more),
             encoding="utf-8",
         )
         self._environ = {**os.environ, "REPLICATOR_HOME": str(folder / "home"), "DEMO_PASSWORD": "unused"}
