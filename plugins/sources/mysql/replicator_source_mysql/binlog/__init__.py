@@ -1,0 +1,25 @@
+"""From raw bodies of binlog events to Arrow columns: table maps, row images, compressed transactions. No I/O, no connection."""
+
+from replicator_source_mysql.binlog.compressed import InnerEvent, transaction_payload, uncompressed_body
+from replicator_source_mysql.binlog.events import Flavor, table_id
+from replicator_source_mysql.binlog.rows import DecodedRows, RowDecoder
+from replicator_source_mysql.binlog.tablemap import MapColumn, TableMap, TableMaps, parse_table_map
+from replicator_source_mysql.binlog.types import ColumnSpec, Kind, declared_spec, logged_spec
+
+__all__ = [
+    "ColumnSpec",
+    "DecodedRows",
+    "Flavor",
+    "InnerEvent",
+    "Kind",
+    "MapColumn",
+    "RowDecoder",
+    "TableMap",
+    "TableMaps",
+    "declared_spec",
+    "logged_spec",
+    "parse_table_map",
+    "table_id",
+    "transaction_payload",
+    "uncompressed_body",
+]
