@@ -14,6 +14,7 @@ from replicator.model.errors import CorruptStreamError
 
 Flavor = Literal["mysql", "mariadb"]
 
+QUERY: Final = 2
 TABLE_MAP: Final = 19
 TRANSACTION_PAYLOAD: Final = 40
 
