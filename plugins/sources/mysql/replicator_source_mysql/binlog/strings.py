@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from ipaddress import IPv6Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 import numpy as np
@@ -117,6 +117,9 @@ def _inet6_text(raw: bytes) -> str:
     address = IPv6Address(raw)
     if (mapped := address.ipv4_mapped) is not None:
         return f"::ffff:{mapped}"
+    if not any(raw[:12]) and any(raw[12:14]):
+        # Compatible with IPv4, as addresses of this form were once understood.
+        return f"::{IPv4Address(raw[12:])}"
     return str(address)
 
 
