@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from ipaddress import IPv4Address, IPv6Address
+from itertools import takewhile
 from typing import Final
 
 import numpy as np
@@ -114,13 +114,20 @@ def _uuid_text(raw: bytes) -> str:
 
 
 def _inet6_text(raw: bytes) -> str:
-    address = IPv6Address(raw)
-    if (mapped := address.ipv4_mapped) is not None:
-        return f"::ffff:{mapped}"
-    if not any(raw[:12]) and any(raw[12:14]):
-        # Compatible with IPv4, as addresses of this form were once understood.
-        return f"::{IPv4Address(raw[12:])}"
-    return str(address)
+    """The first of the longest runs of zeros is left out, even if it is one group; two forms end in an IPv4 address."""
+    groups = [int.from_bytes(raw[i : i + 2], "big") for i in range(0, _INET6_SIZE, 2)]
+    tail = ".".join(map(str, raw[12:]))
+    if groups[:6] == [0, 0, 0, 0, 0, 0xFFFF]:
+        return f"::ffff:{tail}"
+    if not any(groups[:6]) and groups[6]:
+        return f"::{tail}"
+    texts = [f"{group:x}" for group in groups]
+    runs = [sum(1 for _ in takewhile(lambda group: group == 0, groups[i:])) for i in range(len(groups))]
+    longest = max(runs)
+    if not longest:
+        return ":".join(texts)
+    begin = runs.index(longest)
+    return f"{':'.join(texts[:begin])}::{':'.join(texts[begin + longest :])}"
 
 
 # ---- ENUM and SET ----

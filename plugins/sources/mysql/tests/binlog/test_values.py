@@ -10,6 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import pymysql
 import pytest
 
 ROWS_MAX = 400
@@ -71,17 +72,7 @@ def assert_log_equals_select(
     binlog.forget()
     with database.connect(sql_mode="") as connection, connection.cursor() as cursor:
         cursor.execute("SET time_zone = '+00:00'")
-        cursor.execute("BEGIN")
-        taken = 0
-        for number, value in enumerate([*values, None]):
-            try:
-                cursor.execute(f"INSERT INTO t VALUES ({number}, {_sql(value)})")
-                taken += 1
-            except Exception as error:
-                # What a server refuses (invalid text, out of range in strict types) is no value of the type.
-                if error.args[0] in {1064, 1054}:
-                    raise
-        cursor.execute("COMMIT")
+        taken = _insert(cursor, [*values, None])
         cursor.execute(f"SELECT id, {select} FROM t ORDER BY id")
         rows = [(int(number), value) for number, value in _texts(cursor)]
     decoded = binlog.decode("t", **options)
@@ -91,6 +82,22 @@ def assert_log_equals_select(
         assert _same(found[number], value), (column_type, number, found[number], value)
     assert found.keys() == wanted.keys()
     database.execute("DROP TABLE t")
+    return taken
+
+
+def _insert(cursor, values: list[Any]) -> int:
+    """Insert all at once, or one by one if the server refuses some: those are no values of the type."""
+    rows = [f"({number}, {_sql(value)})" for number, value in enumerate(values)]
+    try:
+        return cursor.execute(f"INSERT INTO t VALUES {','.join(rows)}")
+    except pymysql.Error:
+        cursor.execute("ROLLBACK")
+    taken = 0
+    for row in rows:
+        try:
+            taken += cursor.execute(f"INSERT INTO t VALUES {row}")
+        except pymysql.Error as error:
+            assert error.args[0] not in {1064, 1054}, error
     return taken
 
 
