@@ -203,6 +203,8 @@ def _lengths(charset: str) -> Callable[[bytes, int], int]:
             return 1
         if charset in {"ujis", "eucjpms"} and first == 0x8F:  # noqa: PLR2004  (JIS X 0212)
             return 3
+        if charset in {"ujis", "eucjpms"} and first == 0x8E:  # noqa: PLR2004  (half-width katakana)
+            return 2 if 0xA1 <= raw[place + 1] <= 0xDF else 1  # noqa: PLR2004
         if charset == "gb18030" and raw[place + 1 : place + 2].isdigit():
             return 4
         return 2

@@ -168,19 +168,19 @@ def double_text(number: float) -> str:
     mantissa, _, exponent = f"{abs(number)!r}".partition("e")
     before, _, behind = mantissa.partition(".")
     digits = (before + behind).lstrip("0")
-    point = len(before) + int(exponent or 0)
-    if before == "0":
-        point -= len(behind) - len(behind.lstrip("0"))
-    digits = digits.rstrip("0")
-    return sign + _shaped(digits, point)
+    leading = len(before) + len(behind) - len(digits)
+    return sign + _shaped(digits.rstrip("0"), len(before) - leading + int(exponent or 0))
 
 
+# The point's place behind the first digit beyond which the exponent form is written (measured for every length of digits).
 _PLAIN_POINT_MAX: Final = 15
-_PLAIN_POINT_MIN: Final = -3
+_PLAIN_POINT_MIN: Final = -14
+_DIGITS_MAX: Final = 17
 
 
 def _shaped(digits: str, point: int) -> str:
-    if point > _PLAIN_POINT_MAX or point < _PLAIN_POINT_MIN:
+    is_full = len(digits) == _DIGITS_MAX and point == _DIGITS_MAX - 1
+    if not (_PLAIN_POINT_MIN <= point <= _PLAIN_POINT_MAX or is_full):
         exponent = point - 1
         fraction = f".{digits[1:]}" if len(digits) > 1 else ""
         return f"{digits[0]}{fraction}e{exponent}"

@@ -31,6 +31,7 @@ from replicator_source_mysql.binlog.events import (
 )
 
 SIZE_MAX = 1 << 30
+SETTINGS = {"default-time-zone": "-05:00"}
 _HEADER = struct.Struct("<IBIIIH")
 _CHECKSUM_SIZE = 4
 
@@ -55,7 +56,21 @@ class Binlog:
     def __init__(self, database: MysqlDatabase) -> None:
         self.database = database
         self.flavor = database.server.flavor
+
+    def connect(self) -> None:
+        # Values as the server writes them, and one connection: a handshake costs more than most statements.
+        self._connection = self.database.connect(conv={})
+        self.execute("SET time_zone = '+00:00'")
         self.forget()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def execute(self, statement: str) -> list[tuple]:
+        """Run a statement; values come as the server writes them (texts, and bytes where they are no text)."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall()) if cursor.description else []
 
     def forget(self) -> None:
         """Begin at the log's end."""
@@ -63,8 +78,8 @@ class Binlog:
 
     def _end(self) -> tuple[str, int]:
         statement = "SHOW MASTER STATUS" if self.flavor == "mariadb" else "SHOW BINARY LOG STATUS"
-        ((file, position, *_),) = self.database.server.execute(statement)
-        return file, position
+        ((file, position, *_),) = self.execute(statement)
+        return file, int(position)
 
     def events(self) -> list[Event]:
         """Everything since the beginning, inner events in the place of what holds them."""
@@ -91,7 +106,7 @@ class Binlog:
         return found
 
     def declared(self, table: str) -> dict[str, ColumnSpec]:
-        rows = self.database.execute(
+        rows = self.execute(
             "SELECT column_name, column_type, character_set_name FROM information_schema.columns "
             f"WHERE table_schema = '{self.database.name}' AND table_name = '{table}' ORDER BY ordinal_position"
         )
@@ -136,27 +151,40 @@ def _plain(events: Iterator[Event]) -> Iterator[Event]:
 
 
 @pytest.fixture(scope="session")
-def _mariadb() -> Iterator[MysqlServer]:
+def _mariadb() -> Iterator[Binlog]:
     if not has_mariadb():
         pytest.skip("no MariaDB server programs are installed")
-    with MysqlServer.mariadb(settings={"default-time-zone": "-05:00"}) as server:
-        yield server
+    with MysqlServer.mariadb(settings=SETTINGS) as server, server.database() as database:
+        yield Binlog(database)
 
 
 @pytest.fixture(scope="session")
-def _mysql() -> Iterator[MysqlServer]:
+def _mysql() -> Iterator[Binlog]:
     if not has_mysql():
         pytest.skip("NO MYSQL: tools/install_mysql.sh unpacks one; the decoder is tested on MariaDB only")
-    with MysqlServer.mysql(settings={"default-time-zone": "-05:00"}) as server:
-        yield server
+    with MysqlServer.mysql(settings=SETTINGS) as server, server.database() as database:
+        yield Binlog(database)
+
+
+def _clean(binlog: Binlog) -> Iterator[Binlog]:
+    binlog.connect()
+    yield binlog
+    for (table,) in binlog.execute("SHOW TABLES"):
+        binlog.execute(f"DROP TABLE `{table}`")
+    binlog.close()
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
-def server(request: pytest.FixtureRequest) -> MysqlServer:
-    return request.getfixturevalue(f"_{request.param}")
+def binlog(request: pytest.FixtureRequest) -> Iterator[Binlog]:
+    """An empty database on each server."""
+    yield from _clean(request.getfixturevalue(f"_{request.param}"))
 
 
 @pytest.fixture
-def binlog(server: MysqlServer) -> Iterator[Binlog]:
-    with server.database() as database:
-        yield Binlog(database)
+def mysql_binlog(_mysql: Binlog) -> Iterator[Binlog]:
+    yield from _clean(_mysql)
+
+
+@pytest.fixture
+def mariadb_binlog(_mariadb: Binlog) -> Iterator[Binlog]:
+    yield from _clean(_mariadb)

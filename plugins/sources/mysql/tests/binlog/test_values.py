@@ -67,55 +67,47 @@ def assert_log_equals_select(
     binlog, column_type: str, values: list[Any], canonical: Callable[[str], Any], select: str = "v", **options
 ) -> int:
     """Insert the values, read them from the log and by SELECT; returns how many the server took."""
-    database = binlog.database
-    database.execute(f"CREATE TABLE t (id INT PRIMARY KEY, v {column_type} NULL)")
+    binlog.execute(f"CREATE TABLE t (id INT PRIMARY KEY, v {column_type} NULL)")
+    binlog.execute("SET sql_mode = ''")
     binlog.forget()
-    with database.connect(sql_mode="") as connection, connection.cursor() as cursor:
-        cursor.execute("SET time_zone = '+00:00'")
-        taken = _insert(cursor, [*values, None])
-        cursor.execute(f"SELECT id, {select} FROM t ORDER BY id")
-        rows = [(int(number), value) for number, value in _texts(cursor)]
+    taken = _insert(binlog, [*values, None])
+    rows = [(int(number), _text(value)) for number, value in binlog.execute(f"SELECT id, {select} FROM t ORDER BY id")]
     decoded = binlog.decode("t", **options)
     found = dict(zip(decoded.row.field("id").to_pylist(), decoded.row.field("v").to_pylist(), strict=True))
     wanted = {number: None if text is None else canonical(text) for number, text in rows}
     for number, value in wanted.items():
         assert _same(found[number], value), (column_type, number, found[number], value)
     assert found.keys() == wanted.keys()
-    database.execute("DROP TABLE t")
+    binlog.execute("DROP TABLE t")
     return taken
 
 
-def _insert(cursor, values: list[Any]) -> int:
+def _insert(binlog, values: list[Any]) -> int:
     """Insert all at once, or one by one if the server refuses some: those are no values of the type."""
     rows = [f"({number}, {_sql(value)})" for number, value in enumerate(values)]
     try:
-        return cursor.execute(f"INSERT INTO t VALUES {','.join(rows)}")
+        binlog.execute(f"INSERT INTO t VALUES {','.join(rows)}")
     except pymysql.Error:
-        cursor.execute("ROLLBACK")
-    taken = 0
+        taken = 0
+    else:
+        return len(rows)
     for row in rows:
         try:
-            taken += cursor.execute(f"INSERT INTO t VALUES {row}")
+            binlog.execute(f"INSERT INTO t VALUES {row}")
+            taken += 1
         except pymysql.Error as error:
             assert error.args[0] not in {1064, 1054}, error
     return taken
 
 
-def _texts(cursor) -> list[tuple[str | None, ...]]:
-    return [tuple(v.decode() if isinstance(v, bytes) else v for v in row) for row in cursor.fetchall()]
+def _text(value: str | bytes | None) -> str | None:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _same(first: Any, second: Any) -> bool:
     if isinstance(first, float) and isinstance(second, float):
         return struct.pack("<d", first) == struct.pack("<d", second) or (math.isnan(first) and math.isnan(second))
     return type(first) is type(second) and first == second
-
-
-@pytest.fixture(autouse=True)
-def _texts_only(monkeypatch: pytest.MonkeyPatch, binlog) -> None:
-    """SELECT gives what the server writes, not what the driver makes of it."""
-    connect = type(binlog.database).connect
-    monkeypatch.setattr(type(binlog.database), "connect", lambda self, **p: connect(self, **{"conv": {}, **p}))
 
 
 INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
