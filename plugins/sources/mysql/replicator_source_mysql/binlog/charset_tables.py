@@ -191,12 +191,8 @@ _SINGLE_BYTES: Final = {
 }
 
 _SEVERAL_BYTES: Final = {
-    "big5": (
-        "a15a:fffd a1c3:fffd a1c5:fffd a1fe:fffd a240:fffd a2cc:fffd a2ce:fffd f9d6:788192b988cf58bb60527ca75afa"
-    ),
-    "cp932": (
-        ""
-    ),
+    "big5": ("a15a:fffd a1c3:fffd a1c5:fffd a1fe:fffd a240:fffd a2cc:fffd a2ce:fffd f9d6:788192b988cf58bb60527ca75afa"),
+    "cp932": (""),
     "eucjpms": (
         "8fa2b7:ff5e 8fa2c3:ffe4 8ff3f3:217021712172217321742175217621772178217921602161 8ff4a1:2162216321642165216621672"
         "1682169ff07ff0232312116212170bb4efc50f451ec53075324fa0e548a5759fa0ffa10589e5bec5cf55d53fa115fb760856120654e663b6"
@@ -276,18 +272,10 @@ _SEVERAL_BYTES: Final = {
         "de38ee38fe390e391e392e393e394e395e396e397e398e399e39ae39be39ce39de39ee39fe3a0e3a1e3a2e3a3e3a4e3a5e3a6e3a7e3a8e3a"
         "9e3aae3ab"
     ),
-    "euckr": (
-        ""
-    ),
-    "gb2312": (
-        ""
-    ),
-    "gbk": (
-        ""
-    ),
-    "sjis": (
-        "815f:005c"
-    ),
+    "euckr": (""),
+    "gb2312": (""),
+    "gbk": (""),
+    "sjis": ("815f:005c"),
     "ujis": (
         "8ff5a1:e3ace3ade3aee3afe3b0e3b1e3b2e3b3e3b4e3b5e3b6e3b7e3b8e3b9e3bae3bbe3bce3bde3bee3bfe3c0e3c1e3c2e3c3e3c4e3c5e"
         "3c6e3c7e3c8e3c9e3cae3cbe3cce3cde3cee3cfe3d0e3d1e3d2e3d3e3d4e3d5e3d6e3d7e3d8e3d9e3dae3dbe3dce3dde3dee3dfe3e0e3e1e"
@@ -359,9 +347,7 @@ _SEVERAL_BYTES: Final = {
         "2e383e384e385e386e387e388e389e38ae38be38ce38de38ee38fe390e391e392e393e394e395e396e397e398e399e39ae39be39ce39de39"
         "ee39fe3a0e3a1e3a2e3a3e3a4e3a5e3a6e3a7e3a8e3a9e3aae3ab"
     ),
-    "gb18030": (
-        "8135f437:e7c7 a8bc:1e3f"
-    ),
+    "gb18030": ("8135f437:e7c7 a8bc:1e3f"),
 }
 
 

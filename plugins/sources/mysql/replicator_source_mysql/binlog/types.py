@@ -5,7 +5,7 @@
 | TINYINT, SMALLINT, MEDIUMINT, INT, BIGINT | int8, int16, int32, int32, int64 | TINYINT(1) is an int8: the log does not tell it |
 | the same UNSIGNED | int16, int32, int32, int64, decimal128(20,0) | |
 | DECIMAL(p,s) | decimal128(p,s), decimal256(p,s) from p 39 | exact |
-| FLOAT, DOUBLE | float, double | the stored bits: a chunk reads `col + 0e0` and narrows FLOAT |
+| FLOAT, DOUBLE | float, double | the stored bits: a chunk reads `col * 1e0` (`+ 0e0` loses the sign of −0) and narrows FLOAT |
 | BIT(1), BIT(2..63), BIT(64) | bool, int64, decimal128(20,0) | the number |
 | YEAR | int16 | 0 is 0 |
 | DATE | date32 | zero, partial and impossible dates: setting `unrepresentable` |

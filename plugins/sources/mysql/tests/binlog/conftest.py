@@ -81,12 +81,16 @@ class Binlog:
         ((file, position, *_),) = self.execute(statement)
         return file, int(position)
 
-    def events(self) -> list[Event]:
-        """Everything since the beginning, inner events in the place of what holds them."""
+    def raw_events(self) -> list[Event]:
+        """Everything since the beginning."""
         file, end = self._end()
         assert file == self._file
         content = (Path(self.database.server.data_folder) / file).read_bytes()
-        return list(_plain(_framed(content, self._position, end)))
+        return list(_framed(content, self._position, end))
+
+    def events(self) -> list[Event]:
+        """Everything since the beginning, inner events in the place of what holds them."""
+        return list(_plain(self.raw_events()))
 
     def changes(self, table: str) -> list[Changes]:
         """The rows events of a table, per version of its table map."""
@@ -122,9 +126,7 @@ class Binlog:
             for c, s in zip(table_map.columns, specs, strict=True)
         )
         schema = TableSchema(table=TableId(table_map.schema, table_map.table), columns=columns, key=tuple(key))
-        return RowDecoder(
-            table_map, schema, specs, range(len(specs)), **{"on_nulled": lambda column, count: None, **options}
-        )
+        return RowDecoder(table_map, schema, specs, range(len(specs)), **{"on_nulled": lambda *_: None, **options})
 
     def decode(self, table: str, **options) -> DecodedRows:
         """Decode all rows of a table whose version has not changed."""
@@ -139,7 +141,7 @@ def _framed(content: bytes, position: int, end: int) -> Iterator[Event]:
         position += size
 
 
-def _plain(events: Iterator[Event]) -> Iterator[Event]:
+def _plain(events: Sequence[Event]) -> Iterator[Event]:
     for event in events:
         if event.type_code == TRANSACTION_PAYLOAD:
             for inner in transaction_payload(event.body, size_max=SIZE_MAX):

@@ -9,17 +9,19 @@ import pytest
 
 from replicator_source_mysql.binlog.charsets import charset_of, text_decoder
 
-SINGLE_BYTES = (
-    "armscii8 ascii cp1250 cp1251 cp1256 cp1257 cp850 cp852 cp866 dec8 geostd8 greek hebrew hp8 keybcs2 koi8r koi8u latin1 latin2 latin5 "
-    "latin7 macce macroman swe7 tis620"
-).split()
-SEVERAL_BYTES = "big5 cp932 eucjpms euckr gb2312 gb18030 gbk sjis ujis".split()
-UNICODE = "ucs2 utf16 utf16le utf32 utf8mb3 utf8mb4".split()
+SINGLE_BYTES = [
+    "armscii8", "ascii", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "dec8", "geostd8", "greek", "hebrew",
+    "hp8", "keybcs2", "koi8r", "koi8u", "latin1", "latin2", "latin5", "latin7", "macce", "macroman", "swe7", "tis620",
+]  # fmt: skip
+SEVERAL_BYTES = ["big5", "cp932", "eucjpms", "euckr", "gb2312", "gb18030", "gbk", "sjis", "ujis"]
+UNICODE = ["ucs2", "utf16", "utf16le", "utf32", "utf8mb3", "utf8mb4"]
 
 
 @pytest.mark.parametrize("charset", SINGLE_BYTES)
 def test_every_byte_of_a_single_byte_set(binlog, charset: str) -> None:
-    (row,) = binlog.execute("SELECT " + ",".join(f"HEX(CONVERT(_{charset} x'{byte:02x}' USING utf8mb4))" for byte in range(256)))
+    (row,) = binlog.execute(
+        "SELECT " + ",".join(f"HEX(CONVERT(_{charset} x'{byte:02x}' USING utf8mb4))" for byte in range(256))
+    )
     wanted = [bytes.fromhex(text or "3f").decode() for text in row]
     values = pa.array([bytes([byte]) for byte in range(256)], pa.binary())
     assert text_decoder(charset)(values).to_pylist() == wanted
@@ -43,12 +45,11 @@ def test_sequences_of_a_set_of_several_bytes(binlog, charset: str) -> None:
     values = pa.array([bytes.fromhex(raw) for raw, _ in rows], pa.binary())
     wanted = [bytes.fromhex(text).decode() for _, text in rows]
     found = text_decoder(charset)(values).to_pylist()
-    assert [(v, f, w) for v, f, w in zip(values.to_pylist(), found, wanted, strict=True) if f != w] == []
+    assert [case for case in zip(values.to_pylist(), found, wanted, strict=True) if case[1] != case[2]] == []
     assert len(rows) > 2000
     # And in one text, where a character's length decides where the next one begins.
-    several = [i for i in range(0, len(rows), 7)]
-    text = pa.array([b"".join(values[i].as_py() for i in several)], pa.binary())
-    assert text_decoder(charset)(text).to_pylist() == ["".join(wanted[i] for i in several)]
+    text = pa.array([b"".join(values.to_pylist()[::7])], pa.binary())
+    assert text_decoder(charset)(text).to_pylist() == ["".join(wanted[::7])]
 
 
 def _sequences(charset: str) -> list[bytes]:
@@ -59,10 +60,9 @@ def _sequences(charset: str) -> list[bytes]:
         three = [bytes([0x8F, first, second]) for first in range(0xA1, 255) for second in range(0xA1, 255)]
         sequences += three[::2]
     if charset == "gb18030":
-        sequences += [
-            bytes([rng.choice([0x81, 0x82, 0x83, 0x84, 0x90, 0x94, 0xE3]), rng.randrange(0x30, 0x3A), rng.randrange(0x81, 0xFF), rng.randrange(0x30, 0x3A)])
-            for _ in range(8000)
-        ]  # fmt: skip
+        for _ in range(8000):
+            first, third = rng.choice([0x81, 0x82, 0x83, 0x84, 0x90, 0x94, 0xE3]), rng.randrange(0x81, 0xFF)
+            sequences.append(bytes([first, rng.randrange(0x30, 0x3A), third, rng.randrange(0x30, 0x3A)]))
     return sequences
 
 

@@ -12,11 +12,16 @@ import pytest
 from replicator_source_mysql.binlog.jsonbinary import double_text, json_text
 
 SCALARS = [
-    "null", "true", "false", "0", "1", "-1", "32767", "32768", "-32768", "-32769", "65535", "65536", "2147483647", "2147483648", "-2147483648",
-    "-2147483649", "4294967295", "4294967296", "9223372036854775807", "9223372036854775808", "18446744073709551615", "-9223372036854775808",
-    "18446744073709551616", "0.0", "-0.0", "1.0", "1.5", "-1.1", "1e0", "1e10", "1e14", "1e15", "1e16", "1e17", "123456789012345.6",
-    "1234567890123456.7", "12345678901234567", "0.1", "0.01", "0.001", "0.0001", "0.00001", "0.000001", "1.23e-5", "1.23e-10", "1e100",
-    "1.7976931348623157e308", "2.2250738585072014e-308", "5e-324", "1e20", "1e21", "1e22", "3.0", "100.0", "123e-20", '""', '"a"',
+    "null", "true", "false", "0", "1", "-1", "32767", "32768", "-32768", "-32769", "65535", "65536", "2147483647",
+    "2147483648", "-2147483648",
+    "-2147483649", "4294967295", "4294967296", "9223372036854775807", "9223372036854775808", "18446744073709551615",
+    "-9223372036854775808",
+    "18446744073709551616", "0.0", "-0.0", "1.0", "1.5", "-1.1", "1e0", "1e10", "1e14", "1e15", "1e16", "1e17",
+    "123456789012345.6",
+    "1234567890123456.7", "12345678901234567", "0.1", "0.01", "0.001", "0.0001", "0.00001", "0.000001", "1.23e-5",
+    "1.23e-10", "1e100",
+    "1.7976931348623157e308", "2.2250738585072014e-308", "5e-324", "1e20", "1e21", "1e22", "3.0", "100.0",
+    "123e-20", '""', '"a"',
     '"quote\\" back\\\\ slash/ \\b\\f\\n\\r\\t \\u0000 \\u001f \\u007f"', '"é ß 日本語 😀"', "[]", "{}", "[[]]", '{"": ""}', "[null]",
 ]  # fmt: skip
 
@@ -27,11 +32,14 @@ def _cast(text: str) -> str:
 
 
 EXPRESSIONS = [
-    "CAST(12.50 AS JSON)", "CAST(-0.001 AS JSON)", "CAST(CAST('-12345678901234567890.123456789' AS DECIMAL(40,10)) AS JSON)",
+    "CAST(12.50 AS JSON)", "CAST(-0.001 AS JSON)",
+    "CAST(CAST('-12345678901234567890.123456789' AS DECIMAL(40,10)) AS JSON)",
     "CAST(CAST(0 AS DECIMAL(65,30)) AS JSON)", "CAST(DATE '2024-02-29' AS JSON)", "CAST(TIME '-10:11:12.5' AS JSON)",
-    "CAST(TIME '838:59:59' AS JSON)", "CAST(TIME '-00:00:00.000001' AS JSON)", "CAST(TIMESTAMP '2024-02-29 23:59:59.999999' AS JSON)",
+    "CAST(TIME '838:59:59' AS JSON)", "CAST(TIME '-00:00:00.000001' AS JSON)",
+    "CAST(TIMESTAMP '2024-02-29 23:59:59.999999' AS JSON)",
     "CAST(CAST('0000-00-00' AS DATE) AS JSON)", "CAST(b'1010' AS JSON)", "CAST(x'00ff10' AS JSON)",
-    "JSON_ARRAY(CAST('blob' AS BINARY), NOW(6), CURTIME(3), CURDATE(), 1.5, 1e0)", "JSON_OBJECT('y', CAST(2024 AS YEAR), 'b', b'1', 't', TRUE)",
+    "JSON_ARRAY(CAST('blob' AS BINARY), NOW(6), CURTIME(3), CURDATE(), 1.5, 1e0)",
+    "JSON_OBJECT('y', CAST(2024 AS YEAR), 'b', b'1', 't', TRUE)",
     "CAST(ST_GeomFromText('POINT(1 2)') AS JSON)", "JSON_ARRAY(UNIX_TIMESTAMP('2024-01-01 00:00:00'))",
 ]  # fmt: skip
 
@@ -52,7 +60,10 @@ def _document(rng: random.Random, depth: int) -> Any:
         case 7:
             return [_document(rng, depth + 1) for _ in range(rng.choice([0, 1, 5, 20]))]
         case _:
-            return {f"k{rng.randrange(1000)}{'x' * rng.randrange(20)}": _document(rng, depth + 1) for _ in range(rng.choice([0, 1, 5, 20]))}
+            return {
+                f"k{rng.randrange(1000)}{'x' * rng.randrange(20)}": _document(rng, depth + 1)
+                for _ in range(rng.choice([0, 1, 5, 20]))
+            }
 
 
 def _compare(binlog, expressions: list[str]) -> None:
@@ -83,7 +94,11 @@ def test_random_doubles(mysql_binlog) -> None:
     rng = random.Random(2)
     doubles = []
     while len(doubles) < 3000:
-        value = struct.unpack("<d", rng.randbytes(8))[0] if rng.random() < 0.5 else rng.uniform(-1, 1) * 10 ** rng.randint(-18, 18)
+        value = (
+            struct.unpack("<d", rng.randbytes(8))[0]
+            if rng.random() < 0.5
+            else rng.uniform(-1, 1) * 10 ** rng.randint(-18, 18)
+        )
         if value - value == 0:
             doubles.append(repr(value))
     _compare(mysql_binlog, [_cast(f"[{','.join(doubles[i : i + 100])}]") for i in range(0, 3000, 100)])
@@ -101,7 +116,12 @@ def test_documents_after_partial_updates(mysql_binlog) -> None:
     mysql_binlog.execute("CREATE TABLE t (id INT PRIMARY KEY, v JSON)")
     mysql_binlog.execute("""INSERT INTO t VALUES (1, '{"a": "long text here", "b": [1, 2, {"c": 70000}], "d": 1.5}')""")
     mysql_binlog.forget()
-    steps = ["JSON_REPLACE(v, '$.a', 'x')", "JSON_SET(v, '$.b[2].c', 1)", "JSON_REMOVE(v, '$.d')", "JSON_REPLACE(v, '$.a', 'longer')"]
+    steps = [
+        "JSON_REPLACE(v, '$.a', 'x')",
+        "JSON_SET(v, '$.b[2].c', 1)",
+        "JSON_REMOVE(v, '$.d')",
+        "JSON_REPLACE(v, '$.a', 'longer')",
+    ]
     wanted = []
     for step in steps:
         mysql_binlog.execute(f"UPDATE t SET v = {step}")
@@ -110,7 +130,8 @@ def test_documents_after_partial_updates(mysql_binlog) -> None:
 
 
 @pytest.mark.parametrize("raw", [
-    b"\x00", b"\x04", b"\x04\x09", b"\x05\x01", b"\x0c\xff\xff\xff\xff\xff", b"\x0c\x05ab", b"\x02\xff\xff\x04\x00", b"\x0d\x00", b"\x0f\xf6\x02\x02\x05",
+    b"\x00", b"\x04", b"\x04\x09", b"\x05\x01", b"\x0c\xff\xff\xff\xff\xff", b"\x0c\x05ab", b"\x02\xff\xff\x04\x00", b"\x0d\x00",
+    b"\x0f\xf6\x02\x02\x05",
     b"\x02\x01\x00\x07\x00\x02\x00\x00\x01\x02", b"\x0c\x02\xff\xfe", b"\x0b" + struct.pack("<d", float("inf")), b"\x0f\x0a\x01\x00",
 ])  # fmt: skip
 def test_what_is_no_document_is_refused(raw: bytes) -> None:

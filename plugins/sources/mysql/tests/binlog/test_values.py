@@ -7,13 +7,13 @@ import math
 import random
 import struct
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pymysql
 import pytest
 
-ROWS_MAX = 400
+CONTEXT = Context(prec=100)
 
 
 def _literal(value: Any) -> str:
@@ -96,7 +96,8 @@ def _insert(binlog, values: list[Any]) -> int:
             binlog.execute(f"INSERT INTO t VALUES {row}")
             taken += 1
         except pymysql.Error as error:
-            assert error.args[0] not in {1064, 1054}, error
+            if error.args[0] in {1064, 1054}:
+                raise
     return taken
 
 
@@ -124,7 +125,8 @@ def test_integers(binlog, name: str, sign: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [
-    (1, 0), (1, 1), (5, 2), (9, 0), (9, 9), (10, 0), (10, 9), (12, 2), (18, 9), (19, 0), (19, 10), (20, 10), (30, 30), (37, 18), (38, 0), (38, 10),
+    (1, 0), (1, 1), (5, 2), (9, 0), (9, 9), (10, 0), (10, 9), (12, 2), (18, 9), (19, 0), (19, 10), (20, 10),
+    (30, 30), (37, 18), (38, 0), (38, 10),
     (38, 30), (39, 1), (45, 0), (57, 28), (64, 30), (65, 0), (65, 30),
 ])  # fmt: skip
 def test_decimals(binlog, shape: tuple[int, int]) -> None:
@@ -133,7 +135,7 @@ def test_decimals(binlog, shape: tuple[int, int]) -> None:
     top = 10**precision - 1
     numbers = [0, 1, -1, top, -top, *(rng.randint(-top, top) for _ in range(40))]
     numbers += [rng.randint(-(10 ** rng.randint(0, precision)), 10 ** rng.randint(0, precision) - 1) for _ in range(40)]
-    values = [Raw(f"{'-' if n < 0 else ''}{str(abs(n)).zfill(scale + 1)[: -scale or None]}.{str(abs(n)).zfill(scale + 1)[-scale:] if scale else 0}") for n in numbers]
+    values = [Raw(f"{Decimal(n).scaleb(-scale, CONTEXT):f}") for n in numbers]
     assert assert_log_equals_select(binlog, f"DECIMAL({precision},{scale})", values, Decimal) == len(values) + 1
 
 
@@ -161,7 +163,13 @@ def test_floats(binlog, column_type: str) -> None:
 @pytest.mark.parametrize("column_type", ["DOUBLE", "DOUBLE(15,4)", "DOUBLE UNSIGNED"])
 def test_doubles(binlog, column_type: str) -> None:
     rng = random.Random(column_type)
-    values = [*REALS, Raw("1.7976931348623157e308"), Raw("2.2250738585072014e-308"), Raw("4.9e-324"), Raw("9007199254740993")]
+    values = [
+        *REALS,
+        Raw("1.7976931348623157e308"),
+        Raw("2.2250738585072014e-308"),
+        Raw("4.9e-324"),
+        Raw("9007199254740993"),
+    ]
     values += [Raw(repr(rng.uniform(-1, 1) * 10.0 ** rng.randint(-300, 300))) for _ in range(100)]
     assert_log_equals_select(binlog, column_type, values, float, "v * 1e0")
 
@@ -179,7 +187,8 @@ def test_years(binlog) -> None:
 
 
 DATES = [
-    "1000-01-01", "9999-12-31", "1970-01-01", "1969-12-31", "2024-02-29", "1900-02-28", "1900-03-01", "2000-02-29", "2000-12-31", "0001-01-01",
+    "1000-01-01", "9999-12-31", "1970-01-01", "1969-12-31", "2024-02-29", "1900-02-28", "1900-03-01", "2000-02-29",
+    "2000-12-31", "0001-01-01",
     "0000-00-00", "2024-00-00", "2024-02-00", "0000-01-00",
 ]  # fmt: skip
 TIMES = ["00:00:00", "23:59:59.999999", "12:34:56.5", "00:00:00.000001", "01:02:03.04"]
@@ -198,42 +207,101 @@ def test_dates(binlog) -> None:
 def test_datetimes(binlog, digits: int) -> None:
     rng = random.Random(digits)
     values = [f"{day} {time}" for day in DATES for time in TIMES]
-    values += [f"{day} {rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}.{rng.randrange(10**6):06}" for day in _days(rng, 100)]
+    values += [
+        f"{day} {rng.randrange(24):02}:{rng.randrange(60):02}:{rng.randrange(60):02}.{rng.randrange(10**6):06}"
+        for day in _days(rng, 100)
+    ]
     assert_log_equals_select(binlog, f"DATETIME({digits})", values, _datetime, unrepresentable="null")
 
 
 @pytest.mark.parametrize("digits", range(7))
 def test_timestamps(binlog, digits: int) -> None:
     rng = random.Random(digits)
-    values = ["0000-00-00 00:00:00", "1970-01-01 00:00:01", "2038-01-19 03:14:07", "2024-03-10 02:30:00", "2024-02-29 23:59:59.999999"]
+    values = [
+        "0000-00-00 00:00:00",
+        "1970-01-01 00:00:01",
+        "2038-01-19 03:14:07",
+        "2024-03-10 02:30:00",
+        "2024-02-29 23:59:59.999999",
+    ]
     for _ in range(100):
-        moment = dt.datetime(1970, 1, 2) + dt.timedelta(seconds=rng.randrange(2**31 - 200_000), microseconds=rng.randrange(10**6))  # noqa: DTZ001
-        values.append(str(moment))
+        moment = dt.datetime(1970, 1, 2, tzinfo=dt.UTC) + dt.timedelta(
+            seconds=rng.randrange(2**31 - 200_000), microseconds=rng.randrange(10**6)
+        )
+        values.append(str(moment.replace(tzinfo=None)))
     assert_log_equals_select(binlog, f"TIMESTAMP({digits})", values, _timestamp, unrepresentable="null")
 
 
 @pytest.mark.parametrize("digits", range(7))
 def test_times(binlog, digits: int) -> None:
     rng = random.Random(digits)
-    values = [sign + text for sign in ("", "-") for text in [*TIMES, "838:59:59", "100:00:00", "99:59:59.999999", "00:59:59.5", "01:00:00.25", "00:00:01"]]
+    values = [
+        sign + text
+        for sign in ("", "-")
+        for text in [*TIMES, "838:59:59", "100:00:00", "99:59:59.999999", "00:59:59.5", "01:00:00.25", "00:00:01"]
+    ]
     for _ in range(100):
-        values.append(f"{rng.choice(['', '-'])}{rng.randrange(838):02}:{rng.randrange(60):02}:{rng.randrange(60):02}.{rng.randrange(10**6):06}")
+        hours, minutes, seconds = rng.randrange(838), rng.randrange(60), rng.randrange(60)
+        values += [f"{rng.choice(['', '-'])}{hours:02}:{minutes:02}:{seconds:02}.{rng.randrange(10**6):06}"]
     assert_log_equals_select(binlog, f"TIME({digits})", values, _exact)
 
 
-TEXTS = ["", "a", " ", "a ", " a", "tab\tline\n", "quote'\"\\", "é", "ß", "日本語", "😀", "\0", "a\0b", "x" * 200, "é" * 60]
+TEXTS = [
+    "",
+    "a",
+    " ",
+    "a ",
+    " a",
+    "tab\tline\n",
+    "quote'\"\\",
+    "é",
+    "ß",
+    "日本語",
+    "😀",
+    "\0",
+    "a\0b",
+    "x" * 200,
+    "é" * 60,
+]
 
 
-@pytest.mark.parametrize("column_type", ["CHAR(200)", "CHAR(60)", "VARCHAR(200)", "VARCHAR(5000)", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"])
+@pytest.mark.parametrize(
+    "column_type",
+    ["CHAR(200)", "CHAR(60)", "VARCHAR(200)", "VARCHAR(5000)", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"],
+)
 def test_texts(binlog, column_type: str) -> None:
     values = [*TEXTS, "y" * 255, "z" * 256, "w" * 70_000]
     assert_log_equals_select(binlog, column_type, values, _exact)
 
 
-@pytest.mark.parametrize("column_type", ["BINARY(1)", "BINARY(6)", "BINARY(255)", "VARBINARY(200)", "VARBINARY(3000)", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"])
+@pytest.mark.parametrize(
+    "column_type",
+    [
+        "BINARY(1)",
+        "BINARY(6)",
+        "BINARY(255)",
+        "VARBINARY(200)",
+        "VARBINARY(3000)",
+        "TINYBLOB",
+        "BLOB",
+        "MEDIUMBLOB",
+        "LONGBLOB",
+    ],
+)
 def test_bytes(binlog, column_type: str) -> None:
     rng = random.Random(column_type)
-    values = [b"", b"\0", b"a", b"a\0\0\0\0\0", b"\0\0\0\0\0\0", b"\0a", b"  ", b"a ", bytes(range(256)), *(rng.randbytes(rng.randrange(300)) for _ in range(30))]
+    values = [
+        b"",
+        b"\0",
+        b"a",
+        b"a\0\0\0\0\0",
+        b"\0\0\0\0\0\0",
+        b"\0a",
+        b"  ",
+        b"a ",
+        bytes(range(256)),
+        *(rng.randbytes(rng.randrange(300)) for _ in range(30)),
+    ]
     assert_log_equals_select(binlog, column_type, values, bytes.fromhex, "HEX(v)")
 
 
@@ -254,7 +322,9 @@ def test_sets(binlog, count: int) -> None:
     assert_log_equals_select(binlog, f"SET({declaration})", values, _exact)
 
 
-@pytest.mark.parametrize("charset", ["latin1", "latin2", "utf8mb3", "ucs2", "utf16", "cp1251", "swe7", "sjis", "binary"])
+@pytest.mark.parametrize(
+    "charset", ["latin1", "latin2", "utf8mb3", "ucs2", "utf16", "cp1251", "swe7", "sjis", "binary"]
+)
 def test_labels_of_other_character_sets(binlog, charset: str) -> None:
     declaration = f"ENUM('a','zä','x y') CHARACTER SET {charset}"
     assert_log_equals_select(binlog, declaration, [Raw("1"), Raw("2"), Raw("3"), Raw("0")], _exact)
@@ -287,7 +357,12 @@ def test_vectors(binlog) -> None:
 def test_uuids(binlog) -> None:
     _only_mariadb(binlog)
     rng = random.Random(3)
-    digits = [rng.randbytes(16).hex() for _ in range(100)] + ["0" * 32, "f" * 32, "00" * 8 + "01" + "00" * 7, "01" + "00" * 15]
+    digits = [rng.randbytes(16).hex() for _ in range(100)] + [
+        "0" * 32,
+        "f" * 32,
+        "00" * 8 + "01" + "00" * 7,
+        "01" + "00" * 15,
+    ]
     for version in "12345678":
         digits += [d[:12] + version + d[13:16] + variant + d[17:] for d in digits[:3] for variant in "089ce"]
     values = [f"{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}" for d in digits]
@@ -297,19 +372,44 @@ def test_uuids(binlog) -> None:
 def test_addresses(binlog) -> None:
     _only_mariadb(binlog)
     rng = random.Random(4)
-    six = ["::", "::1", "1::", "::ffff:1.2.3.4", "::1.2.3.4", "::ffff:0:0", "2001:db8::1", "1:0:0:2:0:0:0:3", "1:0:2:0:3:0:4:0", "fe80::1:0:0:1", "::2:3"]
+    six = [
+        "::",
+        "::1",
+        "1::",
+        "::ffff:1.2.3.4",
+        "::1.2.3.4",
+        "::ffff:0:0",
+        "2001:db8::1",
+        "1:0:0:2:0:0:0:3",
+        "1:0:2:0:3:0:4:0",
+        "fe80::1:0:0:1",
+        "::2:3",
+    ]
     six += [":".join(f"{rng.choice([0, 0, rng.getrandbits(16)]):x}" for _ in range(8)) for _ in range(200)]
     assert_log_equals_select(binlog, "INET6", six, _exact)
-    assert_log_equals_select(binlog, "INET4", ["0.0.0.0", "255.255.255.255", "1.2.3.4", "127.0.0.1", "10.0.0.0"], _exact)
+    assert_log_equals_select(
+        binlog, "INET4", ["0.0.0.0", "255.255.255.255", "1.2.3.4", "127.0.0.1", "10.0.0.0"], _exact
+    )
 
 
-@pytest.mark.parametrize("column_type", ["VARCHAR(200) COMPRESSED", "VARCHAR(5000) COMPRESSED", "TINYTEXT COMPRESSED", "TEXT COMPRESSED", "LONGTEXT COMPRESSED"])
+@pytest.mark.parametrize(
+    "column_type",
+    [
+        "VARCHAR(200) COMPRESSED",
+        "VARCHAR(5000) COMPRESSED",
+        "TINYTEXT COMPRESSED",
+        "TEXT COMPRESSED",
+        "LONGTEXT COMPRESSED",
+    ],
+)
 def test_compressed_texts(binlog, column_type: str) -> None:
     _only_mariadb(binlog)
     assert_log_equals_select(binlog, column_type, [*TEXTS, "long " * 900, "x" * 60_000], _exact)
 
 
-@pytest.mark.parametrize("column_type", ["VARBINARY(3000) COMPRESSED", "TINYBLOB COMPRESSED", "BLOB COMPRESSED", "MEDIUMBLOB COMPRESSED"])
+@pytest.mark.parametrize(
+    "column_type", ["VARBINARY(3000) COMPRESSED", "TINYBLOB COMPRESSED", "BLOB COMPRESSED", "MEDIUMBLOB COMPRESSED"]
+)
 def test_compressed_bytes(binlog, column_type: str) -> None:
     _only_mariadb(binlog)
     values = [b"", b"\0", b"a" * 99, b"a" * 100, b"a" * 101, b"abc" * 900, bytes(range(256)) * 3]
