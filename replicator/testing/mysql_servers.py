@@ -259,6 +259,7 @@ class MysqlServer:
             # A test that stopped the server has shown what it wanted; the folder goes with the server.
             if self.is_running:
                 self._kill_users(name)
+                self._roll_back_prepared()
                 self.execute(f"DROP DATABASE IF EXISTS `{name}`")
 
     def _kill_users(self, database: str) -> None:
@@ -266,6 +267,11 @@ class MysqlServer:
         for (number,) in self.execute(f"SELECT id FROM information_schema.processlist WHERE db = '{database}'"):
             with contextlib.suppress(Exception):
                 self.execute(f"KILL {number}")
+
+    def _roll_back_prepared(self) -> None:
+        """End the XA transactions that a test left prepared."""
+        for *_, name in self.execute("XA RECOVER"):
+            self.execute(f"XA ROLLBACK '{name}'")
 
     # -- the programs ----------------------------------------------------------------------------------------------
 

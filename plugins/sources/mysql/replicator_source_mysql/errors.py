@@ -107,7 +107,7 @@ def translate_log(number: int, text: str, *, doing: str) -> ReplicatorError:
             )
         if any(word in lowered for word in _PURGED):
             return OffsetExpiredError(message, code="log_removed", action=RESTART_ACTION)
-        return LogGapError(message, code="log_gap", action=RESTART_ACTION)
+        return LogGapError(message, code="other_history", action=RESTART_ACTION)
     return translate(pymysql.err.OperationalError(number, text), doing=doing)
 
 

@@ -61,7 +61,6 @@ FLAG_IGNORABLE: Final = 0x80
 
 # MariaDB's flags of a group.
 STANDALONE: Final = 1
-_GROUP_COMMIT: Final = 2
 PREPARED_XA: Final = 64
 COMPLETED_XA: Final = 128
 
@@ -78,11 +77,13 @@ class Begin:
         gtid: Its name; empty where the server gives none.
         committed_us: When it was committed here, in µs since 1970; None where the event does not say.
         is_standalone: MariaDB: the group is one statement. None: the event does not say.
+        is_prepared_xa: MariaDB: the group ends with the PREPARE of an XA transaction.
     """
 
     gtid: str
     committed_us: int | None = None
     is_standalone: bool | None = None
+    is_prepared_xa: bool = False
 
 
 def mysql_begin(body: memoryview) -> Begin:
@@ -163,7 +164,8 @@ def mariadb_begin(body: memoryview, server_id: int) -> Begin:
     """GTID of MariaDB: number, domain, flags; the server is the header's."""
     _need(body, 13, "GTID")
     number, domain, flags = struct.unpack_from("<QIB", body)
-    return Begin(f"{domain}-{server_id}-{number}", None, bool(flags & STANDALONE))
+    is_alone = bool(flags & (STANDALONE | COMPLETED_XA))
+    return Begin(f"{domain}-{server_id}-{number}", None, is_alone, bool(flags & PREPARED_XA))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, cast
 
+import pymysql
+
 from replicator.model.errors import ConfigError, LogGapError, OffsetExpiredError, SourceUnavailableError
-from replicator_source_mysql.connection import Connection, rows_of
-from replicator_source_mysql.errors import RESTART_ACTION
+from replicator_source_mysql.connection import Connection, literal, rows_of
+from replicator_source_mysql.errors import RESTART_ACTION, number_of
 from replicator_source_mysql.gtid import GtidPosition, GtidSet
 from replicator_source_mysql.marks import log_end
 from replicator_source_mysql.position import Position, executed_of, file_number
 from replicator_source_mysql.server import ServerFacts
 
-_ATTEMPTS: Final = 10
+_GTID_NEXT: Final = re.compile(r"GTID_NEXT\s*=\s*'([^']+)'")
+# What may stand between transactions.
+_BETWEEN: Final = frozenset({"Rotate", "Stop", "Anonymous_Gtid", "View_change"})
+_NO_EVENT: Final = 1220
 
 
 def current_position(connection: Connection, facts: ServerFacts) -> Position:
@@ -33,11 +39,9 @@ def current_position(connection: Connection, facts: ServerFacts) -> Position:
                 code="gtid_off",
                 action="Switch it on, step by step: SET GLOBAL enforce_gtid_consistency = ON; SET GLOBAL gtid_mode = …",
             )
-        end = log_end(connection, is_mariadb=False)
+        # Without a place: the end of the log lies behind transactions that are being committed, and come.
         ((executed,),) = rows_of(connection, "SELECT @@GLOBAL.gtid_executed")
-        return Position(
-            flavor="mysql", executed=GtidSet.of(executed), server=facts.server, file=end.file, pos=end.place[1]
-        )
+        return Position(flavor="mysql", executed=GtidSet.of(executed), server=facts.server)
     end = log_end(connection, is_mariadb=True)
     ((text,),) = rows_of(connection, "SELECT BINLOG_GTID_POS(%s, %s)", [end.file, end.place[1]])
     return Position(
@@ -76,6 +80,22 @@ def _verify_mysql(connection: Connection, facts: ServerFacts, position: Position
             code="log_removed",
             action=RESTART_ACTION,
         )
+    if facts.server == position.server and _is_there(connection, position):
+        _verify_next(connection, position, ours)
+
+
+def _verify_next(connection: Connection, position: Position, ours: GtidSet) -> None:
+    """At our place a transaction must begin that is not ours: after a RESET the same GTIDs come again, at other places."""
+    try:
+        rows = rows_of(connection, f"SHOW BINLOG EVENTS IN {literal(position.file)} FROM {position.pos} LIMIT 1")
+    except pymysql.err.OperationalError as error:
+        if number_of(error) != _NO_EVENT:
+            raise
+        raise _other_history(f"no event begins at byte {position.pos} of {position.file}") from error
+    for _, _, kind, _, _, info in rows:
+        found = _GTID_NEXT.search(info)
+        if kind not in _BETWEEN and (found is None or found[1].lower() in ours):
+            raise _other_history(f"byte {position.pos} of {position.file} is not where what was read ended")
 
 
 def _verify_mariadb(connection: Connection, facts: ServerFacts, position: Position) -> None:
@@ -90,17 +110,26 @@ def _verify_mariadb(connection: Connection, facts: ServerFacts, position: Positi
 
 def _verify_place(connection: Connection, position: Position) -> None:
     """On the same server the place in the file must still have our GTIDs: after RESET MASTER the same names come again."""
-    sizes = {row[0]: int(row[1]) for row in rows_of(connection, "SHOW BINARY LOGS")}
-    if position.file not in sizes:
-        # Purged, which the server itself judges by GTID; but names beyond its last file are of another life.
-        if position.file and file_number(position.file) > max(map(file_number, sizes), default=0):
-            raise _other_history(f"its log ends before {position.file}, which was read")
+    if not _is_there(connection, position):
         return
-    if position.pos > sizes[position.file]:
-        raise _other_history(f"{position.file} ends before byte {position.pos}, up to which it was read")
     ((text,),) = rows_of(connection, "SELECT BINLOG_GTID_POS(%s, %s)", [position.file, position.pos])
     if text is None or executed_of("mariadb", text) != position.executed:
         raise _other_history(f"byte {position.pos} of {position.file} is not where {position.executed} ended")
+
+
+def _is_there(connection: Connection, position: Position) -> bool:
+    """Whether the file that was read last is still there; LogGapError if it never was."""
+    if not position.file:
+        return False
+    sizes = {row[0]: int(row[1]) for row in rows_of(connection, "SHOW BINARY LOGS")}
+    if position.file not in sizes:
+        # Purged, which the server itself judges by GTID; but names beyond its last file are of another life.
+        if file_number(position.file) > max(map(file_number, sizes), default=0):
+            raise _other_history(f"its log ends before {position.file}, which was read")
+        return False
+    if position.pos > sizes[position.file]:
+        raise _other_history(f"{position.file} ends before byte {position.pos}, up to which it was read")
+    return True
 
 
 def _refuse_missing(facts: ServerFacts, position: Position, missing: str) -> None:
@@ -116,7 +145,7 @@ def _refuse_missing(facts: ServerFacts, position: Position, missing: str) -> Non
 
 def _other_history(what: str) -> LogGapError:
     return LogGapError(
-        f"the server's history is not the one that was read: {what}.", code="log_gap", action=RESTART_ACTION
+        f"the server's history is not the one that was read: {what}.", code="other_history", action=RESTART_ACTION
     )
 
 

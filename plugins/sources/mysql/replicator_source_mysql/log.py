@@ -102,7 +102,7 @@ class _Group:
         is_open: A BEGIN came, so that it ends with a commit; without, its first statement ends it.
         is_skipped: It was durable here before (see `Position.restart`).
         transaction: Once it has rows or DDL events of ours.
-        xid: The XA transaction whose changes it holds back.
+        is_xa: It is the first half of an XA transaction, whose changes are held back.
         held: Their rows events.
         held_bytes: Their size.
     """
@@ -114,7 +114,7 @@ class _Group:
     is_open: bool
     is_skipped: bool = False
     transaction: Transaction | None = None
-    xid: str | None = None
+    is_xa: bool = False
     held: list[tuple[Version, int, bytes]] = field(default_factory=list)
     held_bytes: int = 0
 
@@ -419,6 +419,7 @@ class BinlogReader(LogReader):
             server_id=event.server_id,
             is_open=begin.is_standalone is False,
             is_skipped=self._is_skipped(begin.gtid),
+            is_xa=begin.is_prepared_xa,
         )
 
     def _is_skipped(self, gtid: str) -> bool:
@@ -487,7 +488,7 @@ class BinlogReader(LogReader):
         if kind in MARIADB_COMPRESSED:
             kind, plain = uncompressed_body(kind, body, size_max=self._size_max)
             body = memoryview(plain)
-        if group.xid is not None:
+        if group.is_xa:
             self._hold(group, version, kind, body)
         else:
             pull.rows(self._transaction(group), version, kind, body)
@@ -551,7 +552,7 @@ class BinlogReader(LogReader):
 
     def _xa(self, group: _Group, text: str, head: str, pull: Pull) -> None:
         if head.startswith(("XA START", "XA BEGIN")):
-            group.xid = text
+            group.is_xa = True
             group.is_open = True
         elif head.startswith("XA END"):
             pass
