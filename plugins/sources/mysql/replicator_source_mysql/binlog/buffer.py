@@ -36,6 +36,8 @@ class Buffer:
 
     def little(self, places: Longs, size: int) -> Words:
         """Little-endian unsigned integers of `size` (1 to 8) bytes."""
+        if size == 1:
+            return self.bytes[places].astype(np.uint64)
         words = self._words[places]
         return words if size == WORD else words & np.uint64((1 << 8 * size) - 1)
 

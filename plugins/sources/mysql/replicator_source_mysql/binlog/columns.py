@@ -47,8 +47,16 @@ _LABEL_SIZES: Final = {t.ENUM: (1, 2), t.SET: (1, 2, 3, 4, 8)}
 _COMPRESSED: Final = frozenset({t.BLOB_COMPRESSED, t.VARCHAR_COMPRESSED})
 
 
-def width(column: MapColumn) -> Width:
-    """How long the column's values are; ValueError if its type or metadata is not known."""
+def width(column: MapColumn, *, is_read: bool) -> Width:
+    """How long the column's values are.
+
+    Args:
+        column: The column.
+        is_read: It has a spec, which vouches for the length of `columntypes.OLD_TIMES`.
+
+    Raises:
+        ValueError: Its type or metadata is not known.
+    """
     code, metadata = column.type_code, column.metadata
     size = 0
     prefix = 0
@@ -66,7 +74,7 @@ def width(column: MapColumn) -> Width:
         prefix = 1 if metadata <= _SHORT_STRING else 2
     elif code in _WITH_PREFIX_SIZE and metadata <= _PREFIX_MAX:
         prefix = metadata
-    if column.metadata < 0 or not (size or prefix):
+    if column.metadata < 0 or not (size or prefix) or (code in t.OLD_TIMES and not is_read):
         raise ValueError("a type or its metadata is not known")
     return Width(fixed=size, prefix=prefix)
 
@@ -80,7 +88,7 @@ def column_decoder(column: MapColumn, spec: ColumnSpec) -> ColumnDecoder:
     if spec.kind in {Kind.ENUM, Kind.SET}:
         make = strings.enum if spec.kind is Kind.ENUM else strings.set_
         return _dense(make(column.metadata, spec.labels))
-    return _binary(_string(column, spec))
+    return _binary(_string(column, spec), can_be_unheld=spec.kind is Kind.TEXT)
 
 
 def _integer(_: MapColumn, spec: ColumnSpec) -> FixedDecoder:
@@ -152,9 +160,25 @@ def _dense(decode: Callable[[Buffer, Longs], pa.Array]) -> ColumnDecoder:
     return column
 
 
-def _binary(decode: strings.BytesDecoder) -> ColumnDecoder:
+def _binary(decode: strings.BytesDecoder, *, can_be_unheld: bool) -> ColumnDecoder:
     def column(buffer: Buffer, places: Places) -> tuple[pa.Array, int]:
         assert places.ends is not None
-        return decode(buffer.binary(places.starts, places.ends, places.valid)), 0
+        values = buffer.binary(places.starts, places.ends, places.valid)
+        try:
+            return decode(values), 0
+        except ValueError:
+            if not can_be_unheld:
+                raise
+        # Servers of old have let text in that is none in its character set.
+        parts = [_one(decode, values[i : i + 1]) for i in range(len(values))]
+        decoded = pa.concat_arrays(parts)
+        return decoded, decoded.null_count - values.null_count
 
     return column
+
+
+def _one(decode: strings.BytesDecoder, value: pa.Array) -> pa.Array:
+    try:
+        return decode(value)
+    except ValueError:
+        return pa.nulls(1, pa.string())

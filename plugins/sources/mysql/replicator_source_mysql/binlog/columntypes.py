@@ -38,6 +38,10 @@ VAR_STRING: Final = 253
 STRING: Final = 254
 GEOMETRY: Final = 255
 
+OLD_TIMES: Final = frozenset({TIME, DATETIME, TIMESTAMP})
+"""Times of tables from before MySQL 5.6, or of MariaDB without `mysql56_temporal_format`. MariaDB's may have fractions, and then
+another length, of which the log says nothing (measured)."""
+
 METADATA_SIZES: Final = {
     **dict.fromkeys((TINY, SHORT, LONG, LONGLONG, INT24, TIMESTAMP, DATE, TIME, DATETIME, YEAR, NEWDATE), 0),
     **dict.fromkeys((FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, BLOB_COMPRESSED, VECTOR, JSON, BLOB, GEOMETRY), 1),

@@ -86,7 +86,7 @@ class RowDecoder:
         self._on_nulled = on_nulled
         columns = table_map.columns
         try:
-            widths = [width(column) for column in columns]
+            widths = [width(column, is_read=column.position in set(positions)) for column in columns]
         except ValueError:
             raise UnsupportedTypeError(
                 "A column's type in the log is not known, so that its values' lengths are not known.",

@@ -5,7 +5,7 @@
 | TINYINT, SMALLINT, MEDIUMINT, INT, BIGINT | int8, int16, int32, int32, int64 | TINYINT(1) is an int8: the log does not tell it |
 | the same UNSIGNED | int16, int32, int32, int64, decimal128(20,0) | |
 | DECIMAL(p,s) | decimal128(p,s), decimal256(p,s) from p 39 | exact |
-| FLOAT, DOUBLE | float, double | the stored bits: a chunk reads `col * 1e0` (`+ 0e0` loses the sign of −0) and narrows FLOAT |
+| FLOAT, DOUBLE | float, double | the stored bits: a chunk reads `col * 1e0` (`+ 0e0` loses the sign of a negative zero) and narrows FLOAT |
 | BIT(1), BIT(2..63), BIT(64) | bool, int64, decimal128(20,0) | the number |
 | YEAR | int16 | 0 is 0 |
 | DATE | date32 | zero, partial and impossible dates: setting `unrepresentable` |
@@ -226,18 +226,22 @@ def logged_spec(column: MapColumn, declared: ColumnSpec | None, flavor: Flavor) 
     """The spec of a column from the log, with what the log does not tell from the schema history: UUID, INET6 and INET4.
 
     Raises:
-        UnsupportedTypeError: `unsupported_type`: no such type is known. Holds no table: the caller knows it.
+        UnsupportedTypeError: `unsupported_type`: no such type is known, or its form cannot be told. Holds no table: the caller knows it.
         SchemaConflictError: `schema_mismatch`: log and `declared` cannot be the same column.
     """
     spec = _from_log(column, flavor)
+    if column.type_code in t.OLD_TIMES and flavor == "mariadb" and (declared is None or declared.scale):
+        raise UnsupportedTypeError(
+            f"Column {_name(column)} has the form that times had before mysql56_temporal_format, whose length the log does not tell.",
+            code="unsupported_type",
+            action="SET GLOBAL mysql56_temporal_format=ON, run ALTER TABLE … FORCE, then take a new snapshot of the table.",
+        )
     if declared is None:
         return spec
     is_binary = spec.kind is Kind.BYTES and spec.is_fixed
     if is_binary and spec.width == _ONLY_DECLARED.get(declared.kind):
         return declared
-    if (spec.kind, spec.arrow) != (declared.kind, declared.arrow) or (
-        column.type_code in {t.TIME, t.DATETIME, t.TIMESTAMP} and declared.scale
-    ):
+    if (spec.kind, spec.arrow) != (declared.kind, declared.arrow):
         raise SchemaConflictError(
             f"Column {_name(column)} is {spec.kind} ({spec.arrow}) in the log and {declared.kind} ({declared.arrow}) in the catalogue.",
             code="schema_mismatch",

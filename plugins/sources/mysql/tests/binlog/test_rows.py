@@ -489,3 +489,45 @@ def test_events_of_both_versions_of_the_format() -> None:
     with pytest.raises(CorruptStreamError):
         decoder.decode([(99, v1)])
     assert len(decoder.decode([]).row) == 0
+
+
+# ---- odd values ----
+
+
+def test_times_in_the_form_of_old(mariadb_binlog) -> None:
+    mariadb_binlog.execute("SET sql_mode = ''")
+    mariadb_binlog.execute("SET GLOBAL mysql56_temporal_format = OFF")
+    try:
+        mariadb_binlog.execute("CREATE TABLE t (id INT PRIMARY KEY, a TIME, b DATETIME, c TIMESTAMP NULL, d DATE)")
+        mariadb_binlog.execute("CREATE TABLE with_fractions (id INT PRIMARY KEY, a TIME(3))")
+    finally:
+        mariadb_binlog.execute("SET GLOBAL mysql56_temporal_format = ON")
+    mariadb_binlog.forget()
+    times = [
+        "'-838:59:59', '9999-12-31 23:59:59', '2038-01-19 03:14:07', '2024-02-29'",
+        "'00:00:01', '0000-00-00', '0000-00-00', NULL",
+    ]
+    mariadb_binlog.execute(f"INSERT INTO t VALUES (1, {times[0]}), (2, {times[1]})")
+    mariadb_binlog.execute("INSERT INTO with_fractions VALUES (1, '00:00:01.5')")
+    (changes,) = mariadb_binlog.changes("t")
+    assert [c.type_code for c in changes.table_map.columns] == [3, 11, 12, 7, 10]
+    rows = mariadb_binlog.decode("t", unrepresentable="null").row
+    assert rows.field("a").to_pylist() == ["-838:59:59", "00:00:01"]
+    assert [str(v) for v in rows.field("b").to_pylist()] == ["9999-12-31 23:59:59", "None"]
+    assert [str(v) for v in rows.field("c").to_pylist()] == ["2038-01-19 03:14:07+00:00", "None"]
+    (changes,) = mariadb_binlog.changes("with_fractions")
+    with pytest.raises(UnsupportedTypeError, match="mysql56_temporal_format"):
+        mariadb_binlog.decoder("with_fractions", changes.table_map)
+
+
+def test_text_that_is_none_follows_the_policy(binlog) -> None:
+    binlog.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(10))")
+    binlog.forget()
+    binlog.execute("INSERT INTO t VALUES (1, 'good'), (2, 'mark'), (3, NULL)")
+    (changes,) = binlog.changes("t")
+    events = [(code, body.replace(b"mark", b"m\xffrk")) for code, body in changes.events]
+    with pytest.raises(UnsupportedTypeError) as caught:
+        binlog.decoder("t", changes.table_map).decode(events)
+    assert caught.value.code == "unrepresentable_value"
+    decoded = binlog.decoder("t", changes.table_map, unrepresentable="null").decode(events)
+    assert decoded.row.field("v").to_pylist() == ["good", None, None]
