@@ -36,8 +36,8 @@ def selected(name: str, spec: ColumnSpec) -> str:
     if spec.kind in _AS_NUMBER:
         return f"{column} + 0"
     if spec.kind in _AS_DOUBLE:
-        # As it is, FLOAT is written with six digits.
-        return f"{column} + 0e0"
+        # As it is, FLOAT is written with six digits. Adding zero would lose the sign of a negative zero.
+        return f"{column} * 1e0"
     return column
 
 
