@@ -219,7 +219,8 @@ _LOGGED_TIMES: Final = {
     t.TIMESTAMP2: Kind.TIMESTAMP,
 }
 _STRINGS: Final = frozenset({t.VARCHAR, t.VAR_STRING, t.STRING, t.BLOB, t.BLOB_COMPRESSED, t.VARCHAR_COMPRESSED})
-_ONLY_DECLARED: Final = {Kind.UUID: 16, Kind.INET6: 16, Kind.INET4: 4}
+# What the log calls BINARY of so many bytes, or (0) VARBINARY.
+_ONLY_DECLARED: Final = {Kind.UUID: 16, Kind.INET6: 16, Kind.INET4: 4, Kind.VECTOR: 0}
 
 
 def logged_spec(column: MapColumn, declared: ColumnSpec | None, flavor: Flavor) -> ColumnSpec:
@@ -238,8 +239,7 @@ def logged_spec(column: MapColumn, declared: ColumnSpec | None, flavor: Flavor) 
         )
     if declared is None:
         return spec
-    is_binary = spec.kind is Kind.BYTES and spec.is_fixed
-    if is_binary and spec.width == _ONLY_DECLARED.get(declared.kind):
+    if spec.kind is Kind.BYTES and spec.width == _ONLY_DECLARED.get(declared.kind):
         return declared
     if (spec.kind, spec.arrow) != (declared.kind, declared.arrow):
         raise SchemaConflictError(
