@@ -40,6 +40,14 @@ ROW = """
     '{"a": [1, 2.5, "x", null, {"b": 70000}], "d": 12345678901234}', 2024, '2024-02-29 01:02:03.000004',
     'é', '日本', ST_GeomFromText('POINT(1 2)')
 """
+# Types that only one of the servers has.
+MORE = {
+    "mysql": ("v VECTOR(3)", "STRING_TO_VECTOR('[1,2,3]')"),
+    "mariadb": (
+        "v TEXT COMPRESSED, w VARCHAR(300) COMPRESSED, x UUID, y INET6",
+        "REPEAT('abc', 100), REPEAT('def', 90), '123e4567-e89b-12d3-a456-426655440000', '2001:db8::1'",
+    ),
+}
 
 
 @dataclass
@@ -69,12 +77,15 @@ def _checked(decoded: DecodedRows) -> DecodedRows:
 
 
 def _seeds(binlog) -> Seeds:
-    binlog.execute(f"CREATE TABLE t ({TABLE})")
+    declarations, values = MORE[binlog.flavor]
+    binlog.execute(f"CREATE TABLE t ({TABLE}, {declarations})")
     binlog.execute("SET sql_mode = ''")
     binlog.forget()
+    row = f"{ROW}, {values}"
     statements = [
-        f"INSERT INTO t VALUES (1, {ROW}), (2, {ROW}), (3, {','.join(['NULL'] * 21)})",
-        f"INSERT INTO t VALUES (4, {ROW})",
+        f"INSERT INTO t VALUES (1, {row}), (2, {row})",
+        "INSERT INTO t (id) VALUES (3)",
+        f"INSERT INTO t VALUES (4, {row})",
         "UPDATE t SET a = 7, d = 'other'",
         "DELETE FROM t WHERE id = 2",
     ]
@@ -89,7 +100,7 @@ def _seeds(binlog) -> Seeds:
     else:
         binlog.execute("SET GLOBAL log_bin_compress_min_len = 10")
         binlog.execute("SET GLOBAL log_bin_compress = ON")
-    binlog.execute(f"INSERT INTO t VALUES (11, {ROW}), (12, {ROW})")
+    binlog.execute(f"INSERT INTO t VALUES (11, {row}), (12, {row})")
     if binlog.flavor == "mariadb":
         binlog.execute("SET GLOBAL log_bin_compress = OFF")
     compressed = [
