@@ -351,8 +351,8 @@ class MysqlServer:
 
     def _write_settings(self, port: int) -> None:
         settings = {
-            **self._settings,
             "bind-address": HOST,
+            **self._settings,
             "port": str(port),
             "datadir": str(self.data_folder),
             "socket": str(self._folder / "s"),

@@ -158,12 +158,15 @@ def _role(facts: ServerFacts) -> list[Problem]:
     return problems
 
 
-def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
+def has_privilege(facts: ServerFacts, *options: str) -> bool:
+    """Whether our account has one of these privileges on all databases."""
     granted = _global_privileges(facts)
-    needed: list[tuple[str, ...]] = [("REPLICATION SLAVE",), ("PROCESS",)]
+    return "ALL PRIVILEGES" in granted or not granted.isdisjoint(options)
+
+
+def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
+    needed: list[tuple[str, ...]] = [("REPLICATION SLAVE", "REPLICATION REPLICA"), ("PROCESS",)]
     needed.append(("BINLOG MONITOR", "REPLICATION CLIENT") if facts.flavor == "mariadb" else ("REPLICATION CLIENT",))
-    # MariaDB calls its privileges anew: REPLICA for SLAVE, BINLOG MONITOR for REPLICATION CLIENT.
-    names = {name.replace("REPLICA ", "SLAVE ") for name in granted} | granted
     problems = [
         Problem(
             code="privilege_missing",
@@ -172,9 +175,9 @@ def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             action=f"GRANT {options[0]} ON *.* TO {_account(facts, config)};",
         )
         for options in needed
-        if "ALL PRIVILEGES" not in names and not any(option in names for option in options)
+        if not has_privilege(facts, *options)
     ]
-    excess = sorted(names.intersection(_EXCESS))
+    excess = sorted(_global_privileges(facts).intersection(_EXCESS))
     if excess:
         problems.append(
             Problem(

@@ -71,11 +71,19 @@ def _summary(table: TableId, kind: str, names: frozenset[str]) -> TableSummary:
     return TableSummary(table=table, kind=shown, left_out=left_out)
 
 
-def read_tables(connection: Connection, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
-    """What the catalogue says of these tables; one that does not exist, or is no table, is missing from the answer."""
+def read_tables(
+    connection: Connection, tables: Collection[TableId], *, may_see_storage: bool = True
+) -> dict[TableId, CatalogTable]:
+    """What the catalogue says of these tables; one that does not exist, or is no table, is missing from the answer.
+
+    Args:
+        connection: Of an account that may see them.
+        tables: To be looked up.
+        may_see_storage: The account has PROCESS; without it `CatalogTable.storage` stays empty.
+    """
     found: dict[TableId, CatalogTable] = {}
     ordered = list(tables)
-    storage = _storage(connection, ordered)
+    storage = _storage(connection, ordered) if may_see_storage else {}
     for start in range(0, len(ordered), _TABLES_AT_ONCE):
         found |= _read_some(connection, ordered[start : start + _TABLES_AT_ONCE], storage)
     return found

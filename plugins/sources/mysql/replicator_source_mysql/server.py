@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import pymysql
+
 from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.connection import Connection, is_mariadb, rows_of
+
+_ACCESS_DENIED: Final = 1227
 
 OLDEST: Final[Mapping[Flavor, tuple[int, int]]] = {"mysql": (8, 0), "mariadb": (10, 5)}
 
@@ -31,9 +35,8 @@ class ServerFacts:
         text: As the server names itself.
         variables: Global variables that it has, by name.
         server: What names it in offsets: MySQL's server_uuid, MariaDB's server_id.
-        is_replica: Whether it replicates from another server.
+        is_replica: Whether it replicates from another server; None if we may not know.
         grants: `SHOW GRANTS` of our account; one line each.
-        filters: What `SHOW … STATUS` says of databases that are not logged.
     """
 
     flavor: Flavor
@@ -84,8 +87,22 @@ def read_facts(connection: Connection) -> ServerFacts:
         text=text,
         variables=variables,
         grants=grants,
-        is_replica=None,
+        is_replica=_is_replica(connection, flavor),
     )
+
+
+def _is_replica(connection: Connection, flavor: Flavor) -> bool | None:
+    """Whether it replicates from another server; MariaDB says how many it reads from to everybody, MySQL to REPLICATION CLIENT."""
+    if flavor == "mariadb":
+        return any(int(value) > 0 for _, value in rows_of(connection, "SHOW GLOBAL STATUS LIKE 'Slaves_running'"))
+    is_renamed = _version(connection.get_server_info()) >= (8, 0, 22)
+    statement = "SHOW REPLICA STATUS" if is_renamed else "SHOW SLAVE STATUS"
+    try:
+        return bool(rows_of(connection, statement))
+    except pymysql.err.OperationalError as error:
+        if error.args[0] != _ACCESS_DENIED:
+            raise
+        return None
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -94,7 +94,10 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         problems = assessment.assess_server(facts, self.config)
         if facts.is_too_old:
             return problems
-        found = self._read_tables(tables)
+        with self._control.use("reading the catalogue") as connection:
+            found = discovery.read_tables(
+                connection, tables, may_see_storage=assessment.has_privilege(facts, "PROCESS")
+            )
         for table in tables:
             problems += (
                 table_assessment.assess_table(found[table], facts, self.config)
