@@ -531,3 +531,50 @@ def test_text_that_is_none_follows_the_policy(binlog) -> None:
     assert caught.value.code == "unrepresentable_value"
     decoded = binlog.decoder("t", changes.table_map, unrepresentable="null").decode(events)
     assert decoded.row.field("v").to_pylist() == ["good", None, None]
+
+
+@pytest.mark.parametrize(
+    ("column_type", "old", "new"),
+    [
+        ("DECIMAL(65,2)", "1.00", "2.00"),
+        ("BIGINT UNSIGNED", "18446744073709551615", "18446744073709551614"),
+        ("BIT(1)", "0", "1"),
+        ("BINARY(3)", "'a'", "'A'"),
+        ("VARCHAR(10)", "'a'", "'a '"),
+        ("DATETIME(6)", "'2024-01-01 00:00:00.000001'", "'2024-01-01 00:00:00.000002'"),
+        ("TIMESTAMP(3)", "'2024-01-01 00:00:00.001'", "'2024-01-01 00:00:00.002'"),
+        ("TIME(1)", "'-00:00:00.1'", "'00:00:00.1'"),
+        ("DATE", "'2024-01-01'", "'2024-01-02'"),
+        ("ENUM('x','y')", "'x'", "'y'"),
+    ],
+)
+def test_a_change_of_a_key_of_any_type_is_one(binlog, column_type: str, old: str, new: str) -> None:
+    binlog.execute(f"CREATE TABLE t (k {column_type} PRIMARY KEY, a INT)")
+    binlog.forget()
+    binlog.execute(f"INSERT INTO t VALUES ({old}, 1)")
+    binlog.execute("UPDATE t SET a = 2")
+    binlog.execute(f"UPDATE t SET k = {new}")
+    decoded = binlog.decode("t", key=("k",))
+    keys = decoded.row.field("k").to_pylist()
+    assert keys[0] == keys[1] != keys[2]
+    assert decoded.before.to_pylist() == [None, None, {"k": keys[0]}]
+
+
+def test_rows_of_partitions(binlog) -> None:
+    """MySQL writes the partition in front of the rows."""
+    binlog.execute("CREATE TABLE t (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 4")
+    binlog.forget()
+    binlog.execute("INSERT INTO t VALUES (1), (2), (3), (4)")
+    binlog.execute("UPDATE t SET id = id + 10")
+    decoded = binlog.decode("t")
+    assert sorted(decoded.row.field("id").to_pylist()[4:]) == [11, 12, 13, 14]
+    assert sorted(decoded.before.field("id").to_pylist()[4:]) == [1, 2, 3, 4]
+
+
+def test_a_large_value(binlog) -> None:
+    binlog.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB, w LONGTEXT)")
+    binlog.forget()
+    binlog.execute("INSERT INTO t VALUES (1, REPEAT('x', 20000000), NULL), (2, NULL, REPEAT('é', 9000000))")
+    rows = binlog.decode("t").row
+    assert rows.field("v").to_pylist() == [b"x" * 20_000_000, None]
+    assert rows.field("w").to_pylist() == [None, "é" * 9_000_000]
