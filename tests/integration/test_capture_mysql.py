@@ -27,6 +27,8 @@ from replicator_source_mysql.source import MysqlSource
 
 Make = Callable[..., Captured]
 
+TRANSACTIONS = 200_000
+
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
@@ -214,6 +216,32 @@ def test_restarts_under_writers_lose_and_double_nothing(mysql_database: MysqlDat
         captured.wait_for_streaming(running)
         captured.catch_up(running)
     assert_equal(captured, mysql_database, "hot", "warm")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_many_random_transactions_with_snapshots_and_restarts_leave_no_difference(
+    mysql_database: MysqlDatabase, make: Make
+) -> None:
+    names = ["one", "two", "three"]
+    for name in names:
+        fill(mysql_database, name, 60)
+    captured = make(mysql_database, *names)
+    with Writers(mysql_database, 6, names) as writers:
+        round_ = 0
+        while writers.done < TRANSACTIONS:
+            round_ += 1
+            with captured.running() as running:
+                captured.wait_for_streaming(running)
+                target = writers.done + TRANSACTIONS // 25
+                while writers.done < target:
+                    captured.snapshot(running, TableId(mysql_database.name, names[round_ % 3]))
+                captured.catch_up(running)
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+    assert round_ >= 20
+    assert_equal(captured, mysql_database, *names)
 
 
 def test_truncate_and_large_transactions_arrive_in_order(mysql_database: MysqlDatabase, make: Make) -> None:
