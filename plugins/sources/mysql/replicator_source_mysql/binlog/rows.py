@@ -123,31 +123,38 @@ class RowDecoder:
             TableError: `row_image_not_full` (an image lacks columns), `unsupported_row_event` (PARTIAL_JSON),
                 `unrepresentable_value`, `row_event_too_large`.
         """
-        sizes = [len(body) for _, body in events]
-        if sum(sizes) > _BYTES_MAX:
+        codes, bodies = zip(*events, strict=True) if events else ((), ())
+        if sum(map(len, bodies)) > _BYTES_MAX:
             return self._decode_halves(events)
-        kinds = self._kinds(np.fromiter((code for code, _ in events), np.int64, len(events)))
-        is_v2 = np.fromiter((code >= RowsEvent.WRITE_V2 for code, _ in events), bool, len(events))
-        buffer = Buffer([body for _, body in events])
-        places = self._image_places(buffer, kinds, is_v2)
+        numbers = np.array(codes, np.int64)
+        kinds = self._kinds(numbers)
+        buffer = Buffer(bodies)
+        places = self._image_places(buffer, kinds, numbers >= RowsEvent.WRITE_V2)
         images, owners = self._layout.image_places(buffer, places, buffer.ends)
         return self._rows(buffer, images, owners, kinds)
 
     def _decode_halves(self, events: Sequence[tuple[int, bytes | memoryview]]) -> DecodedRows:
         if len(events) == 1:
-            raise TableError(
-                f"A rows event of {len(events[0][1])} bytes is more than can be decoded at once.",
-                code="row_event_too_large",
-                table=self._table,
-                action="Lower binlog_row_event_max_size, or exclude the table; then take a new snapshot of it.",
-            )
+            raise self._too_large(len(events[0][1]))
         middle = len(events) // 2
         first, second = self.decode(events[:middle]), self.decode(events[middle:])
-        return DecodedRows(
-            np.concatenate([first.event, second.event + middle]),
-            pa.concat_arrays([first.operation, second.operation]),
-            pa.concat_arrays([first.before, second.before]),
-            pa.concat_arrays([first.row, second.row]),
+        try:
+            return DecodedRows(
+                np.concatenate([first.event, second.event + middle]),
+                pa.concat_arrays([first.operation, second.operation]),
+                pa.concat_arrays([first.before, second.before]),
+                pa.concat_arrays([first.row, second.row]),
+            )
+        except pa.ArrowInvalid:
+            # A column's texts are more than 32-bit offsets reach.
+            raise self._too_large(sum(len(body) for _, body in events)) from None
+
+    def _too_large(self, size: int) -> TableError:
+        return TableError(
+            f"Rows events of {size} bytes are more than can be decoded at once.",
+            code="row_event_too_large",
+            table=self._table,
+            action="Lower binlog_row_event_max_size, or exclude the table; then take a new snapshot of it.",
         )
 
     def _kinds(self, codes: Longs) -> npt.NDArray[np.int8]:

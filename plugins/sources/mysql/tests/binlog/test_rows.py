@@ -21,6 +21,7 @@ from replicator_source_mysql.binlog import (
     transaction_payload,
     uncompressed_body,
 )
+from replicator_source_mysql.binlog import rows as rows_module
 from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, TABLE_MAP, TRANSACTION_PAYLOAD, RowsEvent
 
 WIDE = """
@@ -157,6 +158,24 @@ def test_decoding_in_parts_gives_the_same(binlog) -> None:
     assert np.array_equal(np.repeat(np.arange(len(counts)), counts), whole.event)
     for part in (whole.row, whole.before, whole.operation):
         part.validate(full=True)
+
+
+def test_more_than_fits_is_decoded_in_halves(binlog, monkeypatch: pytest.MonkeyPatch) -> None:
+    binlog.execute(f"CREATE TABLE t ({WIDE})")
+    binlog.execute("SET sql_mode = ''")
+    binlog.forget()
+    _change(binlog, random.Random(8), 30)
+    (changes,) = binlog.changes("t")
+    decoder = binlog.decoder("t", changes.table_map)
+    whole = decoder.decode(changes.events)
+    monkeypatch.setattr(rows_module, "_BYTES_MAX", max(len(body) for _, body in changes.events))
+    parts = decoder.decode(changes.events)
+    assert (parts.row, parts.before, parts.operation) == (whole.row, whole.before, whole.operation)
+    assert np.array_equal(parts.event, whole.event)
+    monkeypatch.setattr(rows_module, "_BYTES_MAX", 10)
+    with pytest.raises(TableError) as caught:
+        decoder.decode(changes.events)
+    assert caught.value.code == "row_event_too_large"
 
 
 def test_before_holds_the_key_only_where_it_changed(binlog) -> None:
