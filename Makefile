@@ -14,8 +14,8 @@ help:  ## Show this list
 setup:  ## Make .venv with the host and every plugin; quick to repeat (PYTHON=… chooses the interpreter)
 	@PYTHON="$(PYTHON)" tools/setup.sh
 
-demo: setup  ## Copy a live PostgreSQL shop to Delta tables, kill -9 on the way, compare
-	@$(BIN)/replicator demo
+demo: setup  ## Copy a live shop to Delta tables, kill -9 on the way, compare (SOURCE=mysql for MySQL or MariaDB)
+	@$(BIN)/replicator demo --source $(or $(SOURCE),postgresql)
 
 test: setup  ## Run every suite that is not slow; ends with pytest's summary
 	@$(BIN)/pytest -m "not slow and not soak and not bench" $(PYTEST_ARGS)

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -262,11 +262,18 @@ def logs(name: str, lines: int, follow: bool) -> None:
 
 @main.command()
 @click.option("--keep", is_flag=True, help="Leave the scratch folder for a look.")
-def demo(keep: bool) -> None:
-    """Copy a live PostgreSQL database into Delta tables, kill it in the middle, and prove both sides equal."""
+@click.option(
+    "--source",
+    type=click.Choice(["postgresql", "mysql"]),
+    default="postgresql",
+    show_default=True,
+    help="What to copy from: an embedded PostgreSQL, or a MySQL or MariaDB that is installed here.",
+)
+def demo(keep: bool, source: Literal["postgresql", "mysql"]) -> None:
+    """Copy a live database into Delta tables, kill it in the middle, and prove both sides equal."""
     from replicator.demo import run_demo  # brings its own server: only here
 
-    sys.exit(run_demo(keep=keep))
+    sys.exit(run_demo(keep=keep, source=source))
 
 
 def _load(file: Path, registry: Registry) -> LoadedConfig:

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, Protocol
 
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +23,7 @@ from replicator.service import status
 from replicator.spark.session import SparkHost, SparkSettings
 from replicator.state.store import StateStore
 from replicator.testing import compare
-from replicator.testing.servers import PostgresServer
+from replicator.testing.servers import PostgresServer, ServerProgramsNotFoundError
 
 NAME: Final = "demo"
 _WAIT_S: Final = 150.0
@@ -29,17 +31,16 @@ _WAIT_S: Final = 150.0
 _YAML: Final = """\
 name: demo
 source:
-  type: postgresql
+  type: {type}
   host: 127.0.0.1
   port: {port}
   user: {user}
-  password: ${{env:DEMO_PASSWORD}}
-  database: {database}
+  password: ${{env:DEMO_PASSWORD}}{more}
 target:
   type: delta
   path: {path}
 tables:
-  include: [public.*]
+  include: [{namespace}.*]
 snapshot: {{chunk_rows: 20000}}
 """
 
@@ -48,13 +49,90 @@ class DemoFailedError(Exception):
     """Something did not happen that must."""
 
 
-def run_demo(*, keep: bool = False) -> int:
+class _Writer(Protocol):
+    """Writes to the shop until stopped."""
+
+    transactions: int
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shop:
+    """A shop on a server that runs: what differs between databases.
+
+    `settings`: type, port, user and namespace, and further lines, for the YAML.
+    """
+
+    title: str
+    settings: Mapping[str, Any]
+    password: str
+    tables: Sequence[str]
+    fill: Callable[[], None]
+    writer: Callable[[], _Writer]
+    columns: Callable[[str], list[str]]
+    sum: Callable[[str, Sequence[str]], compare.Sum]
+
+
+@contextmanager
+def _postgresql() -> Iterator[_Shop]:
+    size = shop.Size()
+    with PostgresServer.embedded() as server, server.database("shop") as database:
+        yield _Shop(
+            title="An embedded PostgreSQL",
+            settings={
+                "type": "postgresql",
+                "port": server.port,
+                "user": server.user,
+                "namespace": "public",
+                "more": "\n  database: shop",
+            },
+            password="unused",  # noqa: S106 - the server trusts this machine
+            tables=shop.TABLES,
+            fill=lambda: shop.fill(database.dsn, size),
+            writer=lambda: shop.Writer(database.dsn, size),
+            columns=lambda table: compare.columns(database.dsn, table),
+            sum=lambda table, columns: compare.source_sum(database.dsn, table, columns),
+        )
+
+
+@contextmanager
+def _mysql() -> Iterator[_Shop]:
+    from replicator.demo import mysql_shop  # with a driver that the other demo does without
+    from replicator.testing.mysql_servers import MysqlServer, has_mysql, server_version
+
+    with MysqlServer("mysql" if has_mysql() else "mariadb") as server:
+        name = "MySQL" if server.flavor == "mysql" else "MariaDB"
+        yield _Shop(
+            title=f"{name} {server_version(server)}",
+            settings={
+                "type": "mysql",
+                "port": server.port,
+                "user": server.user,
+                "namespace": mysql_shop.DATABASE,
+                "more": "",
+            },
+            password=server.password,
+            tables=mysql_shop.TABLES,
+            fill=lambda: mysql_shop.fill(server),
+            writer=lambda: mysql_shop.Writer(server),
+            columns=lambda table: mysql_shop.columns(server, table),
+            sum=lambda table, columns: mysql_shop.source_sum(server, table, columns),
+        )
+
+
+def run_demo(*, keep: bool = False, source: Literal["postgresql", "mysql"] = "postgresql") -> int:
     """Run the demo; return the exit code: 0 when source and target are equal."""
     console = Console()
     folder = Path(tempfile.mkdtemp(prefix="replicator-demo-"))
     try:
-        with PostgresServer.embedded() as server, server.database("shop") as database:
-            return _Demo(console, folder, server, database.dsn).run()
+        with _mysql() if source == "mysql" else _postgresql() as the_shop:
+            return _Demo(console, folder, the_shop).run()
+    except ServerProgramsNotFoundError as error:
+        console.print(f"[red]The demo needs a server:[/red] {error}", markup=True)
+        return 1
     except DemoFailedError as error:
         console.print(f"[red]The demo failed:[/red] {error}", markup=True)
         return 1
@@ -66,23 +144,24 @@ def run_demo(*, keep: bool = False) -> int:
 
 
 class _Demo:
-    def __init__(self, console: Console, folder: Path, server: PostgresServer, dsn: str) -> None:
-        self._console, self._folder, self._dsn = console, folder, dsn
+    def __init__(self, console: Console, folder: Path, the_shop: _Shop) -> None:
+        self._console, self._folder, self._shop = console, folder, the_shop
         self._lake = folder / "lake"
         self._file = folder / "demo.yaml"
-        self._file.write_text(
-            _YAML.format(port=server.port, user=server.user, database="shop", path=self._lake), encoding="utf-8"
-        )
-        self._environ = {**os.environ, "REPLICATOR_HOME": str(folder / "home"), "DEMO_PASSWORD": "unused"}
+        self._file.write_text(_YAML.format(path=self._lake, **the_shop.settings), encoding="utf-8")
+        self._environ = {
+            **os.environ,
+            "REPLICATOR_HOME": str(folder / "home"),
+            "DEMO_PASSWORD": the_shop.password,
+        }
         self._state = folder / "home" / "state.db"
         self._store: StateStore | None = None
         self._began = time.monotonic()
 
     def run(self) -> int:
-        self._say("An embedded PostgreSQL runs; the shop is being filled …")
-        size = shop.Size()
-        shop.fill(self._dsn, size)
-        writer = shop.Writer(self._dsn, size)
+        self._say(f"{self._shop.title} runs; the shop is being filled …")
+        self._shop.fill()
+        writer = self._shop.writer()
         writer.start()
         process: subprocess.Popen[bytes] | None = None
         try:
@@ -115,10 +194,11 @@ class _Demo:
         host = SparkHost(SparkSettings(log_file=self._folder / "compare.log"), cores=os.cpu_count() or 1)
         table = Table("table", "rows at source", "rows in Delta", "checksum at source", "checksum in Delta", "")
         is_equal = True
-        for name in shop.TABLES:
-            columns = compare.columns(self._dsn, name)
-            source = compare.source_sum(self._dsn, name, columns)
-            target = compare.target_sum(host.session(), str(self._lake / "public" / name), columns)
+        for name in self._shop.tables:
+            columns = self._shop.columns(name)
+            source = self._shop.sum(name, columns)
+            folder = self._lake / self._shop.settings["namespace"] / name
+            target = compare.target_sum(host.session(), str(folder), columns)
             is_equal &= source == target
             table.add_row(
                 name,

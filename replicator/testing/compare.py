@@ -25,13 +25,13 @@ def source_sum(dsn: str, table: str, columns: Sequence[str]) -> Sum:
     names = sql.SQL(", ").join(map(sql.Identifier, columns))
     with psycopg.connect(dsn) as connection, connection.cursor(name="compare") as cursor:
         cursor.execute(sql.SQL("SELECT {} FROM {}").format(names, sql.Identifier(table)))
-        return _sum(cursor)
+        return sum_of(cursor)
 
 
 def target_sum(spark: Any, path: str, columns: Sequence[str]) -> Sum:
     """Read the Delta table with Spark."""
     frame = spark.read.format("delta").load(path).select(*columns)
-    return _sum(
+    return sum_of(
         tuple(row)
         for batch in frame.toArrow().to_batches()
         for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
@@ -46,7 +46,7 @@ def columns(dsn: str, table: str) -> list[str]:
         return [column.name for column in cursor.description]
 
 
-def _sum(rows: Iterable[Sequence[Any]]) -> Sum:
+def sum_of(rows: Iterable[Sequence[Any]]) -> Sum:
     """Order-independent: the sum of the rows' digests, so that equal rows count as often as they stand there."""
     total = count = 0
     for row in rows:

@@ -62,6 +62,35 @@ def connect(config: MysqlConfig, *, read_timeout_s: float) -> Connection:
     return connection
 
 
+class SameServer:
+    """Holds all connections of one source object to one server. Thread-safe.
+
+    Behind a name or a proxy may stand several servers: what one of them has logged, another may not show yet.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._name: str | None = None
+
+    def verify(self, connection: Connection) -> None:
+        """Take the first server that answers for the one, and refuse any other.
+
+        Raises:
+            SourceUnavailableError: Another one answers: a new process begins with whichever answers then.
+        """
+        query = "SELECT @@server_id" if is_mariadb(connection) else "SELECT @@server_uuid"
+        ((name,),) = rows_of(connection, query)
+        with self._lock:
+            if self._name is None:
+                self._name = str(name)
+            if self._name != str(name):
+                raise SourceUnavailableError(
+                    f"the server {name} answers where {self._name} did.",
+                    code="another_server",
+                    action="Name one server as host; a proxy must not spread our connections over several.",
+                )
+
+
 class Session:
     """A connection that one thread uses at a time.
 
@@ -69,15 +98,19 @@ class Session:
     next use opens another, so no half-finished statement or transaction stays. `close` may come from any thread.
     """
 
-    def __init__(self, config: MysqlConfig, *, is_bounded: bool = True, is_reading: bool = False) -> None:
+    def __init__(
+        self, config: MysqlConfig, same: SameServer, *, is_bounded: bool = True, is_reading: bool = False
+    ) -> None:
         """Describe the connection; nothing is opened yet.
 
         Args:
             config: Where to and as whom.
+            same: Shared by all connections of a source.
             is_bounded: Whether a statement may run for `statement_timeout` only.
             is_reading: Whether tables are read over it.
         """
         self._config = config
+        self._same = same
         self._is_bounded = is_bounded
         self._is_reading = is_reading
         self._lock = threading.RLock()
@@ -140,6 +173,7 @@ class Session:
         if self._connection is None or not self._connection.open:
             bound = self._config.statement_timeout.total_seconds()
             self._connection = connect(self._config, read_timeout_s=bound + _READ_MARGIN_S)
+            self._same.verify(self._connection)
             self._set_bounds(self._connection)
         return self._connection
 

@@ -19,7 +19,7 @@ from pymysql.constants import COMMAND
 from replicator.model.errors import CorruptStreamError, ReplicatorError, SourceUnavailableError
 from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.connection import Connection, connect, literal, rows_of
+from replicator_source_mysql.connection import Connection, SameServer, connect, literal, rows_of
 from replicator_source_mysql.errors import translate, translate_log
 from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.position import Executed
@@ -51,8 +51,8 @@ class Dump:
         self._is_closed = False
 
     @classmethod
-    def open(cls, config: MysqlConfig, *, flavor: Flavor, behind: Executed) -> Dump:
-        """Connect, and ask for everything behind these transactions.
+    def open(cls, config: MysqlConfig, same: SameServer, *, flavor: Flavor, behind: Executed) -> Dump:
+        """Connect to the same server as the others, and ask for everything behind these transactions.
 
         Raises:
             ReplicatorError: As `errors.translate`.
@@ -63,6 +63,7 @@ class Dump:
         except (pymysql.MySQLError, OSError) as error:
             raise translate(error, doing=f"connecting to {config.server} for its log") from error
         try:
+            same.verify(connection)
             has_checksums = _introduce(connection, config, flavor)
             server_id = (1 << 31) | secrets.randbits(31)
             _execute(connection, COMMAND.COM_REGISTER_SLAVE, _registration(server_id))
@@ -75,6 +76,9 @@ class Dump:
         except (pymysql.MySQLError, OSError) as error:
             connection._force_close()  # noqa: SLF001
             raise translate(error, doing=f"asking {config.server} for its log") from error
+        except SourceUnavailableError:
+            connection._force_close()  # noqa: SLF001
+            raise
         return cls(connection, server=config.server, silence_s=silence_s, has_checksums=has_checksums)
 
     def events(self, wait_s: float) -> list[bytes]:

@@ -28,7 +28,7 @@ from replicator.plugins.source import (
 from replicator_source_mysql import assessment, discovery, lineage, table_assessment
 from replicator_source_mysql.catalogue import CatalogTable
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.connection import Session, is_mariadb
+from replicator_source_mysql.connection import SameServer, Session, is_mariadb
 from replicator_source_mysql.dump import Dump
 from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.log import BinlogReader
@@ -52,10 +52,11 @@ class MysqlSource(DeltaSource[MysqlConfig]):
     def __init__(self, config: MysqlConfig, context: SourceContext) -> None:
         """Describe the source; nothing is connected yet."""
         super().__init__(config, context)
-        self._control = Session(config)
-        self._watch = Session(config)
-        self._ends = Session(config)
-        reading = Session(config, is_bounded=False, is_reading=True)
+        self._same = SameServer()
+        self._control = Session(config, self._same)
+        self._watch = Session(config, self._same)
+        self._ends = Session(config, self._same)
+        reading = Session(config, self._same, is_bounded=False, is_reading=True)
         self._sessions = (self._control, self._watch, self._ends, reading)
         self._board = MarkBoard()
         # Marks of two objects are never the same.
@@ -142,9 +143,8 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             lineage.verify_joins(connection, facts, position)
         self._is_by_gtid = self._is_by_gtid or (position.server != facts.server)
         self._delivered = position.executed
-        dump = Dump.open(
-            self.config, flavor=facts.flavor, behind=position.executed if position.restart is None else position.restart
-        )
+        behind = position.executed if position.restart is None else position.restart
+        dump = Dump.open(self.config, self._same, flavor=facts.flavor, behind=behind)
         return BinlogReader(
             dump,
             start=position,
