@@ -37,9 +37,9 @@ _SCHEMA: Final = (
 _NUMBERS: Final = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
 _CUSTOMERS: Final = """
 SELECT CONCAT('user', i, '@example.org'), CONCAT('Customer ', i), IF(i % 9, 'person', 'company'), (i % 1000) / 7,
-    IF(i % 50, NULL, REPEAT(MD5(i), 120)) FROM n
+    IF(i % 50, NULL, REPEAT(SHA2(i, 256), 60)) FROM n
 """
-_PRODUCTS: Final = "SELECT CONCAT('SKU-', i), CONCAT('Größe ', i), i / 3, UNHEX(MD5(i)), '2024-02-29' FROM n"
+_PRODUCTS: Final = "SELECT CONCAT('SKU-', i), CONCAT('Größe ', i), i / 3, UNHEX(SHA2(i, 256)), '2024-02-29' FROM n"
 _ORDERS: Final = f"SELECT 1 + i % {CUSTOMERS}, 'placed' FROM n"  # noqa: S608 - our own numbers
 _ITEMS: Final = f"SELECT 1 + i DIV 2, 1 + i % 2, CONCAT('SKU-', 1 + i % {PRODUCTS}), 1 + i % 5, i / 9 FROM n"  # noqa: S608
 _VIEWS: Final = "SELECT 1 + i % 100, CONCAT('/product/', i % 50), (i % 10) / 4 FROM n"
