@@ -1,12 +1,12 @@
-"""The demo's targets: what stands in the YAML, and the sums of a table on both sides as that target holds it."""
+"""The demo's targets: what stands in the YAML, and the sum of a table as that target holds it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from replicator.spark.session import SparkHost, SparkSettings
 from replicator.testing import compare
@@ -31,8 +31,11 @@ class DemoTarget(Protocol):
     more: str
     """Further blocks of the YAML, as whole lines."""
 
-    def sums(self, dsn: str, table: str, columns: Sequence[str]) -> tuple[compare.Sum, compare.Sum]:
-        """Row count and checksum of a table at the source and in the target."""
+    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
+        """Row count and checksum of a source's rows as this target must hold them."""
+
+    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
+        """Row count and checksum of the copy, read by the target's own client."""
 
     def close(self) -> None:
         """Let go of what was needed to compare."""
@@ -61,10 +64,13 @@ class _Delta:
         self._host = SparkHost(settings, cores=os.cpu_count() or 1)
         self.block, self.more = f"  type: delta\n  path: {self._lake}", _SPARK
 
-    def sums(self, dsn: str, table: str, columns: Sequence[str]) -> tuple[compare.Sum, compare.Sum]:
+    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
+        """Delta has a type for each of theirs."""
+        return compare.sum_rows(rows)
+
+    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
         """Read the Delta table with Spark."""
-        target = compare.target_sum(self._host.session(), str(self._lake / "public" / table), columns)
-        return compare.source_sum(dsn, table, columns), target
+        return compare.target_sum(self._host.session(), str(self._lake / namespace / table), columns)
 
     def close(self) -> None:
         """End Spark."""
@@ -78,12 +84,17 @@ class _BigQuery:
         self._client = emulator.client()
         self.block, self.more = emulator.block(batch_every="1s"), ""
 
-    def sums(self, dsn: str, table: str, columns: Sequence[str]) -> tuple[compare.Sum, compare.Sum]:
+    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
+        """BigQuery holds some as text."""
+        from replicator.testing import bigquery
+
+        return bigquery.canonical_sum(rows)
+
+    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
         """Read the table with Google's own client."""
         from replicator.testing import bigquery
 
-        path = f"{bigquery.PROJECT}.public.{table}"
-        return bigquery.source_sum(dsn, table, columns), bigquery.target_sum(self._client, path, columns)
+        return bigquery.target_sum(self._client, f"{bigquery.PROJECT}.{namespace}.{table}", columns)
 
     def close(self) -> None:
         """Close the client."""
