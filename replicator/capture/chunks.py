@@ -163,7 +163,7 @@ class ChunkReader:
                 self.release()
                 return
             crash_point("capture.chunk_read")
-            is_last = reading.place is None or chunk.rows.num_rows < reading.limit
+            is_last = reading.place is None or (chunk.rows.num_rows < reading.limit and not chunk.is_cut)
             if chunk.rows.num_rows and (
                 chunk.cursor is None or (reading.place is not None and chunk.cursor == reading.after)
             ):

@@ -90,6 +90,7 @@ class Follow:
         configured: The tables that the configuration selects.
         decoded: The tables whose changes the open log hands out; one leaves it when its changes cannot be decoded.
         done_requests: Requests that the next commit closes.
+        anew: Tables whose next copy begins a new incarnation, whatever their shape.
         needs_reopening: A copy waits that can only begin behind a log opened anew, because this one skips its table.
     """
 
@@ -104,6 +105,7 @@ class Follow:
     configured: Sequence[TableId]
     decoded: set[TableId]
     done_requests: list[int] = field(default_factory=list)
+    anew: set[TableId] = field(default_factory=set)
     _calls: list[tuple[Future[Any], Callable[[Any], None]]] = field(default_factory=list)
     _beginnings: list[_Beginning] = field(default_factory=list)
     needs_reopening: bool = False
@@ -216,9 +218,11 @@ class Follow:
             return
         record = followed.record
         self.copying.drop(table)
+        is_anew = table in self.anew
+        self.anew.discard(table)
         if record.schema is None:
             self.tables.begin_copy(followed, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode)
-        elif same_shape(record.schema, found.schema):
+        elif same_shape(record.schema, found.schema) and not is_anew:
             self.tables.begin_in_place(followed, found, self.window.start_number(self.writer.next_sequence_num))
         else:
             self.tables.begin_copy(followed, found, incarnation=record.incarnation + 1, mode="initial")

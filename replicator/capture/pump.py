@@ -503,9 +503,10 @@ class _Session:
             elif request.kind == "place":
                 self._marks.expect(self._write_mark(), lambda id_=request.id: self._places.append(id_))  # type: ignore[misc]
             elif request.kind == "snapshot":
-                self._request_snapshot(request.id, request.payload.get("tables") or [])
+                names = request.payload.get("tables") or []
+                self._request_snapshot(request.id, names, is_anew=bool(request.payload.get("recreate")))
 
-    def _request_snapshot(self, request: int, names: Sequence[str]) -> None:
+    def _request_snapshot(self, request: int, names: Sequence[str], *, is_anew: bool) -> None:
         wanted = {TableId.parse(n) for n in names}
         tables = [
             f.table
@@ -513,6 +514,8 @@ class _Session:
             if not names or f.table in wanted
         ]
         if tables:
+            if is_anew:
+                self._follow.anew.update(tables)
             self._follow.copy(tables, requests=[request])
         else:
             self._follow.done_requests.append(request)

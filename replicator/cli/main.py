@@ -237,10 +237,15 @@ def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
     is_flag=True,
     help="Begin at a new place in the source's log, after a lost position; every table is read again, in place.",
 )
-def snapshot(name: str, tables: tuple[str, ...], restart: bool) -> None:
+@click.option(
+    "--recreate",
+    is_flag=True,
+    help="Make the tables in the target anew, as settings and source are now, instead of bringing them in line in place.",
+)
+def snapshot(name: str, tables: tuple[str, ...], restart: bool, recreate: bool) -> None:
     """Read TABLES (or all) again, in place, while changes go on."""
     store = _open(Home.from_environment())
-    chosen = lifecycle.snapshot(store, name, tables, restart=restart)
+    chosen = lifecycle.snapshot(store, name, tables, restart=restart, recreate=recreate)
     click.echo(
         f"A new snapshot of {', '.join(map(str, chosen)) or 'every table'} is asked for; watch it with: replicator status {name}"
     )

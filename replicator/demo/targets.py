@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from replicator.testing.bigquery import BigQueryEmulator
 
 NAMES: Final = ("delta", "bigquery")
+JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class DemoTarget(Protocol):
@@ -49,7 +50,9 @@ class _Delta:
 
     def __init__(self, folder: Path) -> None:
         self._lake = folder / "lake"
-        self._host = SparkHost(SparkSettings(log_file=folder / "compare.log"), cores=os.cpu_count() or 1)
+        options = {"spark.driver.extraJavaOptions": JAVA_OPTIONS}
+        settings = SparkSettings(log_file=folder / "compare.log", settings=options)
+        self._host = SparkHost(settings, cores=os.cpu_count() or 1)
         self.block = f"  type: delta\n  path: {self._lake}"
 
     def sums(self, dsn: str, table: str, columns: Sequence[str]) -> tuple[compare.Sum, compare.Sum]:

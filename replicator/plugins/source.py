@@ -195,12 +195,15 @@ class Chunk:
         cursor: Key of the last row; None if there are no rows.
         visibility: Taken in the very statement that read the rows.
         identity: `TableDescription.identity` after the read if it was the same before it; None if the table changed meanwhile (read again).
+        is_cut: There are fewer rows than `limit` because the source ended the chunk where it grew too large; more may follow behind
+            `cursor`. Never with `keys`.
     """
 
     rows: pa.RecordBatch
     cursor: Cursor | None
     visibility: Visibility
     identity: Mapping[str, Any] | None
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,8 +89,12 @@ def resume(store: StateStore, name: str) -> None:
     start(store, record)
 
 
-def snapshot(store: StateStore, name: str, tables: Sequence[str], *, restart: bool) -> Sequence[TableId]:
+def snapshot(
+    store: StateStore, name: str, tables: Sequence[str], *, restart: bool = False, recreate: bool = False
+) -> Sequence[TableId]:
     """Ask for new snapshots: of some tables, of all, or (`restart`) of all from a new place in the log.
+
+    With `recreate` the target's tables are made anew, with the settings and the shape of now; otherwise they are brought in line in place.
 
     Returns the tables; ConfigError if one is not replicated.
     """
@@ -105,7 +109,12 @@ def snapshot(store: StateStore, name: str, tables: Sequence[str], *, restart: bo
         )
     if restart and tables:
         raise ConfigError("--restart is for all tables: leave the table names out.", code="restart_with_tables")
-    store.add_request(name, "restart" if restart else "snapshot", {"tables": list(tables) or sorted(known)})
+    if restart and recreate:
+        raise ConfigError(
+            "--restart and --recreate exclude each other: restart first, then recreate.", code="restart_with_recreate"
+        )
+    payload = {"tables": list(tables) or sorted(known), "recreate": recreate}
+    store.add_request(name, "restart" if restart else "snapshot", payload)
     if record.desired is Desired.RUNNING:
         store.set_error(name, None)
     return [known[t] for t in tables] if tables else list(known.values())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,6 +23,7 @@ DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:, *\d+)?\])?")
 _LOG_TAIL_LINES: Final = 30
+_DYING_S: Final = 2.0
 
 _DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -183,6 +186,7 @@ class SparkHost:
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
+        _quiet_py4j()
         if not re.match(r"local\b|spark:|yarn|k8s:", self._settings.master):
             raise ConfigError(
                 f"{self._settings.master} is no master of Spark that can be used here: local[…], spark://, yarn or k8s://.",
@@ -268,17 +272,42 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
     """Say whether `error` means that the JVM is gone; None if it means something else."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
-    lost = isinstance(error, Py4JNetworkError | ConnectionError | EOFError)
+    # Whatever py4j makes of a dead JVM ("… does not exist in the JVM", a package instead of a class): it is dead.
+    broken = isinstance(error, Py4JError | ConnectionError | EOFError)
+    lost = _jvm_has_ended(grace_s=_DYING_S if broken else 0)
+    lost = lost or isinstance(error, Py4JNetworkError | ConnectionError | EOFError)
     # py4j reports a connection that broke in the middle of an answer as an error of the call, without a Java exception.
     if not lost and type(error) is Py4JError:
         text = str(error)
         lost = "An error occurred while calling" in text and "Trace" not in text
     # A JVM of ours that stops its context while a job runs is on its way out.
-    lost = lost or "SparkContext was shut down" in str(error) or "stopped SparkContext" in str(error)
-    if not lost:
+    if not lost and "SparkContext was shut down" not in str(error) and "stopped SparkContext" not in str(error):
         return None
     return TargetUnavailableError(
         "Spark's JVM has died.",
         code="spark_lost",
         action="It is started again by itself; if it dies again, give it more memory.",
     )
+
+
+def _jvm_has_ended(*, grace_s: float) -> bool:
+    """Whether this process's JVM is dead, or dies within `grace_s`: its connections break before it can be waited for."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - the gateway is PySpark's own
+    if process is None:
+        return False
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=grace_s)
+    return process.poll() is not None
+
+
+def _quiet_py4j() -> None:
+    """Keep py4j from logging, on the root logger and with tracebacks, the errors that it raises as well."""
+    root = logging.getLogger()
+    if _is_not_py4js not in root.filters:
+        root.addFilter(_is_not_py4js)
+
+
+def _is_not_py4js(record: logging.LogRecord) -> bool:
+    return record.module not in ("java_gateway", "clientserver")

@@ -96,7 +96,9 @@ class RunningCapture:
     thread: threading.Thread
     errors: list[BaseException]
 
-    def wait_until(self, look: Callable[[], T | None], what: str, *, timeout_s: float = PATIENCE_S) -> T:
+    def wait_until(
+        self, look: Callable[[], T | None], what: str | Callable[[], str], *, timeout_s: float = PATIENCE_S
+    ) -> T:
         """As `waiting.wait_until`; fails at once with the error that ended the capture."""
 
         def looked() -> T | None:
@@ -204,7 +206,10 @@ class Captured:
         wanted = tables or tuple(self.tables)
         running.wait_until(
             lambda: all(self.stage(t) is Stage.STREAMING for t in wanted),
-            f"{', '.join(map(str, wanted))} are copied: {running.control.status}",
+            lambda: (
+                f"all tables are copied; now {[(r.table, r.stage, r.snapshot, r.error) for r in self.store.tables(self.name)]},"
+                f" {running.control.status}"
+            ),
         )
 
     def record(self, table: TableId) -> TableRecord:

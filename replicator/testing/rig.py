@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from replicator.model.errors import StateUnavailableError
 from replicator.service import status
 from replicator.state.store import StateStore
@@ -32,6 +34,7 @@ class Rig:
     extra: str = ""
     environ: dict[str, str] = field(default_factory=dict)
     store: StateStore | None = None
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
     target: str = ""
 
     def __post_init__(self) -> None:
@@ -84,10 +87,21 @@ class Rig:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command in the background (by default `run`)."""
         with (self.folder / "output.log").open("ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "replicator.cli", *(arguments or ("run", str(self.file)))],
                 env=self._environ(), stdout=log, stderr=log, text=True, start_new_session=True,
             )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def kill(self) -> None:
+        """Kill whatever was started and still runs; what a test that failed has left must not slow down the next one."""
+        for process in self.started:
+            if process.poll() is None:
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.kill()
+                process.kill()
+            process.wait()
 
     def stop(self, process: subprocess.Popen[str]) -> int:
         """End a foreground worker as Ctrl-C does."""
@@ -108,7 +122,7 @@ class Rig:
             return {}  # a test holds it
 
     def wait_for_status(
-        self, predicate: Any, process: subprocess.Popen[str] | None = None, timeout_s: float = 120
+        self, predicate: Any, process: subprocess.Popen[str] | None = None, timeout_s: float = 240
     ) -> dict[str, Any]:
         """Poll the status until `predicate(status)`; fails when `process` ends before."""
 
@@ -118,7 +132,11 @@ class Rig:
             found = self.status()
             return found if found and predicate(found) else None
 
-        return wait_until(look, f"the status satisfies the test; now {self.status()}", timeout_s=timeout_s)
+        return wait_until(
+            look,
+            lambda: f"the status satisfies the test; now {self.status()}\ncrashes: {crashes(self)}\n{self.output()}",
+            timeout_s=timeout_s,
+        )
 
     def catch_up(self, check: int = 0) -> None:
         """`run --until-caught-up`."""

@@ -285,7 +285,7 @@ class Setting:
             assert chunk.rows.num_rows <= limit
             assert (chunk.cursor is None) == (chunk.rows.num_rows == 0)
             rows += chunk.rows.to_pylist()
-            if chunk.rows.num_rows < limit:
+            if chunk.rows.num_rows < limit and not chunk.is_cut:
                 return rows
             assert chunk.cursor != after, "the cursor moves"
             after = chunk.cursor

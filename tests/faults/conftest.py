@@ -15,16 +15,19 @@ from replicator.testing.spark import spark, spark_host  # noqa: F401 (fixtures)
 SIZE = shop.Size(customers=3_000, products=200, orders=6_000)
 QUICK = """
 snapshot: {chunk_rows: 1000}
-retry: {backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 5m}
-spark: {settings: {spark.driver.memory: 1g}}
+retry: {backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 30m}
+spark:
+  settings: {spark.driver.memory: 1g, spark.driver.extraJavaOptions: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """
 
 
 @pytest.fixture
-def rig(tmp_path: Path, database: ScratchDatabase) -> Rig:
+def rig(tmp_path: Path, database: ScratchDatabase) -> Iterator[Rig]:
     """A replicator of the shop, stored nowhere yet."""
     shop.fill(database.dsn, SIZE)
-    return Rig(folder=tmp_path, database=database, extra=QUICK)
+    rig = Rig(folder=tmp_path, database=database, extra=QUICK)
+    yield rig
+    rig.kill()
 
 
 @pytest.fixture

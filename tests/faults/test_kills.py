@@ -48,7 +48,6 @@ def _kill_at_random(rig: Rig, writer: shop.Writer, spark: Any, kills: int, seed:
     assert rig.differences(spark, shop.TABLES) == {}
 
 
-@pytest.mark.timeout(600)
 def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: shop.Writer, spark: Any) -> None:
     _kill_at_random(rig, writer, spark, kills=8, seed=20261121)
 
@@ -61,7 +60,6 @@ def test_many_random_kills_under_load_lose_and_double_nothing(
     _kill_at_random(rig, writer, spark, kills=25, seed=seed)
 
 
-@pytest.mark.timeout(400)
 def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer: shop.Writer, spark: Any) -> None:
     rig.database.execute(f'ALTER DATABASE "{rig.database.name}" SET wal_sender_timeout = 3000')
     zombie = rig.start()
@@ -82,13 +80,13 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer
         wait_until(lambda: successor.poll() is not None or has_lease(successor), "the lease is taken or refused")
         return successor if successor.poll() is None else None
 
-    successor = wait_until(take_over, "the lease of the sleeping worker is over", timeout_s=60)
+    successor = wait_until(take_over, "the lease of the sleeping worker is over")
     before = writer.transactions
-    wait_until(lambda: writer.transactions > before + 100, "the writer goes on")
+    _let_write(writer, before + 100)
     rig.wait_for_status(lambda s: s["state"] == "running" and s["freshness_s"] is not None, successor)
     for process in [*asleep, psutil.Process(zombie.pid)]:
         process.resume()
-    assert zombie.wait(timeout=60) == 1, "a worker that lost its lease says so"
+    assert zombie.wait(timeout=200) == 1, f"a worker that lost its lease says so\n{rig.output()}"
     writer.stop()
     assert rig.stop(successor) == 0, rig.output()
     rig.catch_up()

@@ -48,7 +48,6 @@ def _finish(rig: Rig, process: subprocess.Popen[str], writer: shop.Writer, spark
     assert rig.differences(spark, shop.TABLES) == {}
 
 
-@pytest.mark.timeout(400)
 def test_the_source_goes_away_and_comes_back(
     rig: Rig, writer: shop.Writer, fault_proxy: FaultProxy, spark: Any
 ) -> None:
@@ -65,7 +64,6 @@ def test_the_source_goes_away_and_comes_back(
     _finish(rig, process, writer, spark)
 
 
-@pytest.mark.timeout(400)
 def test_the_jvm_is_killed(rig: Rig, writer: shop.Writer, spark: Any) -> None:
     process = rig.start()
     rig.wait_for_status(_streams, process)
@@ -77,7 +75,6 @@ def test_the_jvm_is_killed(rig: Rig, writer: shop.Writer, spark: Any) -> None:
 
 
 @pytest.mark.slow  # never seen to pass yet: its wait ended on an overloaded machine, for a reason not found
-@pytest.mark.timeout(400)
 def test_the_target_cannot_be_written_for_a_while(
     rig: Rig, writer: shop.Writer, mounted: Callable[[Path, str], None], spark: Any
 ) -> None:
@@ -91,7 +88,6 @@ def test_the_target_cannot_be_written_for_a_while(
     _finish(rig, process, writer, spark)
 
 
-@pytest.mark.timeout(400)
 def test_the_state_store_is_locked_for_a_while(rig: Rig, writer: shop.Writer, spark: Any) -> None:
     process = rig.start()
     rig.wait_for_status(_streams, process)
@@ -105,7 +101,6 @@ def test_the_state_store_is_locked_for_a_while(rig: Rig, writer: shop.Writer, sp
     _finish(rig, process, writer, spark)
 
 
-@pytest.mark.timeout(400)
 def test_the_journals_disk_is_full_for_a_while(
     rig: Rig, writer: shop.Writer, mounted: Callable[[Path, str], None], spark: Any
 ) -> None:

@@ -33,6 +33,7 @@ def test_killed_jvm_is_noticed_and_started_again(tmp_path: Path):
     script = f"""
 import os, signal
 from pathlib import Path
+from replicator.spark.session import SparkHost, SparkSettings, spark_error
 host = SparkHost(SparkSettings(master="local[1]", memory="512m", log_file=Path({str(tmp_path / "spark.log")!r})), cores=1)
 session = host.session()
 os.kill(host.jvm_pid, signal.SIGKILL)

@@ -102,7 +102,7 @@ class PostgresqlConfig(ConfigModel):
         default=256 << 20,
         ge=1 << 20,
         le=1 << 30,
-        description="Largest chunk in bytes. A chunk that is larger sets its table aside; lower snapshot.chunk_rows then.",
+        description="Bytes of a chunk in memory. Of a table whose rows are wide, a chunk holds fewer rows than snapshot.chunk_rows.",
     )
 
     @field_validator("slot")

@@ -104,7 +104,7 @@ class Session:
     def _drop_unless_idle(self) -> None:
         connection = self._connection
         if connection is not None and (
-            connection.closed or connection.pgconn.transaction_status != pq.TransactionStatus.IDLE
+            self._is_closed or connection.closed or connection.pgconn.transaction_status != pq.TransactionStatus.IDLE
         ):
             connection.close()
             self._connection = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -143,6 +143,7 @@ class TableReader:
         session: The reading connection, with `CHUNK_SETTINGS`.
         watch_session: Another one, on which waiting locks are looked for.
         publication: Through which the tables are replicated: its row filter applies to reads too.
+        chunk_bytes_max: Bytes of a chunk's columns; a block of rows may go over.
         watch_every_s: How often a running read looks for waiting locks.
     """
 
@@ -153,25 +154,53 @@ class TableReader:
     chunk_bytes_max: int
     watch_every_s: float
     _tables: dict[TableId, CatalogTable] = field(default_factory=dict)
+    _limits: dict[TableId, int] = field(default_factory=dict)
+    """Rows that fit a chunk of the table, where a chunk was too large once."""
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
-        """See `DeltaSource.read_chunk`."""
+        """See `DeltaSource.read_chunk`.
+
+        What a chunk has beyond `chunk_bytes_max` is read and thrown away, and later chunks of the table ask for fewer rows.
+        """
         table = request.schema.table
-        with self._statement(request.schema, "reading a chunk", lambda plan: chunk_script(plan, request)) as run:
-            batches = list(run.batches(_BLOCK_ROWS, _BLOCK_BYTES, self.chunk_bytes_max))
+        limit = request.limit
+        if request.keys is None:
+            limit = min(limit, self._limits.get(table, limit))
+        asked = replace(request, limit=limit)
+        with self._statement(request.schema, "reading a chunk", lambda plan: chunk_script(plan, asked)) as run:
+            batches: list[pa.RecordBatch] = []
+            size = 0
+            for batch in run.batches(_BLOCK_ROWS, _BLOCK_BYTES):
+                size += batch.nbytes
+                if size > self.chunk_bytes_max and batches:
+                    self._bound(request, sum(b.num_rows for b in batches))
+                    run.skip(_BLOCK_ROWS, _BLOCK_BYTES)
+                    break
+                batches.append(batch)
             identity = run.identity()
             rows = _concat(batches, request.schema)
             cursor = _cursor(rows, run.plan) if rows.num_rows else None
             if identity is None:
                 self._tables.pop(table, None)
-            return Chunk(rows=rows, cursor=cursor, visibility=run.visibility, identity=identity)
+            is_cut = rows.num_rows < request.limit and rows.num_rows == self._limits.get(table)
+            return Chunk(rows=rows, cursor=cursor, visibility=run.visibility, identity=identity, is_cut=is_cut)
+
+    def _bound(self, request: ChunkRequest, rows: int) -> None:
+        if request.keys is not None:
+            raise TableError(
+                f"{len(request.keys)} rows that are read by their keys have more than {self.chunk_bytes_max} bytes.",
+                code="chunk_too_large",
+                table=str(request.schema.table),
+                action="Raise source.chunk_bytes_max, then take a new snapshot of the table.",
+            )
+        self._limits[request.schema.table] = rows
 
     @contextmanager
     def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
         """See `DeltaSource.read_whole`."""
         with self._statement(schema, "reading a table", whole_script) as run:
             yield WholeRead(
-                visibility=run.visibility, batches=run.batches(_WHOLE_ROWS, _WHOLE_BYTES, None), identity=run.identity
+                visibility=run.visibility, batches=run.batches(_WHOLE_ROWS, _WHOLE_BYTES), identity=run.identity
             )
 
     @contextmanager
@@ -249,21 +278,17 @@ class _Run:
         self.visibility = PgVisibility.of(frames.data[int(first.starts[0]) : int(first.ends[0])].decode())
         self._waiting = Frames(frames.data, frames.starts[1:], frames.ends[1:])
 
-    def batches(self, rows_max: int, bytes_max: int, total_max: int | None) -> Iterator[pa.RecordBatch]:
+    def batches(self, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
         """Decode the rows, block by block; nothing if the table is already another one than was planned for."""
-        total = 0
         while (frames := self._next(rows_max, bytes_max)) is not None:
-            total += int(frames.ends[-1] - frames.starts[0])
-            if total_max is not None and total > total_max:
-                raise TableError(
-                    f"a chunk has more than {total_max} bytes (source.chunk_bytes_max).",
-                    code="chunk_too_large",
-                    table=str(self._table.table),
-                    action="Lower snapshot.chunk_rows.",
-                )
             # Bytes of columns that have changed since cannot be decoded by what was known; the read is told to be of no use anyway.
             if self._is_same:
                 yield self._decode(frames)
+
+    def skip(self, rows_max: int, bytes_max: int) -> None:
+        """Read the rest of the rows and throw it away."""
+        while self._next(rows_max, bytes_max) is not None:
+            pass
 
     def identity(self) -> Mapping[str, Any] | None:
         """The table's identity if nothing about it changed from the plan to the end of the read."""

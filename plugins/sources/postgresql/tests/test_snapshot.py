@@ -635,15 +635,26 @@ def test_values_that_do_not_fit_follow_the_setting(any_database: ScratchDatabase
         lenient.read_chunk(ChunkRequest(schema=schema_of(lenient, TableId("public", "k"))))
 
 
-def test_a_chunk_larger_than_its_bound_sets_the_table_aside(
+def test_a_chunk_of_wide_rows_is_cut_and_what_follows_is_read_next(
     any_database: ScratchDatabase, make_source: MakeSource
 ) -> None:
     any_database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
-        "INSERT INTO t SELECT i, repeat('x', 100000) FROM generate_series(1, 50) i",
+        "INSERT INTO t SELECT i, repeat('x', 100000) FROM generate_series(1, 200) i",
+        "INSERT INTO t SELECT i, 'x' FROM generate_series(201, 300) i",
     )
-    source = make_source(any_database, chunk_bytes_max="1MiB")
-    with pytest.raises(TableError, match="chunk_bytes_max") as caught:
-        source.read_chunk(ChunkRequest(schema=schema_of(source)))
-    assert caught.value.action == "Lower snapshot.chunk_rows."
-    assert source.read_chunk(ChunkRequest(schema=schema_of(source), limit=5)).rows.num_rows == 5
+    source = make_source(any_database, chunk_bytes_max="8MiB")
+    found: list[int] = []
+    sizes: list[int] = []
+    chunk: Chunk | None = None
+    while chunk is None or chunk.is_cut:
+        after = chunk.cursor if chunk else None
+        chunk = source.read_chunk(ChunkRequest(schema=schema_of(source), after=after, limit=1000))
+        found += chunk.rows.column("id").to_pylist()
+        sizes.append(chunk.rows.nbytes)
+    assert found == list(range(1, 301))
+    assert len(sizes) > 2
+    assert max(sizes) <= 8 << 20
+    with pytest.raises(TableError, match="by their keys") as caught:
+        source.read_chunk(ChunkRequest(schema=schema_of(source), keys=[(str(i),) for i in range(1, 201)]))
+    assert caught.value.code == "chunk_too_large"

@@ -70,13 +70,13 @@ def schema_mark(schema: TableSchema, options: TableOptions) -> str:
     return f"{schema.fingerprint} {options.deletes}{' time' if options.source_timestamp else ''}"
 
 
-def schema_conflict(table: TargetTable, schema: TableSchema) -> SchemaConflictError:
+def schema_conflict(table: TargetTable, replicator: str) -> SchemaConflictError:
     """The error when the target's table has another shape than the changes."""
     return SchemaConflictError(
-        f"The table in the target was made for another shape than that of {schema.fingerprint}: columns, types, key or deletes differ.",
+        "The table in the target was made for another shape or other settings: columns, types, key, deletes or source_timestamp differ.",
         code="schema_conflict",
         table=str(table.table),
-        action="Take a new snapshot of the table: replicator snapshot NAME TABLE --restart.",
+        action=f"Set them back, or make the table anew: replicator snapshot {replicator} {table.table} --recreate.",
     )
 
 

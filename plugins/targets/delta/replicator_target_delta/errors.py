@@ -51,14 +51,11 @@ def translated(table: str, *, files: tuple[str, ...] = ()) -> Iterator[None]:
         table: The table worked on, as `schema.table`.
         files: Journal files being read: an error that names one is about the journal, not the target.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
         yield
     except ReplicatorError:
         raise
-    except (PySparkException, Py4JError, OSError) as error:
+    except Exception as error:
         ours = translate(error, table, files)
         if ours is None:
             raise
@@ -131,7 +128,7 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
         f"A data file of the target cannot be read: {_condition(text)}.",
         code="target_file_unreadable",
         table=table,
-        action="Something else removed or changed files of the table; take a new snapshot of it.",
+        action="Something else removed or changed files of the table. Make it anew: replicator snapshot NAME TABLE --recreate.",
     )
 
 

@@ -18,7 +18,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.naming import check_columns, check_names
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchResult, Claim, DeltaTarget, TargetContext, TargetTable
-from replicator_target_delta import ddl, maintenance, merge
+from replicator_target_delta import ddl, maintenance
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.ledger import Entry, Transaction, exists, fenced, identified, not_ours, plan_claim
@@ -152,7 +152,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
                 self._advance(table, place, held, batch.last)
                 return BatchResult(details={"way": "advance"})
             if held.properties.get(SCHEMA) != ddl.schema_mark(batch.schema, table.options):
-                raise ddl.schema_conflict(table, batch.schema)
+                raise ddl.schema_conflict(table, self.context.replicator)
             crash_point("target.before_merge")
             with readable_files(uris, batch.schema, self._storage) as readable:
                 details = self._write(table, place, held, batch, readable)
@@ -342,7 +342,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         ledgers[table.ledger_name] = Entry(table.epoch, sequence_num).version
         if transaction.exists and exists(table, transaction.properties):
             if transaction.properties.get(SCHEMA) != ddl.schema_mark(event.schema, table.options):
-                raise ddl.schema_conflict(table, event.schema)
+                raise ddl.schema_conflict(table, self.context.replicator)
             transaction.record(ledgers)
         else:
             if not transaction.exists and set(self._storage.names(place.path)) - {"_delta_log"}:
@@ -378,6 +378,8 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     def _clear(
         self, table: TargetTable, place: _Place, held: _Held, sequence_num: int, below: int | None = None
     ) -> None:
+        from replicator_target_delta import merge
+
         if exists(table, held.properties):
             with identified(held.session, table, sequence_num):
                 held.session.sql(merge.clear_statement(place.path, table.options, sequence_num, below))
@@ -401,6 +403,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     ) -> dict[str, Any] | None:
         """Write the batch; None if Delta skipped it."""
         from replicator.spark.journal import read_changes
+        from replicator_target_delta import merge
 
         changes = read_changes(held.session, uris, batch.schema, skip_to=batch.skip_to)
         if batch.is_append:
@@ -418,6 +421,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         self, table: TargetTable, place: _Place, held: _Held, batch: Batch, changes: Any
     ) -> tuple[str, Any]:
         from replicator.spark import reduce
+        from replicator_target_delta import merge
 
         schema, options = batch.schema, table.options
         key = schema.key_fields
@@ -448,6 +452,8 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     def _append(
         self, table: TargetTable, place: _Place, held: _Held, batch: Batch, changes: Any
     ) -> dict[str, Any] | None:
+        from replicator_target_delta import merge
+
         rows = merge.append_rows(changes, batch.schema, table.options)
         # Unlike a merge, an append does not say whether Delta skipped it: the log does, by the number it had before
         # and has now.
