@@ -154,7 +154,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
                         f"{event.operation} is not carried out by the BigQuery target yet.",
                         code="ddl_not_supported",
                         table=str(table.table),
-                        action="Take a new copy: exclude the table, run, include it again, run.",
+                        action="Take a new copy: replicator snapshot NAME TABLE --recreate.",
                     )
             crash_point("target.after_ddl")
 
@@ -551,7 +551,7 @@ def _conflict(table: TargetTable) -> SchemaConflictError:
         "The table in the target was made for another shape than the changes have: columns, types, key, deletes or settings differ.",
         code="schema_conflict",
         table=str(table.table),
-        action="Take a new copy: exclude the table, run, include it again, run.",
+        action="Take a new copy: replicator snapshot NAME TABLE --recreate.",
     )
 
 
@@ -560,7 +560,7 @@ def _replaced(table: TargetTable, how: str) -> TableError:
         f"The table in the target was changed by somebody else: {how}.",
         code="target_replaced",
         table=str(table.table),
-        action="Drop what is left of the table, then take a new copy: exclude the table, run, include it again, run.",
+        action="Drop what stands there now, then take a new copy: replicator snapshot NAME TABLE --recreate.",
     )
 
 

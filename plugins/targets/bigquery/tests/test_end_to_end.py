@@ -42,11 +42,13 @@ PLACES = (
 
 
 @pytest.fixture
-def rig(tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator) -> Rig:
+def rig(tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator) -> Iterator[Rig]:
     """A replicator of the shop, stored nowhere yet; its datasets are its own."""
     shop.fill(database.dsn, SIZE)
     target = emulator.block(dataset=f"{database.name}_{{namespace}}", own_dataset=f"_{database.name}")
-    return Rig(folder=tmp_path, database=database, extra=QUICK, target=target)
+    rig = Rig(folder=tmp_path, database=database, extra=QUICK, target=target)
+    yield rig
+    rig.kill()
 
 
 @pytest.fixture
@@ -166,11 +168,13 @@ def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_on
             process = rig.start()
             rig.wait_for_status(is_streaming, process, timeout_s=300)
             rig.wait_for_status(lambda _: sum(f.times for f in service.faults) <= 10, process, timeout_s=250)
+            writer.stop()
+            assert rig.stop(process) == 0, rig.output()
+            service.faults.clear()
+            rig.catch_up()
         finally:
             writer.stop()
-        assert rig.stop(process) == 0, rig.output()
-        service.faults.clear()
-        rig.catch_up()
+            rig.kill()
     assert differences(rig, client) == {}
 
 
@@ -181,3 +185,16 @@ def test_validate_names_what_is_missing_and_exits_with_2(rig: Rig, emulator: Big
     assert "gcloud storage buckets create gs://nowhere" in said.stdout + said.stderr
     assert "There is no dataset demo-project.public" in said.stdout + said.stderr
     assert rig.command("run", str(rig.file), check=2).returncode == 2
+
+
+@pytest.mark.slow
+def test_a_table_that_somebody_dropped_is_set_aside_and_made_anew_on_demand(rig: Rig, client: Any) -> None:
+    rig.catch_up()
+    client.delete_table(f"{dataset(rig)}.products")
+    rig.database.execute("UPDATE products SET price = price + 1", "UPDATE orders SET state = 'sent'")
+    assert rig.command("run", str(rig.file), "--until-caught-up", check=1).returncode == 1
+    failing = {t["table"]: t["error"]["code"] for t in rig.status()["tables"] if t["state"] == "failing"}
+    assert failing == {"public.products": "target_replaced"}
+    rig.command("snapshot", rig.name, "public.products", "--recreate")
+    rig.catch_up()
+    assert differences(rig, client) == {}
