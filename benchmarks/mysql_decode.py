@@ -24,8 +24,8 @@ from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.binlog import RowDecoder, TableMap, TableMaps, declared_spec, logged_spec, table_id
 from replicator_source_mysql.binlog.events import TABLE_MAP, RowsEvent
 
-GOAL_BATCH: Final = 5
-GOAL_SINGLE: Final = 10
+GOAL_BATCH: Final = 30
+GOAL_SINGLE: Final = 50
 _HEADER: Final = struct.Struct("<IBIIIH")
 _CHECKSUM_SIZE: Final = 4
 _FORMAT_DESCRIPTION: Final = 15

@@ -31,6 +31,15 @@ pytest.register_assert_rewrite(
 )
 
 
+def pytest_report_header() -> list[str]:
+    """Say loudly what cannot be tested here."""
+    return (
+        []
+        if has_mysql()
+        else ["NO MYSQL: the MySQL source is tested on MariaDB only (tools/install_mysql.sh says why)"]
+    )
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """The machine's own PostgreSQL, running."""

@@ -179,8 +179,10 @@ class BinlogReader(LogReader):
         self._skipping = start.executed if start.restart is not None else None
         self._pending_xa = set(start.prepared)
         self._prepared: dict[str, _Prepared] = {}
-        self._file = start.file if start.server == server else ""
-        self._pos = start.pos if start.server == server else 0
+        # Where reading begins; unknown on another server, and on the way back.
+        is_known = start.server == server and start.restart is None
+        self._file = start.file if is_known else ""
+        self._pos = start.pos if is_known else 0
         self._boundary = (self._file, self._pos)
         self._last_offset = start
         self._queue: deque[bytes] = deque()

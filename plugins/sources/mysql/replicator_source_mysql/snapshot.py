@@ -108,6 +108,7 @@ class TableReader:
         delivered: What the log has handed out so far (MySQL).
         is_by_gtid: Whether ids of another server's files have to be judged (MariaDB).
         watch_every_s: How often a running read looks for waiting locks.
+        statement_s: How long the reading of a chunk may take.
     """
 
     session: Session
@@ -115,6 +116,7 @@ class TableReader:
     unrepresentable: Unrepresentable
     chunk_bytes_max: int
     watch_every_s: float
+    statement_s: float
     delivered: Callable[[], GtidSet]
     is_by_gtid: Callable[[], bool]
     _tables: dict[TableId, CatalogTable] = field(default_factory=dict)
@@ -124,7 +126,9 @@ class TableReader:
         table = request.schema.table
         with self._read(request.schema, "reading a chunk") as run:
             blocks = list(
-                run.blocks(chunk_query(run.plan, request), rows_max=_BLOCK_ROWS, total_max=self.chunk_bytes_max)
+                run.blocks(
+                    run.bounded(chunk_query(run.plan, request)), rows_max=_BLOCK_ROWS, total_max=self.chunk_bytes_max
+                )
             )
             batches = [batch for batch, _ in blocks]
             cursor = blocks[-1][1] if blocks else None
@@ -224,6 +228,13 @@ class _Run:
         with self._reader.watch_session.use("reading the executed GTIDs") as connection:
             _, after = executed_or_committing(connection)
         return MysqlVisibility(before=self._before, after=after, delivered=self._reader.delivered())
+
+    def bounded(self, query: str) -> str:
+        """The statement with a bound on its time."""
+        seconds = self._reader.statement_s
+        if self._is_mariadb:
+            return f"SET STATEMENT max_statement_time = {seconds} FOR {query}"
+        return query.replace("SELECT", f"SELECT /*+ MAX_EXECUTION_TIME({round(seconds * 1000)}) */", 1)
 
     def blocks(
         self, query: str, *, rows_max: int, total_max: int | None

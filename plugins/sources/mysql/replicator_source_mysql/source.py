@@ -69,6 +69,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             unrepresentable=config.unrepresentable,
             chunk_bytes_max=config.chunk_bytes_max,
             watch_every_s=config.yield_after.total_seconds(),
+            statement_s=config.statement_timeout.total_seconds(),
             delivered=self._delivered_gtids,
             is_by_gtid=lambda: self._is_by_gtid,
         )

@@ -127,6 +127,24 @@ def test_a_read_waits_for_a_lock_only_so_long(mysql_database: MysqlDatabase, sou
     assert source.read_chunk(ChunkRequest(schema=schema)).rows.num_rows == 0
 
 
+def test_a_chunk_is_read_only_so_long(
+    mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)")
+    source = source_of(mysql_database.server, statement_timeout="1s")
+    schema = schema_of(source, table_of(mysql_database))
+
+    def sleeping(plan: ReadPlan, request: ChunkRequest) -> str:
+        return chunk_query(plan, request).replace(" ORDER BY", " WHERE SLEEP(20) = 0 ORDER BY")
+
+    monkeypatch.setattr(snapshot, "chunk_query", sleeping)
+    with pytest.raises(SourceUnavailableError) as timed_out:
+        source.read_chunk(ChunkRequest(schema=schema))
+    assert timed_out.value.code in {"statement_timeout", "statement_interrupted"}
+    monkeypatch.undo()
+    assert source.read_chunk(ChunkRequest(schema=schema)).rows.num_rows == 3
+
+
 def test_tables_that_are_gone_or_others_are_their_own_error(mysql_database: MysqlDatabase, source_of: Make) -> None:
     mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
     source = source_of(mysql_database.server)
