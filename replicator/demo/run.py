@@ -99,9 +99,14 @@ class _Demo:
             self._show("before the crash")
             process.send_signal(signal.SIGKILL)
             process.wait()
+            applied = _applied(self._status() or {"tables": []})
             self._say("[bold red]kill -9[/bold red] of the replicator, in the middle. Starting it again …")
             process = self._start()
-            self._wait_for(process, "every table has its snapshot, and changes follow", _is_streaming)
+            self._wait_for(
+                process,
+                "every table has its snapshot, and changes follow",
+                lambda s: _is_streaming(s) and _applied(s) > applied,
+            )
             self._show("all tables follow")
             target = writer.transactions + 300
             self._wait_for(process, "300 more transactions at the source", lambda _: writer.transactions >= target)
