@@ -88,6 +88,7 @@ class _Parts:
     clock: Callable[[], float]
     now: Callable[[], datetime]
     control: ThreadPoolExecutor
+    select: Callable[[], Sequence[TableId]] | None
 
 
 class Capture:
@@ -96,6 +97,7 @@ class Capture:
     Args:
         writer: Of this lease's epoch; it is discarded and closed at the end.
         tables: Those that the configuration selects.
+        select: Asks which tables it selects by now; those that have come are followed too. Called in the control thread. None: never asked.
         clock: Monotonic seconds.
         now: Aware UTC.
     """
@@ -112,6 +114,7 @@ class Capture:
         settings: CaptureSettings,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        select: Callable[[], Sequence[TableId]] | None = None,
     ) -> None:
         self._parts = _Parts(
             source=source,
@@ -124,6 +127,7 @@ class Capture:
             clock=clock,
             now=now,
             control=ThreadPoolExecutor(max_workers=1, thread_name_prefix="control"),
+            select=select,
         )
 
     def run(self, control: Control) -> None:
@@ -142,6 +146,7 @@ class Capture:
                         return
                 finally:
                     session.close()
+                self._parts = replace(self._parts, selected=(*self._parts.selected, *session.added))
         finally:
             self._parts.control.shutdown(wait=False, cancel_futures=True)
             self._parts.writer.close()
@@ -257,6 +262,9 @@ class _Session:
         self._places: list[int] = []
         self._asked_requests: set[int] = set()
         self._wants_restart = False
+        self._selecting: Future[Sequence[TableId]] | None = None
+        self.added: tuple[TableId, ...] = ()
+        """Tables that the configuration selects and that were not there when the log was opened."""
         self._measures = _Measures()
         self._clocks = _Clocks(sealed=self._clock(), compared=self._clock())
         self._seeing: Future[Visibility] | None = None
@@ -285,7 +293,7 @@ class _Session:
         self._reader.close()
 
     def loop(self, control: Control) -> bool:
-        """Turn until the end. True: open the log again, at a new place or for tables that this one skips."""
+        """Turn until the end. True: open the log again, at a new place or for tables that this one skips (`added` among them)."""
         self._control = control
         while True:
             if control.should_stop():
@@ -295,7 +303,7 @@ class _Session:
             self._turn(control)
             if self._is_open_transaction:
                 continue
-            if self._wants_restart or self._follow.needs_reopening:
+            if self._wants_restart or self._follow.needs_reopening or self.added:
                 self._seal(is_final=True)
                 return True
             if self._settings.snapshot_mode == "only" and not self._tables.all(Stage.PENDING, Stage.SNAPSHOT):
@@ -464,6 +472,11 @@ class _Session:
         if now - clocks.compared >= settings.compare_every_s or self._copying.suspicious:
             clocks.compared = now
             self._follow.compare()
+            if self._parts.select is not None and self._selecting is None:
+                self._selecting = self._parts.control.submit(self._parts.select)
+        if self._selecting is not None and self._selecting.done():
+            selected, self._selecting = self._selecting.result(), None
+            self.added = tuple(table for table in selected if table not in self._parts.selected)
         if now - clocks.requested >= settings.request_every_s:
             clocks.requested = now
             self._take_requests()

@@ -10,7 +10,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from replicator.config.patterns import Selection, TablePattern, select
 from replicator.config.quantities import Duration, Size, format_duration
-from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
@@ -149,9 +148,9 @@ class JournalConfig(ConfigModel):
 class DDLConfig(ConfigModel):
     """What is done in the target when a table's definition changes in the source."""
 
-    create_table: DDLPolicy = Field(
+    create_table: Literal["apply", "ignore"] = Field(
         "apply",
-        description="A new table that tables.include matches: replicate it (apply), leave it out (ignore), or stop the replicator (stop).",
+        description="A new table that tables.include matches: replicated within about a minute (apply), or from the next start on (ignore).",
     )
     drop_table: DDLPolicy = Field(
         "ignore",
@@ -165,21 +164,6 @@ class DDLConfig(ConfigModel):
         "stop",
         description="Columns, types or keys change: the table is set aside (stop). Applying such changes comes later.",
     )
-
-    def policy(self, operation: DDLOperation) -> DDLPolicy:
-        """Return the policy for a kind of DDL event; operations without a setting are never applied unasked."""
-        match operation:
-            case DDLOperation.CREATE_TABLE:
-                return self.create_table
-            case DDLOperation.DROP_TABLE:
-                return self.drop_table
-            case DDLOperation.TRUNCATE_TABLE:
-                return self.truncate_table
-            case DDLOperation.CREATE_DATABASE | DDLOperation.DROP_DATABASE:
-                # Targets make the folder or schema of a table with the table, and a dropped database drops its tables first.
-                return "ignore"
-            case DDLOperation.ALTER_TABLE | DDLOperation.RENAME_TABLE:
-                return "stop"
 
 
 class RetryConfig(ConfigModel):

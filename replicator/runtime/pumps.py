@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from replicator.apply import Apply, ApplySettings, BatchLimits
 from replicator.capture import Capture, CaptureSettings
@@ -12,7 +13,9 @@ from replicator.journal import JournalReader, JournalWriter, Retention, WriterLi
 from replicator.model.control import Control
 from replicator.model.errors import ConfigError, FencedError, Severity
 from replicator.model.schema import TableId
+from replicator.observability import get_logger
 from replicator.plugins.registry import Registry
+from replicator.plugins.source import DeltaSource
 from replicator.plugins.target import TableOptions
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
@@ -22,6 +25,7 @@ from replicator.state.records import ReplicatorRecord
 from replicator.state.store import StateStore
 
 _CORES: Final = os.cpu_count() or 1
+_log = get_logger(__name__)
 
 
 def run_capture(
@@ -54,10 +58,24 @@ def run_capture(
             ),
             tables=selection.tables,
             settings=_capture_settings(loaded, home),
+            select=_selector(source, loaded) if loaded.config.ddl.create_table == "apply" else None,
         )
         capture.run(control)
     finally:
         source.close()
+
+
+def _selector(source: DeltaSource[Any], loaded: LoadedConfig) -> Callable[[], Sequence[TableId]]:
+    """Says which tables the configuration selects by now; none while names clash, which a start would refuse."""
+
+    def select() -> Sequence[TableId]:
+        selection = assembly.select_tables(source, loaded)
+        blocking = [p for p in selection.problems if p.severity is Severity.BLOCKING]
+        for problem in blocking:
+            _log.warning("tables_not_added", code=problem.code, reason=problem.message, action=problem.action)
+        return () if blocking else selection.tables
+
+    return select
 
 
 def run_apply(

@@ -122,7 +122,7 @@ class Captured:
 
     Attributes:
         make_source: Makes a source, as every new process would.
-        tables: What the configuration selects; may be changed between two captures.
+        tables: What the configuration selects; may be changed at any time.
     """
 
     folder: Path
@@ -160,6 +160,7 @@ class Captured:
             retention=Retention(self.store, self.name, epoch=lease.epoch, keep_s=86_400, bytes_max=1 << 40),
             tables=self.tables,
             settings=self.settings,
+            select=lambda: tuple(self.tables),
         )
         control, errors = CaptureControl(), list[BaseException]()
 

@@ -888,6 +888,20 @@ def test_a_recreated_table_begins_a_new_incarnation_and_the_others_go_on(databas
     assert_equal(captured, database, "t", "u")
 
 
+def test_a_table_that_comes_is_followed_without_another_start(database: ScratchDatabase, make: Make) -> None:
+    fill(database, "t", 25)
+    captured = make(database, "t")
+    captured.settings = replace(captured.settings, compare_every_s=0.3)
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        fill(database, "u", 25)
+        captured.tables.append(table("u"))
+        captured.wait_for_streaming(running)
+        database.execute("DELETE FROM t WHERE id = 3", "DELETE FROM u WHERE id = 3")
+        captured.catch_up(running)
+    assert_equal(captured, database, "t", "u")
+
+
 def test_a_table_with_wide_rows_is_copied_whole(database: ScratchDatabase, make: Make) -> None:
     database.execute(
         "CREATE TABLE t (id bigint PRIMARY KEY, v text)",
