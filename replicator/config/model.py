@@ -150,7 +150,7 @@ class DDLConfig(ConfigModel):
 
     create_table: Literal["apply", "ignore"] = Field(
         "apply",
-        description="A new table that tables.include matches: replicated within about a minute (apply), or from the next start on (ignore).",
+        description="A new table that tables.include matches: replicate it within a minute (apply), or from the next start on (ignore).",
     )
     drop_table: DDLPolicy = Field(
         "ignore",
