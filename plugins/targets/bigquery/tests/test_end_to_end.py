@@ -196,5 +196,9 @@ def test_a_table_that_somebody_dropped_is_set_aside_and_made_anew_on_demand(rig:
     failing = {t["table"]: t["error"]["code"] for t in rig.status()["tables"] if t["state"] == "failing"}
     assert failing == {"public.products": "target_replaced"}
     rig.command("snapshot", rig.name, "public.products", "--recreate")
+    process = rig.start()
+    rig.wait_for_status(lambda s: {t["table"]: t["incarnation"] for t in s["tables"]}["public.products"] == 2, process)
+    rig.wait_for_status(is_streaming, process)
+    assert rig.stop(process) == 0
     rig.catch_up()
     assert differences(rig, client) == {}
