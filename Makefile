@@ -6,6 +6,7 @@ BIN := .venv/bin
 # More for pytest, for example: make test PYTEST_ARGS="-x tests/unit"
 PYTEST_ARGS ?=
 # What `make demo` copies to: delta or bigquery.
+SOURCE ?= postgresql
 TARGET ?= delta
 
 .PHONY: help setup demo test check format bench soak docs lock clean
@@ -16,8 +17,8 @@ help:  ## Show this list
 setup:  ## Make .venv with the host and every plugin; quick to repeat (PYTHON=… chooses the interpreter)
 	@PYTHON="$(PYTHON)" tools/setup.sh
 
-demo: setup  ## Copy a live PostgreSQL shop to Delta tables (TARGET=bigquery: to an emulator), kill -9 on the way, compare
-	@$(BIN)/replicator demo --target $(TARGET)
+demo: setup  ## Copy a live shop, kill -9 on the way, compare (SOURCE=mysql: from MySQL or MariaDB; TARGET=bigquery: to an emulator)
+	@$(BIN)/replicator demo --source $(SOURCE) --target $(TARGET)
 
 test: setup  ## Run every suite that is not slow; ends with pytest's summary
 	@$(BIN)/pytest -m "not slow and not soak and not bench" $(PYTEST_ARGS)

@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
   --group pyproject.toml:test --group pyproject.toml:dev --all-extras \
   --universal --python-version 3.11 --generate-hashes --no-annotate \
   --no-emit-package replicator \
+  --no-emit-package replicator-source-mysql \
   --no-emit-package replicator-source-postgresql \
   --no-emit-package replicator-target-bigquery \
   --no-emit-package replicator-target-delta \

@@ -2,8 +2,8 @@
 # Makes .venv with the host, every plugin of this repository and the tools, all at the versions in requirements.lock.
 #
 # Quick to repeat: .venv/.setup-stamp holds a hash of everything the result depends on, and nothing is done while it fits.
-# What is installed outside .venv is said first: Java and PostgreSQL's server programs by apt, where they are missing, and
-# the Delta jars, which Spark puts into its Ivy cache.
+# What is installed outside .venv is said first: Java and the server programs of PostgreSQL and MariaDB by apt, where they are
+# missing; a MySQL server, unpacked into the user's cache; and the Delta jars, which Spark puts into its Ivy cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -59,6 +59,10 @@ postgresql_works() {
   return 1
 }
 
+mariadb_works() {
+  [ -n "$(PATH=$PATH:/usr/sbin:/usr/local/sbin command -v mariadbd || true)" ] && command -v mysql_install_db >/dev/null
+}
+
 venv_module_works() { "$python" -c 'import venv, ensurepip' 2>/dev/null; }
 
 # -- system packages --------------------------------------------------------------------------------------------------
@@ -95,17 +99,30 @@ install_postgresql() {
   apt_install -o Dpkg::Options::=--force-confold postgresql
 }
 
+# MySQL is no package of Debian stable: it is unpacked beside the system. Where that cannot be done, the suite runs on
+# MariaDB alone, and says so.
+install_mysql() {
+  printf '  MySQL, unpacked beside the system (about 70 MB the first time) … '
+  if tools/install_mysql.sh >>"$log" 2>&1; then
+    say "there"
+  else
+    say "failed"
+    say "setup: WARNING: NO MYSQL. Tests of the MySQL source run on MariaDB only. $(tail -n 1 "$log")" >&2
+  fi
+}
+
 install_system_packages() {
   local missing=() by_hand=()
   venv_module_works || { missing+=("python3-venv"); by_hand+=("Python's venv module (python3-venv)"); }
   java_works || { missing+=("java"); by_hand+=("Java 17 or later (openjdk-17-jre-headless)"); }
   postgresql_works || { missing+=("postgresql"); by_hand+=("PostgreSQL's server programs, 13 or later (postgresql)"); }
+  mariadb_works || { missing+=("mariadb"); by_hand+=("MariaDB's server programs, 10.5 or later (mariadb-server-core)"); }
   [ ${#missing[@]} -eq 0 ] && return 0
 
   say "Beyond Python packages this machine needs:"
   printf '  - %s\n' "${by_hand[@]}"
   can_install || fail "these cannot be installed without apt-get and root (or sudo without a password). Install them and run \`make setup\` again."
-  say "They are installed by apt-get now; no PostgreSQL cluster is made or started."
+  say "They are installed by apt-get now; no database is made or started."
 
   quietly "apt-get update" as_root apt-get update
   local package
@@ -113,6 +130,8 @@ install_system_packages() {
     case $package in
       java) quietly "Java" apt_install "$(newest_java_package)" ;;
       postgresql) quietly "PostgreSQL's server programs" install_postgresql ;;
+      # Without the packages that would make a database and start it.
+      mariadb) quietly "MariaDB's server programs" apt_install mariadb-server-core mariadb-client-core ;;
       *) quietly "$package" apt_install "$package" ;;
     esac
   done
@@ -126,7 +145,7 @@ fingerprint() {
   {
     "$python" -c 'import sys; print(sys.version, sys.prefix)'
     pwd
-    cat requirements.lock pyproject.toml plugins/*/*/pyproject.toml tools/setup.sh tools/resolve_jars.py
+    cat requirements.lock pyproject.toml plugins/*/*/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/resolve_jars.py
   } | "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
 }
 
@@ -162,7 +181,7 @@ python=$(find_python) || fail "no Python 3.11 or later is found; install one or 
 python=$("$python" -c 'import os, sys; print(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))')
 
 wanted=$(fingerprint)
-if [ "$(cat $stamp 2>/dev/null || true)" = "$wanted" ] && java_works && postgresql_works \
+if [ "$(cat $stamp 2>/dev/null || true)" = "$wanted" ] && java_works && postgresql_works && mariadb_works \
   && $venv/bin/python tools/resolve_jars.py --check; then
   say "setup: .venv is up to date"
   exit 0
@@ -171,6 +190,7 @@ fi
 mkdir -p "$(dirname "$log")"
 : >"$log.new"
 install_system_packages
+install_mysql
 make_venv
 say "Set-up installs into .venv: the packages of requirements.lock, the host and the plugins."
 say "Outside it: the Delta jars (about 90 MB), which Spark fetches into its Ivy cache."

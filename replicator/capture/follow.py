@@ -320,6 +320,10 @@ class Follow:
                         action="Name the table as it is called now in `tables.include`.",
                     ),
                 )
+            case DDLOperation.CREATE_TABLE:
+                # Another object took the name, or rows came or went that the log does not name.
+                self._suspend(followed)
+                self.copy([followed.table])
             case _:
                 pass  # The rest concerns no table that is being followed.
 

@@ -271,11 +271,15 @@ def logs(name: str, lines: int, follow: bool) -> None:
     help="Where to copy to; bigquery is an emulator on this machine.",
 )  # fmt: skip
 @click.option("--keep", is_flag=True, help="Leave the scratch folder for a look.")
-def demo(target: str, keep: bool) -> None:
-    """Copy a live PostgreSQL database into Delta or BigQuery tables, kill it in the middle, and prove both sides equal."""
+@click.option(
+    "--source", type=click.Choice(["postgresql", "mysql"]), default="postgresql", show_default=True,
+    help="What to copy from: an embedded PostgreSQL, or a MySQL or MariaDB that is installed here.",
+)  # fmt: skip
+def demo(source: str, target: str, keep: bool) -> None:
+    """Copy a live database into Delta or BigQuery tables, kill it in the middle, and prove both sides equal."""
     from replicator.demo import run_demo  # brings its own server: only here
 
-    sys.exit(run_demo(target=target, keep=keep))
+    sys.exit(run_demo(source=source, target=target, keep=keep))
 
 
 def _load(file: Path, registry: Registry) -> LoadedConfig:

@@ -16,13 +16,12 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from replicator.demo import shop
-from replicator.demo.targets import JAVA_OPTIONS, DemoTarget, demo_target
+from replicator.demo.sources import DemoSource, demo_source
+from replicator.demo.targets import DemoTarget, demo_target
 from replicator.runtime.caught_up import CatchUp
 from replicator.service import status
 from replicator.state.store import StateStore
-from replicator.testing import compare
-from replicator.testing.servers import PostgresServer
+from replicator.testing.servers import ServerProgramsNotFoundError
 
 NAME: Final = "demo"
 _WAIT_S: Final = 150.0
@@ -30,37 +29,35 @@ _WAIT_S: Final = 150.0
 _YAML: Final = """\
 name: demo
 source:
-  type: postgresql
-  host: 127.0.0.1
-  port: {port}
-  user: {user}
-  password: ${{env:DEMO_PASSWORD}}
-  database: {database}
+{source}
 target:
 {target}
 tables:
-  include: [public.*]
-snapshot: {{chunk_rows: 20000}}
-# Two minutes are too short for Java's optimising compiler to pay.
-spark: {{settings: {{spark.driver.extraJavaOptions: "{java_options}"}}}}
-"""
+  include: [{namespace}.*]
+snapshot: {{chunk_rows: 5000}}
+{more}"""
 
 
 class DemoFailedError(Exception):
     """Something did not happen that must."""
 
 
-def run_demo(*, target: str = "delta", keep: bool = False) -> int:
-    """Run the demo with a target of `targets.NAMES`; return the exit code: 0 when source and target are equal."""
+def run_demo(*, source: str = "postgresql", target: str = "delta", keep: bool = False) -> int:
+    """Run the demo; return the exit code: 0 when source and target are equal.
+
+    Args:
+        source: `postgresql` or `mysql`.
+        target: A name of `targets.NAMES`.
+        keep: Leave the scratch folder for a look.
+    """
     console = Console()
     folder = Path(tempfile.mkdtemp(prefix="replicator-demo-"))
     try:
-        with (
-            PostgresServer.embedded() as server,
-            server.database("shop") as database,
-            demo_target(target, folder) as side,
-        ):
-            return _Demo(console, folder, server, database.dsn, side).run()
+        with demo_source(source) as origin, demo_target(target, folder) as side:
+            return _Demo(console, folder, origin, side).run()
+    except ServerProgramsNotFoundError as error:
+        console.print(f"[red]The demo needs a server:[/red] {error}", markup=True)
+        return 1
     except DemoFailedError as error:
         console.print(f"[red]The demo failed:[/red] {error}", markup=True)
         return 1
@@ -72,25 +69,26 @@ def run_demo(*, target: str = "delta", keep: bool = False) -> int:
 
 
 class _Demo:
-    def __init__(self, console: Console, folder: Path, server: PostgresServer, dsn: str, target: DemoTarget) -> None:
-        self._console, self._folder, self._dsn, self._target = console, folder, dsn, target
+    def __init__(self, console: Console, folder: Path, source: DemoSource, target: DemoTarget) -> None:
+        self._console, self._folder, self._source, self._target = console, folder, source, target
         self._file = folder / "demo.yaml"
         self._file.write_text(
-            _YAML.format(
-                port=server.port, user=server.user, database="shop", target=target.block, java_options=JAVA_OPTIONS
-            ),
+            _YAML.format(source=source.block, namespace=source.namespace, target=target.block, more=target.more),
             encoding="utf-8",
         )
-        self._environ = {**os.environ, "REPLICATOR_HOME": str(folder / "home"), "DEMO_PASSWORD": "unused"}
+        self._environ = {
+            **os.environ,
+            "REPLICATOR_HOME": str(folder / "home"),
+            "DEMO_PASSWORD": source.password,
+        }
         self._state = folder / "home" / "state.db"
         self._store: StateStore | None = None
         self._began = time.monotonic()
 
     def run(self) -> int:
-        self._say("An embedded PostgreSQL runs; the shop is being filled …")
-        size = shop.Size()
-        shop.fill(self._dsn, size)
-        writer = shop.Writer(self._dsn, size)
+        self._say(f"{self._source.title} runs; the shop is being filled …")
+        self._source.fill()
+        writer = self._source.writer()
         writer.start()
         process: subprocess.Popen[bytes] | None = None
         try:
@@ -101,9 +99,14 @@ class _Demo:
             self._show("before the crash")
             process.send_signal(signal.SIGKILL)
             process.wait()
+            applied = _applied(self._status() or {"tables": []})
             self._say("[bold red]kill -9[/bold red] of the replicator, in the middle. Starting it again …")
             process = self._start()
-            self._wait_for(process, "every table has its snapshot, and changes follow", _is_streaming)
+            self._wait_for(
+                process,
+                "every table has its snapshot, and changes follow",
+                lambda s: _is_streaming(s) and _applied(s) > applied,
+            )
             self._show("all tables follow")
             target = writer.transactions + 300
             self._wait_for(process, "300 more transactions at the source", lambda _: writer.transactions >= target)
@@ -123,9 +126,10 @@ class _Demo:
         title = self._target.title
         table = Table("table", "rows at source", f"rows in {title}", "checksum at source", f"checksum in {title}", "")
         is_equal = True
-        for name in shop.TABLES:
-            columns = compare.columns(self._dsn, name)
-            source, target = self._target.sums(self._dsn, name, columns)
+        for name in self._source.tables:
+            columns = self._source.columns(name)
+            source = self._target.wanted(self._source.rows(name, columns))
+            target = self._target.found(self._source.namespace, name, columns)
             is_equal &= source == target
             table.add_row(
                 name,

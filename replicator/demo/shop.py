@@ -48,9 +48,9 @@ INSERT INTO page_views SELECT 1 + i % 100, '/product/' || i % 50, (i % 10) / 4.0
 class Size:
     """Rows of the shop's tables at the beginning; as many order items as orders."""
 
-    customers: int = 50_000
+    customers: int = 10_000
     products: int = 2_000
-    orders: int = 150_000
+    orders: int = 40_000
 
 
 def fill(dsn: str, size: Size) -> None:

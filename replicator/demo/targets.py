@@ -1,12 +1,12 @@
-"""The demo's targets: what stands in the YAML, and the sums of a table on both sides as that target holds it."""
+"""The demo's targets: what stands in the YAML, and the sum of a table as that target holds it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from replicator.spark.session import SparkHost, SparkSettings
 from replicator.testing import compare
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from replicator.testing.bigquery import BigQueryEmulator
 
 NAMES: Final = ("delta", "bigquery")
-JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_SPARK: Final = f"""\
+# Two minutes are too short for Java's optimising compiler to pay.
+spark: {{settings: {{spark.driver.extraJavaOptions: "{_JAVA_OPTIONS}"}}}}
+"""
 
 
 class DemoTarget(Protocol):
@@ -24,9 +28,14 @@ class DemoTarget(Protocol):
     title: str
     block: str
     """The `target:` block of the YAML, indented."""
+    more: str
+    """Further blocks of the YAML, as whole lines."""
 
-    def sums(self, dsn: str, table: str, columns: Sequence[str]) -> tuple[compare.Sum, compare.Sum]:
-        """Row count and checksum of a table at the source and in the target."""
+    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
+        """Row count and checksum of a source's rows as this target must hold them."""
+
+    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
+        """Row count and checksum of the copy, read by the target's own client."""
 
     def close(self) -> None:
         """Let go of what was needed to compare."""
@@ -50,15 +59,18 @@ class _Delta:
 
     def __init__(self, folder: Path) -> None:
         self._lake = folder / "lake"
-        options = {"spark.driver.extraJavaOptions": JAVA_OPTIONS}
+        options = {"spark.driver.extraJavaOptions": _JAVA_OPTIONS}
         settings = SparkSettings(log_file=folder / "compare.log", settings=options)
         self._host = SparkHost(settings, cores=os.cpu_count() or 1)
-        self.block = f"  type: delta\n  path: {self._lake}"
+        self.block, self.more = f"  type: delta\n  path: {self._lake}", _SPARK
 
-    def sums(self, dsn: str, table: str, columns: Sequence[str]) -> tuple[compare.Sum, compare.Sum]:
+    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
+        """Delta has a type for each of theirs."""
+        return compare.sum_rows(rows)
+
+    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
         """Read the Delta table with Spark."""
-        target = compare.target_sum(self._host.session(), str(self._lake / "public" / table), columns)
-        return compare.source_sum(dsn, table, columns), target
+        return compare.target_sum(self._host.session(), str(self._lake / namespace / table), columns)
 
     def close(self) -> None:
         """End Spark."""
@@ -70,14 +82,19 @@ class _BigQuery:
 
     def __init__(self, emulator: BigQueryEmulator) -> None:
         self._client = emulator.client()
-        self.block = emulator.block(batch_every="1s")
+        self.block, self.more = emulator.block(batch_every="1s"), ""
 
-    def sums(self, dsn: str, table: str, columns: Sequence[str]) -> tuple[compare.Sum, compare.Sum]:
+    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
+        """BigQuery holds some as text."""
+        from replicator.testing import bigquery
+
+        return bigquery.canonical_sum(rows)
+
+    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
         """Read the table with Google's own client."""
         from replicator.testing import bigquery
 
-        path = f"{bigquery.PROJECT}.public.{table}"
-        return bigquery.source_sum(dsn, table, columns), bigquery.target_sum(self._client, path, columns)
+        return bigquery.target_sum(self._client, f"{bigquery.PROJECT}.{namespace}.{table}", columns)
 
     def close(self) -> None:
         """Close the client."""

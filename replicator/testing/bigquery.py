@@ -13,15 +13,12 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import psycopg
-from psycopg import sql
-
-from replicator.testing.compare import Sum, sum_rows
+from replicator.testing.compare import Sum, source_rows, sum_rows
 from replicator.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -133,18 +130,20 @@ class BigQueryEmulator:
 
 
 def source_sum(dsn: str, table: str, columns: Sequence[str]) -> Sum:
-    """A PostgreSQL table as its copy in BigQuery must be: arrays as JSON text, decimals by their value."""
-    names = sql.SQL(", ").join(map(sql.Identifier, columns))
-    with psycopg.connect(dsn) as connection, connection.cursor(name="compare") as cursor:
-        cursor.execute(sql.SQL("SELECT {} FROM {}").format(names, sql.Identifier(table)))
-        return sum_rows([_canonical(value) for value in row] for row in cursor)
+    """A PostgreSQL table as its copy in BigQuery must be."""
+    return canonical_sum(source_rows(dsn, table, columns))
+
+
+def canonical_sum(rows: Iterable[Sequence[Any]]) -> Sum:
+    """Sum rows as BigQuery holds them: arrays as JSON text, decimals by their value."""
+    return sum_rows([_canonical(value) for value in row] for row in rows)
 
 
 def target_sum(client: Any, path: str, columns: Sequence[str]) -> Sum:
     """Read the copy with Google's own client."""
     names = ", ".join(f"`{name}`" for name in columns)
     job = client.query(f"SELECT {names} FROM `{path}`", retry=None, job_retry=None)
-    return sum_rows([_canonical(value) for value in row.values()] for row in job.result(retry=None))
+    return canonical_sum(row.values() for row in job.result(retry=None))
 
 
 def _canonical(value: Any) -> Any:

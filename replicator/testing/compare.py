@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,12 +20,17 @@ class Sum:
     checksum: str
 
 
-def source_sum(dsn: str, table: str, columns: Sequence[str]) -> Sum:
+def source_rows(dsn: str, table: str, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
     """Read the source's table with psycopg."""
     names = sql.SQL(", ").join(map(sql.Identifier, columns))
     with psycopg.connect(dsn) as connection, connection.cursor(name="compare") as cursor:
         cursor.execute(sql.SQL("SELECT {} FROM {}").format(names, sql.Identifier(table)))
-        return sum_rows(cursor)
+        yield from cursor
+
+
+def source_sum(dsn: str, table: str, columns: Sequence[str]) -> Sum:
+    """Sum the source's table."""
+    return sum_rows(source_rows(dsn, table, columns))
 
 
 def target_sum(spark: Any, path: str, columns: Sequence[str]) -> Sum:

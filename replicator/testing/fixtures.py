@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import replicator.testing
+from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 from replicator.testing.proxy import FaultProxy
 from replicator.testing.servers import PostgresServer, ScratchDatabase
 
@@ -28,6 +29,15 @@ pytest.register_assert_rewrite(
         if module.name.endswith("_contract") and module.name not in sys.modules
     )
 )
+
+
+def pytest_report_header() -> list[str]:
+    """Say loudly what cannot be tested here."""
+    return (
+        []
+        if has_mysql()
+        else ["NO MYSQL: the MySQL source is tested on MariaDB only (tools/install_mysql.sh says why)"]
+    )
 
 
 @pytest.fixture(scope="session")
@@ -80,3 +90,33 @@ def replicator_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REPLICATOR_HOME", str(home))
     monkeypatch.delenv("REPLICATOR_STATE_URL", raising=False)
     return home
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MysqlServer]:
+    """The machine's own MariaDB, running."""
+    with MysqlServer.mariadb() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[MysqlServer]:
+    """The MySQL that was unpacked beside the system, running; where there is none the test is skipped, and a warning says so."""
+    if not has_mysql():
+        pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
+    with MysqlServer.mysql() as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["mariadb", "mysql"])
+def any_mysql(request: pytest.FixtureRequest) -> MysqlServer:
+    """Each of the two servers in turn."""
+    server: MysqlServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture
+def mysql_database(any_mysql: MysqlServer) -> Iterator[MysqlDatabase]:
+    """A fresh database, once on each of the two servers."""
+    with any_mysql.database() as database:
+        yield database

@@ -34,8 +34,8 @@ class Rig:
     extra: str = ""
     environ: dict[str, str] = field(default_factory=dict)
     store: StateStore | None = None
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
     target: str = ""
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.write_yaml()

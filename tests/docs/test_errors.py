@@ -13,6 +13,7 @@ from replicator.config import messages
 from replicator.journal import files as journal_files
 from replicator.model import errors as model
 from replicator.state import errors as state_errors
+from replicator_source_mysql import errors as mysql_errors
 from replicator_source_postgresql import errors as postgresql_errors
 from replicator_target_delta import errors as delta_errors
 
@@ -110,6 +111,7 @@ def codes_of(
 def codes_of_tables() -> Iterator[tuple[str, str]]:
     """Codes that stand in tables, which the syntax tree does not tell."""
     yield from ((code, "SourceUnavailableError") for code, _ in postgresql_errors._TRANSIENT.values())
+    yield from ((code, "SourceUnavailableError") for code in mysql_errors._TRANSIENT.values())
     yield from ((code, "TargetUnavailableError") for _, code, _ in delta_errors._STORAGE)
     yield from ((code, "JournalUnavailableError") for code, _ in journal_files._CAUSES.values())
     yield "journal_unavailable", "JournalUnavailableError"

@@ -1,0 +1,3 @@
+"""MySQL and MariaDB as a source: tables in chunks, and every change from the binary log."""
+
+__all__: list[str] = []

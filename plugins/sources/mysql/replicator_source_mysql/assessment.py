@@ -1,0 +1,227 @@
+"""Findings about the server and our account there: `check`, as far as no table is concerned. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from replicator.model.errors import Problem, Severity
+from replicator_source_mysql.config import MysqlConfig
+from replicator_source_mysql.server import OLDEST, ServerFacts
+
+_PACKET_MIN: Final = 64 << 20
+_DAY_S: Final = 86_400
+_EXCESS: Final = (
+    "ALL PRIVILEGES",
+    "SUPER",
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+    "DROP",
+    "ALTER",
+    "CREATE USER",
+    "FILE",
+    "SHUTDOWN",
+)
+
+
+def assess_server(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
+    """Everything about the server that would keep its changes from being replicated right."""
+    if facts.is_too_old:
+        oldest = ".".join(map(str, OLDEST[facts.flavor]))
+        return [
+            Problem(
+                code="server_too_old",
+                message=f"the server is {facts.name}; {oldest} or later is needed",
+                place="source.host",
+                action="Upgrade the server.",
+            )
+        ]
+    return [
+        *_log(facts),
+        *_rows(facts),
+        *_durability(facts, config),
+        *_role(facts),
+        *_privileges(facts, config),
+        *_retention(facts),
+    ]
+
+
+def _log(facts: ServerFacts) -> list[Problem]:
+    problems = []
+    if not facts.is_on("log_bin"):
+        problems.append(_setting("log_bin", "OFF", "ON", "add `log_bin` to the server's configuration and restart it"))
+    if facts.flavor == "mysql" and facts.variables.get("gtid_mode") != "ON":
+        problems.append(
+            _setting(
+                "gtid_mode",
+                facts.variables.get("gtid_mode", "OFF"),
+                "ON",
+                "SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; then ON_PERMISSIVE; then ON;",
+            )
+        )
+    problems += [
+        _setting(name, facts.variables[name], "(empty)", "remove it from the configuration and restart the server")
+        for name in ("binlog_do_db", "binlog_ignore_db")
+        if facts.variables.get(name)
+    ]
+    if facts.variables.get("binlog_storage_engine"):
+        problems.append(
+            _setting("binlog_storage_engine", facts.variables["binlog_storage_engine"], "(empty)", "unset it")
+        )
+    return problems
+
+
+def _rows(facts: ServerFacts) -> list[Problem]:
+    problems = []
+    for name, wanted in (("binlog_format", "ROW"), ("binlog_row_image", "FULL"), ("binlog_row_metadata", "FULL")):
+        found = facts.variables.get(name, wanted)
+        if found.upper() != wanted:
+            problems.append(
+                _setting(name, found, wanted, f"SET GLOBAL {name} = '{wanted}'; -- and in the configuration")
+            )
+    if facts.variables.get("binlog_row_value_options"):
+        problems.append(
+            _setting(
+                "binlog_row_value_options",
+                facts.variables["binlog_row_value_options"],
+                "(empty)",
+                "SET GLOBAL binlog_row_value_options = ''; -- and in the configuration",
+            )
+        )
+    if int(facts.variables.get("binlog_row_event_fragment_threshold", "0") or 0):
+        problems.append(
+            _setting(
+                "binlog_row_event_fragment_threshold",
+                facts.variables["binlog_row_event_fragment_threshold"],
+                "0",
+                "SET GLOBAL binlog_row_event_fragment_threshold = 0;",
+            )
+        )
+    return problems
+
+
+def _durability(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
+    severity = Severity.WARNING if config.accept_log_loss else Severity.BLOCKING
+    return [
+        Problem(
+            code="log_may_be_lost",
+            message=f"{name} is {facts.variables[name]}: after a crash of its operating system the server may lack"
+            " transactions that were already copied, and give their GTIDs to others",
+            place=name,
+            action=f"SET GLOBAL {name} = 1; -- and in the configuration; or set source.accept_log_loss: true",
+            severity=severity,
+        )
+        for name in ("sync_binlog", "innodb_flush_log_at_trx_commit")
+        if facts.variables.get(name, "1") != "1"
+    ]
+
+
+def _role(facts: ServerFacts) -> list[Problem]:
+    problems = []
+    updates = next((n for n in ("log_replica_updates", "log_slave_updates") if n in facts.variables), None)
+    if updates is not None and not facts.is_on(updates):
+        problems.append(
+            Problem(
+                code="replica_does_not_log",
+                message=f"{updates} is OFF: what the server replicates from another one does not reach its log",
+                place=updates,
+                action=f"Add `{updates}` to its configuration and restart it, or name the primary server as host.",
+                severity=Severity.BLOCKING if facts.is_replica is not False else Severity.NOTICE,
+            )
+        )
+    if "aurora_version" in facts.variables and facts.is_on("innodb_read_only"):
+        problems.append(
+            Problem(
+                code="aurora_reader",
+                message="the server is a reader of Aurora, which has no log of its own",
+                place="source.host",
+                action="Name the cluster's writer endpoint.",
+            )
+        )
+    if facts.lower_case_table_names == 2:  # noqa: PLR2004 - the server's own number
+        problems.append(
+            _setting(
+                "lower_case_table_names", "2", "0 or 1", "use a server whose file system tells case apart, or none"
+            )
+        )
+    if int(facts.variables.get("max_allowed_packet", _PACKET_MIN)) < _PACKET_MIN:
+        problems.append(
+            Problem(
+                code="max_allowed_packet",
+                message=f"max_allowed_packet is {facts.variables['max_allowed_packet']}: a larger row event ends the log's reader",
+                place="max_allowed_packet",
+                action=f"SET GLOBAL max_allowed_packet = {_PACKET_MIN}; -- and in the configuration",
+                severity=Severity.WARNING,
+            )
+        )
+    return problems
+
+
+def has_privilege(facts: ServerFacts, *options: str) -> bool:
+    """Whether our account has one of these privileges on all databases."""
+    granted = _global_privileges(facts)
+    return "ALL PRIVILEGES" in granted or not granted.isdisjoint(options)
+
+
+def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
+    needed: list[tuple[str, ...]] = [("REPLICATION SLAVE", "REPLICATION REPLICA"), ("PROCESS",)]
+    needed.append(("BINLOG MONITOR", "REPLICATION CLIENT") if facts.flavor == "mariadb" else ("REPLICATION CLIENT",))
+    problems = [
+        Problem(
+            code="privilege_missing",
+            message=f"the account {config.user} lacks {options[0]}",
+            place="source.user",
+            action=f"GRANT {options[0]} ON *.* TO {_account(facts, config)};",
+        )
+        for options in needed
+        if not has_privilege(facts, *options)
+    ]
+    excess = sorted(_global_privileges(facts).intersection(_EXCESS))
+    if excess:
+        problems.append(
+            Problem(
+                code="privilege_excess",
+                message=f"the account {config.user} has more than is needed on every database: {', '.join(excess)}",
+                place="source.user",
+                action="Use an account of its own for the Replicator.",
+                severity=Severity.WARNING,
+            )
+        )
+    return problems
+
+
+def _global_privileges(facts: ServerFacts) -> set[str]:
+    found: set[str] = set()
+    for grant in facts.grants:
+        if match := re.match(r"GRANT (.*?) ON \*\.\* TO ", grant):
+            found.update(part.strip().upper() for part in match[1].split(","))
+    return found
+
+
+def _account(facts: ServerFacts, config: MysqlConfig) -> str:
+    for grant in facts.grants:
+        if match := re.search(r" TO ([`'\"].*?[`'\"]@[`'\"].*?[`'\"])", grant):
+            return match[1]
+    return f"'{config.user}'@'%'"
+
+
+def _retention(facts: ServerFacts) -> list[Problem]:
+    seconds = float(facts.variables.get("binlog_expire_logs_seconds") or 0)
+    if not seconds:
+        seconds = float(facts.variables.get("expire_logs_days") or 0) * _DAY_S
+    if not seconds:
+        return []
+    return [
+        Problem(
+            code="log_retention",
+            message=f"the server keeps its log for {seconds / _DAY_S:.1f} days; whoever pauses longer starts anew",
+            place="binlog_expire_logs_seconds",
+            action="SET GLOBAL binlog_expire_logs_seconds = 604800; -- a week, or what a pause may last",
+            severity=Severity.WARNING if seconds < _DAY_S else Severity.NOTICE,
+        )
+    ]
+
+
+def _setting(name: str, found: str, wanted: str, action: str) -> Problem:
+    return Problem(code="server_setting", message=f"{name} is {found}; {wanted} is needed", place=name, action=action)

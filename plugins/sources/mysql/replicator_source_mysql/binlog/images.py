@@ -1,0 +1,255 @@
+"""Where the values of row images lie.
+
+An image is a bitmap of NULLs, then the values of the columns that are not NULL; each is of fixed size or bears its length in
+front. So the place of an image follows from the one before it in its event. `image_places` walks all events in
+step, one image of each at a time, while they are many, and one after the other when few are left; a step knows the sum of
+the fixed sizes between two values with a length from a table over the bitmap's bytes. `Walk` then gives the places of
+columns, all images at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from replicator_source_mysql.binlog.buffer import Bools, Buffer, Longs
+from replicator_source_mysql.binlog.events import corrupt
+
+# A step over many events costs some 30 µs, an image by itself some 2 µs (measured).
+_STEP_EVENTS_MIN: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """How long a column's values are: `fixed` bytes, or as the `prefix` bytes in front of them say (little-endian)."""
+
+    fixed: int = 0
+    prefix: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """Columns of fixed size, then one with a length (or none, at the end).
+
+    `constant` and `tables` (by the place of a byte in the bitmap) give the fixed sizes' sum.
+    """
+
+    constant: int
+    tables: tuple[tuple[int, Longs], ...]
+    prefix: int
+    null_byte: int
+    null_bit: int
+
+
+class Layout:
+    """How the images of a table version lie.
+
+    Args:
+        widths: Of every column in the image.
+        nullable: Which of them the TABLE_MAP allows to be NULL; a NULL elsewhere is corrupt.
+        table: For messages.
+    """
+
+    def __init__(self, widths: Sequence[Width], nullable: Sequence[bool], table: str) -> None:
+        self.widths = tuple(widths)
+        self.nullable = tuple(nullable)
+        self.table = table
+        self.bitmap_size = (len(widths) + 7) // 8
+        self.must_be_clear = np.frombuffer(
+            bytes(
+                sum(1 << b for b in range(8) if (i := 8 * k + b) < len(nullable) and not nullable[i])
+                for k in range(self.bitmap_size)
+            ),
+            np.uint8,
+        )
+
+    @cached_property
+    def _segments(self) -> tuple[_Segment, ...]:
+        segments: list[_Segment] = []
+        pending: list[int] = []
+        for position, width in enumerate(self.widths):
+            if width.prefix:
+                segments.append(self._segment(pending, position))
+                pending = []
+            else:
+                pending.append(position)
+        if pending:
+            segments.append(self._segment(pending, None))
+        return tuple(segments)
+
+    def _segment(self, fixed: Sequence[int], position: int | None) -> _Segment:
+        constant = sum(self.widths[i].fixed for i in fixed if not self.nullable[i])
+        tables: dict[int, Longs] = {}
+        every_byte = np.arange(256)
+        for i in fixed:
+            if self.nullable[i]:
+                table = tables.setdefault(i >> 3, np.zeros(256, np.int64))
+                table += np.where(every_byte >> (i & 7) & 1, 0, self.widths[i].fixed)
+        if position is None:
+            return _Segment(constant, tuple(tables.items()), 0, 0, 0)
+        bit = 1 << (position & 7) if self.nullable[position] else 0
+        return _Segment(constant, tuple(tables.items()), self.widths[position].prefix, position >> 3, bit)
+
+    def image_places(self, buffer: Buffer, places: Longs, limits: Longs) -> tuple[Longs, Longs]:
+        """Find the images of events.
+
+        Args:
+            buffer: Their bytes.
+            places: Where each event's first image begins.
+            limits: Where each event ends.
+
+        Returns:
+            Where each image begins, and which event it belongs to; events ascend.
+
+        Raises:
+            CorruptStreamError: Images do not end where their event does, or a column is NULL that cannot be.
+        """
+        if (places > limits).any():
+            raise corrupt("A rows event ends before its images.", table=self.table)
+        events = np.flatnonzero(places < limits)
+        places, limits = places[events], limits[events]
+        found, owners = [places[:0]], [events[:0]]
+        while len(events) >= _STEP_EVENTS_MIN:
+            found.append(places)
+            owners.append(events)
+            places = self._step(buffer, places, limits)
+            is_left = places < limits
+            if not is_left.all():
+                events, places, limits = events[is_left], places[is_left], limits[is_left]
+        for event, place, limit in zip(events.tolist(), places.tolist(), limits.tolist(), strict=True):
+            alone = self._one_by_one(buffer.data, place, limit)
+            found.append(np.array(alone, np.int64))
+            owners.append(np.full(len(alone), event))
+        starts, owner = np.concatenate(found), np.concatenate(owners)
+        # Images of an event ascend, and events lie behind each other: both orders are the same.
+        starts.sort(kind="stable")
+        owner.sort(kind="stable")
+        self._check_bitmaps(buffer, starts)
+        return starts, owner
+
+    def _step(self, buffer: Buffer, places: Longs, limits: Longs) -> Longs:
+        """The places behind one image each."""
+        after = places + self.bitmap_size
+        if (after > limits).any():
+            raise self._overrun()
+        for segment in self._segments:
+            if segment.constant:
+                after += segment.constant
+            for byte, table in segment.tables:
+                after += table[buffer.bytes[places + byte]]
+            if segment.prefix:
+                is_there = None
+                if segment.null_bit:
+                    is_there = (buffer.bytes[places + segment.null_byte] & segment.null_bit) == 0
+                end = after if is_there is None else after[is_there]
+                if ((end + segment.prefix) > (limits if is_there is None else limits[is_there])).any():
+                    raise self._overrun()
+                sizes = buffer.little(end, segment.prefix).view(np.int64) + segment.prefix
+                if is_there is None:
+                    after += sizes
+                else:
+                    after[is_there] += sizes
+            if (after > limits).any():
+                raise self._overrun()
+        return after
+
+    def _one_by_one(self, data: bytes, place: int, limit: int) -> list[int]:
+        """The places of one event's images."""
+        starts = []
+        segments = [
+            (s.constant, [(byte, table.tolist()) for byte, table in s.tables], s.prefix, s.null_byte, s.null_bit)
+            for s in self._segments
+        ]
+        bitmap_size = self.bitmap_size
+        while place < limit:
+            starts.append(place)
+            after = place + bitmap_size
+            if after > limit:
+                raise self._overrun()
+            for constant, tables, prefix, null_byte, null_bit in segments:
+                after += constant
+                for byte, table in tables:
+                    after += table[data[place + byte]]
+                if prefix and not data[place + null_byte] & null_bit:
+                    after += prefix
+                    if after > limit:
+                        raise self._overrun()
+                    after += int.from_bytes(data[after - prefix : after], "little")
+                if after > limit:
+                    raise self._overrun()
+            place = after
+        return starts
+
+    def _check_bitmaps(self, buffer: Buffer, starts: Longs) -> None:
+        for byte, mask in enumerate(self.must_be_clear):
+            if mask and (buffer.bytes[starts + byte] & mask).any():
+                raise corrupt("A row image holds NULL in a column that cannot be NULL.", table=self.table)
+
+    def _overrun(self) -> Exception:
+        return corrupt("A row image runs over the end of its event.", table=self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where one column's values lie, one per image: behind their length, if they have one.
+
+    `ends` is None for values of fixed size. `valid` is None if no value is NULL; NULLs lie at a place of size 0.
+    """
+
+    starts: Longs
+    ends: Longs | None
+    valid: Bools | None
+
+
+def walk(layout: Layout, buffer: Buffer, images: Longs, wanted: npt.NDArray[np.bool_]) -> Iterator[tuple[int, Places]]:
+    """Give the places of columns, in table order.
+
+    Args:
+        layout: How images lie.
+        buffer: Their bytes.
+        images: Where the images begin: places that `image_places` gave.
+        wanted: Which columns; the walk ends behind the last of them.
+    """
+    last = int(np.flatnonzero(wanted)[-1]) if wanted.any() else -1
+    place = images + layout.bitmap_size
+    # Values of fixed size without NULLs share one array of places.
+    offset = 0
+    for position in range(last + 1):
+        width = layout.widths[position]
+        valid = _valid(layout, buffer, images, position)
+        if valid is None and not width.prefix:
+            if wanted[position]:
+                yield position, Places(place + offset if offset else place, None, None)
+            offset += width.fixed
+            continue
+        place = place + offset if offset else place
+        offset = 0
+        places = _with_prefix(buffer, place, width.prefix, valid) if width.prefix else Places(place, None, valid)
+        if wanted[position]:
+            yield position, places
+        place = places.ends if places.ends is not None else place + width.fixed * _there(valid)
+
+
+def _there(valid: Bools | None) -> Bools | int:
+    return 1 if valid is None else valid
+
+
+def _valid(layout: Layout, buffer: Buffer, images: Longs, position: int) -> Bools | None:
+    if not layout.nullable[position]:
+        return None
+    valid: Bools = (buffer.bytes[images + (position >> 3)] & (1 << (position & 7))) == 0
+    return None if valid.all() else valid
+
+
+def _with_prefix(buffer: Buffer, place: Longs, prefix: int, valid: Bools | None) -> Places:
+    sizes = buffer.little(place, prefix).view(np.int64)
+    starts = place + prefix
+    if valid is not None:
+        sizes = np.where(valid, sizes, 0)
+        starts = np.where(valid, starts, place)
+    return Places(starts, starts + sizes, valid)

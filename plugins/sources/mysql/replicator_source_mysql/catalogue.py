@@ -1,0 +1,137 @@
+"""What the server's catalogue says of tables: the facts, and what follows from them. The queries are in `discovery`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.source import TableDescription
+from replicator_source_mysql.binlog import ColumnSpec
+from replicator_source_mysql.values import KEY_KINDS
+
+HIDDEN_PREFIX: Final = "!hidden!"
+"""Names of the columns that MySQL adds for functional indexes: only the log shows them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogColumn:
+    """A column. `spec` is None where the type is not known; `is_logged` is false where row images lack it."""
+
+    name: str
+    column_type: str
+    spec: ColumnSpec | None
+    is_nullable: bool
+    is_virtual: bool = False
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueKey:
+    """A unique key: its columns in order; `is_whole` unless a part is a prefix or an expression."""
+
+    name: str
+    columns: tuple[str, ...]
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKey:
+    """A foreign key of a table whose actions change it: `rules` such as `ON DELETE CASCADE`."""
+
+    name: str
+    parent: TableId
+    rules: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogTable:
+    """A table as it is now.
+
+    Attributes:
+        kind: `table_type` of the catalogue.
+        storage: InnoDB's numbers of the table or of its partitions; a TRUNCATE or a rebuild changes them.
+        created: When it was made or rebuilt, as text.
+    """
+
+    table: TableId
+    kind: str
+    engine: str
+    created: str
+    storage: tuple[int, ...]
+    columns: tuple[CatalogColumn, ...]
+    unique_keys: tuple[UniqueKey, ...]
+    cascades: tuple[ForeignKey, ...] = ()
+    triggers: tuple[str, ...] = ()
+    estimated_rows: int | None = None
+    comment: str | None = None
+
+    @cached_property
+    def replicable(self) -> tuple[CatalogColumn, ...]:
+        """The columns whose type is known."""
+        return tuple(c for c in self.columns if c.spec is not None)
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        """The columns by which rows are identified: the primary key, else the first unique key that can serve; empty if none can."""
+        by_name = {c.name: c for c in self.columns}
+        for unique in sorted(self.unique_keys, key=lambda k: (k.name != "PRIMARY", k.name)):
+            parts = [by_name.get(name) for name in unique.columns]
+            if unique.is_whole and all(
+                p is not None and not p.is_nullable and p.spec is not None and p.spec.kind in KEY_KINDS for p in parts
+            ):
+                return unique.columns
+        return ()
+
+    @cached_property
+    def schema(self) -> TableSchema:
+        """The shape that is replicated."""
+        return TableSchema(
+            table=self.table,
+            columns=tuple(
+                Column(
+                    name=c.name, type=_arrow(c), source_type=c.column_type, nullable=c.is_nullable, comment=c.comment
+                )
+                for c in self.replicable
+            ),
+            key=self.key,
+            comment=self.comment,
+        )
+
+    @cached_property
+    def specs(self) -> Mapping[str, ColumnSpec]:
+        """How each column's values are read."""
+        return {c.name: c.spec for c in self.columns if c.spec is not None}
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Parts that change when it becomes another object."""
+        return {"filenode": list(self.storage) or self.created, "engine": self.engine}
+
+    @property
+    def description(self) -> TableDescription:
+        """For the host."""
+        return TableDescription(schema=self.schema, identity=self.identity, estimated_rows=self.estimated_rows)
+
+
+def _arrow(column: CatalogColumn) -> pa.DataType:
+    assert column.spec is not None
+    return column.spec.arrow
+
+
+SHADOW_SUFFIXES: Final = ("_gho", "_ghc", "_del", "_new", "_old")
+
+
+def shadow_of(name: str, names: Sequence[str] | frozenset[str]) -> str | None:
+    """The table that a schema-change tool works on with a helper of this name; None if it is none."""
+    if not name.startswith("_"):
+        return None
+    for suffix in SHADOW_SUFFIXES:
+        base = name.removesuffix(suffix)[1:]
+        if name.endswith(suffix) and base in names:
+            return base
+    return None

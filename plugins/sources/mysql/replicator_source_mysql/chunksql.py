@@ -1,0 +1,86 @@
+"""The statements that read chunks. All ordering is the server's: its collations, its padding, its order of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from replicator.model.schema import TableSchema
+from replicator.plugins.source import ChunkRequest, Cursor
+from replicator_source_mysql.binlog import ColumnSpec
+from replicator_source_mysql.connection import quoted_table
+from replicator_source_mysql.values import key_expression, key_literal, key_selected, selected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """What to read of a table: the schema's columns, then the texts of the key's parts."""
+
+    schema: TableSchema
+    specs: Mapping[str, ColumnSpec]
+
+    @property
+    def columns(self) -> list[tuple[str, ColumnSpec]]:
+        """Name and spec of the columns, in the schema's order."""
+        return [(c.name, self.specs[c.name]) for c in self.schema.columns]
+
+    @property
+    def key(self) -> list[tuple[str, ColumnSpec]]:
+        """Name and spec of the key's parts."""
+        return [(name, self.specs[name]) for name in self.schema.key]
+
+
+def chunk_query(plan: ReadPlan, request: ChunkRequest) -> str:
+    """One chunk, in key order."""
+    conditions = []
+    if request.keys is not None:
+        conditions.append(_any_of(plan, request.keys))
+    if request.after is not None:
+        conditions.append(_beyond(plan, request.after, is_after=True))
+    if request.upto is not None:
+        conditions.append(_beyond(plan, request.upto, is_after=False))
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    order = ", ".join(key_expression(name, spec) for name, spec in plan.key)
+    limit = "" if request.keys is not None else f" LIMIT {request.limit}"
+    return f"SELECT {_columns(plan)} FROM {quoted_table(plan.schema.table)}{where} ORDER BY {order}{limit}"  # noqa: S608 - quoted
+
+
+def whole_query(plan: ReadPlan) -> str:
+    """The whole table, in no order."""
+    return f"SELECT {_columns(plan)} FROM {quoted_table(plan.schema.table)}"  # noqa: S608 - quoted
+
+
+def _columns(plan: ReadPlan) -> str:
+    columns = [selected(name, spec) for name, spec in plan.columns]
+    return ", ".join([*columns, *(key_selected(name, spec) for name, spec in plan.key)])
+
+
+def _parts(plan: ReadPlan, cursor: Cursor) -> list[tuple[str, str]]:
+    return [
+        (key_expression(name, spec), key_literal(text, spec))
+        for (name, spec), text in zip(plan.key, cursor, strict=True)
+    ]
+
+
+def _beyond(plan: ReadPlan, cursor: Cursor, *, is_after: bool) -> str:
+    """Keys greater than the cursor, or up to and including it.
+
+    Rows are not compared as such: the server would not use the index for it. The bound on the first part alone makes it.
+    """
+    parts = _parts(plan, cursor)
+    sign, last = (">", ">") if is_after else ("<", "<=")
+    column, value = parts[-1]
+    condition = f"{column} {last} {value}"
+    for column, value in reversed(parts[:-1]):
+        condition = f"({column} {sign} {value} OR ({column} = {value} AND {condition}))"
+    if len(parts) > 1:
+        column, value = parts[0]
+        condition = f"{column} {sign}= {value} AND {condition}"
+    return f"({condition})"
+
+
+def _any_of(plan: ReadPlan, keys: Sequence[Cursor]) -> str:
+    if not keys:
+        return "FALSE"
+    alternatives = (" AND ".join(f"{column} = {value}" for column, value in _parts(plan, key)) for key in keys)
+    return "(" + " OR ".join(f"({a})" for a in alternatives) + ")"

@@ -1,0 +1,153 @@
+"""The `source:` block of a MySQL or MariaDB replicator, and the TLS context that follows from it."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from replicator.plugins import ConfigModel, Duration, Secret, Size
+
+TlsMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
+
+
+class MysqlConfig(ConfigModel):
+    """Settings of the MySQL source, which also reads MariaDB."""
+
+    host: str = Field(min_length=1, description="Host name or address of the server.")
+    port: int = Field(default=3306, ge=1, le=65535, description="Port of the server.")
+    user: str = Field(
+        min_length=1,
+        description="Account that reads. It needs SELECT on the tables, REPLICATION SLAVE, REPLICATION CLIENT (MariaDB:"
+        " BINLOG MONITOR) and PROCESS.",
+    )
+    password: Secret | None = Field(
+        default=None,
+        description="The account's password, as ${env:NAME} or ${file:/path}; left out where there is none.",
+    )
+    tls: TlsMode | None = Field(
+        default=None,
+        description="How the connection is protected. Left out: verify-full, but for a loopback address prefer.",
+    )
+    tls_ca: Path | None = Field(
+        default=None,
+        description="File of certificate authorities (PEM) that may vouch for the server. Left out: those that the system trusts.",
+    )
+    tls_cert: Path | None = Field(
+        default=None,
+        description="File of the client's own certificate (PEM), where the server asks for one. Goes with tls_key.",
+    )
+    tls_key: Path | None = Field(
+        default=None, description="File of the client's private key (PEM). Goes with tls_cert."
+    )
+    start_at: str | None = Field(
+        default=None,
+        description="A GTID set (MariaDB: GTID position) behind which the log is read at the very first start, instead"
+        " of now: for a copy restored from a backup, with snapshot.mode: never.",
+    )
+    unrepresentable: Literal["fail", "null"] = Field(
+        default="fail",
+        description="What to do with zero and partial dates: fail sets the table aside, null replicates NULL. In key"
+        " columns always fail.",
+    )
+    foreign_keys: Literal["refuse", "warn"] = Field(
+        default="refuse",
+        description="What to do with tables whose foreign keys change them by cascades that the server does not log"
+        " (MariaDB, MySQL before 9.6): refuse them, or warn and let them differ.",
+    )
+    accept_log_loss: bool = Field(
+        default=False,
+        description="Whether to read from a server whose sync_binlog or innodb_flush_log_at_trx_commit is not 1. After a"
+        " crash of its operating system such a server may lack transactions that were already copied.",
+    )
+    connect_timeout: Duration = Field(
+        default=timedelta(seconds=10),
+        ge=timedelta(seconds=1),
+        le=timedelta(minutes=10),
+        description="How long to wait for a connection to be made.",
+    )
+    lock_timeout: Duration = Field(
+        default=timedelta(seconds=10),
+        ge=timedelta(seconds=1),
+        le=timedelta(hours=1),
+        description="How long a statement of ours may wait for a lock before it gives up and is tried again later.",
+    )
+    statement_timeout: Duration = Field(
+        default=timedelta(minutes=10),
+        ge=timedelta(seconds=1),
+        le=timedelta(days=1),
+        description="How long one statement of ours may run, the reading of a table without a key excepted.",
+    )
+    yield_after: Duration = Field(
+        default=timedelta(seconds=1),
+        ge=timedelta(milliseconds=10),
+        le=timedelta(minutes=10),
+        description="How often a running read looks whether somebody waits for its lock; it then ends and is begun again later.",
+    )
+    heartbeat: Duration = Field(
+        default=timedelta(seconds=1),
+        ge=timedelta(milliseconds=100),
+        le=timedelta(minutes=1),
+        description="How often the server says that it is there while it has nothing to send. Ten such times (at least"
+        " 30 s) without a byte end the connection.",
+    )
+    chunk_bytes_max: Size = Field(
+        default=256 << 20,
+        ge=1 << 20,
+        le=1 << 30,
+        description="Largest chunk in bytes. A chunk that is larger sets its table aside; lower snapshot.chunk_rows then.",
+    )
+    transaction_bytes_max: Size = Field(
+        default=1 << 30,
+        ge=1 << 20,
+        le=1 << 34,
+        description="Largest compressed transaction once it is uncompressed, and most bytes of prepared XA transactions"
+        " that are held back; more stops the replicator.",
+    )
+
+    @model_validator(mode="after")
+    def _tls_is_complete(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together")
+        if self.tls_mode == "verify-ca" and self.tls_ca is None:
+            raise ValueError(
+                "tls: verify-ca needs tls_ca; with the system's authorities only verify-full proves anything"
+            )
+        return self
+
+    @property
+    def tls_mode(self) -> TlsMode:
+        """The mode in force: `tls`, or the default that fits the host."""
+        if self.tls is not None:
+            return self.tls
+        return "prefer" if is_loopback(self.host) else "verify-full"
+
+    @property
+    def server(self) -> str:
+        """`host:port`, for messages."""
+        return f"{self.host}:{self.port}"
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """What PyMySQL must wrap the connection in; None where TLS is off or only preferred."""
+        if self.tls_mode in ("disable", "prefer"):
+            return None
+        context = ssl.create_default_context(cafile=str(self.tls_ca) if self.tls_ca else None)
+        # Authorities that servers make for themselves often lack what RFC 5280 asks for; the proof does not rest on it.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        context.check_hostname = self.tls_mode == "verify-full"
+        context.verify_mode = ssl.CERT_NONE if self.tls_mode == "require" else ssl.CERT_REQUIRED
+        if self.tls_cert is not None:
+            context.load_cert_chain(self.tls_cert, self.tls_key)
+        return context
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host can only be this machine: `localhost`, 127.0.0.0/8, ::1. No look-up: a name may resolve to anything."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,229 @@
+"""Connections to the server: one per role, opened when first needed and again after it was lost."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+
+import pymysql
+import pymysql.connections
+
+from replicator.model.errors import SourceUnavailableError
+from replicator.model.schema import TableId
+from replicator_source_mysql.config import MysqlConfig
+from replicator_source_mysql.errors import translate
+
+Connection: TypeAlias = pymysql.connections.Connection
+Row = tuple[Any, ...]
+
+_CLOSE_WAIT_S: Final = 10.0
+_READ_MARGIN_S: Final = 60.0
+# What makes values canonical: no padding, no zone, and identifiers and strings quoted as we quote them.
+_SQL_MODE: Final = "NO_BACKSLASH_ESCAPES"
+
+
+def connect(config: MysqlConfig, *, read_timeout_s: float) -> Connection:
+    """Open a connection: UTF-8, UTC, autocommit, TLS as configured, no LOAD DATA LOCAL.
+
+    Args:
+        config: Where to and as whom.
+        read_timeout_s: The longest silence of the server that is not taken for its end.
+
+    Raises:
+        pymysql.MySQLError, OSError: As PyMySQL.
+    """
+    connection = pymysql.connect(
+        host=config.host,
+        port=config.port,
+        user=config.user,
+        password=config.password.reveal() if config.password is not None else "",
+        charset="utf8mb4",
+        connect_timeout=max(1, round(config.connect_timeout.total_seconds())),
+        read_timeout=read_timeout_s,
+        write_timeout=config.connect_timeout.total_seconds(),
+        autocommit=True,
+        local_infile=False,
+        ssl=config.tls_context(),
+        ssl_disabled=config.tls_mode == "disable",
+        program_name="replicator",
+        defer_connect=True,
+    )
+    try:
+        connection.connect()
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET time_zone = '+00:00', sql_mode = '{_SQL_MODE}', character_set_results = 'utf8mb4'")
+    except BaseException:
+        with contextlib.suppress(pymysql.MySQLError):
+            connection.close()
+        raise
+    return connection
+
+
+class SameServer:
+    """Holds all connections of one source object to one server. Thread-safe.
+
+    Behind a name or a proxy may stand several servers: what one of them has logged, another may not show yet.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._name: str | None = None
+
+    def verify(self, connection: Connection) -> None:
+        """Take the first server that answers for the one, and refuse any other.
+
+        Raises:
+            SourceUnavailableError: Another one answers: a new process begins with whichever answers then.
+        """
+        query = "SELECT @@server_id" if is_mariadb(connection) else "SELECT @@server_uuid"
+        ((name,),) = rows_of(connection, query)
+        with self._lock:
+            if self._name is None:
+                self._name = str(name)
+            if self._name != str(name):
+                raise SourceUnavailableError(
+                    f"the server {name} answers where {self._name} did.",
+                    code="another_server",
+                    action="Name one server as host; a proxy must not spread our connections over several.",
+                )
+
+
+class Session:
+    """A connection that one thread uses at a time.
+
+    `use` gives it under a lock, and turns PyMySQL's errors into ours; after any error the connection is closed, and the
+    next use opens another, so no half-finished statement or transaction stays. `close` may come from any thread.
+    """
+
+    def __init__(
+        self, config: MysqlConfig, same: SameServer, *, is_bounded: bool = True, is_reading: bool = False
+    ) -> None:
+        """Describe the connection; nothing is opened yet.
+
+        Args:
+            config: Where to and as whom.
+            same: Shared by all connections of a source.
+            is_bounded: Whether a statement may run for `statement_timeout` only.
+            is_reading: Whether tables are read over it.
+        """
+        self._config = config
+        self._same = same
+        self._is_bounded = is_bounded
+        self._is_reading = is_reading
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+        self._is_closed = False
+
+    @contextmanager
+    def use(self, doing: str, *, table: TableId | None = None) -> Iterator[Connection]:
+        """Give the connection: autocommit, without a transaction.
+
+        Args:
+            doing: What it is used for, for messages (`reading the catalogue`).
+            table: The table that an error concerns.
+
+        Raises:
+            ReplicatorError: Any error of PyMySQL inside the block, translated.
+        """
+        with self._lock:
+            try:
+                yield self._opened()
+            except (pymysql.MySQLError, OSError) as error:
+                self._drop()
+                raise translate(
+                    error, doing=f"{doing} on {self._config.server}", table=str(table) if table else None
+                ) from error
+            except BaseException:
+                self._drop()
+                raise
+
+    def rows(self, doing: str, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """All rows of one query."""
+        with self.use(doing) as connection:
+            return rows_of(connection, query, parameters)
+
+    @property
+    def thread_id(self) -> int | None:
+        """The server's number of the connection that is open now. Thread-safe."""
+        connection = self._connection
+        return int(connection.thread_id()) if connection is not None and connection.open else None
+
+    def close(self) -> None:
+        """Close, ending what runs. May be called twice, and from any thread."""
+        self._is_closed = True
+        connection = self._connection
+        if connection is None:
+            return
+        if not self._lock.acquire(blocking=False):
+            # Whoever reads from it finds the socket closed.
+            connection._force_close()  # noqa: SLF001 - PyMySQL's close would send a message into the running one
+            if not self._lock.acquire(timeout=_CLOSE_WAIT_S):
+                return
+        try:
+            self._drop()
+        finally:
+            self._lock.release()
+
+    def _opened(self) -> Connection:
+        if self._is_closed:
+            raise SourceUnavailableError("the source has been closed.", code="source_closed")
+        if self._connection is None or not self._connection.open:
+            bound = self._config.statement_timeout.total_seconds()
+            self._connection = connect(self._config, read_timeout_s=bound + _READ_MARGIN_S)
+            self._same.verify(self._connection)
+            self._set_bounds(self._connection)
+        return self._connection
+
+    def _set_bounds(self, connection: Connection) -> None:
+        seconds = max(1, round(self._config.lock_timeout.total_seconds()))
+        settings: dict[str, Any] = {"lock_wait_timeout": seconds, "innodb_lock_wait_timeout": seconds}
+        if self._is_reading:
+            # MariaDB ignores WITH CONSISTENT SNAPSHOT at lower levels; and rows wait in the socket while the journal is slow.
+            isolation = "tx_isolation" if is_mariadb(connection) else "transaction_isolation"
+            settings |= {isolation: "'REPEATABLE-READ'", "net_write_timeout": 3600}
+        if self._is_bounded:
+            bound = self._config.statement_timeout.total_seconds()
+            if is_mariadb(connection):
+                settings["max_statement_time"] = bound
+            else:
+                settings["max_execution_time"] = round(bound * 1000)
+        with connection.cursor() as cursor:
+            cursor.execute("SET " + ", ".join(f"SESSION {name} = {value}" for name, value in settings.items()))
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(pymysql.MySQLError):
+                connection._force_close()  # noqa: SLF001 - it may be in the middle of a result
+
+
+def rows_of(connection: Connection, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
+    """All rows of one query."""
+    with connection.cursor() as cursor:
+        cursor.execute(query, tuple(parameters) or None)
+        return list(cursor.fetchall())
+
+
+def is_mariadb(connection: Connection) -> bool:
+    """Whether the server says that it is MariaDB."""
+    return "mariadb" in connection.get_server_info().lower()
+
+
+def quoted(name: str) -> str:
+    """An identifier in backticks."""
+    if "\0" in name:
+        raise ValueError("an identifier has a NUL")
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted_table(table: TableId) -> str:
+    """A table's name in backticks."""
+    return f"{quoted(table.namespace)}.{quoted(table.name)}"
+
+
+def literal(text: str) -> str:
+    """A string literal, under NO_BACKSLASH_ESCAPES."""
+    return "'" + text.replace("'", "''") + "'"

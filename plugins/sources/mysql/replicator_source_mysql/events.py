@@ -1,0 +1,267 @@
+"""Events that carry no rows: transactions' beginnings, statements, heartbeats. Bytes in, values out.
+
+A *body* stands between an event's common header and its checksum. Sources: MySQL `libs/mysql/binlog/event/`, MariaDB
+`sql/log_event.h`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from replicator_source_mysql.binlog.events import corrupt
+
+
+class Kind(IntEnum):
+    """Type codes of the events that are told apart here; those of rows are in `binlog.events`."""
+
+    QUERY = 2
+    STOP = 3
+    ROTATE = 4
+    INTVAR = 5
+    APPEND_BLOCK = 9
+    DELETE_FILE = 11
+    RAND = 13
+    USER_VAR = 14
+    FORMAT_DESCRIPTION = 15
+    XID = 16
+    BEGIN_LOAD_QUERY = 17
+    EXECUTE_LOAD_QUERY = 18
+    TABLE_MAP = 19
+    INCIDENT = 26
+    HEARTBEAT = 27
+    IGNORABLE = 28
+    ROWS_QUERY = 29
+    GTID = 33
+    ANONYMOUS_GTID = 34
+    PREVIOUS_GTIDS = 35
+    TRANSACTION_CONTEXT = 36
+    VIEW_CHANGE = 37
+    XA_PREPARE = 38
+    HEARTBEAT_V2 = 41
+    GTID_TAGGED = 42
+    ANNOTATE_ROWS = 160
+    BINLOG_CHECKPOINT = 161
+    MARIADB_GTID = 162
+    GTID_LIST = 163
+    START_ENCRYPTION = 164
+
+
+IGNORED: Final = frozenset(
+    {Kind.STOP, Kind.INTVAR, Kind.APPEND_BLOCK, Kind.DELETE_FILE, Kind.RAND, Kind.USER_VAR, Kind.FORMAT_DESCRIPTION,
+     Kind.BEGIN_LOAD_QUERY, Kind.IGNORABLE, Kind.ROWS_QUERY, Kind.PREVIOUS_GTIDS, Kind.TRANSACTION_CONTEXT,
+     Kind.VIEW_CHANGE, Kind.ANNOTATE_ROWS, Kind.BINLOG_CHECKPOINT, Kind.GTID_LIST, Kind.START_ENCRYPTION}
+)  # fmt: skip
+"""Known, and without meaning for us. Whatever is neither here nor handled stops the reader."""
+
+FLAG_ARTIFICIAL: Final = 0x20
+FLAG_IGNORABLE: Final = 0x80
+
+# MariaDB's flags of a group.
+STANDALONE: Final = 1
+PREPARED_XA: Final = 64
+COMPLETED_XA: Final = 128
+
+_UUID_SIZE: Final = 16
+_TIMESTAMP_SIZE: Final = 7
+_TIMESTAMP_BITS: Final = 55
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The beginning of a group of events that commits as one.
+
+    Attributes:
+        gtid: Its name; empty where the server gives none.
+        committed_us: When it was committed here, in µs since 1970; None where the event does not say.
+        is_standalone: MariaDB: the group is one statement. None: the event does not say.
+        is_prepared_xa: MariaDB: the group ends with the PREPARE of an XA transaction.
+    """
+
+    gtid: str
+    committed_us: int | None = None
+    is_standalone: bool | None = None
+    is_prepared_xa: bool = False
+
+
+def mysql_begin(body: memoryview) -> Begin:
+    """GTID: flags, UUID, number, logical clocks, commit time."""
+    _need(body, 42, "GTID")
+    source = _uuid_text(bytes(body[1:17]))
+    number = int.from_bytes(body[17:25], "little")
+    committed = None
+    if body[25] == 2 and len(body) >= 42 + _TIMESTAMP_SIZE:  # noqa: PLR2004 - the code of logical clocks, and what precedes the time
+        committed = int.from_bytes(body[42 : 42 + _TIMESTAMP_SIZE], "little") & ((1 << _TIMESTAMP_BITS) - 1)
+    return Begin(f"{source}:{number}", committed)
+
+
+def tagged_begin(body: memoryview) -> Begin:
+    """GTID_TAGGED: fields with numbers, in MySQL's serialisation format."""
+    reader = _Serialized(body)
+    reader.unsigned()  # the version of the format
+    reader.unsigned()  # the size of the message
+    reader.unsigned()  # the last field that must be understood
+    uuid, number, tag, committed = b"", 0, "", None
+    while reader.left and uuid is not None:
+        match reader.unsigned():
+            case 0 | 4 | 5:
+                reader.signed_or_flags()
+            case 1:
+                uuid = bytes(reader.unsigned() & 0xFF for _ in range(_UUID_SIZE))
+            case 2:
+                number = reader.signed()
+            case 3:
+                tag = bytes(reader.raw(reader.unsigned())).decode()
+            case 6:
+                committed = reader.unsigned()
+            case _:
+                break
+    if len(uuid) != _UUID_SIZE or number <= 0:
+        raise corrupt("A GTID_TAGGED event has no UUID or no number.")
+    source = _uuid_text(uuid) + (f":{tag}" if tag else "")
+    return Begin(f"{source}:{number}", committed)
+
+
+class _Serialized:
+    """MySQL's variable-length integers: as many low one bits as bytes follow."""
+
+    def __init__(self, body: memoryview) -> None:
+        self._body = body
+        self._place = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._body) - self._place
+
+    def unsigned(self) -> int:
+        _need(self._body, self._place + 1, "GTID_TAGGED")
+        first = self._body[self._place]
+        extra = 0
+        while extra < 8 and first & (1 << extra):  # noqa: PLR2004 - bits of a byte
+            extra += 1
+        size = extra + 1
+        _need(self._body, self._place + size, "GTID_TAGGED")
+        value = int.from_bytes(self._body[self._place : self._place + size], "little")
+        self._place += size
+        return value >> size if size <= 8 else value >> 8  # noqa: PLR2004
+
+    def signed(self) -> int:
+        value = self.unsigned()
+        return -(value >> 1) - 1 if value & 1 else value >> 1
+
+    def signed_or_flags(self) -> None:
+        self.unsigned()
+
+    def raw(self, size: int) -> memoryview:
+        _need(self._body, self._place + size, "GTID_TAGGED")
+        self._place += size
+        return self._body[self._place - size : self._place]
+
+
+def mariadb_begin(body: memoryview, server_id: int) -> Begin:
+    """GTID of MariaDB: number, domain, flags; the server is the header's."""
+    _need(body, 13, "GTID")
+    number, domain, flags = struct.unpack_from("<QIB", body)
+    is_alone = bool(flags & (STANDALONE | COMPLETED_XA))
+    return Begin(f"{domain}-{server_id}-{number}", None, is_alone, bool(flags & PREPARED_XA))
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A statement in the log.
+
+    `sql_mode` is None where the event does not say. Text that is not UTF-8 is kept by replacement: it is only looked at
+    for names.
+    """
+
+    database: str
+    text: str
+    sql_mode: int | None
+
+
+_QUERY: Final = struct.Struct("<IIBHH")
+_LOAD_EXTRA: Final = 13
+_VARIABLES: Final = {0: 4, 1: 8}
+
+
+def query(body: memoryview, *, is_load: bool = False) -> Query:
+    """QUERY and EXECUTE_LOAD_QUERY."""
+    _need(body, _QUERY.size + (_LOAD_EXTRA if is_load else 0), "QUERY")
+    _, _, database_size, _, variables_size = _QUERY.unpack_from(body)
+    place = _QUERY.size + (_LOAD_EXTRA if is_load else 0)
+    text_place = place + variables_size + database_size + 1
+    _need(body, text_place, "QUERY")
+    database = bytes(body[place + variables_size : text_place - 1]).decode(errors="replace")
+    text = bytes(body[text_place:]).decode(errors="replace")
+    return Query(database, text, _sql_mode(body[place : place + variables_size]))
+
+
+def _sql_mode(variables: memoryview) -> int | None:
+    """Status variables: flags (0) and SQL mode (1) stand in front where they are there."""
+    place = 0
+    while place < len(variables):
+        code = variables[place]
+        size = _VARIABLES.get(code)
+        if size is None or place + 1 + size > len(variables):
+            return None
+        if code == 1:
+            return int.from_bytes(variables[place + 1 : place + 1 + size], "little")
+        place += 1 + size
+    return None
+
+
+def rotate(body: memoryview) -> tuple[str, int]:
+    """The next file, and the place in it."""
+    _need(body, 9, "ROTATE")
+    return _file(body[8:]), int.from_bytes(body[:8], "little")
+
+
+def heartbeat_v2(body: memoryview) -> tuple[str, int]:
+    """File and place, each as a field with its number and length."""
+    file, pos, place = "", 0, 0
+    while place + 2 <= len(body) and body[place]:
+        code, size = body[place], body[place + 1]
+        value = body[place + 2 : place + 2 + size]
+        _need(value, size, "HEARTBEAT")
+        if code == 1:
+            file = _file(value)
+        elif code == 2 and size:  # noqa: PLR2004 - the field's number
+            first = value[0]
+            width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first, 0)
+            pos = int.from_bytes(value[1 : 1 + width], "little") if width else first
+        place += 2 + size
+    return file, pos
+
+
+def xa_prepare(body: memoryview) -> tuple[bool, str]:
+    """Whether it is a commit in one phase, and the transaction's name, as `xid_text` writes it."""
+    _need(body, 13, "XA_PREPARE")
+    one_phase, format_id, gtrid_size, bqual_size = struct.unpack_from("<BIII", body)
+    _need(body, 13 + gtrid_size + bqual_size, "XA_PREPARE")
+    gtrid = bytes(body[13 : 13 + gtrid_size])
+    bqual = bytes(body[13 + gtrid_size : 13 + gtrid_size + bqual_size])
+    return bool(one_phase), xid_text(gtrid, bqual, format_id)
+
+
+def xid_text(gtrid: bytes, bqual: bytes, format_id: int) -> str:
+    """One spelling of an XA transaction's name: that of the server's own statements in the log."""
+    return f"X'{gtrid.hex()}',X'{bqual.hex()}',{format_id}"
+
+
+def _file(raw: memoryview) -> str:
+    try:
+        return bytes(raw).decode()
+    except UnicodeDecodeError as error:
+        raise corrupt("A binary log file's name is not UTF-8.") from error
+
+
+def _uuid_text(raw: bytes) -> str:
+    text = raw.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def _need(body: memoryview, size: int, what: str) -> None:
+    if len(body) < size:
+        raise corrupt(f"A {what} event is too short.")

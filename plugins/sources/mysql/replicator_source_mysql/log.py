@@ -1,0 +1,638 @@
+"""The log: events in, pulls of Arrow columns out.
+
+Events are looked at one by one, rows are not: the bodies of rows events wait, table version by table version, until the
+pull ends, and are then decoded all at once. How many rows an event had is known then, so ordinals are counted in
+*slots*, one per event, and put in their places behind the decoding.
+
+Nothing that must survive is kept here. After a lost connection a new reader starts behind the last durable offset.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from replicator.model.errors import CorruptStreamError, FatalError, LogGapError, SourceUnavailableError, TableError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.offset import Offset
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.source import LogBatch, LogReader, PullLimits
+from replicator_source_mysql.binlog import (
+    Flavor,
+    InnerEvent,
+    TableMaps,
+    table_id,
+    transaction_payload,
+    uncompressed_body,
+)
+from replicator_source_mysql.binlog.events import (
+    MARIADB_COMPRESSED,
+    MARIADB_QUERY_COMPRESSED,
+    PARTIAL_UPDATE,
+    TRANSACTION_PAYLOAD,
+    RowsEvent,
+    corrupt,
+)
+from replicator_source_mysql.binlog.types import Unrepresentable
+from replicator_source_mysql.ddl import Effect, TableEffect, effects
+from replicator_source_mysql.dump import HEADER, HEADER_SIZE, Dump
+from replicator_source_mysql.errors import RESTART_ACTION
+from replicator_source_mysql.events import (
+    FLAG_ARTIFICIAL,
+    FLAG_IGNORABLE,
+    IGNORED,
+    Begin,
+    Kind,
+    Query,
+    heartbeat_v2,
+    mariadb_begin,
+    mysql_begin,
+    query,
+    rotate,
+    tagged_begin,
+    xa_prepare,
+)
+from replicator_source_mysql.marks import LogEnd, MarkBoard
+from replicator_source_mysql.position import Executed, Position, executed_covers, file_number
+from replicator_source_mysql.pulls import Pull, Transaction
+from replicator_source_mysql.versions import Version, Versions
+from replicator_source_mysql.visibility import mariadb_id
+
+_ROWS: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | set(MARIADB_COMPRESSED)
+_BEGINS: Final = frozenset({Kind.GTID, Kind.GTID_TAGGED, Kind.MARIADB_GTID, Kind.ANONYMOUS_GTID})
+_QUERIES: Final = frozenset({Kind.QUERY, Kind.EXECUTE_LOAD_QUERY, MARIADB_QUERY_COMPRESSED})
+_END_OF_STATEMENT: Final = 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WRAP: Final = 1 << 32
+_PROBE_EVERY_S: Final = 1.0
+# While data flows, so long for more of it, and so long in all: rows of many small transactions share the cost of a pull.
+_GATHER_S: Final = 0.004
+_GATHER_TOTAL_S: Final = 0.05
+_DDL: Final = {
+    Effect.TRUNCATE: DDLOperation.TRUNCATE_TABLE,
+    Effect.DROP: DDLOperation.DROP_TABLE,
+    Effect.RENAME: DDLOperation.RENAME_TABLE,
+    Effect.ALTER: DDLOperation.ALTER_TABLE,
+    Effect.REPLACED: DDLOperation.CREATE_TABLE,
+}
+
+
+@dataclass(slots=True)
+class _Event:
+    """An event without its framing."""
+
+    timestamp: int
+    kind: int
+    server_id: int
+    flags: int
+    body: memoryview
+
+
+@dataclass(slots=True)
+class _Group:
+    """The group of events that is being read.
+
+    Attributes:
+        begin: Its first event.
+        id: The transaction's id.
+        is_open: A BEGIN came, so that it ends with a commit; without, its first statement ends it.
+        is_skipped: It was durable here before (see `Position.restart`).
+        transaction: Once it has rows or DDL events of ours.
+        is_xa: It is the first half of an XA transaction, whose changes are held back.
+        held: Their rows events.
+        held_bytes: Their size.
+    """
+
+    begin: Begin
+    id: str
+    timestamp: int
+    server_id: int
+    is_open: bool
+    is_skipped: bool = False
+    transaction: Transaction | None = None
+    is_xa: bool = False
+    held: list[tuple[Version, int, bytes]] = field(default_factory=list)
+    held_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """An XA transaction that is prepared and not decided. `before`: what was executed before its PREPARE."""
+
+    gtid: str
+    before: Executed
+    held: list[tuple[Version, int, bytes]]
+    held_bytes: int
+
+
+class BinlogReader(LogReader):
+    """See `LogReader`.
+
+    Args:
+        dump: Opened behind `start.restart` or, without one, `start.executed`.
+        start: Where to begin.
+        flavor: Whose log it is.
+        server: What offsets name as the server.
+        schemas: The tables to follow, in their last known shapes.
+        board: The source's marks.
+        probe: Asks for the end of the log, on another connection.
+        on_delivered: Told what is executed behind each pull.
+        is_lower_case: The server stores names in lower case.
+        size_max: Bytes that a compressed transaction, or all prepared ones, may have.
+    """
+
+    def __init__(
+        self,
+        dump: Dump,
+        *,
+        start: Position,
+        flavor: Flavor,
+        server: str,
+        schemas: Mapping[TableId, TableSchema],
+        board: MarkBoard,
+        probe: Callable[[], LogEnd],
+        on_delivered: Callable[[Executed], None],
+        is_lower_case: bool,
+        unrepresentable: Unrepresentable,
+        size_max: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._dump = dump
+        self._flavor: Flavor = flavor
+        self._server = server
+        self._versions = Versions(flavor, schemas, unrepresentable=unrepresentable)
+        self._board = board
+        self._probe = probe
+        self._on_delivered = on_delivered
+        self._is_lower_case = is_lower_case
+        self._size_max = size_max
+        self._clock = clock
+        self._table_maps = TableMaps(flavor)
+        # Table number → version; None for tables that are not followed. Numbers are the server's, and change.
+        self._numbers: dict[int, Version | None] = {}
+        self._executed = start.executed if start.restart is None else start.restart
+        # What is durable here beyond `restart`, but for the prepared transactions, is skipped on the way back.
+        self._skipping = start.executed if start.restart is not None else None
+        self._pending_xa = set(start.prepared)
+        self._prepared: dict[str, _Prepared] = {}
+        # Where reading begins; unknown on another server, and on the way back.
+        is_known = start.server == server and start.restart is None
+        self._file = start.file if is_known else ""
+        self._pos = start.pos if is_known else 0
+        self._boundary = (self._file, self._pos)
+        self._last_offset = start
+        self._queue: deque[bytes] = deque()
+        self._inner: Iterator[InnerEvent] | None = None
+        self._again: _Event | None = None
+        self._group: _Group | None = None
+        self._end: LogEnd | None = None
+        self._probed_at: float | None = None
+        self._source_time: datetime | None = None
+        self._pull = Pull()
+
+    # ---- the interface ----
+
+    def pull(self, limits: PullLimits) -> LogBatch:
+        """As `LogReader.pull`."""
+        self._look_at_end()
+        group = self._group
+        self._pull = pull = Pull(group.transaction if group is not None else None)
+        if not self._at_mark():
+            self._gather(pull, limits)
+        batch = pull.finish(self._versions.drop)
+        offset = self._offset()
+        if self._group is not None:
+            opened = self._group.transaction
+            return replace(batch, offset=offset, open_transaction=opened.id if opened is not None else None)
+        place = (file_number(self._file), self._pos)
+        if self._end is not None and self._end.is_reached(place, self._executed):
+            self._source_time = self._end.moment
+            self._end = None
+        return replace(batch, offset=offset, source_time=self._source_time)
+
+    def acknowledge(self, offset: Offset) -> None:
+        """As `LogReader.acknowledge`: the server keeps its log by its own rules, so nothing is said to it."""
+
+    def keep_alive(self) -> None:
+        """As `LogReader.keep_alive`: the server waits, as long as its `net_write_timeout`, which this dump has at an hour."""
+
+    def close(self) -> None:
+        """As `LogReader.close`."""
+        self._dump.close()
+
+    # ---- one pull ----
+
+    def _gather(self, pull: Pull, limits: PullLimits) -> None:
+        wait_s = limits.wait_s
+        until: float | None = None
+        while not pull.is_full(limits):
+            event = self._next()
+            if event is not None:
+                if not self._handle(event, pull):
+                    self._again = event
+                    return
+                if pull.has_ended or (self._group is None and not self._board.is_empty and self._at_mark()):
+                    return
+                continue
+            if until is not None and self._clock() >= until:
+                return
+            received = self._dump.events(wait_s)
+            if received:
+                self._queue.extend(received)
+                until = until if until is not None else self._clock() + _GATHER_TOTAL_S
+                wait_s = _GATHER_S
+            else:
+                return
+
+    def _next(self) -> _Event | None:
+        """The next event that is here: put back, out of a compressed transaction, or out of the queue."""
+        if self._again is not None:
+            event, self._again = self._again, None
+            return event
+        if self._inner is not None:
+            inner = next(self._inner, None)
+            if inner is not None:
+                return _Event(inner.timestamp, inner.type_code, inner.server_id, inner.flags, memoryview(inner.body))
+            self._inner = None
+        if not self._queue:
+            return None
+        raw = self._queue.popleft()
+        timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(raw)
+        body = memoryview(raw)[HEADER_SIZE:]
+        self._move(kind, size, end, flags)
+        return _Event(timestamp, kind, server_id, flags, body)
+
+    def _move(self, kind: int, size: int, end: int, flags: int) -> None:
+        """Count the place in the file: the header has 32 bits for it, and MariaDB leaves it 0 within transactions."""
+        if flags & FLAG_ARTIFICIAL or kind in (Kind.ROTATE, Kind.HEARTBEAT_V2):
+            return
+        if kind == Kind.HEARTBEAT or end:
+            pos = (self._pos & ~(_WRAP - 1)) | end
+            if pos < self._pos and self._pos - pos > _WRAP // 2:
+                pos += _WRAP
+            self._pos = max(pos, self._pos)
+        elif self._group is not None:
+            self._pos += size
+
+    def _at_mark(self) -> bool:
+        """Take the marks that are reached here, which is a boundary."""
+        if self._group is not None or self._board.is_empty:
+            return False
+        self._pull.marks += self._board.reached((file_number(self._file), self._pos), self._executed)
+        return bool(self._pull.marks)
+
+    def _offset(self) -> Offset | None:
+        """Where the last transaction that was committed ended, if that is news."""
+        position = self._position()
+        last = self._last_offset
+        if (position.executed, position.prepared) == (last.executed, last.prepared):
+            return None
+        self._last_offset = position
+        self._on_delivered(self._executed)
+        return position.offset
+
+    def _position(self) -> Position:
+        if self._skipping is not None:
+            # On the way back: what is prepared has not all been read again.
+            return self._last_offset
+        held = list(self._prepared.values())
+        return Position(
+            flavor=self._flavor,
+            executed=self._executed,
+            server=self._server,
+            file=self._boundary[0],
+            pos=self._boundary[1],
+            prepared=tuple(sorted(p.gtid for p in held)),
+            restart=held[0].before if held else None,
+        )
+
+    def _look_at_end(self) -> None:
+        """Ask now and then for the end of the log, so that an idle source's time goes on."""
+        now = self._clock()
+        if self._end is None and (self._probed_at is None or now - self._probed_at >= _PROBE_EVERY_S):
+            self._probed_at = now
+            self._end = self._probe()
+
+    # ---- events ----
+
+    def _handle(self, event: _Event, pull: Pull) -> bool:
+        """Take one event; False if it must come again in the next pull."""
+        kind = event.kind
+        if kind in _ROWS:
+            self._rows(event, pull)
+        elif kind == Kind.TABLE_MAP:
+            return self._table_map(event, pull)
+        elif kind in _BEGINS:
+            self._begin(event)
+        elif kind == Kind.XID:
+            self._commit(pull)
+        elif kind in _QUERIES:
+            self._query(self._read_query(event), pull)
+        elif kind == TRANSACTION_PAYLOAD:
+            self._inner = transaction_payload(event.body, size_max=self._size_max)
+        elif kind == Kind.XA_PREPARE:
+            self._xa_prepare(event, pull)
+        elif kind not in IGNORED:
+            self._handle_rare(event)
+        return True
+
+    def _handle_rare(self, event: _Event) -> None:
+        """Take an event that is no part of a transaction."""
+        if event.kind == Kind.ROTATE:
+            self._rotate(event)
+        elif event.kind == Kind.HEARTBEAT:
+            self._heartbeat(bytes(event.body).decode(errors="replace"), None)
+        elif event.kind == Kind.HEARTBEAT_V2:
+            self._heartbeat(*heartbeat_v2(event.body))
+        elif event.kind == Kind.INCIDENT:
+            raise LogGapError(
+                "the server says that changes are missing from its log (an INCIDENT event).",
+                code="log_incident",
+                action=RESTART_ACTION,
+            )
+        elif not event.flags & FLAG_IGNORABLE:
+            raise FatalError(
+                f"the log has an event of type {event.kind}, which is not known.",
+                code="unknown_event",
+                action="Report the server's version; switch the feature that writes such events off if it is a new one.",
+            )
+
+    def _read_query(self, event: _Event) -> Query:
+        if event.kind == MARIADB_QUERY_COMPRESSED:
+            _, body = uncompressed_body(event.kind, event.body, size_max=self._size_max)
+            return query(memoryview(body))
+        return query(event.body, is_load=event.kind == Kind.EXECUTE_LOAD_QUERY)
+
+    def _rotate(self, event: _Event) -> None:
+        file, pos = rotate(event.body)
+        if file != self._file:
+            self._numbers.clear()
+            if self._group is not None:
+                self._lose_group()
+        if file != self._file or pos > self._pos:
+            self._file, self._pos = file, pos
+
+    def _lose_group(self) -> None:
+        """A file ended inside a transaction: the server went down while it wrote it, and it never committed."""
+        group = self._group
+        assert group is not None
+        if group.transaction is not None:
+            raise SourceUnavailableError(
+                f"the log ended inside the transaction {group.id}, which never committed; what was read of it is dropped.",
+                code="transaction_cut",
+            )
+        self._group = None
+
+    def _heartbeat(self, file: str, pos: int | None) -> None:
+        if file and file != self._file:
+            self._file, self._pos = file, 0
+        if pos is not None:
+            self._pos = max(self._pos, pos)
+
+    # ---- groups ----
+
+    def _begin(self, event: _Event) -> None:
+        if self._group is not None:
+            raise corrupt("A transaction in the log begins inside another one.")
+        self._numbers.clear()
+        if event.kind == Kind.GTID:
+            begin = mysql_begin(event.body)
+        elif event.kind == Kind.GTID_TAGGED:
+            begin = tagged_begin(event.body)
+        elif event.kind == Kind.MARIADB_GTID:
+            begin = mariadb_begin(event.body, event.server_id)
+        else:
+            raise LogGapError(
+                "the log has a transaction without a GTID.",
+                code="gtid_off",
+                action="Switch gtid_mode to ON again, and then: " + RESTART_ACTION,
+            )
+        id_ = begin.gtid
+        if self._flavor == "mariadb":
+            id_ = mariadb_id(begin.gtid, (file_number(self._file), self._pos))
+        self._group = _Group(
+            begin=begin,
+            id=id_,
+            timestamp=event.timestamp,
+            server_id=event.server_id,
+            is_open=begin.is_standalone is False,
+            is_skipped=self._is_skipped(begin.gtid),
+            is_xa=begin.is_prepared_xa,
+        )
+
+    def _is_skipped(self, gtid: str) -> bool:
+        if self._skipping is None:
+            return False
+        return gtid in self._skipping and gtid not in self._pending_xa
+
+    def _open_group(self, what: str) -> _Group:
+        if self._group is None:
+            raise corrupt(f"A {what} event in the log stands outside a transaction.")
+        return self._group
+
+    def _commit(self, pull: Pull) -> None:
+        """The group is committed: it counts as executed."""
+        group = self._open_group("commit")
+        self._group = None
+        self._executed = self._executed.with_gtid(group.begin.gtid)
+        if self._skipping is not None and executed_covers(self._executed, self._skipping):
+            self._skipping = None
+        if group.transaction is not None:
+            pull.end(group.transaction)
+        self._boundary = (self._file, self._pos)
+
+    def _transaction(self, group: _Group) -> Transaction:
+        if group.transaction is None:
+            us = group.begin.committed_us
+            moment = us if us is not None else group.timestamp * 1_000_000
+            group.transaction = Transaction(group.id, moment)
+        return group.transaction
+
+    # ---- rows ----
+
+    def _table_map(self, event: _Event, pull: Pull) -> bool:
+        group = self._open_group("TABLE_MAP")
+        if group.is_skipped:
+            return True
+        number = table_id(event.body)
+        table_map = self._table_maps.get(event.body)
+        try:
+            version = self._versions.of(table_map)
+        except TableError as error:
+            table = TableId(table_map.schema, table_map.table)
+            pull.fail(table, error)
+            self._versions.drop(table)
+            version = None
+        if version is not None and not pull.takes(version):
+            return False
+        self._numbers[number] = version
+        return True
+
+    def _rows(self, event: _Event, pull: Pull) -> None:
+        group = self._open_group("rows")
+        if group.is_skipped:
+            return
+        number = table_id(event.body)
+        if number not in self._numbers:
+            if int.from_bytes(event.body[6:8], "little") & _END_OF_STATEMENT and len(event.body) <= 10:  # noqa: PLR2004
+                return  # an empty one, which only ends a statement
+            raise corrupt(
+                f"A rows event in the log names the table number {number}, which no TABLE_MAP event announced."
+            )
+        version = self._numbers[number]
+        if version is None:
+            return
+        kind, body = event.kind, event.body
+        if kind in MARIADB_COMPRESSED:
+            kind, plain = uncompressed_body(kind, body, size_max=self._size_max)
+            body = memoryview(plain)
+        if group.is_xa:
+            self._hold(group, version, kind, body)
+        else:
+            pull.rows(self._transaction(group), version, kind, body)
+
+    def _hold(self, group: _Group, version: Version, kind: int, body: memoryview) -> None:
+        group.held.append((version, kind, bytes(body)))
+        group.held_bytes += len(body)
+        total = group.held_bytes + sum(p.held_bytes for p in self._prepared.values())
+        if total > self._size_max:
+            raise FatalError(
+                f"prepared XA transactions hold {total} bytes of changes, more than source.transaction_bytes_max.",
+                code="prepared_too_large",
+                action="Commit or roll back what XA RECOVER lists, or raise source.transaction_bytes_max.",
+            )
+
+    # ---- XA ----
+
+    def _xa_prepare(self, event: _Event, pull: Pull) -> None:
+        is_one_phase, xid = xa_prepare(event.body)
+        group = self._open_group("XA_PREPARE")
+        if not is_one_phase and not group.is_skipped and group.held:
+            self._prepared[xid] = _Prepared(group.begin.gtid, self._executed, group.held, group.held_bytes)
+            group.held = []
+        self._release(group, group.held, pull)
+        self._commit(pull)
+
+    def _xa_end(self, xid: str, pull: Pull, *, is_commit: bool) -> None:
+        """XA COMMIT or XA ROLLBACK: a group of its own."""
+        group = self._open_group("XA COMMIT")
+        prepared = self._prepared.pop(xid, None)
+        if prepared is not None:
+            self._pending_xa.discard(prepared.gtid)
+            if is_commit and not group.is_skipped:
+                self._release(group, prepared.held, pull)
+        self._commit(pull)
+
+    def _release(self, group: _Group, held: list[tuple[Version, int, bytes]], pull: Pull) -> None:
+        for version, kind, body in held:
+            if not pull.takes(version):
+                raise TableErrorInXaError(version.schema.table)
+            pull.rows(self._transaction(group), version, kind, memoryview(body))
+
+    # ---- statements ----
+
+    def _query(self, statement: Query, pull: Pull) -> None:
+        group = self._open_group("QUERY")
+        text = statement.text.strip()
+        head = text[:64].upper()
+        if head == "BEGIN":
+            group.is_open = True
+        elif head == "COMMIT":
+            self._commit(pull)
+        elif head == "ROLLBACK":
+            self._roll_back(group, pull)
+        elif head.startswith("XA "):
+            self._xa(group, text, head, pull)
+        elif head.startswith(("SAVEPOINT ", "RELEASE SAVEPOINT ", "ROLLBACK TO")) and group.is_open:
+            pass
+        else:
+            self._statement(group, statement, pull)
+
+    def _xa(self, group: _Group, text: str, head: str, pull: Pull) -> None:
+        if head.startswith(("XA START", "XA BEGIN")):
+            group.is_xa = True
+            group.is_open = True
+        elif head.startswith("XA END"):
+            pass
+        elif head.startswith("XA COMMIT"):
+            if text.upper().endswith("ONE PHASE"):
+                self._release(group, group.held, pull)
+                self._commit(pull)
+            else:
+                self._xa_end(_xid_of(text[len("XA COMMIT") :]), pull, is_commit=True)
+        elif head.startswith("XA ROLLBACK"):
+            self._xa_end(_xid_of(text[len("XA ROLLBACK") :]), pull, is_commit=False)
+        else:
+            raise corrupt("An XA statement in the log is of an unknown kind.")
+
+    def _roll_back(self, group: _Group, pull: Pull) -> None:
+        """The group holds changes of tables without transactions only; the others' were undone."""
+        if group.transaction is not None:
+            raise CorruptStreamError(
+                f"the transaction {group.id} has changes of a followed table and was rolled back.",
+                code="rolled_back_group",
+                action=RESTART_ACTION,
+            )
+        self._commit(pull)
+
+    def _statement(self, group: _Group, statement: Query, pull: Pull) -> None:
+        if not group.is_skipped:
+            followed = self._versions.followed
+            for effect in effects(statement, followed, is_lower_case=self._is_lower_case):
+                self._apply(group, effect, statement, pull)
+        # CREATE TABLE … SELECT: rows follow.
+        if statement.text.rstrip().upper().endswith("START TRANSACTION"):
+            group.is_open = True
+        if not group.is_open:
+            self._commit(pull)
+
+    def _apply(self, group: _Group, effect: TableEffect, statement: Query, pull: Pull) -> None:
+        operation = _DDL.get(effect.effect)
+        if operation is None:
+            pull.fail(effect.table, _refusal(effect))
+            self._versions.drop(effect.table)
+            return
+        transaction = self._transaction(group)
+        pull.event(
+            transaction,
+            DDLEvent(
+                operation=operation,
+                table=effect.table,
+                new_table=effect.new_table,
+                statement=statement.text,
+                transaction_id=transaction.id,
+                source_timestamp=_EPOCH + timedelta(microseconds=transaction.committed_us),
+            ),
+        )
+
+
+class TableErrorInXaError(TableError):
+    """A table changed its shape between PREPARE and COMMIT, which its metadata lock forbids."""
+
+    def __init__(self, table: TableId) -> None:
+        super().__init__("an XA transaction holds rows of two shapes of it.", code="schema_changed", table=str(table))
+
+
+def _refusal(effect: TableEffect) -> TableError:
+    if effect.effect is Effect.STATEMENT:
+        return TableError(
+            "it was changed by a statement that is in the log as text, not row by row.",
+            code="statement_format",
+            table=str(effect.table),
+            action="SET GLOBAL binlog_format = 'ROW' (and in every session that sets it); then run `replicator snapshot NAME TABLE`.",
+        )
+    return TableError(
+        "a statement in the log names it and was not understood.",
+        code="ddl_not_understood",
+        table=str(effect.table),
+        action="Run `replicator snapshot NAME TABLE`.",
+    )
+
+
+def _xid_of(text: str) -> str:
+    """The name in a statement of the server's own: `X'…',X'…',1`."""
+    return ",".join(part.strip() for part in text.strip().split(",")).replace("x'", "X'")

@@ -1,0 +1,190 @@
+"""One pull: what was gathered, and the batch that becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from replicator.model.errors import TableError
+from replicator.model.events import DDLEvent, change_schema
+from replicator.model.schema import TableId
+from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, PullLimits, TableChanges
+from replicator_source_mysql.versions import Version
+
+Longs = npt.NDArray[np.int64]
+
+_BYTES_MAX: Final = 1 << 30
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction with events of ours. `committed_us`: µs since 1970, on the source's clock."""
+
+    id: str
+    committed_us: int
+
+
+@dataclass(slots=True)
+class _Part:
+    """The rows events of one version in one pull; `slots` and `owners` say where each stands and whose it is."""
+
+    version: Version
+    events: list[tuple[int, memoryview]] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
+
+
+class Pull:
+    """Gathers events until `finish` makes a batch of them.
+
+    Args:
+        opened: The transaction inside which the last pull stopped.
+    """
+
+    def __init__(self, opened: Transaction | None = None) -> None:
+        self.marks: list[str] = []
+        self._transactions: list[Transaction] = [opened] if opened is not None else []
+        # Transaction number, slots and DDL events, at its end.
+        self._ends: list[tuple[int, int, int]] = []
+        self._parts: dict[int, _Part] = {}
+        self._versions: dict[TableId, Version] = {}
+        self._slots = 0
+        self._rows = 0.0
+        self._bytes = 0
+        self._ddl: list[DDLEvent] = []
+        self._errors: dict[TableId, TableError] = {}
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing may follow: a DDL event or a mark came."""
+        return bool(self._ddl or self.marks)
+
+    def is_full(self, limits: PullLimits) -> bool:
+        """Whether a bound is reached. Rows are estimated: their events are not decoded yet."""
+        return self._rows >= limits.rows or self._bytes >= min(limits.bytes, _BYTES_MAX)
+
+    def takes(self, version: Version) -> bool:
+        """Whether rows of this version fit: all rows of a table in one pull have one shape."""
+        known = self._versions.setdefault(version.schema.table, version)
+        return known is version or known.schema == version.schema
+
+    def rows(self, transaction: Transaction, version: Version, kind: int, body: memoryview) -> None:
+        """Take a rows event."""
+        self._versions.setdefault(version.schema.table, version)
+        part = self._parts.get(id(version))
+        if part is None:
+            part = self._parts[id(version)] = _Part(version)
+        part.events.append((kind, body))
+        part.slots.append(self._slots)
+        part.owners.append(self._number(transaction))
+        self._slots += 1
+        self._bytes += len(body)
+        self._rows += max(1.0, len(body) / version.bytes_per_row)
+
+    def event(self, transaction: Transaction, event: DDLEvent) -> None:
+        """Take a DDL event, the last thing of the pull but for others of its statement."""
+        self._number(transaction)
+        self._ddl.append(event)
+
+    def end(self, transaction: Transaction) -> None:
+        """The transaction is committed."""
+        self._ends.append((self._number(transaction), self._slots, len(self._ddl)))
+
+    def fail(self, table: TableId, error: TableError) -> None:
+        """The table's rows cannot be decoded from here on."""
+        self._errors.setdefault(table, error)
+
+    def finish(self, drop: Callable[[TableId], None]) -> LogBatch:
+        """Decode, count, and put together.
+
+        Args:
+            drop: Told the tables whose rows could not be decoded.
+        """
+        counts = np.zeros(self._slots, np.int64)
+        decoded = []
+        for part in self._parts.values():
+            table = part.version.schema.table
+            try:
+                rows = part.version.decoder.decode(part.events)
+            except TableError as error:
+                self.fail(table, error)
+                drop(table)
+                continue
+            counts[part.slots] = np.bincount(rows.event, minlength=len(part.events))
+            size = sum(len(body) for _, body in part.events)
+            part.version.bytes_per_row = max(1.0, size / max(1, len(rows.event)))
+            decoded.append((part, rows))
+        firsts = np.concatenate([[0], np.cumsum(counts)])
+        changes: dict[TableId, list[pa.RecordBatch]] = {}
+        schemas = {}
+        for part, rows in decoded:
+            slots = np.asarray(part.slots, np.int64)
+            starts = np.concatenate([[0], np.cumsum(np.bincount(rows.event, minlength=len(slots)))])
+            within = np.arange(len(rows.event)) - starts[rows.event]
+            ordinals = firsts[slots[rows.event]] + within
+            owners = np.asarray(part.owners, np.int64)[rows.event]
+            schema = part.version.schema
+            schemas[schema.table] = schema
+            changes.setdefault(schema.table, []).append(
+                pa.RecordBatch.from_arrays(
+                    [
+                        pa.array(ordinals),
+                        rows.operation,
+                        pa.repeat(pa.scalar(False), len(ordinals)),
+                        self._times().take(pa.array(owners)),
+                        self._ids().take(pa.array(owners)),
+                        pa.nulls(len(ordinals), pa.list_(pa.string())),
+                        rows.before,
+                        rows.row,
+                    ],
+                    schema=change_schema(schema),
+                )
+            )
+        events = int(firsts[-1])
+        return LogBatch(
+            changes=[TableChanges(schema=schemas[t], rows=_joined(b)) for t, b in changes.items() if b],
+            ddl=self._ddl,
+            events=events + len(self._ddl),
+            transactions=self._ended(firsts),
+            marks=self.marks,
+            table_errors=self._errors,
+        )
+
+    def _number(self, transaction: Transaction) -> int:
+        if not self._transactions or self._transactions[-1] is not transaction:
+            self._transactions.append(transaction)
+        return len(self._transactions) - 1
+
+    def _ids(self) -> pa.Array:
+        return pa.array([t.id for t in self._transactions], pa.string())
+
+    def _times(self) -> pa.Array:
+        return pa.array([t.committed_us for t in self._transactions], pa.int64()).cast(_TIMESTAMP)
+
+    def _ended(self, firsts: Longs) -> pa.RecordBatch:
+        # DDL events are behind all rows.
+        ends = [int(firsts[slots]) + ddl for _, slots, ddl in self._ends]
+        ended = [self._transactions[number] for number, *_ in self._ends]
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([t.id for t in ended], pa.string()),
+                pa.array(ends, pa.int64()),
+                pa.array([t.committed_us for t in ended], pa.int64()).cast(_TIMESTAMP),
+            ],
+            schema=TRANSACTION_SCHEMA,
+        )
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch in the order of ordinals."""
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches)
+    order = np.argsort(table.column(0).to_numpy(), kind="stable")
+    return table.take(pa.array(order)).combine_chunks().to_batches()[0]

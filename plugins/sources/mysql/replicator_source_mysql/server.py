@@ -1,0 +1,111 @@
+"""Facts about the server that bear on replication."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pymysql
+
+from replicator_source_mysql.binlog import Flavor
+from replicator_source_mysql.connection import Connection, is_mariadb, rows_of
+
+_ACCESS_DENIED: Final = 1227
+
+OLDEST: Final[Mapping[Flavor, tuple[int, int]]] = {"mysql": (8, 0), "mariadb": (10, 5)}
+
+_VARIABLES: Final = (
+    "binlog_do_db", "binlog_format", "binlog_ignore_db", "binlog_row_image", "binlog_row_metadata", "binlog_row_value_options",
+    "binlog_expire_logs_seconds", "expire_logs_days", "enforce_gtid_consistency", "gtid_mode", "gtid_strict_mode",
+    "innodb_flush_log_at_trx_commit", "innodb_native_foreign_keys", "innodb_read_only", "log_bin", "log_replica_updates",
+    "log_slave_updates", "lower_case_table_names", "max_allowed_packet", "read_only", "server_id", "server_uuid", "sync_binlog",
+    "super_read_only", "aurora_version", "binlog_storage_engine", "binlog_row_event_fragment_threshold", "binlog_order_commits",
+    "max_binlog_total_size", "slave_connections_needed_for_purge",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """The server.
+
+    Attributes:
+        version: Such as (10, 11, 19).
+        text: As the server names itself.
+        variables: Global variables that it has, by name.
+        server: What names it in offsets: MySQL's server_uuid, MariaDB's server_id.
+        is_replica: Whether it replicates from another server; None if we may not know.
+        grants: `SHOW GRANTS` of our account; one line each.
+    """
+
+    flavor: Flavor
+    version: tuple[int, ...]
+    text: str
+    variables: Mapping[str, str]
+    grants: tuple[str, ...]
+    is_replica: bool | None
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{'MariaDB' if self.flavor == 'mariadb' else 'MySQL'} {'.'.join(map(str, self.version))}"
+
+    @property
+    def server(self) -> str:
+        """What names it in offsets."""
+        return self.variables.get("server_uuid") or self.variables.get("server_id", "")
+
+    @property
+    def lower_case_table_names(self) -> int:
+        """0: names are as written. 1, 2: case does not matter."""
+        return int(self.variables.get("lower_case_table_names", "0"))
+
+    @property
+    def is_too_old(self) -> bool:
+        """Whether its version is not supported."""
+        return self.version[:2] < OLDEST[self.flavor]
+
+    def is_on(self, variable: str) -> bool:
+        """Whether a variable that the server has is on."""
+        return self.variables.get(variable, "").upper() in {"ON", "1", "YES"}
+
+
+def read_facts(connection: Connection) -> ServerFacts:
+    """Ask the server."""
+    text = connection.get_server_info()
+    flavor: Flavor = "mariadb" if is_mariadb(connection) else "mysql"
+    names = ", ".join(f"'{name}'" for name in _VARIABLES)
+    variables = {
+        name.lower(): value
+        for name, value in rows_of(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({names})")
+    }
+    grants = tuple(row[0] for row in rows_of(connection, "SHOW GRANTS"))
+    return ServerFacts(
+        flavor=flavor,
+        version=_version(text),
+        text=text,
+        variables=variables,
+        grants=grants,
+        is_replica=_is_replica(connection, flavor),
+    )
+
+
+def _is_replica(connection: Connection, flavor: Flavor) -> bool | None:
+    """Whether it replicates from another server; MariaDB says how many it reads from to everybody, MySQL to REPLICATION CLIENT."""
+    if flavor == "mariadb":
+        return any(int(value) > 0 for _, value in rows_of(connection, "SHOW GLOBAL STATUS LIKE 'Slaves_running'"))
+    is_renamed = _version(connection.get_server_info()) >= (8, 0, 22)
+    statement = "SHOW REPLICA STATUS" if is_renamed else "SHOW SLAVE STATUS"
+    try:
+        return bool(rows_of(connection, statement))
+    except pymysql.err.OperationalError as error:
+        if error.args[0] != _ACCESS_DENIED:
+            raise
+        return None
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """MariaDB's may begin with 5.5.5-, for clients that know no other."""
+    match = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)", text)
+    return tuple(int(part) for part in match.groups()) if match else (0, 0, 0)

@@ -1,0 +1,227 @@
+"""MySQL and MariaDB as a `DeltaSource`: catalogue, the log, and reads of tables. Nothing is made on the server."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from pydantic import BaseModel
+from typing_extensions import override
+
+from replicator.model.errors import ConfigError, Problem
+from replicator.model.offset import Offset
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.source import (
+    Chunk,
+    ChunkRequest,
+    DeltaSource,
+    LogReader,
+    SourceContext,
+    TableDescription,
+    TableSummary,
+    Visibility,
+    WholeRead,
+)
+from replicator_source_mysql import assessment, discovery, lineage, table_assessment
+from replicator_source_mysql.catalogue import CatalogTable
+from replicator_source_mysql.config import MysqlConfig
+from replicator_source_mysql.connection import SameServer, Session, is_mariadb
+from replicator_source_mysql.dump import Dump
+from replicator_source_mysql.gtid import GtidSet
+from replicator_source_mysql.log import BinlogReader
+from replicator_source_mysql.marks import LogEnd, MarkBoard, log_end
+from replicator_source_mysql.position import Executed, Position, executed_of
+from replicator_source_mysql.server import ServerFacts, read_facts
+from replicator_source_mysql.snapshot import TableReader, begin_snapshot
+from replicator_source_mysql.visibility import MysqlVisibility, executed_or_committing
+
+
+class MysqlSource(DeltaSource[MysqlConfig]):
+    """The databases of one server: MySQL 8.0 or later with GTIDs, or MariaDB 10.5 or later.
+
+    Connections: one each for control, chunks, the watch for waiting locks, the log, and the end of the log; all are
+    opened when first needed.
+    """
+
+    type_name: ClassVar[str] = "mysql"
+    config_model: ClassVar[type[BaseModel]] = MysqlConfig
+
+    def __init__(self, config: MysqlConfig, context: SourceContext) -> None:
+        """Describe the source; nothing is connected yet."""
+        super().__init__(config, context)
+        self._same = SameServer()
+        self._control = Session(config, self._same)
+        self._watch = Session(config, self._same)
+        self._ends = Session(config, self._same)
+        reading = Session(config, self._same, is_bounded=False, is_reading=True)
+        self._sessions = (self._control, self._watch, self._ends, reading)
+        self._board = MarkBoard()
+        # Marks of two objects are never the same.
+        self._mark_prefix = secrets.token_hex(8)
+        self._delivered: Executed | None = None
+        self._is_by_gtid = False
+        self._reader = TableReader(
+            session=reading,
+            watch_session=self._watch,
+            unrepresentable=config.unrepresentable,
+            chunk_bytes_max=config.chunk_bytes_max,
+            watch_every_s=config.yield_after.total_seconds(),
+            statement_s=config.statement_timeout.total_seconds(),
+            delivered=self._delivered_gtids,
+            is_by_gtid=lambda: self._is_by_gtid,
+        )
+
+    @override
+    def identity(self) -> Mapping[str, str]:
+        """What stays when another server of the same lineage takes over; whether it is one, GTIDs tell at every start."""
+        facts = self._facts()
+        return {"flavor": facts.flavor, "lower_case_table_names": str(facts.lower_case_table_names)}
+
+    @override
+    def list_tables(self) -> Sequence[TableSummary]:
+        with self._control.use("reading the catalogue") as connection:
+            return discovery.list_tables(connection)
+
+    @override
+    def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:
+        found = self._read_tables(tables)
+        return {table: found[table].description for table in tables if table in found}
+
+    @override
+    def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
+        facts = self._facts()
+        problems = assessment.assess_server(facts, self.config)
+        if facts.is_too_old:
+            return problems
+        with self._control.use("reading the catalogue") as connection:
+            found = discovery.read_tables(
+                connection, tables, may_see_storage=assessment.has_privilege(facts, "PROCESS")
+            )
+        for table in tables:
+            problems += (
+                table_assessment.assess_table(found[table], facts, self.config)
+                if table in found
+                else [table_assessment.missing_table(table)]
+            )
+        return problems
+
+    @override
+    def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
+        """See `DeltaSource.prepare`. Nothing is made: the whole log is there for everybody who may read it."""
+        with self._control.use("reading the server's position") as connection:
+            facts = read_facts(connection)
+            position = lineage.current_position(connection, facts)
+        if is_first and self.config.start_at is not None:
+            try:
+                executed = executed_of(facts.flavor, self.config.start_at)
+            except ValueError as error:
+                raise ConfigError(
+                    f"source.start_at is no GTID set of {facts.name}: {error}.", code="invalid_start"
+                ) from error
+            position = Position(flavor=facts.flavor, executed=executed, server=facts.server)
+        return position.offset
+
+    @override
+    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
+        return ()
+
+    @override
+    def remove(self) -> None:
+        """See `DeltaSource.remove`: nothing was made."""
+
+    @override
+    def leftovers(self) -> Sequence[str]:
+        return ("-- Nothing was made on the server.",)
+
+    @override
+    def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
+        position = Position.of(after)
+        with self._ends.use("comparing the log with our position") as connection:
+            facts = read_facts(connection)
+            lineage.verify_joins(connection, facts, position)
+        self._is_by_gtid = self._is_by_gtid or (position.server != facts.server)
+        self._delivered = position.executed
+        behind = position.executed if position.restart is None else position.restart
+        dump = Dump.open(self.config, self._same, flavor=facts.flavor, behind=behind)
+        return BinlogReader(
+            dump,
+            start=position,
+            flavor=facts.flavor,
+            server=facts.server,
+            schemas=schemas,
+            board=self._board,
+            probe=self._log_end,
+            on_delivered=self._note_delivered,
+            is_lower_case=facts.lower_case_table_names != 0,
+            unrepresentable=self.config.unrepresentable,
+            size_max=self.config.transaction_bytes_max,
+        )
+
+    @override
+    def mark(self) -> str:
+        with self._control.use("reading the end of the log") as connection:
+            end = log_end(connection, is_mariadb=is_mariadb(connection))
+        return self._board.add(end, self._mark_prefix)
+
+    @override
+    def visibility(self) -> Visibility:
+        with self._control.use("reading what is visible") as connection:
+            if is_mariadb(connection):
+                with connection.cursor() as cursor:
+                    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                visibility = begin_snapshot(connection, is_by_gtid=self._is_by_gtid)
+                connection.rollback()
+                return visibility
+            before, after = executed_or_committing(connection)
+        return MysqlVisibility(before=before, after=after, delivered=self._delivered_gtids())
+
+    @override
+    def read_chunk(self, request: ChunkRequest) -> Chunk:
+        return self._reader.read_chunk(request)
+
+    @override
+    def read_whole(self, schema: TableSchema) -> AbstractContextManager[WholeRead]:
+        return self._reader.read_whole(schema)
+
+    @override
+    def retained_bytes(self) -> int | None:
+        """See `DeltaSource.retained_bytes`: the server keeps its log by its own rules, not for us."""
+        return None
+
+    @override
+    def now(self) -> datetime:
+        ((moment,),) = self._control.rows("reading the clock", "SELECT UTC_TIMESTAMP(6)")
+        assert isinstance(moment, datetime)
+        return moment.replace(tzinfo=UTC)
+
+    @override
+    def covers(self, a: Offset, b: Offset) -> bool:
+        return Position.of(a).covers(Position.of(b))
+
+    @override
+    def close(self) -> None:
+        for session in self._sessions:
+            session.close()
+
+    # -- steps -----------------------------------------------------------------------------------------------------------
+
+    def _facts(self) -> ServerFacts:
+        with self._control.use("reading the server's settings") as connection:
+            return read_facts(connection)
+
+    def _read_tables(self, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
+        with self._control.use("reading the catalogue") as connection:
+            return discovery.read_tables(connection, tables)
+
+    def _log_end(self) -> LogEnd:
+        with self._ends.use("reading the end of the log") as connection:
+            return log_end(connection, is_mariadb=is_mariadb(connection))
+
+    def _note_delivered(self, executed: Executed) -> None:
+        self._delivered = executed
+
+    def _delivered_gtids(self) -> GtidSet:
+        return self._delivered if isinstance(self._delivered, GtidSet) else GtidSet()

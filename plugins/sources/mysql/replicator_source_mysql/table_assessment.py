@@ -1,0 +1,92 @@
+"""Findings about a table: `check`, table by table. Pure."""
+
+from __future__ import annotations
+
+from replicator.model.errors import Problem, Severity
+from replicator.model.schema import TableId
+from replicator_source_mysql.catalogue import CatalogTable
+from replicator_source_mysql.config import MysqlConfig
+from replicator_source_mysql.connection import quoted_table
+from replicator_source_mysql.server import ServerFacts
+
+_LOGGED_CASCADES = (9, 6)
+
+
+def missing_table(table: TableId) -> Problem:
+    """The table does not exist, or our account may not see it."""
+    return Problem(
+        code="table_missing",
+        message="there is no such table, or the account may not see it",
+        place=str(table),
+        action=f"Exclude it, or GRANT SELECT ON {quoted_table(table)} to the account.",
+    )
+
+
+def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
+    """Everything about the table that would keep it from being replicated right."""
+    problems: list[Problem] = []
+    place, name = str(table.table), quoted_table(table.table)
+    if table.kind == "SYSTEM VERSIONED":
+        problems.append(
+            Problem(
+                code="system_versioned",
+                message="it is system-versioned: its log mixes past and current rows",
+                place=place,
+                action=f"Exclude it, or ALTER TABLE {name} DROP SYSTEM VERSIONING;",
+            )
+        )
+    if table.engine.lower() != "innodb":
+        problems.append(
+            Problem(
+                code="engine_not_transactional",
+                message=f"its engine is {table.engine or 'unknown'}: reads of it do not join with the log",
+                place=place,
+                action=f"ALTER TABLE {name} ENGINE = InnoDB;",
+            )
+        )
+    problems += [
+        Problem(
+            code="unsupported_type",
+            message=f"its column {column.name} has the type {column.column_type}, which is not known",
+            place=place,
+            action="Exclude the table, or change the column's type.",
+        )
+        for column in table.columns
+        if column.spec is None
+    ]
+    problems += _cascades(table, facts, config)
+    if not table.key:
+        problems.append(
+            Problem(
+                code="no_key",
+                message="it has no primary key, and no unique key over columns that are all NOT NULL: its copy is a multiset"
+                " of rows, read in one statement",
+                place=place,
+                action=f"ALTER TABLE {name} ADD PRIMARY KEY (…);",
+                severity=Severity.WARNING,
+            )
+        )
+    return problems
+
+
+def _cascades(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
+    """Cascades that the server carries out without a trace in its log."""
+    is_logged = (
+        facts.flavor == "mysql"
+        and facts.version[:2] >= _LOGGED_CASCADES
+        and not facts.is_on("innodb_native_foreign_keys")
+    )
+    if is_logged:
+        return []
+    severity = Severity.WARNING if config.foreign_keys == "warn" else Severity.BLOCKING
+    return [
+        Problem(
+            code="unlogged_cascade",
+            message=f"its foreign key {key.name} to {key.parent} changes it by {key.rules}, which {facts.name} does not log",
+            place=str(table.table),
+            action=f"ALTER TABLE {quoted_table(table.table)} DROP FOREIGN KEY `{key.name}`; -- or exclude the table, or set"
+            " source.foreign_keys: warn",
+            severity=severity,
+        )
+        for key in table.cascades
+    ]

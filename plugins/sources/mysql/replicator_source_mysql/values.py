@@ -1,0 +1,122 @@
+"""Columns as the server writes them in text rows → canonical Arrow arrays, all rows at once.
+
+`selected` says how a column is asked for, `decoded` what becomes of the answer, `key_literal` how a key value is written
+back. The canonical forms are those of `binlog.types`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.model.errors import UnsupportedTypeError
+from replicator_source_mysql.binlog import ColumnSpec, Kind
+from replicator_source_mysql.binlog.types import Unrepresentable
+from replicator_source_mysql.connection import literal, quoted
+
+_AS_NUMBER: Final = frozenset({Kind.BIT})
+_AS_DOUBLE: Final = frozenset({Kind.FLOAT, Kind.DOUBLE})
+_DATES: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+_TEXTS: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6, Kind.TIME})
+_BY_NUMBER: Final = frozenset({Kind.ENUM, Kind.SET})
+_NUMBERS: Final = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.YEAR, Kind.BIT, *_BY_NUMBER})
+
+KEY_KINDS: Final = frozenset(
+    {Kind.INTEGER, Kind.DECIMAL, Kind.BIT, Kind.YEAR, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP, Kind.TEXT,
+     Kind.BYTES, Kind.ENUM, Kind.SET, Kind.UUID, Kind.INET4, Kind.INET6}
+)  # fmt: skip
+"""What may be part of a key: FLOAT and DOUBLE are no identities."""
+
+
+def selected(name: str, spec: ColumnSpec) -> str:
+    """The SELECT expression of a column."""
+    column = quoted(name)
+    if spec.kind in _AS_NUMBER:
+        return f"{column} + 0"
+    if spec.kind in _AS_DOUBLE:
+        # As it is, FLOAT is written with six digits. Adding zero would lose the sign of a negative zero.
+        return f"{column} * 1e0"
+    return column
+
+
+def key_expression(name: str, spec: ColumnSpec) -> str:
+    """What a key column is ordered and compared by; labels have the order of their numbers."""
+    return f"{quoted(name)} + 0" if spec.kind in _BY_NUMBER else quoted(name)
+
+
+def key_selected(name: str, spec: ColumnSpec) -> str:
+    """The SELECT expression that gives a key part's text."""
+    if spec.kind in _BY_NUMBER or spec.kind is Kind.BIT:
+        return f"{quoted(name)} + 0"
+    if spec.kind is Kind.BYTES:
+        return f"HEX({quoted(name)})"
+    return quoted(name)
+
+
+def key_literal(text: str, spec: ColumnSpec) -> str:
+    """A key part's text as a literal.
+
+    Raises:
+        ValueError: It is no number where it must be one.
+    """
+    if spec.kind in _NUMBERS:
+        if not text.removeprefix("-").replace(".", "", 1).isdigit():
+            raise ValueError("a cursor is no number")
+        return text
+    if spec.kind is Kind.BYTES:
+        return f"x'{bytes.fromhex(text).hex()}'"
+    return literal(text)
+
+
+def decoded(values: pa.Array, spec: ColumnSpec, *, name: str, unrepresentable: Unrepresentable) -> pa.Array:
+    """A column's values in their canonical type.
+
+    Raises:
+        UnsupportedTypeError: A value is outside of it, and `unrepresentable` is fail.
+        ValueError: A value has not the form of its type.
+    """
+    if spec.kind in _DATES:
+        return _dates(values, spec, name, unrepresentable)
+    if values.type.equals(spec.arrow):
+        return values
+    try:
+        texts = values.cast(pa.string())
+        if spec.kind in _TEXTS:
+            return texts
+        if spec.kind is Kind.FLOAT:
+            return texts.cast(pa.float64()).cast(pa.float32(), safe=False)
+        if pa.types.is_boolean(spec.arrow):
+            return pc.equal(texts, "1")
+        return texts.cast(spec.arrow)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"column {name}: a value has not the form of {spec.kind}") from error
+
+
+def _dates(values: pa.Array, spec: ColumnSpec, name: str, unrepresentable: Unrepresentable) -> pa.Array:
+    texts = values.cast(pa.string())
+    # No zone is written; what is cast is naive, and TIMESTAMP was selected in UTC.
+    naive = pa.date32() if spec.kind is Kind.DATE else pa.timestamp("us")
+    try:
+        cast = texts.cast(naive)
+    except pa.ArrowInvalid:
+        cast = pa.array([_moment(text, naive) for text in texts.to_pylist()], naive)
+        lost = cast.null_count - values.null_count
+        if lost and unrepresentable == "fail":
+            raise UnsupportedTypeError(
+                f"column {name}: {lost} of {len(values)} values are zero, partial or impossible dates.",
+                code="unrepresentable_value",
+                action="Mend the values, exclude the table, or set `source.unrepresentable: null`.",
+            ) from None
+    return cast.cast(spec.arrow) if spec.kind is Kind.TIMESTAMP else cast
+
+
+def _moment(text: str | None, naive: pa.DataType) -> Any:
+    """The value; None for NULL and for what is no moment."""
+    if text is None:
+        return None
+    try:
+        return pa.scalar(text).cast(naive).as_py()
+    except pa.ArrowInvalid:
+        return None

@@ -1,0 +1,147 @@
+"""Table versions: what the log says of a table's columns, joined with what the host follows."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from replicator.model.errors import SchemaConflictError, TableError, UnsupportedTypeError
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator_source_mysql.binlog import (
+    ColumnSpec,
+    Flavor,
+    MapColumn,
+    RowDecoder,
+    TableMap,
+    declared_spec,
+    logged_spec,
+)
+from replicator_source_mysql.binlog.types import Unrepresentable
+from replicator_source_mysql.catalogue import HIDDEN_PREFIX
+
+log = logging.getLogger(__name__)
+
+_VERSIONS_MAX: Final = 10_000
+
+
+@dataclass(eq=False, slots=True)
+class Version:
+    """A followed table as one TABLE_MAP has it.
+
+    `bytes_per_row` is learned from what was decoded, to judge how many rows an event has before it is decoded.
+    """
+
+    schema: TableSchema
+    decoder: RowDecoder
+    bytes_per_row: float = 64.0
+
+
+class Versions:
+    """The versions of the followed tables. Built for one open log.
+
+    A table whose columns are not those that the host follows gets the shape that the log has: the host decides.
+    """
+
+    def __init__(
+        self, flavor: Flavor, schemas: Mapping[TableId, TableSchema], *, unrepresentable: Unrepresentable
+    ) -> None:
+        self._flavor: Flavor = flavor
+        self._followed = dict(schemas)
+        self._unrepresentable: Unrepresentable = unrepresentable
+        self._versions: dict[TableMap, Version] = {}
+        self._nulled: Counter[tuple[TableId, str]] = Counter()
+
+    @property
+    def followed(self) -> Mapping[TableId, TableSchema]:
+        """The tables whose rows are handed out."""
+        return self._followed
+
+    def drop(self, table: TableId) -> None:
+        """Follow a table no longer."""
+        self._followed.pop(table, None)
+
+    def of(self, table_map: TableMap) -> Version | None:
+        """The version of a TABLE_MAP; None for a table that is not followed.
+
+        Raises:
+            TableError: Its rows cannot be decoded.
+        """
+        followed = self._followed.get(TableId(table_map.schema, table_map.table))
+        if followed is None:
+            return None
+        version = self._versions.get(table_map)
+        if version is None:
+            if len(self._versions) >= _VERSIONS_MAX:
+                self._versions.clear()
+            version = self._versions[table_map] = self._build(table_map, followed)
+        return version
+
+    def _build(self, table_map: TableMap, followed: TableSchema) -> Version:
+        if not table_map.has_names:
+            raise TableError(
+                "the log was written without the names of the columns.",
+                code="row_metadata_missing",
+                table=str(followed.table),
+                action="SET GLOBAL binlog_row_metadata = 'FULL'; then run `replicator snapshot NAME TABLE`.",
+            )
+        columns: list[Column] = []
+        specs: list[ColumnSpec] = []
+        positions: list[int] = []
+        known = {c.name: c for c in followed.columns}
+        for logged in table_map.columns:
+            assert logged.name is not None
+            if logged.name.startswith(HIDDEN_PREFIX):
+                continue
+            built = self._column(logged, known.get(logged.name), followed.table)
+            if built is not None:
+                columns.append(built[0])
+                specs.append(built[1])
+                positions.append(logged.position)
+        schema = followed
+        if [(c.name, c.type) for c in columns] != [(c.name, c.type) for c in followed.columns]:
+            names = {c.name for c in columns}
+            key = followed.key if names.issuperset(followed.key) else ()
+            schema = TableSchema(table=followed.table, columns=tuple(columns), key=key, comment=followed.comment)
+        decoder = RowDecoder(
+            table_map,
+            schema,
+            specs,
+            positions,
+            unrepresentable=self._unrepresentable,
+            on_nulled=self._note_nulled(followed.table),
+        )
+        return Version(schema, decoder)
+
+    def _column(self, logged: MapColumn, known: Column | None, table: TableId) -> tuple[Column, ColumnSpec] | None:
+        assert logged.name is not None
+        if known is None:
+            try:
+                spec = logged_spec(logged, None, self._flavor)
+            except UnsupportedTypeError:
+                # A column that is not replicated, or a new one: the catalogue tells.
+                return None
+            return Column(name=logged.name, type=spec.arrow, source_type=str(spec.kind)), spec
+        try:
+            spec = logged_spec(logged, declared_spec(known.source_type, None, self._flavor), self._flavor)
+        except SchemaConflictError:
+            spec = logged_spec(logged, None, self._flavor)
+        except UnsupportedTypeError as error:
+            raise UnsupportedTypeError(error.message, code=error.code, table=str(table), action=error.action) from error
+        if spec.arrow == known.type:
+            return known, spec
+        return Column(name=logged.name, type=spec.arrow, source_type=str(spec.kind)), spec
+
+    def _note_nulled(self, table: TableId) -> Callable[[str, int], None]:
+        def note(column: str, count: int) -> None:
+            if not self._nulled[table, column]:
+                log.warning(
+                    "Column %s of %s: values that its type cannot hold become NULL (unrepresentable: null).",
+                    column,
+                    table,
+                )
+            self._nulled[table, column] += count
+
+        return note

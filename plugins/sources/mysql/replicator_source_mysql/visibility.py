@@ -1,0 +1,122 @@
+"""Which transactions a read saw.
+
+MySQL: of the GTIDs executed before the read began it saw all, of those that were neither executed nor being committed
+once it had begun it saw none, and of the rest nobody can say. (A commit becomes visible before its GTID counts as
+executed; in between it stands in `gtid_owned`.) No write is needed, and the order of commits does not matter.
+
+MariaDB: a consistent snapshot names the exact place in the binary log up to which it saw everything. A transaction's id
+therefore has its place behind its GTID: `0-1-55@3:1234`, file and byte. On a server that took over, whose files are
+others, ids are compared by their GTIDs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from replicator.plugins.source import Seen, Visibility
+from replicator_source_mysql.connection import Connection, rows_of
+from replicator_source_mysql.gtid import GtidPosition, GtidSet
+from replicator_source_mysql.position import Place
+
+_EXECUTED: Final = "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MysqlVisibility(Visibility):
+    """See the module.
+
+    Attributes:
+        before: Executed before the read.
+        after: Executed, or being committed, once it had begun.
+        delivered: What the log had handed out then; for `is_beyond` only.
+    """
+
+    before: GtidSet
+    after: GtidSet
+    delivered: GtidSet
+
+    def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
+        """See `Visibility`."""
+        answers: dict[str, Seen] = {}
+        for gtid in transaction_ids.unique().to_pylist():
+            source, _, number = gtid.rpartition(":")
+            if self.before.has(source, int(number)):
+                answers[gtid] = Seen.SEEN
+            else:
+                answers[gtid] = Seen.UNKNOWN if self.after.has(source, int(number)) else Seen.UNSEEN
+        return pa.array([int(answers[gtid]) for gtid in transaction_ids.to_pylist()], pa.int8())
+
+    def is_beyond(self, earlier: Visibility) -> bool:
+        """See `Visibility`. Who has not reached the log by then is in the log later."""
+        assert isinstance(earlier, MysqlVisibility)
+        return self.before.covers(earlier.after.union(earlier.delivered))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MariadbVisibility(Visibility):
+    """See the module.
+
+    Attributes:
+        place: Everything up to here was seen, nothing behind it.
+        end: The end of the log then; for `is_beyond` only.
+        gtids: The same place by GTIDs; set where ids of another server's files have to be judged.
+    """
+
+    place: Place
+    end: Place
+    gtids: GtidPosition | None = None
+
+    def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
+        """See `Visibility`. Never UNKNOWN."""
+        answers = {text: self._sees(text) for text in transaction_ids.unique().to_pylist()}
+        return pa.array(
+            [int(Seen.SEEN if answers[text] else Seen.UNSEEN) for text in transaction_ids.to_pylist()], pa.int8()
+        )
+
+    def is_beyond(self, earlier: Visibility) -> bool:
+        """See `Visibility`."""
+        assert isinstance(earlier, MariadbVisibility)
+        return self.place >= earlier.end
+
+    def _sees(self, text: str) -> bool:
+        gtid, _, place = text.partition("@")
+        if self.gtids is not None:
+            return gtid in self.gtids
+        file, _, pos = place.partition(":")
+        return (int(file), int(pos)) <= self.place
+
+
+def mariadb_id(gtid: str, place: Place) -> str:
+    """A transaction's id: its GTID, and where its first event ended."""
+    return f"{gtid}@{place[0]}:{place[1]}"
+
+
+def executed_or_committing(connection: Connection) -> tuple[GtidSet, GtidSet]:
+    """MySQL: the GTIDs that are executed, and those that are executed or being committed."""
+    ((owned, executed),) = rows_of(connection, _EXECUTED)
+    done = GtidSet.of(executed)
+    return done, done.union(owned_gtids(owned))
+
+
+def owned_gtids(text: str) -> GtidSet:
+    """Read `gtid_owned`: GTIDs that are being committed, each with the threads behind a hash sign."""
+    found = GtidSet()
+    for part in filter(None, (p.strip() for p in text.replace("\n", "").split(","))):
+        uuid, *rest = part.lower().split(":")
+        source = uuid
+        for piece in rest:
+            number, hash_sign, _ = piece.partition("#")
+            if hash_sign or number.isdigit():
+                found = found.with_number(source, int(number))
+            else:
+                source = f"{uuid}:{piece}"
+    return found
+
+
+def snapshot_gtids(connection: Connection, file: str, pos: int) -> GtidPosition:
+    """MariaDB: a place in the log as GTIDs."""
+    ((text,),) = rows_of(connection, "SELECT BINLOG_GTID_POS(%s, %s)", [file, pos])
+    return GtidPosition.of(text or "")

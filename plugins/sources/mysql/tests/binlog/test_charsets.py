@@ -1,0 +1,97 @@
+"""Every character set of the servers: text as a SELECT over a utf8mb4 connection gives it."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from replicator_source_mysql.binlog.charsets import charset_of, text_decoder
+
+SINGLE_BYTES = [
+    "armscii8", "ascii", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "dec8", "geostd8", "greek", "hebrew",
+    "hp8", "keybcs2", "koi8r", "koi8u", "latin1", "latin2", "latin5", "latin7", "macce", "macroman", "swe7", "tis620",
+]  # fmt: skip
+SEVERAL_BYTES = ["big5", "cp932", "eucjpms", "euckr", "gb2312", "gb18030", "gbk", "sjis", "ujis"]
+UNICODE = ["ucs2", "utf16", "utf16le", "utf32", "utf8mb3", "utf8mb4"]
+
+
+@pytest.mark.parametrize("charset", SINGLE_BYTES)
+def test_every_byte_of_a_single_byte_set(binlog, charset: str) -> None:
+    (row,) = binlog.execute(
+        "SELECT " + ",".join(f"HEX(CONVERT(_{charset} x'{byte:02x}' USING utf8mb4))" for byte in range(256))
+    )
+    wanted = [bytes.fromhex(text or "3f").decode() for text in row]
+    values = pa.array([bytes([byte]) for byte in range(256)], pa.binary())
+    assert text_decoder(charset)(values).to_pylist() == wanted
+    joined = pa.array([bytes(range(256)), None, b"", b"ascii only"], pa.binary())
+    assert text_decoder(charset)(joined).to_pylist()[:3] == ["".join(wanted), None, ""]
+
+
+@pytest.mark.parametrize("charset", SEVERAL_BYTES)
+def test_sequences_of_a_set_of_several_bytes(binlog, charset: str) -> None:
+    if charset == "gb18030" and binlog.flavor == "mariadb":
+        pytest.skip("MariaDB has no gb18030")
+    sequences = _sequences(charset)
+    binlog.execute(f"CREATE TABLE c (id INT PRIMARY KEY, k VARBINARY(4), v VARCHAR(4) CHARACTER SET {charset})")
+    binlog.execute("SET sql_mode = ''")
+    for begin in range(0, len(sequences), 4000):
+        part = enumerate(sequences[begin : begin + 4000], begin)
+        rows = ",".join(f"({n}, x'{raw.hex()}', CONVERT(x'{raw.hex()}' USING {charset}))" for n, raw in part)
+        binlog.execute(f"INSERT INTO c VALUES {rows}")
+    # The server keeps what is well-formed in the set, defined or not.
+    rows = binlog.execute("SELECT HEX(k), HEX(CONVERT(v USING utf8mb4)) FROM c WHERE CAST(v AS BINARY) = k ORDER BY id")
+    values = pa.array([bytes.fromhex(raw) for raw, _ in rows], pa.binary())
+    wanted = [bytes.fromhex(text).decode() for _, text in rows]
+    found = text_decoder(charset)(values).to_pylist()
+    assert [case for case in zip(values.to_pylist(), found, wanted, strict=True) if case[1] != case[2]] == []
+    assert len(rows) > 2000
+    # And in one text, where a character's length decides where the next one begins.
+    text = pa.array([b"".join(values.to_pylist()[::7])], pa.binary())
+    assert text_decoder(charset)(text).to_pylist() == ["".join(wanted[::7])]
+
+
+def _sequences(charset: str) -> list[bytes]:
+    rng = random.Random(charset)
+    two = [bytes([first, second]) for first in range(0x80, 256) for second in range(0x30, 256)]
+    sequences = [bytes([byte]) for byte in range(128)] + [*two[::3], *two[1::3]]
+    if charset in {"ujis", "eucjpms"}:
+        three = [bytes([0x8F, first, second]) for first in range(0xA1, 255) for second in range(0xA1, 255)]
+        sequences += three[::2]
+    if charset == "gb18030":
+        for _ in range(8000):
+            first, third = rng.choice([0x81, 0x82, 0x83, 0x84, 0x90, 0x94, 0xE3]), rng.randrange(0x81, 0xFF)
+            sequences.append(bytes([first, rng.randrange(0x30, 0x3A), third, rng.randrange(0x30, 0x3A)]))
+    return sequences
+
+
+TEXTS = ["", "a", "Grüße", "日本語", "ελληνικά", "кириллица", "a\0b", "line\nline", "x" * 300, "é" * 100]
+
+
+@pytest.mark.parametrize("charset", [*SINGLE_BYTES, *SEVERAL_BYTES, *UNICODE])
+@pytest.mark.parametrize("column_type", ["CHAR(100)", "VARCHAR(400)", "TEXT"])
+def test_texts_through_the_log(binlog, charset: str, column_type: str) -> None:
+    if charset == "gb18030" and binlog.flavor == "mariadb":
+        pytest.skip("MariaDB has no gb18030")
+    texts = [*TEXTS, "😀 𝄞" if charset != "ucs2" else "no emoji"]
+    binlog.execute(f"CREATE TABLE t (id INT PRIMARY KEY, v {column_type} CHARACTER SET {charset})")
+    binlog.execute("SET sql_mode = ''")
+    binlog.forget()
+    rows = ",".join(f"({n}, '{text}')" for n, text in enumerate(texts))
+    binlog.execute(f"INSERT INTO t VALUES {rows}")
+    wanted = [text for (text,) in binlog.execute("SELECT v FROM t ORDER BY id")]
+    assert binlog.decode("t").row.field("v").to_pylist() == wanted
+
+
+def test_every_collation_of_the_server_is_known(binlog) -> None:
+    table = "collation_character_set_applicability" if binlog.flavor == "mariadb" else "collations"
+    rows = binlog.execute(f"SELECT id, character_set_name FROM information_schema.{table} WHERE id IS NOT NULL")
+    assert len(rows) > 200
+    assert {int(i): charset for i, charset in rows} == {int(i): charset_of(int(i), binlog.flavor) for i, _ in rows}
+
+
+@pytest.mark.parametrize("charset", ["utf8mb4", "ucs2", "utf16", "utf32"])
+def test_what_is_no_text_is_refused(charset: str) -> None:
+    with pytest.raises(ValueError):
+        text_decoder(charset)(pa.array([b"\xff\xfe\xfd"], pa.binary()))

@@ -1,0 +1,193 @@
+"""`check` finds what would go wrong, and says the cure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from replicator.model.errors import AccessDeniedError, Problem, Severity
+from replicator.model.schema import TableId
+from replicator.plugins import Secret
+from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_source_mysql.assessment import assess_server
+from replicator_source_mysql.config import MysqlConfig
+from replicator_source_mysql.server import ServerFacts, read_facts
+from replicator_source_mysql.source import MysqlSource
+
+Make = Callable[..., MysqlSource]
+
+
+def blocking(problems: list[Problem] | Any) -> list[tuple[str, str | None]]:
+    return [(p.code, p.place) for p in problems if p.severity is Severity.BLOCKING]
+
+
+@pytest.fixture
+def facts(any_mysql: MysqlServer) -> ServerFacts:
+    connection = any_mysql.connect()
+    try:
+        return read_facts(connection)
+    finally:
+        connection.close()
+
+
+CONFIG = MysqlConfig(host="127.0.0.1", user="someone")
+
+
+@pytest.mark.parametrize(
+    ("variables", "places"),
+    [
+        ({}, []),
+        ({"log_bin": "OFF"}, ["log_bin"]),
+        ({"binlog_format": "MIXED"}, ["binlog_format"]),
+        ({"binlog_row_image": "MINIMAL"}, ["binlog_row_image"]),
+        ({"binlog_row_metadata": "NO_LOG"}, ["binlog_row_metadata"]),
+        ({"binlog_row_value_options": "PARTIAL_JSON"}, ["binlog_row_value_options"]),
+        ({"sync_binlog": "0"}, ["sync_binlog"]),
+        ({"innodb_flush_log_at_trx_commit": "2"}, ["innodb_flush_log_at_trx_commit"]),
+        ({"binlog_do_db": "shop"}, ["binlog_do_db"]),
+        ({"aurora_version": "3.1", "innodb_read_only": "ON"}, ["source.host"]),
+        ({"lower_case_table_names": "2"}, ["lower_case_table_names"]),
+        ({"binlog_storage_engine": "innodb"}, ["binlog_storage_engine"]),
+        ({"binlog_row_event_fragment_threshold": "1048576"}, ["binlog_row_event_fragment_threshold"]),
+    ],
+)
+def test_settings_that_break_replication_are_blocking(
+    facts: ServerFacts, variables: Mapping[str, str], places: list[str]
+) -> None:
+    changed = replace(facts, variables={**facts.variables, **variables})
+    found = assess_server(changed, CONFIG)
+    assert [place for _, place in blocking(found)] == places
+    assert all(p.action for p in found)
+
+
+def test_gtid_mode_and_replicas_without_a_log_are_refused(facts: ServerFacts) -> None:
+    if facts.flavor == "mysql":
+        changed = replace(facts, variables={**facts.variables, "gtid_mode": "OFF", "log_replica_updates": "OFF"})
+        expected = [("server_setting", "gtid_mode"), ("replica_does_not_log", "log_replica_updates")]
+    else:
+        changed = replace(facts, variables={**facts.variables, "log_slave_updates": "OFF"})
+        expected = [("replica_does_not_log", "log_slave_updates")]
+    assert blocking(assess_server(replace(changed, is_replica=True), CONFIG)) == expected
+    # A server that replicates from nobody has nothing to leave out.
+    alone = blocking(assess_server(replace(changed, is_replica=False), CONFIG))
+    assert ("replica_does_not_log", "log_slave_updates") not in alone
+
+
+def test_a_risk_that_was_accepted_is_a_warning(facts: ServerFacts) -> None:
+    changed = replace(facts, variables={**facts.variables, "sync_binlog": "0"})
+    accepted = MysqlConfig(host="127.0.0.1", user="someone", accept_log_loss=True)
+    assert blocking(assess_server(changed, accepted)) == []
+
+
+def test_a_server_that_is_too_old_is_told_so_and_nothing_else(facts: ServerFacts) -> None:
+    old = replace(facts, version=(5, 7, 44) if facts.flavor == "mysql" else (10, 4, 1))
+    assert [p.code for p in assess_server(old, CONFIG)] == ["server_too_old"]
+
+
+def test_the_least_privileges_are_enough_and_each_missing_one_is_named(
+    mysql_database: MysqlDatabase, source_of: Make
+) -> None:
+    server = mysql_database.server
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    monitor = "BINLOG MONITOR" if server.flavor == "mariadb" else "REPLICATION CLIENT"
+    user = mysql_database.name[-20:]
+    server.execute(f"CREATE USER '{user}'@'%' IDENTIFIED BY 'secret'")
+    try:
+        table = TableId(mysql_database.name, "t")
+        source = source_of(server, user=user, password=Secret("secret"))
+        found = source.check([table])
+        missing = {p.action for p in found if p.code == "privilege_missing"}
+        assert len(missing) == 3
+        assert ("table_missing", str(table)) in blocking(found)
+        for action in missing:
+            assert action is not None
+            server.execute(action)
+        server.execute(f"GRANT SELECT ON `{mysql_database.name}`.* TO '{user}'@'%'")
+        assert monitor in " ".join(a or "" for a in missing)
+        source.close()
+        source = source_of(server, user=user, password=Secret("secret"))
+        assert blocking(source.check([table])) == []
+        assert not [p for p in source.check([table]) if p.code == "privilege_excess"]
+        # They are enough for all that it does.
+        schema = source.describe([table])[table].schema
+        reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
+        source.mark()
+        source.visibility()
+        reader.close()
+        wrong = source_of(server, user=user, password=Secret("wrong"))
+        with pytest.raises(AccessDeniedError):
+            wrong.identity()
+    finally:
+        server.execute(f"DROP USER '{user}'@'%'")
+
+
+def test_tables_that_cannot_be_replicated_right_are_refused(mysql_database: MysqlDatabase, source_of: Make) -> None:
+    mysql_database.execute(
+        "CREATE TABLE parent (id int PRIMARY KEY)",
+        "CREATE TABLE child (id int PRIMARY KEY, p int, CONSTRAINT fk FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+        "CREATE TABLE isam (id int PRIMARY KEY) ENGINE = MyISAM",
+        "CREATE TABLE keyless (v int)",
+        "CREATE TABLE prefix (v text NOT NULL, PRIMARY KEY (v(10)))",
+        "CREATE TABLE approximate (v double PRIMARY KEY, w int NOT NULL UNIQUE)",
+        "CREATE VIEW view_of_it AS SELECT * FROM parent",
+    )
+    is_mariadb = mysql_database.server.flavor == "mariadb"
+    names = ["parent", "child", "isam", "keyless", "prefix", "approximate"]
+    if is_mariadb:
+        mysql_database.execute(
+            "CREATE TABLE versioned (id int PRIMARY KEY) WITH SYSTEM VERSIONING", "CREATE SEQUENCE seq"
+        )
+        names.append("versioned")
+    source = source_of(mysql_database.server)
+    found = source.check([TableId(mysql_database.name, n) for n in names])
+    expected = [("engine_not_transactional", "isam")]
+    if is_mariadb:
+        expected += [("unlogged_cascade", "child"), ("system_versioned", "versioned")]
+    assert sorted(blocking(found)) == sorted((code, f"{mysql_database.name}.{name}") for code, name in expected)
+    assert {p.place for p in found if p.code == "no_key"} == {
+        f"{mysql_database.name}.{n}" for n in ("keyless", "prefix")
+    }
+    keys = source.describe([TableId(mysql_database.name, n) for n in names])
+    assert keys[TableId(mysql_database.name, "approximate")].schema.key == ("w",)
+    listed = {s.table.name: s for s in source.list_tables() if s.table.namespace == mysql_database.name}
+    assert listed["view_of_it"].left_out is not None
+    assert not is_mariadb or listed["seq"].left_out is not None
+    warned = source_of(mysql_database.server, foreign_keys="warn").check([TableId(mysql_database.name, "child")])
+    assert blocking(warned) == []
+
+
+def test_helpers_of_schema_changes_are_left_out_beside_their_table(
+    mysql_database: MysqlDatabase, source_of: Make
+) -> None:
+    for name in ("t", "_t_gho", "_t_old", "_other_new"):
+        mysql_database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
+    found = {
+        s.table.name: s.left_out
+        for s in source_of(mysql_database.server).list_tables()
+        if s.table.namespace == mysql_database.name
+    }
+    assert {n for n, why in found.items() if why} == {"_t_gho", "_t_old"}
+
+
+def test_a_server_s_certificate_is_proved(source_of: Make) -> None:
+    with MysqlServer.mariadb(tls=True, settings={"bind-address": "0.0.0.0"}) as server:
+        assert source_of(server, tls="verify-full", tls_ca=server.certificate_file).identity()
+        with pytest.raises(AccessDeniedError) as refused:
+            source_of(server, tls="verify-full").identity()
+        assert refused.value.code == "tls_untrusted"
+        # The certificate is for localhost and 127.0.0.1.
+        with pytest.raises(AccessDeniedError):
+            source_of(server, host="127.0.0.2", tls="verify-full", tls_ca=server.certificate_file).identity()
+        assert source_of(server, tls="require").identity()
+
+
+def test_tls_is_verified_unless_the_host_is_this_machine() -> None:
+    assert MysqlConfig(host="db.internal", user="u").tls_mode == "verify-full"
+    assert MysqlConfig(host="localhost", user="u").tls_mode == "prefer"
+    assert MysqlConfig(host="127.8.0.1", user="u").tls_mode == "prefer"
+    context = MysqlConfig(host="db.internal", user="u").tls_context()
+    assert context is not None
+    assert context.check_hostname

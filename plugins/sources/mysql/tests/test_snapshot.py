@@ -1,0 +1,194 @@
+"""Reads give way, notice what happens to their table, and know what they saw."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from replicator.model.errors import SchemaConflictError, SourceUnavailableError, TableError, UnsupportedTypeError
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.source import ChunkRequest
+from replicator.testing.mysql_servers import MysqlDatabase
+from replicator_source_mysql import snapshot
+from replicator_source_mysql.chunksql import ReadPlan, chunk_query
+from replicator_source_mysql.source import MysqlSource
+
+Make = Callable[..., MysqlSource]
+
+
+def table_of(database: MysqlDatabase, name: str = "t") -> TableId:
+    return TableId(database.name, name)
+
+
+def schema_of(source: MysqlSource, table: TableId) -> TableSchema:
+    return source.describe([table])[table].schema
+
+
+@contextmanager
+def altering(database: MysqlDatabase, statement: str) -> Iterator[threading.Thread]:
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with closing(database.connect()) as connection, connection.cursor() as cursor:
+                cursor.execute("SET SESSION lock_wait_timeout = 50")
+                cursor.execute(statement)
+        except BaseException as error:  # noqa: BLE001 (raised in the test's thread)
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="alter")
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.join(timeout=60)
+        assert not errors, errors
+
+
+def test_a_read_gives_way_to_an_alter_that_waits_for_it(mysql_database: MysqlDatabase, source_of: Make) -> None:
+    mysql_database.execute("CREATE TABLE t (v int, note varchar(2000))", "INSERT INTO t VALUES (1, REPEAT('x', 2000))")
+    for _ in range(14):
+        mysql_database.execute("INSERT INTO t SELECT v, note FROM t")
+    source = source_of(mysql_database.server, yield_after="50ms")
+    schema = schema_of(source, table_of(mysql_database))
+
+    def read_until_altered() -> None:
+        with source.read_whole(schema) as whole:
+            batches = iter(whole.batches)
+            next(batches)
+            # The rest of the rows waits in the server, whose statement holds the table meanwhile.
+            with altering(mysql_database, "ALTER TABLE t ADD COLUMN w int") as thread:
+                thread.join(timeout=60)
+                assert not thread.is_alive(), "the ALTER waits for the read"
+            for _ in batches:
+                pass
+
+    with pytest.raises(SourceUnavailableError) as gave_way:
+        read_until_altered()
+    assert gave_way.value.code == "gave_way"
+
+
+def test_a_table_that_is_swapped_under_a_read_is_noticed(
+    mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u LIKE t", "INSERT INTO t VALUES (1)")
+    source = source_of(mysql_database.server)
+    schema = schema_of(source, table_of(mysql_database))
+    assert source.read_chunk(ChunkRequest(schema=schema)).identity is not None
+
+    def swapping(plan: ReadPlan, request: ChunkRequest) -> str:
+        mysql_database.execute("RENAME TABLE t TO v, u TO t")
+        return chunk_query(plan, request)
+
+    monkeypatch.setattr(snapshot, "chunk_query", swapping)
+    chunk = source.read_chunk(ChunkRequest(schema=schema))
+    assert chunk.identity is None, "another table was read"
+    monkeypatch.undo()
+    again = source.read_chunk(ChunkRequest(schema=schema))
+    assert again.identity == source.describe([schema.table])[schema.table].identity
+
+
+@pytest.mark.parametrize(
+    "statement", ["ALTER TABLE t ADD COLUMN w int DEFAULT 7", "TRUNCATE t", "ALTER TABLE t MODIFY v bigint"]
+)
+def test_a_table_that_changes_under_a_read_is_noticed(
+    mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
+    source = source_of(mysql_database.server)
+    schema = schema_of(source, table_of(mysql_database))
+
+    def changing(plan: ReadPlan, request: ChunkRequest) -> str:
+        mysql_database.execute(statement)
+        return chunk_query(plan, request)
+
+    monkeypatch.setattr(snapshot, "chunk_query", changing)
+    # MariaDB's snapshot may refuse the table as it is now.
+    try:
+        identity = source.read_chunk(ChunkRequest(schema=schema)).identity
+    except SourceUnavailableError as error:
+        assert error.code == "table_changed_under_snapshot"  # noqa: PT017
+    else:
+        assert identity is None
+
+
+def test_a_read_waits_for_a_lock_only_so_long(mysql_database: MysqlDatabase, source_of: Make) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    source = source_of(mysql_database.server, lock_timeout="1s")
+    schema = schema_of(source, table_of(mysql_database))
+    with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("LOCK TABLES t WRITE")
+        with pytest.raises(SourceUnavailableError) as waited:
+            source.read_chunk(ChunkRequest(schema=schema))
+    assert waited.value.code == "lock_timeout"
+    assert source.read_chunk(ChunkRequest(schema=schema)).rows.num_rows == 0
+
+
+def test_a_chunk_is_read_only_so_long(
+    mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)")
+    source = source_of(mysql_database.server, statement_timeout="1s")
+    schema = schema_of(source, table_of(mysql_database))
+
+    def sleeping(plan: ReadPlan, request: ChunkRequest) -> str:
+        return chunk_query(plan, request).replace(" ORDER BY", " WHERE SLEEP(20) = 0 ORDER BY")
+
+    monkeypatch.setattr(snapshot, "chunk_query", sleeping)
+    with pytest.raises(SourceUnavailableError) as timed_out:
+        source.read_chunk(ChunkRequest(schema=schema))
+    assert timed_out.value.code in {"statement_timeout", "statement_interrupted"}
+    monkeypatch.undo()
+    assert source.read_chunk(ChunkRequest(schema=schema)).rows.num_rows == 3
+
+
+def test_tables_that_are_gone_or_others_are_their_own_error(mysql_database: MysqlDatabase, source_of: Make) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    source = source_of(mysql_database.server)
+    schema = schema_of(source, table_of(mysql_database))
+    for statement, code in (
+        ("ALTER TABLE t DROP COLUMN v", "column_gone"),
+        ("ALTER TABLE t ADD COLUMN v varchar(5)", "column_type_changed"),
+        ("ALTER TABLE t MODIFY v int, DROP PRIMARY KEY", "key_changed"),
+    ):
+        mysql_database.execute(statement)
+        with pytest.raises(SchemaConflictError) as changed:
+            source.read_chunk(ChunkRequest(schema=schema))
+        assert changed.value.code == code
+    mysql_database.execute("DROP TABLE t")
+    with pytest.raises(TableError) as gone:
+        source.read_chunk(ChunkRequest(schema=schema))
+    assert gone.value.code == "table_not_found"
+
+
+def test_zero_dates_follow_the_setting(mysql_database: MysqlDatabase, source_of: Make) -> None:
+    with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = 'ALLOW_INVALID_DATES'")
+        cursor.execute("CREATE TABLE t (id int PRIMARY KEY, d date, m datetime(3), z timestamp NULL)")
+        cursor.execute("INSERT INTO t VALUES (1, '0000-00-00', '2024-00-10 00:00:00', '0000-00-00 00:00:00')")
+        cursor.execute("INSERT INTO t VALUES (2, '2024-02-31', '2024-02-28 01:02:03.004', NULL)")
+    failing = source_of(mysql_database.server)
+    schema = schema_of(failing, table_of(mysql_database))
+    with pytest.raises(UnsupportedTypeError):
+        failing.read_chunk(ChunkRequest(schema=schema))
+    rows = source_of(mysql_database.server, unrepresentable="null").read_chunk(ChunkRequest(schema=schema)).rows
+    assert [[v is None for v in row.values()] for row in rows.to_pylist()] == [
+        [False, True, True, True],
+        [False, True, False, True],
+    ]
+
+
+def test_a_chunk_that_is_too_large_says_how_to_make_it_smaller(mysql_database: MysqlDatabase, source_of: Make) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v longtext)")
+    for i in range(3):
+        mysql_database.execute(f"INSERT INTO t VALUES ({i}, REPEAT('x', 20000000))")
+    source = source_of(mysql_database.server, chunk_bytes_max="32MiB")
+    schema = schema_of(source, table_of(mysql_database))
+    with pytest.raises(TableError) as large:
+        source.read_chunk(ChunkRequest(schema=schema))
+    assert large.value.code == "chunk_too_large"
+    chunk = source.read_chunk(ChunkRequest(schema=schema, limit=1))
+    assert len(chunk.rows.column("v")[0].as_py()) == 20_000_000, "more than one packet of the protocol"

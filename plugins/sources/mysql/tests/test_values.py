@@ -1,0 +1,257 @@
+"""Log and chunk give the same values, of every type and many character sets, on both servers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replicator.model.events import ROW
+from replicator.model.schema import TableId
+from replicator.plugins.source import ChunkRequest, PullLimits
+from replicator.testing.mysql_servers import MysqlDatabase
+from replicator_source_mysql.source import MysqlSource
+
+_LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0)
+
+NUMBERS: dict[str, list[Any]] = {
+    "tinyint": [-128, -1, 0, 127],
+    "tinyint(1)": [0, 1, 100],
+    "smallint": [-32768, 32767],
+    "mediumint": [-8388608, 8388607, -1],
+    "int": [-(2**31), 2**31 - 1],
+    "bigint": [-(2**63), 2**63 - 1],
+    "tinyint unsigned": [0, 128, 255],
+    "smallint unsigned": [65535],
+    "mediumint unsigned": [16777215],
+    "int unsigned": [2**32 - 1],
+    "int(6) zerofill": [42],
+    "bigint unsigned": [0, 2**63, 2**64 - 1],
+    "decimal(12,2)": ["-1234567890.12", "0.00", "9999999999.99", "-0.01"],
+    "decimal(65,30)": ["-" + "9" * 35 + "." + "9" * 30, "0." + "0" * 29 + "1"],
+    "decimal(38,0)": ["9" * 38],
+    "decimal(5,5)": ["0.99999", "-0.00001"],
+    "float": [1.1, 16777217.0, -3.4e38, 1e-30, 0.0],
+    "double": [1.1, 1e308, -2.2250738585072014e-308, 0.1 + 0.2],
+    "bit(1)": [0, 1],
+    "bit(10)": [0, 513, 1023],
+    "bit(64)": [0, 2**63, 2**64 - 1],
+    "year": [1901, 2155, 0, 2024],
+}
+TIMES: dict[str, list[Any]] = {
+    "date": ["1000-01-01", "9999-12-31", "1970-01-01", "2024-02-29"],
+    "time": ["-838:59:59", "838:59:59", "00:00:00", "-00:00:01"],
+    "time(2)": ["-01:00:00.25", "00:00:00.99", "-00:00:00.01"],
+    "time(6)": ["-10:11:12.500001", "837:00:00.000001"],
+    "datetime": ["1000-01-01 00:00:00", "9999-12-31 23:59:59"],
+    "datetime(3)": ["2024-03-31 02:30:00.123"],
+    "datetime(6)": ["1969-12-31 23:59:59.999999", "2038-01-19 03:14:08.000001"],
+    "timestamp": ["1970-01-01 00:00:01", "2038-01-19 03:14:07", "2024-03-31 02:30:00"],
+    "timestamp(6)": ["2024-10-27 02:30:00.654321", "1970-01-01 00:00:01.000001"],
+}
+TEXTS: dict[str, list[Any]] = {
+    "char(5)": ["", "b  ", "é", "𝄞ab"],
+    "varchar(40)": ["", "trailing  ", "'\"\\\n\t\0", "日本語"],
+    "varchar(300)": ["x" * 300],
+    "char(10) character set latin1": ["é€ü", ""],
+    "varchar(10) character set cp1251": ["Привет"],
+    "varchar(10) character set sjis": ["日本"],
+    "varchar(10) character set ucs2": ["héé"],
+    "varchar(10) character set utf16": ["𝄞é"],
+    "text": ["", "t" * 60_000],
+    "tinytext": ["ß"],
+    "longtext": ["l" * 100],
+    "enum('a','b','it''s','é')": ["a", "it's", "é"],
+    "set('x','y','z')": ["", "x,z", "y"],
+    "binary(6)": [b"a\0\0\0\0\0", b"\0" * 6, b"\xff" * 6],
+    "varbinary(10)": [b"", b"\0\xff"],
+    "blob": [b"", b"\x00\x01\xfe\xff" * 1000],
+    "geometry": [],
+}
+JSONS = [
+    "null", "true", "[]", "{}", '"text é 𝄞"', "-9223372036854775808", "18446744073709551615", "1.5", "1e100",
+    '{"b": 1, "a": [null, {"x": "\\"q\\""}]}',
+    '{"k": "' + "v" * 70_000 + '"}',
+]  # fmt: skip
+MARIADB: dict[str, list[Any]] = {
+    "uuid": ["123e4567-e89b-12d3-a456-426655440000", "00000000-0000-0000-0000-000000000000"],
+    "inet6": ["::1", "2001:db8::ff00:42:8329", "::ffff:1.2.3.4"],
+    "inet4": ["1.2.3.4", "255.255.255.255"],
+    "varchar(1000) compressed": ["c" * 900, ""],
+    "blob compressed": [b"d" * 9000],
+}
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
+    return repr(value)
+
+
+@pytest.fixture
+def source(mysql_database: MysqlDatabase, source_of: Callable[..., MysqlSource]) -> MysqlSource:
+    return source_of(mysql_database.server)
+
+
+def both(source: MysqlSource, table: TableId, write: Callable[[], None]) -> tuple[pa.Array, pa.Array]:
+    """The rows that `write` makes, as the log and as a chunk has them, in the order of their key."""
+    schema = source.describe([table])[table].schema
+    reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
+    try:
+        write()
+        mark = source.mark()
+        rows: list[pa.Array] = []
+        while True:
+            batch = reader.pull(_LIMITS)
+            assert batch.table_errors == {}
+            rows += [c.rows.column(ROW) for c in batch.changes]
+            assert all(c.schema is schema or c.schema == schema for c in batch.changes)
+            if mark in batch.marks:
+                break
+    finally:
+        reader.close()
+    chunk = source.read_chunk(ChunkRequest(schema=schema, limit=100_000))
+    chunked = pa.StructArray.from_arrays(chunk.rows.columns, fields=list(schema.row_type))
+    return pa.concat_arrays(rows), chunked
+
+
+def assert_same(log: pa.Array, chunk: pa.Array) -> None:
+    assert log.type == chunk.type
+    assert len(log) == len(chunk) > 0
+    for place, field in enumerate(log.type):
+        left, right = log.field(place), chunk.field(place)
+        if not left.equals(right):
+            different = [
+                (a, b)
+                for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)
+                if a != b and repr(a) != repr(b)
+            ]
+            assert not different, f"{field.name}: log and chunk differ: {different[:3]!r:.500}"
+
+
+def cases(database: MysqlDatabase) -> dict[str, list[Any]]:
+    found = {**NUMBERS, **TIMES, **TEXTS, "json": list(JSONS)}
+    if database.server.flavor == "mariadb":
+        version = tuple(int(p) for p in database.execute("SELECT VERSION()")[0][0].split("-")[0].split("."))
+        found |= {name: v for name, v in MARIADB.items() if name != "inet4" or version >= (10, 10)}
+    return found
+
+
+def test_boundary_values_of_every_type_are_the_same(mysql_database: MysqlDatabase, source: MysqlSource) -> None:
+    table = TableId(mysql_database.name, "every type")
+    types = cases(mysql_database)
+    columns = ", ".join(f"`c{i}` {_nullable(t)}" for i, t in enumerate(types))
+    mysql_database.execute(f"CREATE TABLE `every type` (id int PRIMARY KEY, {columns}) CHARACTER SET utf8mb4")
+
+    def write() -> None:
+        number = 0
+        with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("SET time_zone = '+00:00'")
+            cursor.execute("INSERT INTO `every type` (id) VALUES (-1)")
+            for i, values in enumerate(types.values()):
+                for value in values:
+                    number += 1
+                    cursor.execute(f"INSERT INTO `every type` (id, `c{i}`) VALUES ({number}, {_literal(value)})")
+            i = list(types).index("geometry")
+            cursor.execute(
+                f"INSERT INTO `every type` (id, c{i}) VALUES (100000, ST_GeomFromText('POINT(1.5 -2)', 4326))"
+            )
+
+    log, chunk = both(source, table, write)
+    assert_same(log, chunk)
+
+
+def _nullable(type_: str) -> str:
+    # TIMESTAMP would be NOT NULL by itself on older servers.
+    return f"{type_} NULL"
+
+
+def _random_value(chance: random.Random, type_: str) -> Any:
+    match type_:
+        case "bigint":
+            return chance.randint(-(2**63), 2**63 - 1)
+        case "decimal(30,10)":
+            return f"{chance.randint(-(10**29), 10**29) / 10**9:.10f}"
+        case "double":
+            return chance.choice([chance.uniform(-1e300, 1e300), chance.random()])
+        case "float":
+            return chance.uniform(-1e30, 1e30)
+        case "varchar(50)":
+            return "".join(chance.choice("aé日𝄞 '\\") for _ in range(chance.randint(0, 50)))
+        case "datetime(6)":
+            day = f"{chance.randint(1000, 9999)}-{chance.randint(1, 12):02}-{chance.randint(1, 28):02}"
+            return f"{day} 12:{chance.randint(0, 59):02}:00.{chance.randint(0, 999999):06}"
+        case "time(3)":
+            sign, hours = chance.choice(["", "-"]), chance.randint(0, 837)
+            return f"{sign}{hours}:{chance.randint(0, 59):02}:{chance.randint(0, 59):02}.{chance.randint(0, 999):03}"
+        case _:
+            return chance.randbytes(chance.randint(0, 300))
+
+
+def test_random_values_are_the_same_in_one_large_event(mysql_database: MysqlDatabase, source: MysqlSource) -> None:
+    types = ["bigint", "decimal(30,10)", "double", "float", "varchar(50)", "datetime(6)", "time(3)", "blob"]
+    columns = ", ".join(f"c{i} {t} NULL" for i, t in enumerate(types))
+    mysql_database.execute(f"CREATE TABLE r (id int PRIMARY KEY, {columns})")
+    chance = random.Random(7)
+    rows = [(n, *(None if chance.random() < 0.1 else _random_value(chance, t) for t in types)) for n in range(3000)]
+
+    def write() -> None:
+        values = ", ".join("(" + ", ".join("NULL" if v is None else _literal(v) for v in row) + ")" for row in rows)
+        mysql_database.execute(f"INSERT INTO r VALUES {values}")
+
+    assert_same(*both(source, TableId(mysql_database.name, "r"), write))
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        ("bigint unsigned", [0, 5, 2**63, 2**64 - 1]),
+        ("decimal(20,5)", ["-1.5", "0", "7.00001"]),
+        ("bit(12)", [1, 2, 4000]),
+        ("year", [1901, 2000, 2155]),
+        ("date", ["2000-01-01", "2020-02-29"]),
+        ("time(3)", ["-10:00:00.5", "00:00:00", "100:00:00.001"]),
+        ("datetime(6)", ["2000-01-01 00:00:00.000001", "2000-01-01 00:00:00.000002"]),
+        ("timestamp(3) DEFAULT '2000-01-01'", ["2001-01-01 00:00:00.001", "2002-01-01"]),
+        ("varchar(20)", ["a", "B", "c'd", "é", "𝄞"]),
+        ("varchar(20) character set latin1", ["a", "é", "z"]),
+        ("varbinary(8)", [b"", b"\0", b"\0\0", b"\xff'"]),
+        ("binary(3)", [b"\0\0\0", b"a\0\0", b"abc"]),
+        ("enum('z','a','m')", ["z", "a", "m"]),
+        ("set('z','a','m')", ["", "z", "a,m", "z,a,m"]),
+    ],
+)  # fmt: skip
+def test_chunks_by_every_kind_of_key_are_the_whole_table(
+    mysql_database: MysqlDatabase, source: MysqlSource, type_: str, values: list[Any]
+) -> None:
+    mysql_database.execute(f"CREATE TABLE k (a {type_} NOT NULL, b int NOT NULL, v int, PRIMARY KEY (a, b))")
+    for number, value in enumerate(values):
+        mysql_database.execute(
+            f"INSERT INTO k VALUES ({_literal(value)}, 1, {number}), ({_literal(value)}, 2, {number})"
+        )
+    table = TableId(mysql_database.name, "k")
+    schema = source.describe([table])[table].schema
+    assert schema.key == ("a", "b")
+    whole = source.read_chunk(ChunkRequest(schema=schema)).rows
+    assert whole.num_rows == 2 * len(values)
+    read = list(_pages(source, schema, 3))
+    assert pa.Table.from_batches(read).to_pylist() == whole.to_pylist()
+    first = source.read_chunk(ChunkRequest(schema=schema, limit=2))
+    assert source.read_chunk(ChunkRequest(schema=schema, upto=first.cursor)).rows.to_pylist() == first.rows.to_pylist()
+
+
+def _pages(source: MysqlSource, schema: Any, limit: int) -> Iterator[pa.RecordBatch]:
+    after = None
+    while True:
+        chunk = source.read_chunk(ChunkRequest(schema=schema, after=after, limit=limit))
+        yield chunk.rows
+        if chunk.rows.num_rows < limit:
+            return
+        assert chunk.cursor != after
+        after = chunk.cursor

@@ -1,0 +1,462 @@
+"""Real MariaDB and MySQL servers for tests and for the demo: made, started, killed and removed at will.
+
+`MysqlServer.mariadb()` runs the machine's own MariaDB programs, `MysqlServer.mysql()` the MySQL that
+`tools/install_mysql.sh` unpacked beside the system, through the libraries that came with it. Each server has a scratch
+folder and a free loopback port, with a binary log as the Replicator needs it.
+
+Nothing is left behind: leaving the context manager removes server and folder, and a guardian process does the same when
+this process dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from replicator.testing.servers import HOST, ServerFailedError, ServerProgramsNotFoundError, free_port
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import pymysql
+
+Flavor = Literal["mariadb", "mysql"]
+
+ROOT_VARIABLE = "REPLICATOR_MYSQL_ROOT"
+START_TIMEOUT_SECONDS = 120
+PORT_ATTEMPTS_MAX = 5
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
+
+DEFAULT_SETTINGS: Mapping[str, str] = {
+    "log-bin": "binlog",
+    "binlog-row-image": "FULL",
+    "binlog-row-metadata": "FULL",
+    # Checked by `validate`; the scratch folder is on a file system where they cost little.
+    "sync-binlog": "1",
+    "innodb-flush-log-at-trx-commit": "1",
+    "innodb-buffer-pool-size": "64M",
+    "character-set-server": "utf8mb4",
+    "max-connections": "200",
+    "max-allowed-packet": "64M",
+    "performance-schema": "OFF",
+    "skip-name-resolve": "1",
+    "lower-case-table-names": "0",
+}
+MARIADB_SETTINGS: Mapping[str, str] = {"binlog-format": "ROW", "log-slave-updates": "ON", "innodb-log-file-size": "48M"}
+MYSQL_SETTINGS: Mapping[str, str] = {
+    "gtid-mode": "ON",
+    "enforce-gtid-consistency": "ON",
+    "mysqlx": "OFF",
+    "secure-file-priv": "NULL",
+}
+
+# Waits on a pipe whose other end this process holds; the end of the pipe is the end of this process.
+GUARDIAN_SCRIPT = 'read -r _; [ -f "$0/pid" ] && kill -9 "$(cat "$0/pid")" 2>/dev/null; rm -rf "$0"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MysqlDatabase:
+    """A database that a test has for itself."""
+
+    server: MysqlServer
+    name: str
+
+    def connect(self, **parameters: Any) -> pymysql.connections.Connection[Any]:
+        """Open an autocommit connection as administrator; `parameters` go to `pymysql.connect`."""
+        return self.server.connect(self.name, **parameters)
+
+    def execute(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Run the statements, each in a transaction of its own, and return the rows of the last one."""
+        return self.server.execute(*statements, database=self.name)
+
+
+class MysqlServer:
+    """A server of its own, from its system tables to the removal of its folder.
+
+    A context manager that gives the running server. Without `with`: `start()` … `close()`. Stopping and starting again
+    keeps data and port. Not thread-safe.
+    """
+
+    def __init__(self, flavor: Flavor, *, settings: Mapping[str, str] | None = None, tls: bool = False) -> None:
+        """Describe a server; nothing is started yet.
+
+        Args:
+            flavor: Whose programs.
+            settings: Lines for the server's configuration file, over `DEFAULT_SETTINGS`.
+            tls: Offer TLS with a certificate for localhost and 127.0.0.1 that `certificate_file` vouches for.
+        """
+        self.flavor: Flavor = flavor
+        self._programs = _mariadb_programs() if flavor == "mariadb" else _mysql_programs()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"replicator-{flavor}-"))
+        self._folder.chmod(0o755)
+        own = MARIADB_SETTINGS if flavor == "mariadb" else MYSQL_SETTINGS
+        self._settings = {
+            **DEFAULT_SETTINGS,
+            **own,
+            "server-id": str(secrets.randbelow(2**31) + 1),
+            **(settings or {}),
+        }
+        self._tls = tls
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guardian: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.user = "admin"
+        self.password = secrets.token_urlsafe(12)
+
+    @classmethod
+    def mariadb(cls, **options: Any) -> MysqlServer:
+        """Describe a server from the machine's own MariaDB."""
+        return cls("mariadb", **options)
+
+    @classmethod
+    def mysql(cls, **options: Any) -> MysqlServer:
+        """Describe a server from the MySQL that was unpacked beside the system."""
+        return cls("mysql", **options)
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        """Start and return the server; remove everything if that fails."""
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop the server and remove its folder."""
+        self.close()
+
+    def start(self) -> None:
+        """Start the server, made first if need be, and return when it accepts connections.
+
+        Raises:
+            ServerFailedError: It did not come up; the text has the end of its log.
+        """
+        self._guard()
+        if not self.data_folder.exists():
+            self._initialise()
+        attempts = 1 if self.port else PORT_ATTEMPTS_MAX
+        for attempt in range(1, attempts + 1):
+            port = self.port or free_port()
+            try:
+                self._start_on(port)
+            except ServerFailedError as error:
+                # Between our look and the server's start another process can take a free port.
+                if attempt == attempts or "already in use" not in str(error):
+                    raise
+            else:
+                self.port = port
+                return
+
+    def stop(self) -> None:
+        """Stop the server cleanly and wait for it; a server that does not run stays so."""
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Stop and start the server, on the same port."""
+        self.stop()
+        self.start()
+
+    def kill9(self) -> None:
+        """Kill the server at once, and wait until it is gone."""
+        self._end(signal.SIGKILL)
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Change settings; they take effect at the next start."""
+        self._settings |= settings
+
+    def close(self) -> None:
+        """Kill the server and remove its folder; doing it twice changes nothing."""
+        self.kill9()
+        if self._guardian is not None:
+            guardian, self._guardian = self._guardian, None
+            guardian.communicate(timeout=START_TIMEOUT_SECONDS)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def host(self) -> str:
+        """The address that the server listens on."""
+        return HOST
+
+    @property
+    def data_folder(self) -> Path:
+        """The data directory, binary logs included."""
+        return self._folder / "data"
+
+    @property
+    def certificate_file(self) -> Path:
+        """What vouches for the server's certificate; there with `tls=True` only."""
+        return self._folder / "server.crt"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """What the server has logged so far."""
+        try:
+            return (self._folder / "server.log").read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    # -- connections and databases ---------------------------------------------------------------------------------
+
+    def connect(self, database: str | None = None, **parameters: Any) -> pymysql.connections.Connection[Any]:
+        """Open an autocommit connection as administrator; `parameters` go to `pymysql.connect`."""
+        import pymysql  # an extra of the host
+
+        own = {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "database": database,
+            "charset": "utf8mb4",
+            "autocommit": True,
+            # Without TLS the server's password check needs its key; a scratch server on loopback may have TLS unverified.
+            "ssl_verify_cert": False,
+        }
+        return pymysql.connect(**{**own, **parameters})
+
+    def execute(self, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
+        """Run the statements, each in a transaction of its own, and return the rows of the last one."""
+        rows: list[tuple[Any, ...]] = []
+        with contextlib.closing(self.connect(database)) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                rows = list(cursor.fetchall()) if cursor.description else []
+        return rows
+
+    @contextlib.contextmanager
+    def database(self, name: str | None = None) -> Iterator[MysqlDatabase]:
+        """Make a database, give it, and drop it."""
+        name = name or f"test_{secrets.token_hex(6)}"
+        self.execute(f"CREATE DATABASE `{name}`")
+        try:
+            yield MysqlDatabase(server=self, name=name)
+        finally:
+            # A test that stopped the server has shown what it wanted; the folder goes with the server.
+            if self.is_running:
+                self._kill_users(name)
+                self._roll_back_prepared()
+                self.execute(f"DROP DATABASE IF EXISTS `{name}`")
+
+    def _kill_users(self, database: str) -> None:
+        """End the sessions that use a database: they may hold locks that its removal would wait for."""
+        for (number,) in self.execute(f"SELECT id FROM information_schema.processlist WHERE db = '{database}'"):
+            with contextlib.suppress(Exception):
+                self.execute(f"KILL {number}")
+
+    def _roll_back_prepared(self) -> None:
+        """End the XA transactions that a test left prepared."""
+        for *_, name in self.execute("XA RECOVER"):
+            self.execute(f"XA ROLLBACK '{name}'")
+
+    # -- the programs ----------------------------------------------------------------------------------------------
+
+    def _initialise(self) -> None:
+        if self._tls:
+            self._make_certificate()
+        self._write_settings(0)
+        self._own(self._folder)
+        script = self._folder / "init.sql"
+        script.write_text(
+            f"CREATE USER '{self.user}'@'%' IDENTIFIED BY '{self.password}';\n"
+            f"GRANT ALL PRIVILEGES ON *.* TO '{self.user}'@'%' WITH GRANT OPTION;\n"
+            + ("RESET MASTER;\n" if self.flavor == "mariadb" else "RESET BINARY LOGS AND GTIDS;\n")
+        )
+        self._own(script)
+        if self.flavor == "mariadb":
+            self._run(
+                ["mysql_install_db", f"--defaults-file={self._configuration}", "--auth-root-authentication-method=normal",
+                 "--skip-test-db", *self._as_user()]
+            )  # fmt: skip
+        else:
+            self._run(
+                [*self._programs, f"--defaults-file={self._configuration}", "--initialize-insecure", *self._as_user()]
+            )
+
+    def _start_on(self, port: int) -> None:
+        self._write_settings(port)
+        script = self._folder / "init.sql"
+        first = [f"--init-file={script}"] if script.exists() else []
+        with (self._folder / "server.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [*self._programs, f"--defaults-file={self._configuration}", *self._as_user(), *first],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                # Out of reach of Ctrl-C: tests decide when a server ends.
+                start_new_session=True,
+            )
+        (self._folder / "pid").write_text(str(self._process.pid))
+        self._await_start(port)
+        script.unlink(missing_ok=True)
+
+    def _await_start(self, port: int) -> None:
+        import pymysql
+
+        assert self._process is not None
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while True:
+            try:
+                self.connect(port=port).close()
+            except pymysql.err.OperationalError as error:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self.kill9()
+                    raise ServerFailedError(f"{self.flavor} did not come up:\n{self.log[-4000:]}") from error
+                time.sleep(0.05)
+            else:
+                return
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        process.wait(timeout=START_TIMEOUT_SECONDS)
+        (self._folder / "pid").unlink(missing_ok=True)
+
+    def _run(self, command: Sequence[str]) -> None:
+        result = subprocess.run(
+            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=START_TIMEOUT_SECONDS, check=False, cwd=self._folder,
+        )  # fmt: skip
+        if result.returncode != 0:
+            raise ServerFailedError(
+                f"{command[0]} ended with {result.returncode}:\n{result.stdout.decode(errors='replace')}\n{self.log[-4000:]}"
+            )
+
+    def _write_settings(self, port: int) -> None:
+        settings = {
+            "bind-address": HOST,
+            **self._settings,
+            "port": str(port),
+            "datadir": str(self.data_folder),
+            "socket": str(self._folder / "s"),
+            "pid-file": str(self._folder / "server.pid"),
+            "tmpdir": str(self._folder),
+        }
+        if self.flavor == "mysql":
+            root = mysql_root()
+            settings |= {
+                "basedir": str(root / "usr"),
+                "plugin-dir": str(root / "usr/lib/mysql/plugin"),
+                "lc-messages-dir": str(root / "usr/share/mysql"),
+                "character-sets-dir": str(root / "usr/share/mysql/charsets"),
+            }
+        if self._tls:
+            settings |= {"ssl-cert": str(self.certificate_file), "ssl-key": str(self._folder / "server.key")}
+            settings |= {"ssl-ca": str(self.certificate_file)}
+        lines = [f"{name} = {value}\n" for name, value in settings.items()]
+        self._configuration.write_text("[mysqld]\n" + "".join(lines))
+
+    @property
+    def _configuration(self) -> Path:
+        return self._folder / "my.cnf"
+
+    def _as_user(self) -> list[str]:
+        """Root must name the account that the server runs under."""
+        if os.geteuid() != 0:
+            return []
+        # What was unpacked under root's home can be read by root only.
+        return ["--user=mysql"] if self.flavor == "mariadb" and _has_account("mysql") else ["--user=root"]
+
+    def _own(self, path: Path) -> None:
+        if "--user=mysql" in self._as_user():
+            entry = pwd.getpwnam("mysql")
+            os.chown(path, entry.pw_uid, entry.pw_gid)
+
+    def _guard(self) -> None:
+        if self._guardian is None:
+            self._guardian = subprocess.Popen(
+                ["/bin/sh", "-c", GUARDIAN_SCRIPT, str(self._folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def _make_certificate(self) -> None:
+        key = self._folder / "server.key"
+        command = [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
+            *("-addext", f"subjectAltName=DNS:localhost,IP:{HOST}"),
+            *("-keyout", str(key), "-out", str(self.certificate_file)),
+        ]
+        subprocess.run(command, check=True, capture_output=True, timeout=START_TIMEOUT_SECONDS)
+        self._own(key)
+        self._own(self.certificate_file)
+
+
+# -- finding programs ----------------------------------------------------------------------------------------------------
+
+
+def mysql_root() -> Path:
+    """Where `tools/install_mysql.sh` unpacks MySQL."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get(ROOT_VARIABLE) or cache / "replicator" / "mysql")
+
+
+def _mariadb_programs() -> list[str]:
+    program = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin:/usr/local/sbin:/usr/libexec")
+    if program is None or shutil.which("mysql_install_db") is None:
+        raise ServerProgramsNotFoundError("No MariaDB server programs are installed; `make setup` installs them.")
+    return [program]
+
+
+def _mysql_programs() -> list[str]:
+    root = mysql_root()
+    if not (root / "usr/sbin/mysqld").exists():
+        raise ServerProgramsNotFoundError(f"No MySQL is unpacked in {root}; tools/install_mysql.sh does it.")
+    return [str(root / LOADER), "--library-path", str(root / LIBRARIES), str(root / "usr/sbin/mysqld")]
+
+
+def has_mysql() -> bool:
+    """Whether `MysqlServer.mysql` can work."""
+    return (mysql_root() / "usr/sbin/mysqld").exists()
+
+
+def has_mariadb() -> bool:
+    """Whether `MysqlServer.mariadb` can work."""
+    with contextlib.suppress(ServerProgramsNotFoundError):
+        return bool(_mariadb_programs())
+    return False
+
+
+def server_version(server: MysqlServer) -> str:
+    """The version that a running server names, such as `10.11.19`."""
+    ((text,),) = server.execute("SELECT VERSION()")
+    match = re.match(r"[\d.]+", text)
+    assert match is not None
+    return match.group()
+
+
+def _has_account(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True

@@ -1,0 +1,476 @@
+"""Capture over real MariaDB and MySQL servers: whatever happens there, the journal replays to what the source holds."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import pymysql
+import pytest
+
+from replicator.model.errors import LogGapError, OffsetExpiredError, TransientError
+from replicator.model.schema import TableId
+from replicator.plugins import Secret
+from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource, SourceContext
+from replicator.state.records import Stage
+from replicator.testing.captured import Captured
+from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator.testing.waiting import wait_until
+from replicator_source_mysql.config import MysqlConfig
+from replicator_source_mysql.source import MysqlSource
+
+Make = Callable[..., Captured]
+
+TRANSACTIONS = 200_000
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Makes the captures of tables of a database; further arguments are settings of the source."""
+    made: list[Captured] = []
+
+    def of(database: MysqlDatabase, *tables: str, **settings: Any) -> Captured:
+        server = database.server
+
+        def source(context: SourceContext) -> MysqlSource:
+            values = {
+                "host": server.host,
+                "port": server.port,
+                "user": server.user,
+                "password": Secret(server.password),
+            }
+            return MysqlSource(MysqlConfig(**{**values, **settings}), context)
+
+        folder = tmp_path / f"capture{len(made)}"
+        folder.mkdir()
+        name = database.name.replace("_", "-")
+        captured = Captured(
+            folder=folder, name=name, make_source=source, tables=[TableId(database.name, t) for t in tables]
+        )
+        made.append(captured)
+        return captured
+
+    yield of
+    for captured in made:
+        captured.close()
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
+    """A server that the test may stop, kill and change."""
+    if request.param == "mysql" and not has_mysql():
+        pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
+    with MysqlServer(request.param) as server:
+        yield server
+
+
+def source_rows(database: MysqlDatabase, name: str) -> Counter[tuple[Any, ...]]:
+    return Counter(database.execute(f"SELECT * FROM `{name}`"))
+
+
+def assert_equal(captured: Captured, database: MysqlDatabase, *names: str) -> None:
+    """The journal replays to what the source holds now."""
+    for name in names:
+        found, wanted = captured.rows(TableId(database.name, name)), source_rows(database, name)
+        assert found == wanted, (
+            f"{name}: too many {list((found - wanted).items())[:5]}, lacking {list((wanted - found).items())[:5]}"
+        )
+
+
+def fill(database: MysqlDatabase, name: str, rows: int) -> None:
+    """A table with a key, a value and some rows."""
+    database.execute(f"CREATE TABLE `{name}` (id bigint PRIMARY KEY, v bigint NOT NULL, note text)")
+    values = ", ".join(f"({i}, 0, 'note {i}')" for i in range(1, rows + 1))
+    database.execute(f"INSERT INTO `{name}` VALUES {values}")
+
+
+def write_some(connection: pymysql.connections.Connection[Any], chance: random.Random, tables: list[str]) -> None:
+    """One transaction of one to three statements: every kind of change, key changes and undone ones among them."""
+    with connection.cursor() as cursor:
+        connection.begin()
+        for _ in range(chance.randint(1, 3)):
+            table, id_, other = chance.choice(tables), chance.randint(1, 60), chance.randint(1, 60)
+            match chance.randint(0, 5):
+                case 0 | 1:
+                    cursor.execute(f"UPDATE `{table}` SET v = v + 1 WHERE id = {id_}")
+                case 2:
+                    cursor.execute(f"REPLACE INTO `{table}` VALUES ({id_}, {chance.randint(0, 9)}, 'r')")
+                case 3:
+                    cursor.execute(f"DELETE FROM `{table}` WHERE id = {id_}")
+                case 4:
+                    cursor.execute(f"UPDATE IGNORE `{table}` SET id = {other}, note = 'moved' WHERE id = {id_}")
+                case _:
+                    cursor.execute(f"INSERT IGNORE INTO `{table}` VALUES ({id_}, 1, NULL)")
+        if chance.random() < 0.1:
+            connection.rollback()
+        else:
+            connection.commit()
+
+
+class Writers:
+    """Sessions that write until told to stop."""
+
+    def __init__(self, database: MysqlDatabase, count: int, tables: list[str], seed: int = 0) -> None:
+        self._database = database
+        self._tables = tables
+        self._stop = threading.Event()
+        self._errors: list[BaseException] = []
+        self.done = 0
+        self._threads = [threading.Thread(target=self._run, args=(seed + i,), name=f"writer{i}") for i in range(count)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        wait_until(lambda: self.done >= len(self._threads), "everybody writes")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(timeout=60)
+        assert not self._errors, self._errors
+
+    def _run(self, seed: int) -> None:
+        chance = random.Random(seed)
+        try:
+            while not self._stop.is_set():
+                try:
+                    with closing(self._database.connect(autocommit=False)) as connection:
+                        while not self._stop.is_set():
+                            write_some(connection, chance, self._tables)
+                            self.done += 1
+                except pymysql.MySQLError:
+                    # A deadlock, or the server was stopped under it.
+                    self._stop.wait(0.05)
+        except BaseException as error:  # noqa: BLE001 (raised in the test's thread)
+            self._errors.append(error)
+
+
+def before_reads(source: DeltaSource[Any], act: Callable[[int], None]) -> None:
+    """Call `act` with the number of each chunk, from 1, before it is read."""
+    read, count = source.read_chunk, [0]
+
+    def acting(request: ChunkRequest) -> Chunk:
+        count[0] += 1
+        act(count[0])
+        return read(request)
+
+    source.read_chunk = acting  # type: ignore[method-assign]
+
+
+# --- copies and changes ---------------------------------------------------------------------------------------------
+
+
+def test_what_is_there_and_every_change_arrives(mysql_database: MysqlDatabase, make: Make) -> None:
+    fill(mysql_database, "t", 25)
+    mysql_database.execute(
+        "CREATE TABLE bag (v int, w varchar(10))", "INSERT INTO bag VALUES (1, 'a'), (1, 'a'), (2, NULL)"
+    )
+    captured = make(mysql_database, "t", "bag")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        mysql_database.execute(
+            "UPDATE t SET v = 7 WHERE id = 3",
+            "UPDATE t SET id = 100 WHERE id = 4",
+            "DELETE FROM t WHERE id = 5",
+            "INSERT INTO t VALUES (101, 1, NULL)",
+            "INSERT INTO bag VALUES (1, 'a'), (3, 'c')",
+            "DELETE FROM bag WHERE v = 1 LIMIT 1",
+            "UPDATE bag SET v = 9 WHERE v = 2",
+        )
+        captured.catch_up(running)
+    assert_equal(captured, mysql_database, "t", "bag")
+
+
+def test_snapshots_under_writers_leave_no_difference_and_no_row_goes_back(
+    mysql_database: MysqlDatabase, make: Make
+) -> None:
+    for name in ("hot", "warm"):
+        fill(mysql_database, name, 60)
+    captured = make(mysql_database, "hot", "warm")
+    with captured.running() as running:
+        with Writers(mysql_database, 6, ["hot", "warm"]):
+            captured.wait_for_streaming(running)
+            for _ in range(5):
+                captured.snapshot(running)
+        captured.catch_up(running)
+    assert_equal(captured, mysql_database, "hot", "warm")
+
+
+def test_restarts_under_writers_lose_and_double_nothing(mysql_database: MysqlDatabase, make: Make) -> None:
+    for name in ("hot", "warm"):
+        fill(mysql_database, name, 60)
+    mysql_database.execute("CREATE TABLE bag (v int)")
+    captured = make(mysql_database, "hot", "warm")
+    with Writers(mysql_database, 4, ["hot", "warm"]):
+        for _ in range(6):
+            with captured.running() as running:
+                captured.catch_up(running)
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+    assert_equal(captured, mysql_database, "hot", "warm")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_many_random_transactions_with_snapshots_and_restarts_leave_no_difference(
+    mysql_database: MysqlDatabase, make: Make
+) -> None:
+    names = ["one", "two", "three"]
+    for name in names:
+        fill(mysql_database, name, 60)
+    captured = make(mysql_database, *names)
+    with Writers(mysql_database, 6, names) as writers:
+        round_ = 0
+        while writers.done < TRANSACTIONS:
+            round_ += 1
+            with captured.running() as running:
+                captured.wait_for_streaming(running)
+                target = writers.done + TRANSACTIONS // 25
+                while writers.done < target:
+                    captured.snapshot(running, TableId(mysql_database.name, names[round_ % 3]))
+                captured.catch_up(running)
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+    assert round_ >= 20
+    assert_equal(captured, mysql_database, *names)
+
+
+def test_truncate_and_large_transactions_arrive_in_order(mysql_database: MysqlDatabase, make: Make) -> None:
+    fill(mysql_database, "t", 15)
+    captured = make(mysql_database, "t")
+    captured.settings = replace(captured.settings, pull_rows=50)
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        mysql_database.execute("TRUNCATE t")
+        fill(mysql_database, "other", 5)
+        with closing(mysql_database.connect(autocommit=False)) as connection, connection.cursor() as cursor:
+            for i in range(500):
+                cursor.execute(f"INSERT INTO t VALUES ({i}, {i}, REPEAT('x', 1000))")
+            connection.commit()
+        captured.catch_up(running)
+    assert_equal(captured, mysql_database, "t")
+
+
+# --- connections and servers ----------------------------------------------------------------------------------------
+
+
+def dump_threads(server: MysqlServer) -> list[int]:
+    return [
+        row[0]
+        for row in server.execute("SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")
+    ]
+
+
+def test_a_killed_log_connection_is_transient_and_the_rest_arrives_afterwards(
+    mysql_database: MysqlDatabase, make: Make
+) -> None:
+    fill(mysql_database, "t", 25)
+    captured = make(mysql_database, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        for number in dump_threads(mysql_database.server):
+            mysql_database.server.execute(f"KILL {number}")
+        assert isinstance(running.error(), TransientError)
+    mysql_database.execute("UPDATE t SET v = 1")
+    with captured.running() as running:
+        captured.catch_up(running)
+    assert_equal(captured, mysql_database, "t")
+
+
+def test_a_server_killed_under_load_comes_back_without_a_difference(own_server: MysqlServer, make: Make) -> None:
+    with own_server.database() as database:
+        fill(database, "hot", 60)
+        captured = make(database, "hot")
+        with Writers(database, 4, ["hot"]):
+            for _ in range(2):
+                with captured.running() as running:
+                    captured.catch_up(running)
+                    own_server.kill9()
+                    assert isinstance(running.error(), TransientError)
+                own_server.start()
+        with captured.running() as running:
+            captured.wait_for_streaming(running)
+            captured.catch_up(running)
+        assert_equal(captured, database, "hot")
+
+
+def test_rotated_logs_are_read_across_and_purged_ones_are_an_error_with_a_remedy(
+    own_server: MysqlServer, make: Make
+) -> None:
+    with own_server.database() as database:
+        fill(database, "t", 15)
+        captured = make(database, "t")
+        with captured.running() as running:
+            captured.wait_for_streaming(running)
+            for i in range(3):
+                database.execute("FLUSH BINARY LOGS", f"UPDATE t SET v = {i + 1} WHERE id <= {i + 5}")
+            captured.catch_up(running)
+        assert_equal(captured, database, "t")
+        database.execute("UPDATE t SET v = 9", "FLUSH BINARY LOGS", "UPDATE t SET v = 10", "FLUSH BINARY LOGS")
+        last = database.execute("SHOW BINARY LOGS")[-1][0]
+        database.execute(f"PURGE BINARY LOGS TO '{last}'")
+        with captured.running() as running:
+            error = running.error()
+        assert isinstance(error, OffsetExpiredError), error
+        assert "--restart" in str(error)
+        request = captured.request("restart")
+        with captured.running() as running:
+            running.wait_until(lambda: captured.is_done(request), "it has begun at a new place")
+            captured.wait_for_streaming(running)
+            captured.catch_up(running)
+        assert_equal(captured, database, "t")
+
+
+def test_a_history_begun_anew_is_a_gap(own_server: MysqlServer, make: Make) -> None:
+    with own_server.database() as database:
+        fill(database, "t", 15)
+        captured = make(database, "t")
+        with captured.running() as running:
+            captured.wait_for_streaming(running)
+            database.execute("UPDATE t SET v = 1")
+            captured.catch_up(running)
+        database.execute("RESET MASTER" if own_server.flavor == "mariadb" else "RESET BINARY LOGS AND GTIDS")
+        database.execute(*[f"UPDATE t SET v = {i + 2}" for i in range(40)])
+        with captured.running() as running:
+            error = running.error()
+        assert isinstance(error, LogGapError), error
+
+
+# --- changes of tables ----------------------------------------------------------------------------------------------
+
+
+def test_a_swap_of_tables_is_followed_by_a_new_copy_in_place(mysql_database: MysqlDatabase, make: Make) -> None:
+    fill(mysql_database, "t", 25)
+    captured = make(mysql_database, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        mysql_database.execute(
+            "CREATE TABLE _t_gho LIKE t",
+            "INSERT INTO _t_gho SELECT id, v + 1, note FROM t WHERE id <= 20",
+            "RENAME TABLE t TO _t_del, _t_gho TO t",
+            "UPDATE t SET v = v + 1 WHERE id = 1",
+        )
+        captured.catch_up(running)
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+    assert_equal(captured, mysql_database, "t")
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("ALTER TABLE t ADD COLUMN extra int NOT NULL DEFAULT 7", "schema_changed"),
+        ("RENAME TABLE t TO elsewhere", "table_renamed"),
+        ("DROP TABLE t", "table_missing"),
+    ],
+)
+def test_a_table_that_changes_is_set_aside_and_the_others_go_on(
+    mysql_database: MysqlDatabase, make: Make, statement: str, code: str
+) -> None:
+    for name in ("t", "other"):
+        fill(mysql_database, name, 15)
+    captured = make(mysql_database, "t", "other")
+    table = TableId(mysql_database.name, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        mysql_database.execute(statement)
+        running.wait_until(lambda: captured.stage(table) is Stage.FAILING, "it is set aside")
+        mysql_database.execute("UPDATE other SET v = 5")
+        captured.catch_up(running)
+    assert captured.record(table).error is not None
+    assert code in str(captured.record(table).error)
+    assert_equal(captured, mysql_database, "other")
+
+
+def test_a_harmless_alter_changes_nothing(mysql_database: MysqlDatabase, make: Make) -> None:
+    fill(mysql_database, "t", 15)
+    captured = make(mysql_database, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        mysql_database.execute("ALTER TABLE t ADD INDEX (v)", "UPDATE t SET v = 4 WHERE id = 2")
+        captured.catch_up(running)
+        assert captured.stage(TableId(mysql_database.name, "t")) is Stage.STREAMING
+    assert_equal(captured, mysql_database, "t")
+
+
+def test_a_change_logged_as_a_statement_sets_its_table_aside(mysql_database: MysqlDatabase, make: Make) -> None:
+    for name in ("t", "other"):
+        fill(mysql_database, name, 15)
+    captured = make(mysql_database, "t", "other")
+    table = TableId(mysql_database.name, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
+            cursor.execute("UPDATE t SET v = 8 WHERE id = 1")
+        running.wait_until(lambda: captured.stage(table) is Stage.FAILING, "it is set aside")
+        mysql_database.execute("UPDATE other SET v = 5")
+        captured.catch_up(running)
+        assert "statement_format" in str(captured.record(table).error)
+        captured.snapshot(running, table)
+        captured.catch_up(running)
+    assert_equal(captured, mysql_database, "t", "other")
+
+
+# --- XA and compressed transactions ---------------------------------------------------------------------------------
+
+
+def test_prepared_transactions_are_held_back_until_they_are_decided(mysql_database: MysqlDatabase, make: Make) -> None:
+    fill(mysql_database, "t", 15)
+    captured = make(mysql_database, "t")
+
+    def prepare(name: str, statement: str) -> None:
+        with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+            for text in (f"XA START '{name}'", statement, f"XA END '{name}'", f"XA PREPARE '{name}'"):
+                cursor.execute(text)
+
+    table = TableId(mysql_database.name, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        prepare("one", "UPDATE t SET v = 1 WHERE id = 1")
+        prepare("two", "UPDATE t SET v = 2 WHERE id = 2")
+        mysql_database.execute("UPDATE t SET v = 3 WHERE id = 3")
+        captured.catch_up(running)
+        held = {row[0]: row[1] for row in captured.rows(table)}
+        assert (held[1], held[2], held[3]) == (0, 0, 3)
+    with captured.running() as running:
+        mysql_database.execute("XA COMMIT 'one'", "UPDATE t SET v = 4 WHERE id = 4", "XA ROLLBACK 'two'")
+        captured.catch_up(running)
+    assert_equal(captured, mysql_database, "t")
+    with captured.running() as running:
+        with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+            for text in ("XA START 'q'", "UPDATE t SET v = 6 WHERE id = 6", "XA END 'q'", "XA COMMIT 'q' ONE PHASE"):
+                cursor.execute(text)
+        captured.catch_up(running)
+    assert_equal(captured, mysql_database, "t")
+
+
+def test_compressed_transactions_arrive(mysql_database: MysqlDatabase, make: Make) -> None:
+    fill(mysql_database, "t", 15)
+    captured = make(mysql_database, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        if mysql_database.server.flavor == "mysql":
+            with closing(mysql_database.connect(autocommit=False)) as connection, connection.cursor() as cursor:
+                cursor.execute("SET SESSION binlog_transaction_compression = ON")
+                for i in range(200):
+                    cursor.execute(f"INSERT INTO t VALUES ({1000 + i}, 1, REPEAT('z', 500))")
+                cursor.execute("UPDATE t SET v = 5 WHERE id >= 1100")
+                connection.commit()
+        else:
+            mysql_database.server.execute("SET GLOBAL log_bin_compress = ON")
+            mysql_database.execute(
+                "INSERT INTO t VALUES (1000, 1, REPEAT('z', 5000))", "UPDATE t SET v = 5", "DELETE FROM t WHERE id = 3"
+            )
+            mysql_database.server.execute("SET GLOBAL log_bin_compress = OFF")
+        captured.catch_up(running)
+    assert_equal(captured, mysql_database, "t")
