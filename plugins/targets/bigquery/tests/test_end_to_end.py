@@ -185,16 +185,3 @@ def test_validate_names_what_is_missing_and_exits_with_2(rig: Rig, emulator: Big
     assert "gcloud storage buckets create gs://nowhere" in said.stdout + said.stderr
     assert "There is no dataset demo-project.public" in said.stdout + said.stderr
     assert rig.command("run", str(rig.file), check=2).returncode == 2
-
-
-@pytest.mark.slow
-def test_a_table_that_somebody_dropped_is_set_aside_and_made_anew_on_demand(rig: Rig, client: Any) -> None:
-    rig.catch_up()
-    client.delete_table(f"{dataset(rig)}.products")
-    rig.database.execute("UPDATE products SET price = price + 1", "UPDATE orders SET state = 'sent'")
-    assert rig.command("run", str(rig.file), "--until-caught-up", check=1).returncode == 1
-    failing = {t["table"]: t["error"]["code"] for t in rig.status()["tables"] if t["state"] == "failing"}
-    assert failing == {"public.products": "target_replaced"}
-    rig.command("snapshot", rig.name, "public.products", "--recreate")
-    rig.catch_up()
-    assert differences(rig, client) == {}
