@@ -68,9 +68,7 @@ def open_log(source_of: Make) -> Iterator[Callable[..., Log]]:
         log.reader.close()
 
 
-@pytest.mark.parametrize(
-    "name", ["a.b", "a`b", 'a"b', "it's", "select", "x" * 64, "größe", "tab le", "50%", "日本語", "a\\b"]
-)
+@pytest.mark.parametrize("name", ["a.b`c", "a\"b 'c'", "select", "x" * 64, "größe 日本語", "50%\\_"])
 def test_tables_of_any_name_are_followed(
     mysql_database: MysqlDatabase, open_log: Callable[..., Log], name: str
 ) -> None:
