@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from replicator.model.schema import TableId
-from replicator.state.records import EventEntry, SegmentFile, Stage
+from replicator.state.records import AppliedRecord, EventEntry, SegmentFile, Stage, TableRecord
 from replicator.state.store import StateStore
 
 PLACE: Final = "place"
+_BEGINNINGS: Final = ("snapshot", "restart")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +24,9 @@ class CaughtUp:
 class CatchUp:
     """Watches one replicator until every table has its snapshot and everything committed before a place in the log is applied.
 
-    First all snapshots must be captured; then capture is asked for a place in the log (a request that it closes in
-    the very commit that covers the place);
-    then each table must have nothing left to apply of what was sealed by then.
+    First all snapshots must be captured, those asked for included. Then capture is asked for a place in the log (a
+    request that it closes in the very commit that covers the place); then each table must have nothing left to apply of
+    what was sealed by then.
     """
 
     store: StateStore
@@ -39,6 +40,8 @@ class CatchUp:
         applied = self.store.applied(self.name)
         if not tables or any(t.stage in (Stage.PENDING, Stage.SNAPSHOT) for t in tables):
             return None
+        if any(request.kind in _BEGINNINGS for request in self.store.requests(self.name)):
+            return None
         if self._asked is None:
             self._asked = self.store.add_request(self.name, PLACE, {})
         if self._place is None:
@@ -49,7 +52,7 @@ class CatchUp:
         set_aside = []
         for table in tables:
             done = applied.get(table.table)
-            if table.stage is Stage.FAILING or (done is not None and done.is_failing):
+            if table.stage is Stage.FAILING or (done is not None and done.is_failing and not _goes_on(table, done)):
                 set_aside.append(table.table)
                 continue
             if done is None or done.incarnation < table.incarnation:
@@ -58,6 +61,12 @@ class CatchUp:
             if left and _begin(left[0]) <= self._place:
                 return None
         return CaughtUp(set_aside=tuple(set_aside))
+
+
+def _goes_on(table: TableRecord, done: AppliedRecord) -> bool:
+    """Whether a copy has begun since the target refused the table: apply goes on with it once it sees it."""
+    started = table.snapshot.started_at if table.snapshot is not None else None
+    return started is not None and done.error is not None and started > done.error.at
 
 
 def _begin(item: SegmentFile | EventEntry) -> int:
