@@ -2,13 +2,11 @@
 
 Keyed tables: chunk by chunk, each emitted at its mark, with its cursor, between transactions.
 
-Tables without a key: read in one statement into a spool. From the moment the read is asked for, the table's log rows go
-    into a second spool. At the mark, one commit
-takes the read's rows, then those spooled log rows that the read did not see, then COMPLETED. It is one commit because
-nothing in rows without a key tells
-a second emission from a first: cut short before it, nothing happened, and the read begins again; after it, everything
-    did. The writer keeps such a commit's
-memory bounded; other tables wait for as long as copying from local disk takes.
+Tables without a key: read in one statement into a spool. From the moment the read is asked for, the table's log rows
+go into a second spool. At the mark, one commit takes the read's rows, then those spooled log rows that the read did
+not see, then COMPLETED. It is one commit because nothing in rows without a key tells a second emission from a first:
+cut short before it, nothing happened, and the read begins again; after it, everything did. The writer keeps such a
+commit's memory bounded; other tables wait for as long as copying from local disk takes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Keeps what is followed in line with the source's catalogue, and begins snapshots at places in the log.
 
-Every step asks the source in the control thread, then has a mark written, and acts when the mark is delivered: by then
-    everything that the answer
-could know of has been delivered. Nothing here is durable before the commit that holds what it led to; a crash in
-between asks again.
+Every step asks the source in the control thread, then has a mark written, and acts when the mark is delivered: by
+then everything that the answer could know of has been delivered. Nothing here is durable before the commit that holds
+what it led to; a crash in between asks again.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ def prepare(
 
     Returns:
         Its answer, and the tables that it refuses one by one: the others are prepared without them. Before the first
-        segment any refusal is the
-        configuration's, and raised.
+        segment any refusal is the configuration's, and raised.
     """
     there = list(source.describe(tables))
     try:
@@ -70,8 +68,8 @@ class _Beginning:
     None of their rows can be mistaken for a stale one then.
 
     `since`: taken once the tables were published as `found` has them, where the log may have left out changes made
-    before; then also every transaction that had
-    begun by then must have ended. What such a transaction wrote before is not in the log, so the copy must see it.
+        before; then also every transaction that had begun by then must have ended. What such a transaction wrote
+        before is not in the log, so the copy must see it.
     """
 
     tables: Sequence[TableId]

@@ -18,9 +18,9 @@ def crash_point(name: str) -> None:
     """End the process at once if `REPLICATOR_CRASH_AT` names this place.
 
     The variable holds names separated by commas; `name:3` means the third time that this process passes it. With
-    `REPLICATOR_CRASH_RECORD` (a file) each
-    entry kills once only, whichever process gets there first: it is noted in the file before the end. Costs one dictionary look-up when the
-    variable is not set. Names are `part.place`; `docs/crash-points.md` lists them.
+    `REPLICATOR_CRASH_RECORD` (a file) each entry kills once only, whichever process gets there first: it is noted in
+    the file before the end. Costs one dictionary look-up when the variable is not set. Names are `part.place`;
+    `docs/crash-points.md` lists them.
     """
     wanted = os.environ.get(PLACES)
     if wanted is None:

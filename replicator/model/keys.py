@@ -12,8 +12,7 @@ def key_bytes(columns: Sequence[pa.Array]) -> pa.BinaryArray:
     """The canonical bytes of composite keys, one value per row.
 
     Each part is its value's canonical text, prefixed by its length and a colon, so that no two different keys share
-    their bytes: ('a', 'bc') is
-    `1:a2:bc`. Rows whose key has a null part are null.
+    their bytes: ('a', 'bc') is `1:a2:bc`. Rows whose key has a null part are null.
 
     Args:
         columns: The key columns, equally long, in key order, of canonical types. At least one.

@@ -1,9 +1,8 @@
 """What a source plugin does. The host owns the loop, time, retries and state; a source answers bounded questions.
 
-A source never retries by itself, never calls the host back and keeps nothing that must survive. Its errors are those of
-`replicator.model.errors`: `TransientError` for what may pass by itself, `TableError` for one table, `FatalError` for
-what a person must mend,
-`ConfigError` for what a wrong setting causes.
+A source never retries by itself, never calls the host back and keeps nothing that must survive. Its errors are those
+of `replicator.model.errors`: `TransientError` for what may pass by itself, `TableError` for one table, `FatalError`
+for what a person must mend, `ConfigError` for what a wrong setting causes.
 
 Threads: one `DeltaSource` object may be used from three threads at once: the log's (`open_log` and the reader it returns), the chunk
 reader's (`read_chunk`, `read_whole`), and the control thread's (everything else). Each uses a connection of its own.
@@ -61,8 +60,8 @@ class TableDescription:
     Attributes:
         schema: Its shape, with the replicable columns and the key by which changes are identified.
         identity: JSON object whose parts change when the table is another object or is published in another way
-            (PostgreSQL: oid, relfilenode, publication oid,
-            column list, row filter, publish flags, replica identity, partitions). Compared for equality by the host, part by part.
+            (PostgreSQL: oid, relfilenode, publication oid, column list, row filter, publish flags, replica identity,
+            partitions). Compared for equality by the host, part by part.
         estimated_rows: From statistics; None if unknown.
     """
 
@@ -161,8 +160,8 @@ class Visibility(ABC):
         """Whether every transaction that had begun when `earlier` was taken has ended for this read: it is seen, or will never commit.
 
         A copy that begins where the log may have left changes of its table out (it was not published yet, or not
-        followed) waits for this: what is not in the
-        log must be in the copy. A source whose log never leaves anything out has nothing to wait for.
+        followed) waits for this: what is not in the log must be in the copy. A source whose log never leaves anything
+        out has nothing to wait for.
         """
         return True
 
@@ -211,8 +210,7 @@ class WholeRead:
     """A table without a key, read in one statement.
 
     `visibility` is known before the first batch. `batches` has the columns of `schema.row_type` and must be consumed
-    inside the context. `identity()` is called
-    after the last batch: as `Chunk.identity`.
+    inside the context. `identity()` is called after the last batch: as `Chunk.identity`.
     """
 
     visibility: Visibility
@@ -292,12 +290,11 @@ class DeltaSource(ABC, Generic[ConfigT]):
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
         """Make what is needed in the source so that changes of `tables` appear in the log from now on.
 
-        Returns the offset from which the log can be read. Called after the host has recorded its
-        intent, at every start and whenever tables are added or removed. With
-        `is_first` no segment was ever sealed: what an
-        earlier, unfinished call left is dropped and made again. Without it, only the set of tables is brought in
-        line; the returned offset is then meaningless to the host.
-        Tables that were already followed and still are lose nothing. Replay: same result.
+        Returns the offset from which the log can be read. Called after the host has recorded its intent, at every
+        start and whenever tables are added or removed. With `is_first` no segment was ever sealed: what an earlier,
+        unfinished call left is dropped and made again. Without it, only the set of tables is brought in line; the
+        returned offset is then meaningless to the host. Tables that were already followed and still are lose nothing.
+        Replay: same result.
         """
 
     @abstractmethod

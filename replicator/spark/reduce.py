@@ -1,15 +1,12 @@
 """Folds a batch of changes to one change per key, in DataFrames: no UDF, nothing passes through the driver row by row.
 
 A **touch** is what a change does to one key: it writes a row there, or it takes the row away. An UPDATE that changes
-the key takes the row from the old
-key and then writes it at the new one; both touches share the change's number. A **life** is what happens to a row at
-one key from one beginning to the next: it
-begins with a write that carries the whole row, with an arrival from another key, or with the first write of a batch.
-An arrival that lacks columns continues
-the life it came from: lives joined that way are a **chain**, and a chain is one row of the source on its way through
-keys. Columns are
-folded along the chain, the last value sent wins, and what is still missing at its end stands in the target at the key
-where the chain began: its **origin**.
+the key takes the row from the old key and then writes it at the new one; both touches share the change's number. A
+**life** is what happens to a row at one key from one beginning to the next: it begins with a write that carries the
+whole row, with an arrival from another key, or with the first write of a batch. An arrival that lacks columns
+continues the life it came from: lives joined that way are a **chain**, and a chain is one row of the source on its
+way through keys. Columns are folded along the chain, the last value sent wins, and what is still missing at its end
+stands in the target at the key where the chain began: its **origin**.
 
 `_sequence_num` must be unique; the two touches of a change are ordered take before write. Keys are compared as exact
 bytes.
@@ -81,9 +78,8 @@ def reduce_partial_rows(
     """Fold the changes of each key column by column, where some rows lack columns.
 
     A write that carries the whole row, and every INSERT that is not a partial snapshot row, begins anew. A partial
-    write adds to what the batch has so far
-    at its key (a key-changing one: at its old key); if a row was taken away there before, to nothing; and if the
-    batch did not touch the key before, to the target's row.
+    write adds to what the batch has so far at its key (a key-changing one: at its old key); if a row was taken away
+    there before, to nothing; and if the batch did not touch the key before, to the target's row.
 
     Args:
         changes: As `read_changes` gives them.
@@ -93,14 +89,12 @@ def reduce_partial_rows(
 
     Returns:
         One row per key: `key`, `is_gone`, `_sequence_num`, `_source_timestamp`, `row` (null if the batch writes
-        nothing there; of a key that is gone: the last row),
-        `sent` (struct of booleans, one per field: the value stands in `row`), `origin` (struct like `key`: the row of
-        the target, as it was before the batch, that has
+        nothing there; of a key that is gone: the last row), `sent` (struct of booleans, one per field: the value
+        stands in `row`), `origin` (struct like `key`: the row of the target, as it was before the batch, that has
         what was not sent; null: all of it stands in `row`).
 
     Replay: same rows in, same rows out. Cost: one shuffle by key; runs one small job if keys may change, and a few
-    more, with two more shuffles, if
-    one of these changes lacks columns.
+        more, with two more shuffles, if one of these changes lacks columns.
     """
     touches = _touches(changes, key, has_key_changes=has_key_changes, fields=fields)
     by_key = Window.partitionBy(KEY).orderBy(_ORDER)
@@ -168,8 +162,8 @@ def reduce_multiset(changes: DataFrame, fields: Sequence[str]) -> DataFrame:
     """Balance inserts and deletes of each distinct row, for tables without a key.
 
     Equal rows are a stack: a delete removes the copy with the highest number, as a plain replay would if it took the
-    last one in. That matters while an
-    in-place snapshot runs, where only copies above its start number are to survive.
+    last one in. That matters while an in-place snapshot runs, where only copies above its start number are to
+    survive.
 
     Args:
         changes: As `read_changes` gives them; `before` has every column.
@@ -177,8 +171,7 @@ def reduce_multiset(changes: DataFrame, fields: Sequence[str]) -> DataFrame:
 
     Returns:
         `_sequence_num`, `_source_timestamp`, `row`, `removes`. Where `removes` is 0: a row to insert, under its own
-        number. Otherwise: how many copies of `row` the target
-        loses, those with the highest numbers.
+        number. Otherwise: how many copies of `row` the target loses, those with the highest numbers.
 
     Replay: same rows in, same rows out. Cost: one shuffle by row.
     """

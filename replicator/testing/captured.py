@@ -1,8 +1,7 @@
 """Runs a capture in this process, and replays what it sealed to rows that can be compared with the source's own.
 
 The replay is plain on purpose: change after change in the order of their numbers, no batches and no folding, so that
-nothing which apply does can hide what
-capture did wrong.
+nothing which apply does can hide what capture did wrong.
 """
 
 from __future__ import annotations

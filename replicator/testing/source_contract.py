@@ -2,11 +2,8 @@
 
 A plugin's tests begin by subclassing `SourceContract`:
 
-    class TestPostgresqlSource(SourceContract):
-        @pytest.fixture
-        def harness(self, database):
-            with PostgresqlHarness(database) as harness:
-                yield harness
+    class TestPostgresqlSource(SourceContract): @pytest.fixture def harness(self, database): with
+    PostgresqlHarness(database) as harness: yield harness
 
 Tables have one shape, `id bigint, name text, amount decimal(12,2), note text`, in three kinds (`TableKind`).
 """

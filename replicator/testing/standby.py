@@ -1,8 +1,7 @@
 """A synchronous standby that stores nothing and acknowledges late, or not before it is told to.
 
 What it has not acknowledged has been committed to the log, and is decoded and delivered, but no other session sees
-it: the gap between the order of commits
-and the order of visibility, as long as a test wants it.
+it: the gap between the order of commits and the order of visibility, as long as a test wants it.
 """
 
 from __future__ import annotations

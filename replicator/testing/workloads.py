@@ -81,8 +81,7 @@ class Workloads:
     """A stream of changes of many workloads, in rounds, each change under the next of `numbers`.
 
     With `valid`, each change is one that a database could make, and the replay equals the database at every place
-    (`source`). Without, they are arbitrary: changes of
-    rows that are not there, arrivals at keys that are taken.
+    (`source`). Without, they are arbitrary: changes of rows that are not there, arrivals at keys that are taken.
     """
 
     def __init__(
@@ -223,8 +222,7 @@ def worked_example(first: int) -> list[list[Change]]:
     """The example of CDAP's replication design, once for each of the 64 ways to cut its seven changes into batches.
 
     `CREATE; INSERT 0 alice; 0→1; 1→2; DELETE 2; INSERT 0 Alice, 1 blob; UPDATE 1 Bob`, of which (0, Alice) and (1,
-    Bob) are left. Numbers stand for the order alone: each
-    round is to be renumbered.
+    Bob) are left. Numbers stand for the order alone: each round is to be renumbered.
 
     Args:
         first: Number of the first workload.

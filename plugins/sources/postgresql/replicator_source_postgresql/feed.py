@@ -1,9 +1,8 @@
 """The replication connection: START_REPLICATION over psycopg 3's raw COPY_BOTH, messages in, status updates out.
 
 psycopg has no interface for logical replication, but its libpq layer has all that is needed. Messages are fetched in
-bulk: the server sends each one by
-itself, so a reader that is woken for each pays a system call or two per row. `Feed.receive` therefore lets data
-gather for a moment while it flows.
+bulk: the server sends each one by itself, so a reader that is woken for each pays a system call or two per row.
+    `Feed.receive` therefore lets data gather for a moment while it flows.
 """
 
 from __future__ import annotations

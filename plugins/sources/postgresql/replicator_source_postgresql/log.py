@@ -1,8 +1,8 @@
 """The log: what the feed brings, cut into pulls and decoded into Arrow.
 
 A pull is handled in steps, all rows at once: join the messages, read their kinds, decide where the pull ends (a
-limit, a DDL event, a mark), then transactions
-and ordinals as arrays, then each table's rows. Only Relation, Truncate and Message messages are looked at one by one; they are rare.
+limit, a DDL event, a mark), then transactions and ordinals as arrays, then each table's rows. Only Relation, Truncate
+and Message messages are looked at one by one; they are rare.
 
 Nothing that must survive is kept here. After a lost connection a new reader starts behind the last durable offset,
 and the server sends the transaction that was cut again whole.

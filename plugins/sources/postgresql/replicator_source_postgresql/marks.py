@@ -16,8 +16,7 @@ class LsnMarks:
     """Marks of servers before 14, whose pgoutput does not send messages: delivered once the log has been received up to there.
 
     Thread-safe; one per source, shared by `mark()`, which calls `expect`, and the open reader. Marks that were
-    expected before a reader was opened are
-    delivered by it too.
+    expected before a reader was opened are delivered by it too.
     """
 
     def __init__(self) -> None:
@@ -29,8 +28,7 @@ class LsnMarks:
         """Register a place in the log and return its mark, `lsn:16/B374D848#1`.
 
         `lsn` is what `pg_logical_emit_message(true, …)` returned, asked after its transaction has ended: everything
-        that was visible before
-        committed below it, and the server soon sends something beyond it.
+        that was visible before committed below it, and the server soon sends something beyond it.
         """
         with self._lock:
             self._count += 1

@@ -162,8 +162,8 @@ def shape_of(relation: Relation, known: TableSchema, infos: Mapping[int, TypeInf
     """The shape that a Relation message declares; its `schema` is `known` itself if that is still right.
 
     Columns are compared by name, order and canonical type: what the target sees (varchar(10) → varchar(20) is no
-    change there). The key is compared with the replica
-    identity's columns unless that is FULL, which names them all. A Relation message tells neither nullability nor
+    change there). The key is compared with the replica identity's columns unless that is FULL, which names them all.
+    A Relation message tells neither nullability nor
     comments: they are kept by name.
 
     Raises:

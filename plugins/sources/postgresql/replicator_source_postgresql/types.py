@@ -1,16 +1,15 @@
 """The one type mapping: PostgreSQL type → canonical Arrow type, for log and chunks alike.
 
 Text is the base: pgoutput sends every value as its type's output function writes it, under the settings of
-`SESSION_SETTINGS`. A chunk asks for that very
-text (`textin(<output function>(column))`; a cast to text is something else: `'10.0.0.1'::inet::text` is
-`10.0.0.1/32`, `char(n)::text` loses its padding), or, for types whose binary form is
-provably the same value, for the binary form. Both end in the same Arrow values, and `tests/test_types.py` compares them on a server.
+`SESSION_SETTINGS`. A chunk asks for that very text (`textin(<output function>(column))`; a cast to text is something
+else: `'10.0.0.1'::inet::text` is `10.0.0.1/32`, `char(n)::text` loses its padding), or, for types whose binary form
+is provably the same value, for the binary form. Both end in the same Arrow values, and `tests/test_types.py` compares
+them on a server.
 
 Every type has an output function, so every column type can be replicated, as string if nothing better is known. What
-a canonical type cannot hold
-(`NaN` and infinity in numeric(p,s), infinity in dates and timestamps, timestamps after the year 294246, `24:00:00`,
-arrays that are not one-dimensional from 1, text that is
-not UTF-8) follows the setting `unrepresentable`: it fails the table, or becomes NULL (inside an array: a NULL element).
+a canonical type cannot hold (`NaN` and infinity in numeric(p,s), infinity in dates and timestamps, timestamps after
+the year 294246, `24:00:00`, arrays that are not one-dimensional from 1, text that is not UTF-8) follows the setting
+`unrepresentable`: it fails the table, or becomes NULL (inside an array: a NULL element).
 """
 
 from __future__ import annotations

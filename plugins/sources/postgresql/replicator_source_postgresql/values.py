@@ -1,9 +1,8 @@
 """Decoding columns of values: bytes in the wire's forms → canonical Arrow arrays, all rows at once.
 
 A decoder takes a binary array and returns the decoded array with the number of values that its type cannot hold,
-which are null in it. Bytes that are
-no value of the type raise ValueError. Fast paths are Arrow's casts and numpy; only exceptional values (BC dates,
-quoted array elements, …) are looked at one by one.
+which are null in it. Bytes that are no value of the type raise ValueError. Fast paths are Arrow's casts and numpy;
+only exceptional values (BC dates, quoted array elements, …) are looked at one by one.
 """
 
 from __future__ import annotations

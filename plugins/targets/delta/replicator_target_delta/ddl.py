@@ -34,8 +34,7 @@ def create_statement(path: str, table: TargetTable, schema: TableSchema, *, clus
     """`CREATE TABLE` of an empty table in the shape that `table` is to have.
 
     Columns bear the source's names (column mapping allows every character). Only key columns are NOT NULL: a column
-    of the source may lose that
-    constraint at any time, and Delta could not follow.
+    of the source may lose that constraint at any time, and Delta could not follow.
     """
     columns = [_column(schema, column.name) for column in schema.columns]
     columns.append(f"{quoted(SEQUENCE_NUM)} BIGINT NOT NULL COMMENT 'Number of the last change of the row'")

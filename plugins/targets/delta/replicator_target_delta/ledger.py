@@ -10,8 +10,7 @@ ledger moved while it ran. So:
 2. From then on every data statement of an older epoch, of whichever incarnation, is skipped or refused, because each
    of them bears an identifier that had to be claimed before.
 3. What cannot bear an identifier (making, replacing and dropping the table, moving the ledger alone) is done in an
-   optimistic transaction of the same kind,
-   which compares epochs and incarnations at the very version it commits on.
+   optimistic transaction of the same kind, which compares epochs and incarnations at the very version it commits on.
 
 A crash before the commit of any of them leaves nothing, after it everything. This module alone uses Delta's private
 API (`OptimisticTransaction`), by py4j.

@@ -1,8 +1,7 @@
 """Reads a Delta log without Spark: whose the table is, and its ledgers.
 
 Follows the public protocol (JSON commits, Parquet checkpoints). Used where Spark is not at hand (`check`, `drop`) and
-where a look at two small files is
-enough. Writing is Spark's alone.
+where a look at two small files is enough. Writing is Spark's alone.
 """
 
 from __future__ import annotations

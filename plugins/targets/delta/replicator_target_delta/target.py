@@ -55,8 +55,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     """Tables of a Delta lake, each at `<path>/<namespace>/<table>`.
 
     Every change of a table is one commit of its log, and each such commit carries the ledger. A crash before it
-    leaves files that no version names (VACUUM removes
-    them), a crash after it is found by the next `claim`.
+    leaves files that no version names (VACUUM removes them), a crash after it is found by the next `claim`.
     """
 
     type_name: ClassVar[str] = "delta"
