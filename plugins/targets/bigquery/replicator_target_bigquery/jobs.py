@@ -10,19 +10,20 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import uuid4
 
 from google.api_core import exceptions as api
 from google.cloud import bigquery
 
-from replicator.model.errors import TargetUnavailableError
 from replicator_target_bigquery.clients import READ_RETRY, TIMEOUT_S
 from replicator_target_bigquery.errors import JobFailedError, is_outcome_unknown
 
-ATTEMPTS_MAX: Final = 200
+NUMBERED_ATTEMPTS: Final = 10
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 
@@ -134,8 +135,11 @@ class Jobs:
         return [dict(row) for row in job.result(retry=READ_RETRY, timeout=TIMEOUT_S)]
 
     def _run(self, send: Callable[[str], Any], job_id: str, *, is_wanted: Callable[[Any], bool]) -> Done:
-        for attempt in range(ATTEMPTS_MAX):
-            attempt_id = f"{job_id}_a{attempt}"
+        for attempt in itertools.count():
+            # An attempt that is found under its number is not sent twice. After many that failed, one that nobody can find is sent:
+            # a script's guard, and a load that replaces, keep a repetition from doing anything.
+            is_numbered = attempt < NUMBERED_ATTEMPTS
+            attempt_id = f"{job_id}_a{attempt}" if is_numbered else f"{job_id}_{uuid4().hex}"
             job, was_there = self._sent(send, attempt_id)
             try:
                 self._wait(job)
@@ -145,11 +149,7 @@ class Jobs:
                 raise
             if not was_there or is_wanted(job):
                 return Done(job=job, was_there=was_there)
-        raise TargetUnavailableError(
-            f"{ATTEMPTS_MAX} attempts of the job {job_id} have failed.",
-            code="target_unreachable",
-            action="Look at these jobs in BigQuery; then resume.",
-        )
+        raise AssertionError("unreachable: an attempt that cannot be found is sent, and ends or fails")
 
     def _sent(self, send: Callable[[str], Any], attempt_id: str) -> tuple[Any, bool]:
         try:

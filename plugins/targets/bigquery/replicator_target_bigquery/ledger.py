@@ -92,7 +92,7 @@ SELECT {text(table.uuid)} AS uuid, {text(str(table.table))} AS table_name, {tabl
 def claim_statement(path: str, table: TargetTable, *, may_adopt: bool) -> str:
     """Record the epoch, unless a newer one stands there; a ledger of an older incarnation begins anew."""
     same = f"uuid = {text(table.uuid)}"
-    allowed = f"{same} AND epoch <= {table.epoch} AND incarnation <= {table.incarnation}"
+    allowed = f"{same} AND table_name = {text(str(table.table))} AND epoch <= {table.epoch} AND incarnation <= {table.incarnation}"
     if may_adopt:
         allowed = f"({allowed}) OR NOT ({same})"
     stays = f"{same} AND incarnation = {table.incarnation}"
@@ -115,10 +115,17 @@ def checked(row: Entry, table: TargetTable) -> Entry:
 
     Raises:
         FencedError: A newer epoch or incarnation stands there.
-        TableError: `not_ours`.
+        TableError: `not_ours`, `table_names_clash`.
     """
     if row.uuid != table.uuid:
         raise not_ours(table, row.uuid)
+    if row.table != str(table.table):
+        raise TableError(
+            f"Its name in BigQuery is also that of {row.table}.",
+            code="table_names_clash",
+            table=str(table.table),
+            action="Exclude one of them, or choose target.dataset and target.table so that names stay apart.",
+        )
     if (row.epoch, row.incarnation) != (table.epoch, table.incarnation):
         raise fenced(table, row)
     return row
@@ -127,7 +134,8 @@ def checked(row: Entry, table: TargetTable) -> Entry:
 def guard(path: str, table: TargetTable, last: int) -> str:
     """The first statement of every script: fails unless the ledger is what its writer knew, and the only row."""
     expected = (
-        f"uuid = {text(table.uuid)} AND incarnation = {table.incarnation} AND epoch = {table.epoch}"
+        f"uuid = {text(table.uuid)} AND table_name = {text(str(table.table))}"
+        f" AND incarnation = {table.incarnation} AND epoch = {table.epoch}"
         f" AND sequence_num = {last}"
     )
     found = f"(SELECT COUNT(*) = 1 AND LOGICAL_AND({expected}) FROM {quoted(path)})"

@@ -13,6 +13,7 @@ from typing import Final
 from replicator.model.errors import Problem
 from replicator.model.events import RESERVED_COLUMNS
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.target import TargetTable
 from replicator_target_bigquery.config import BigQueryConfig
 
 LENGTH_MAX: Final = 300
@@ -49,13 +50,14 @@ class Names:
         """The ledger table of a target table: the same for every replicator that would write to it."""
         return f"{self.own_dataset}.ledger_{self.mark(table)}"
 
-    def staging_prefix(self, table: TableId) -> str:
-        """How the names of a table's staging tables begin."""
-        return f"staging_{self.mark(table)}_"
+    def staging_prefix(self, table: TargetTable) -> str:
+        """How the names of a table's staging tables begin: another replicator's begin otherwise."""
+        whose = hashlib.sha256(table.uuid.encode()).hexdigest()[:8]
+        return f"staging_{self.mark(table.table)}_{whose}_"
 
-    def staging(self, table: TableId, incarnation: int, epoch: int, skip_to: int, last: int) -> str:
+    def staging(self, table: TargetTable, skip_to: int, last: int) -> str:
         """The staging table of one batch: no other process and no other batch has it."""
-        place = f"{incarnation}_{epoch}_{skip_to + 1}_{last}"
+        place = f"{table.incarnation}_{table.epoch}_{skip_to + 1}_{last}"
         return f"{self.own_dataset}.{self.staging_prefix(table)}{place}"
 
     def mark(self, table: TableId) -> str:

@@ -10,6 +10,7 @@ from uuid import uuid4
 from google.api_core import exceptions as api
 from google.cloud import bigquery
 
+from replicator.model.errors import TargetUnavailableError
 from replicator.model.events import (
     ABSENT,
     BEFORE,
@@ -71,6 +72,12 @@ class Tables:
         """Make a dataset if it is not there."""
         if self.dataset(path) is not None:
             return
+        if not self._config.create_datasets:
+            raise TargetUnavailableError(
+                f"There is no dataset {path}, and target.create_datasets is false.",
+                code="dataset_missing",
+                action="Make it; it is tried again by itself.",
+            )
         project, _, name = path.rpartition(".")
         resource: dict[str, Any] = {
             "datasetReference": {"projectId": project, "datasetId": name},

@@ -218,7 +218,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         """Remove table, staging and ledger, the ledger last; nothing if they are another replicator's."""
         with translated(str(table.table)):
             row = self._read(self._names.ledger(table.table))
-            if row is not None and row.uuid != table.uuid:
+            if row is not None and (row.uuid, row.table) != (table.uuid, str(table.table)):
                 return
             path = self._names.path(table.table)
             standing = self._tables.find(path)
@@ -230,7 +230,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         """Remove staging and ledger; the table stays."""
         with translated(str(table.table)):
             row = self._read(self._names.ledger(table.table))
-            if row is not None and row.uuid == table.uuid:
+            if row is not None and (row.uuid, row.table) == (table.uuid, str(table.table)):
                 self._sweep(table, below=table.epoch + 1)
                 self._tables.drop(self._names.ledger(table.table))
         with self._lock:
@@ -293,9 +293,10 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         if row is None:
             raise _damaged(table)
         row = ledger.checked(row, table)
+        # Looked at again: until the claim, the holder before could still make the table.
+        standing = self._tables.find(path)
         if row.is_of(table):
-            if standing is None or standing.made_at_ms != row.made_at_ms:
-                raise _replaced(table, "it is gone" if standing is None else "it is another one than was made")
+            _check_standing(table, row, standing)
         elif row.state != "dropping":
             self._check_owner(table, standing)
         crash_point("target.claimed")
@@ -482,6 +483,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         if held.row.is_of(held.table):
             is_soft = held.table.options.deletes == "soft"
             body = [statements.clear(is_soft, held.path, sequence_num, below)]
+            self._check_unchanged(held)
         self._commit(held, body, sequence_num, "clear")
 
     # -- batches ------------------------------------------------------------------------------------------------------
@@ -489,7 +491,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
     def _merge(self, held: _Held, batch: Batch, shape: Shape) -> Done | None:
         """Stage and merge; None if an earlier attempt had done it."""
         table = held.table
-        staging = self._names.staging(table.table, table.incarnation, table.epoch, held.last, batch.last)
+        staging = self._names.staging(table, held.last, batch.last)
         folder = f"{self.config.staging.prefix}/{table.uuid}/{staging.rpartition('.')[2]}/"
         with staged(self._store, folder, batch.files, batch.schema, self.config.unfit_values) as uris:
             self._tables.create_staging(staging, batch.schema)
@@ -503,10 +505,18 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             crash_point("target.loaded")
         self._check_rows(table, staging, batch.rows)
         body = statements.batch_statements(shape, held.path, staging, batch)
+        self._check_unchanged(held)
         done = self._commit(held, body, batch.last, "merge")
         crash_point("target.merged")
         self._tidy(staging)
         return done
+
+    def _check_unchanged(self, held: _Held) -> None:
+        """Refuse to write into a table that is not the one we made; who took it over is told first."""
+        standing = self._tables.find(held.path)
+        if standing is None or standing.made_at_ms != held.row.made_at_ms:
+            ledger.checked(self._reread(held), held.table)
+        _check_standing(held.table, held.row, standing)
 
     def _check_rows(self, table: TargetTable, staging: str, rows: int) -> None:
         found = self._tables.rows(staging)
@@ -527,7 +537,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
 
     def _sweep(self, table: TargetTable, *, below: int) -> int:
         """Remove staging tables and objects of older epochs."""
-        prefix = self._names.staging_prefix(table.table)
+        prefix = self._names.staging_prefix(table)
         old = [path for path in self._tables.own_tables(prefix) if _epoch_of(path, prefix) < below]
         for path in old:
             self._tables.drop(path)
@@ -553,6 +563,12 @@ def _conflict(table: TargetTable) -> SchemaConflictError:
         table=str(table.table),
         action="Take a new copy: replicator snapshot NAME TABLE --recreate.",
     )
+
+
+def _check_standing(table: TargetTable, row: ledger.Entry, standing: Standing | None) -> None:
+    """Refuse a table that is not the one the ledger is about: somebody dropped, replaced or restored it."""
+    if standing is None or standing.made_at_ms != row.made_at_ms:
+        raise _replaced(table, "it is gone" if standing is None else "it is another one than was made")
 
 
 def _replaced(table: TargetTable, how: str) -> TableError:

@@ -9,6 +9,7 @@ from google.cloud import bigquery
 
 from replicator.model.errors import FatalError, FencedError, TableError
 from replicator.model.events import DDLOperation
+from replicator.model.schema import TableId
 from replicator.plugins.target import EMPTY_LEDGER, Claim, TargetTable
 from replicator.testing.batches import insert
 from replicator.testing.target_contract import STRANGER, UUID, Copy, as_tuples, item, items_schema
@@ -62,6 +63,42 @@ def test_a_table_that_somebody_made_anew_is_set_aside(copy, warehouse):
     with pytest.raises(TableError) as foreign:
         copy.claim()
     assert foreign.value.code == "not_ours"
+
+
+def test_a_table_that_is_replaced_while_we_run_is_set_aside_before_the_next_batch(copy, warehouse):
+    path = warehouse.names.path(copy.table.table)
+    before = warehouse.client.get_table(path)
+    warehouse.client.delete_table(path)
+    restored = bigquery.Table(path, before.schema)
+    restored.labels = before.labels
+    warehouse.client.create_table(restored)
+    for change in (lambda: copy.apply(insert(3, item(3, "c"))), lambda: copy.ddl(DDLOperation.TRUNCATE_TABLE, 4)):
+        with pytest.raises(TableError) as found:
+            change()
+        assert found.value.code == "target_replaced"
+    assert copy.live() == as_tuples(copy.schema, [])
+
+
+def test_two_tables_of_one_name_never_share_a_ledger(copy, warehouse):
+    """The second came while the first was replicated, so that nobody compared their names before."""
+    other = TableId("shop", "items")
+    assert warehouse.names.path(other) == warehouse.names.path(copy.table.table)
+    ledger_path = warehouse.names.ledger(copy.table.table)
+    warehouse.query(f"UPDATE `{ledger_path}` SET table_name = 'shop.it-ems' WHERE TRUE")
+    with pytest.raises(TableError) as found:
+        copy.restart()
+    assert found.value.code == "table_names_clash"
+    assert warehouse.ledger(other)["table_name"] == "shop.it-ems"
+    copy.target.forget(copy.table)
+    copy.target.drop(copy.table)
+    assert warehouse.ledger(other)["table_name"] == "shop.it-ems", "it is the other's"
+    warehouse.client.get_table(warehouse.names.path(other))
+
+
+def test_staging_of_two_replicators_is_apart(copy, warehouse):
+    other = replace(copy.table, uuid="11111111-2222-3333-4444-555555555555")
+    assert warehouse.names.staging(copy.table, 1, 2) != warehouse.names.staging(other, 1, 2)
+    assert not warehouse.names.staging_prefix(other).startswith(warehouse.names.staging_prefix(copy.table))
 
 
 def test_a_table_whose_ledger_is_gone_is_set_aside(copy, warehouse):
@@ -158,7 +195,7 @@ def test_a_crash_in_the_middle_of_a_drop_is_no_loss(copy, warehouse):
 def test_upkeep_removes_what_older_processes_left_in_staging(copy, warehouse):
     names = warehouse.names
     store = copy.target._store
-    left = names.staging(copy.table.table, 1, 1, 5, 9)
+    left = names.staging(copy.table, 5, 9)
     warehouse.client.create_table(bigquery.Table(left, [bigquery.SchemaField("x", "INT64")]))
     prefix = warehouse.values["staging"]["prefix"]
     with (copy.folder / "x").open("wb+") as file:
