@@ -179,7 +179,13 @@ class Session:
 
     def _set_bounds(self, connection: Connection) -> None:
         seconds = max(1, round(self._config.lock_timeout.total_seconds()))
-        settings: dict[str, Any] = {"lock_wait_timeout": seconds, "innodb_lock_wait_timeout": seconds}
+        settings: dict[str, Any] = {
+            "lock_wait_timeout": seconds,
+            "innodb_lock_wait_timeout": seconds,
+            # A server's own values may cut results short, and compare no more than the beginning of long keys when sorting.
+            "sql_select_limit": (1 << 64) - 1,
+            "max_sort_length": 8 << 20,
+        }
         if self._is_reading:
             # MariaDB ignores WITH CONSISTENT SNAPSHOT at lower levels; and rows wait in the socket while the journal is slow.
             isolation = "tx_isolation" if is_mariadb(connection) else "transaction_isolation"

@@ -48,6 +48,7 @@ class TableEffect:
 
 
 _ANSI_QUOTES: Final = 4
+_EMPTYING: Final = re.compile(r"\((?:DELETE FROM|TRUNCATE TABLE) `[^`]+`\.`[^`]+`(?: /\*.*\*/)?", re.IGNORECASE)
 _VERSION_COMMENT: Final = re.compile(r"/\*M?!\d*(.*?)\*/", re.DOTALL)
 
 _HARMLESS: Final = frozenset(
@@ -71,10 +72,9 @@ _HARMLESS_ACTIONS: Final = (
     "STATS_SAMPLE_PAGES", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS", "CHECKSUM", "PACK_KEYS", "DELAY_KEY_WRITE", "COMPRESSION",
     "ENCRYPTION", "PAGE_COMPRESSED", "WAIT", "NOWAIT", "REORGANIZE", "COALESCE", "REBUILD", "OPTIMIZE", "ANALYZE", "CHECK",
     "REPAIR", "REMOVE", "PARTITION", "CHARACTER", "CHARSET", "DEFAULT", "COLLATE", "SECONDARY_LOAD", "SECONDARY_UNLOAD",
-    "CONVERT PARTITION",
 )  # fmt: skip
 _REPLACING_ACTIONS: Final = (
-    "ADD PRIMARY", "DROP PRIMARY", "DROP PARTITION", "TRUNCATE", "EXCHANGE", "IMPORT", "DISCARD", "CONVERT TABLE", "ENGINE",
+    "ADD PRIMARY", "DROP PRIMARY", "DROP PARTITION", "TRUNCATE", "EXCHANGE", "IMPORT", "DISCARD", "CONVERT PARTITION", "ENGINE",
 )  # fmt: skip
 
 
@@ -87,18 +87,23 @@ def effects(query: Query, followed: Collection[TableId], *, is_lower_case: bool)
         is_lower_case: The server stores names in lower case.
     """
     mentioned = [table for table in followed if _is_mentioned(query, table)]
-    if not mentioned:
+    near = [table for table in followed if table.namespace in (query.database, _folded(query, is_lower_case))]
+    if not mentioned and not near:
         return []
     try:
         reader = _Reader(query, is_lower_case=is_lower_case)
-        found = list(_effects(reader, mentioned))
+        found = list(_effects(reader, mentioned, near))
     except (SqlglotError, _NotUnderstoodError):
         return [TableEffect(effect=Effect.UNCLEAR, table=table) for table in mentioned]
     first: dict[TableId, TableEffect] = {}
     for effect in found:
-        if effect.table in mentioned:
+        if effect.table in mentioned or effect.effect is Effect.STATEMENT:
             first.setdefault(effect.table, effect)
     return list(first.values())
+
+
+def _folded(query: Query, is_lower_case: bool) -> str:
+    return query.database.lower() if is_lower_case else query.database
 
 
 class _NotUnderstoodError(Exception):
@@ -118,31 +123,53 @@ def _is_mentioned(query: Query, table: TableId) -> bool:
     return False
 
 
-def _effects(reader: _Reader, mentioned: Sequence[TableId]) -> Iterator[TableEffect]:
-    verb = reader.word()
+def _effects(reader: _Reader, mentioned: Sequence[TableId], near: Sequence[TableId]) -> Iterator[TableEffect]:
+    verb = _verb(reader)
     if verb in _HARMLESS:
         return
     if verb in _STATEMENTS:
-        # Which of the tables it writes is not worth finding out: a statement in the log is refused.
-        named = set(reader.names())
-        for table in mentioned:
-            if table in named:
-                yield TableEffect(effect=Effect.STATEMENT, table=table)
+        yield from _statement(reader, mentioned, near)
         return
     match verb:
         case "TRUNCATE":
             reader.skip("TABLE")
             yield TableEffect(effect=Effect.TRUNCATE, table=reader.table())
+            reader.end()
         case "DROP":
             yield from _drop(reader, mentioned)
         case "RENAME":
             yield from _rename(reader)
         case "CREATE":
-            yield from _create(reader)
+            yield from _create(reader, mentioned)
         case "ALTER":
             yield from _alter(reader)
         case _:
             raise _NotUnderstoodError
+
+
+def _verb(reader: _Reader) -> str:
+    """The first word; MariaDB's `SET STATEMENT variable = value, … FOR` in front of it is skipped."""
+    verb = reader.word()
+    if verb == "SET" and reader.skip("STATEMENT"):
+        while verb != "FOR":
+            verb = reader.word()
+        verb = reader.word()
+    return verb
+
+
+def _statement(reader: _Reader, mentioned: Sequence[TableId], near: Sequence[TableId]) -> Iterator[TableEffect]:
+    """What a change in statement format may have done, which is refused.
+
+    Views, triggers and cascades take it to tables that it does not name: to any of the databases that it names, or that
+    is its own.
+    """
+    if reader.is_emptying_of_memory_table():
+        return
+    databases = reader.texts()
+    yield from (TableEffect(effect=Effect.STATEMENT, table=table) for table in near)
+    for table in mentioned:
+        if table.namespace in databases:
+            yield TableEffect(effect=Effect.STATEMENT, table=table)
 
 
 def _drop(reader: _Reader, mentioned: Sequence[TableId]) -> Iterator[TableEffect]:
@@ -164,6 +191,7 @@ def _drop(reader: _Reader, mentioned: Sequence[TableId]) -> Iterator[TableEffect
     yield TableEffect(effect=Effect.DROP, table=reader.table())
     while reader.skip(","):
         yield TableEffect(effect=Effect.DROP, table=reader.table())
+    reader.end()
 
 
 def _rename(reader: _Reader) -> Iterator[TableEffect]:
@@ -189,12 +217,16 @@ def _renamed(reader: _Reader) -> tuple[TableId, TableId]:
     return old, reader.table()
 
 
-def _create(reader: _Reader) -> Iterator[TableEffect]:
+def _create(reader: _Reader, mentioned: Sequence[TableId]) -> Iterator[TableEffect]:
     is_replacing = reader.skip("OR", "REPLACE")
     if reader.skip("TEMPORARY"):
         return
     what = reader.word()
-    if what in _OBJECTS or what in {"DATABASE", "SCHEMA"}:
+    if what in {"DATABASE", "SCHEMA"}:
+        database = reader.name() if is_replacing else None
+        yield from (TableEffect(effect=Effect.DROP, table=table) for table in mentioned if table.namespace == database)
+        return
+    if what in _OBJECTS:
         return
     if what != "TABLE":
         raise _NotUnderstoodError
@@ -206,7 +238,8 @@ def _create(reader: _Reader) -> Iterator[TableEffect]:
 
 def _alter(reader: _Reader) -> Iterator[TableEffect]:
     reader.skip("ONLINE")
-    reader.skip("IGNORE")
+    # It deletes rows that a new unique key refuses.
+    may_delete = reader.skip("IGNORE")
     what = reader.word()
     if what in _OBJECTS or what in {"DATABASE", "SCHEMA"}:
         return
@@ -214,11 +247,15 @@ def _alter(reader: _Reader) -> Iterator[TableEffect]:
         raise _NotUnderstoodError
     reader.skip("IF", "EXISTS")
     table = reader.table()
-    found: list[TableEffect] = []
+    if reader.skip("WAIT"):
+        reader.word()
+    else:
+        reader.skip("NOWAIT")
+    found = [TableEffect(effect=Effect.REPLACED, table=table)] if may_delete else []
     for action in reader.actions():
         words = " ".join(token.text.upper() for token in action[:2])
         first = action[0].text.upper() if action else ""
-        if words.startswith("EXCHANGE"):
+        if words.startswith(("EXCHANGE", "CONVERT TABLE")):
             found += [TableEffect(effect=Effect.REPLACED, table=t) for t in (table, *_exchanged(reader, action))]
         elif first == "RENAME" and words not in {"RENAME INDEX", "RENAME KEY", "RENAME COLUMN"}:
             new = reader.last_name(action)
@@ -287,21 +324,27 @@ class _Reader:
     def table(self) -> TableId:
         """The next table's name."""
         first = self.name()
+        if self._place < len(self._tokens) and self._tokens[self._place].token_type is TokenType.NUMBER:
+            # `shop.1t`: the tokenizer takes what follows for a number.
+            raise _NotUnderstoodError
         if self._place < len(self._tokens) and self._tokens[self._place].token_type is TokenType.DOT:
             self._place += 1
             return TableId(first, self.name())
         return TableId(self._folded(self._database), first)
 
-    def names(self) -> Iterator[TableId]:
-        """Everything that could be a table's name, to the end."""
-        tokens = self._tokens
-        for place, token in enumerate(tokens):
-            if token.token_type is TokenType.DOT:
-                continue
-            name = self._folded(token.text)
-            if place >= 2 and tokens[place - 1].token_type is TokenType.DOT:  # noqa: PLR2004 - name, dot
-                yield TableId(self._folded(tokens[place - 2].text), name)
-            yield TableId(self._folded(self._database), name)
+    def end(self) -> None:
+        """Insist that nothing is left that could name another table."""
+        rest = [token.text.upper() for token in self._tokens[self._place :]]
+        if not set(rest) <= {"RESTRICT", "CASCADE", "WAIT", "NOWAIT", *(text for text in rest if text.isdigit())}:
+            raise _NotUnderstoodError
+
+    def is_emptying_of_memory_table(self) -> bool:
+        """DELETE FROM `database`.`table`: what a server that was restarted logs of tables of the engine MEMORY."""
+        return _EMPTYING.fullmatch(self._text) is not None
+
+    def texts(self) -> set[str]:
+        """Everything that could be a name."""
+        return {self._folded(token.text) for token in self._tokens}
 
     def actions(self) -> Iterator[list[Token]]:
         """What is left, cut at the commas outside parentheses."""
@@ -339,6 +382,9 @@ class _Reader:
         return self._tokens[self._place - 1]
 
     def _named(self, token: Token) -> str:
+        if token.token_type is TokenType.NUMBER:
+            # An unquoted name may begin with a digit; the tokenizer cuts it in two.
+            raise _NotUnderstoodError
         if token.token_type is TokenType.STRING and not (self._has_ansi_quotes and self._text[token.start] == '"'):
             raise _NotUnderstoodError
         return self._folded(token.text)

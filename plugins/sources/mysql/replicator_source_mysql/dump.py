@@ -157,7 +157,7 @@ def _introduce(connection: Connection, config: MysqlConfig, flavor: Flavor) -> b
     if flavor == "mariadb":
         settings += [
             "@mariadb_slave_capability = 4",
-            "@slave_gtid_strict_mode = 0",
+            "@slave_gtid_strict_mode = 1",
             "@slave_gtid_ignore_duplicates = 0",
         ]
     with connection.cursor() as cursor:

@@ -511,7 +511,8 @@ class BinlogReader(LogReader):
     def _xa_prepare(self, event: _Event, pull: Pull) -> None:
         is_one_phase, xid = xa_prepare(event.body)
         group = self._open_group("XA_PREPARE")
-        if not is_one_phase and not group.is_skipped and group.held:
+        # Also one without rows of ours: its COMMIT must find it, and a table that is added meanwhile may have rows in it.
+        if not is_one_phase and not group.is_skipped:
             self._prepared[xid] = _Prepared(group.begin.gtid, self._executed, group.held, group.held_bytes)
             group.held = []
         self._release(group, group.held, pull)
@@ -521,6 +522,12 @@ class BinlogReader(LogReader):
         """XA COMMIT or XA ROLLBACK: a group of its own."""
         group = self._open_group("XA COMMIT")
         prepared = self._prepared.pop(xid, None)
+        if prepared is None and is_commit and not group.is_skipped:
+            raise LogGapError(
+                "an XA transaction is committed that was prepared before our place in the log: its changes cannot be known.",
+                code="prepared_before_start",
+                action=RESTART_ACTION,
+            )
         if prepared is not None:
             self._pending_xa.discard(prepared.gtid)
             if is_commit and not group.is_skipped:

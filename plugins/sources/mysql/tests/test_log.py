@@ -302,3 +302,35 @@ def test_transactions_have_ids_that_reads_know(mysql_database: MysqlDatabase, op
     mysql_database.execute("INSERT INTO t VALUES (1)")
     changes = log.drain()
     assert [c[TRANSACTION_ID] for c in changes] == log.ids
+
+
+def test_what_was_prepared_before_our_place_in_the_log_is_a_gap_when_it_is_committed(
+    mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unfollowed (id int PRIMARY KEY)")
+    with closing(mysql_database.server.connect(mysql_database.name)) as before, before.cursor() as cursor:
+        for text in ("XA START 'early'", "INSERT INTO t VALUES (1)", "XA END 'early'", "XA PREPARE 'early'"):
+            cursor.execute(text)
+    log = open_log(mysql_database, "t")
+    with closing(mysql_database.server.connect(mysql_database.name)) as after, after.cursor() as cursor:
+        for text in ("XA START 'other'", "INSERT INTO unfollowed VALUES (1)", "XA END 'other'", "XA PREPARE 'other'"):
+            cursor.execute(text)
+    mysql_database.execute("XA COMMIT 'other'", "INSERT INTO t VALUES (2)")
+    assert log.rows() == [("INSERT", (2,))], "one that was prepared since is known, and has nothing of ours"
+    mysql_database.execute("XA COMMIT 'early'")
+    with pytest.raises(LogGapError) as found:
+        log.drain()
+    assert found.value.code == "prepared_before_start"
+    assert "--restart" in (found.value.action or "")
+
+
+def test_a_server_s_own_limit_of_rows_cuts_nothing_short(mysql_database: MysqlDatabase, source_of: Make) -> None:
+    mysql_database.execute("CREATE TABLE t (v int)", *(f"INSERT INTO t VALUES ({i})" for i in range(50)))
+    mysql_database.execute("SET GLOBAL sql_select_limit = 20")
+    try:
+        source = source_of(mysql_database.server)
+        schema = source.describe([TableId(mysql_database.name, "t")])[TableId(mysql_database.name, "t")].schema
+        with source.read_whole(schema) as read:
+            assert sum(batch.num_rows for batch in read.batches) == 50
+    finally:
+        mysql_database.execute("SET GLOBAL sql_select_limit = DEFAULT")
