@@ -224,6 +224,8 @@ class Follow:
             self.tables.begin_in_place(followed, found, self.window.start_number(self.writer.next_sequence_num))
         else:
             self.tables.begin_copy(followed, found, incarnation=record.incarnation + 1, mode="initial")
+            # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.
+            self.needs_reopening = self.needs_reopening or not same_shape(record.schema, found.schema)
         if followed.record.stage is Stage.SNAPSHOT:
             self.copying.begin(followed)
 

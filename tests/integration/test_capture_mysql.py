@@ -15,6 +15,7 @@ import pymysql
 import pytest
 
 from replicator.model.errors import LogGapError, OffsetExpiredError, TransientError
+from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource, SourceContext
@@ -419,6 +420,29 @@ def test_a_change_logged_as_a_statement_sets_its_table_aside(mysql_database: Mys
         captured.snapshot(running, table)
         captured.catch_up(running)
     assert_equal(captured, mysql_database, "t", "other")
+
+
+def test_after_a_change_of_the_key_the_table_is_copied_once(mysql_database: MysqlDatabase, make: Make) -> None:
+    fill(mysql_database, "t", 15)
+    captured = make(mysql_database, "t")
+    table = TableId(mysql_database.name, "t")
+
+    def beginnings() -> int:
+        events = [item for _, _, item in captured.items(table) if isinstance(item, SnapshotEvent)]
+        return sum(event.phase is SnapshotPhase.STARTED for event in events)
+
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        mysql_database.execute("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)")
+        running.wait_until(lambda: captured.record(table).incarnation == 2, "a new incarnation has begun")
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+        begun = beginnings()
+        mysql_database.execute("UPDATE t SET v = 7 WHERE id = 1")
+        captured.catch_up(running)
+        assert beginnings() == begun, "a change of the table in its new shape is nothing new"
+        assert captured.record(table).stage is Stage.STREAMING
+    assert_equal(captured, mysql_database, "t")
 
 
 # --- XA and compressed transactions ---------------------------------------------------------------------------------
