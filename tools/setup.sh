@@ -145,7 +145,7 @@ fingerprint() {
   {
     "$python" -c 'import sys; print(sys.version, sys.prefix)'
     pwd
-    cat requirements.lock pyproject.toml plugins/*/*/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/resolve_jars.py
+    cat requirements.lock pyproject.toml plugins/*/*/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/resolve_jars.py tools/class_archive.py
   } | "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
 }
 
@@ -196,5 +196,6 @@ say "Set-up installs into .venv: the packages of requirements.lock, the host and
 say "Outside it: the Delta jars (about 90 MB), which Spark fetches into its Ivy cache."
 install_packages
 quietly "the Delta jars" $venv/bin/python tools/resolve_jars.py
+quietly "an archive of Spark's classes, so that it starts faster" $venv/bin/python tools/class_archive.py
 say "$wanted" >$stamp
 say "setup: done; try .venv/bin/replicator --help, make demo, make test"

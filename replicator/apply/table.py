@@ -84,6 +84,8 @@ class TableApplier:
         self._searched_to = EMPTY_LEDGER
         self._is_set_aside = False
         self._is_copying = self._record.source_time is None
+        # While copying: the number by which the target's copy is whole, if capture says that its own is.
+        self._whole_at: int | None = None
         self._schema: TableSchema | None = None
         self._commits = 0
         self._last_batch: Mapping[str, Any] | None = None
@@ -136,18 +138,14 @@ class TableApplier:
             return False
         # Read first: what the feed shows afterwards may be newer, never older.
         fresh_to = self._ends.freshness.newest()
-        captured = self._ends.record_of(self._table) if self._is_copying else None
+        if self._is_copying and self._whole_at is None:
+            self._whole_at = self._find_whole()
         unit = self._plan()
         while isinstance(unit, BeginUnit):
             self._begin(unit.entry)
             unit = self._plan()
         if unit is None:
-            if (
-                captured is not None
-                and captured.stage is Stage.STREAMING
-                and captured.incarnation == self._record.incarnation
-            ):
-                self._is_copying = False
+            self._see_whole(self._looked_to)
             self._put(source_time=self._source_time(fresh_to))
             return False
         self._do(unit)
@@ -204,11 +202,27 @@ class TableApplier:
         self._ledger = self._looked_to = EMPTY_LEDGER
         self._floor = entry.sequence_num - 1
         self._claimed = self._schema = None
-        self._is_copying, self._is_set_aside = True, False
+        self._is_copying, self._whole_at, self._is_set_aside = True, None, False
         self._record = AppliedRecord(table=self._table, incarnation=self._record.incarnation)
         self._put(incarnation=entry.incarnation)
         crash_point("apply.incarnation_recorded")
         self._claim()
+
+    def _find_whole(self) -> int | None:
+        """The table's highest number once capture has its whole copy: a process before may have applied the copy's end and not noted it."""
+        captured = self._ends.record_of(self._table)
+        if (
+            captured is None
+            or captured.stage is not Stage.STREAMING
+            or captured.incarnation != self._record.incarnation
+        ):
+            return None
+        return self._ends.store.feed_tables(self._ends.name).get(self._table)
+
+    def _see_whole(self, number: int) -> None:
+        """Everything of the journal up to `number` is applied."""
+        if self._whole_at is not None and number >= self._whole_at:
+            self._is_copying, self._whole_at = False, None
 
     def _claim(self) -> None:
         table = TargetTable(
@@ -272,7 +286,7 @@ class TableApplier:
         if number > self._ledger:
             self._ends.target.advance(self._claimed, number)
             self._ledger = number
-        self._is_set_aside, self._is_copying = False, True
+        self._is_set_aside, self._is_copying, self._whole_at = False, True, None
         self._put(last_applied=self._ledger, is_failing=False, error=None, source_time=None)
 
     # -- doing it
@@ -366,8 +380,9 @@ class TableApplier:
         self._ledger = unit.last
         self._is_behind = unit.following is not None
         self._commits += 1
+        self._see_whole(unit.last)
         if unit.passed.starts or unit.passed.completes:
-            self._is_copying = unit.passed.starts
+            self._is_copying, self._whole_at = unit.passed.starts, None
         reached = fresh_to if unit.following is None else self._ends.freshness.below(unit.following)
         rows = sum(file.rows for file in unit.files) if isinstance(unit, BatchUnit) else 0
         self._put(

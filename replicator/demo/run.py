@@ -51,6 +51,8 @@ def run_demo(*, source: str = "postgresql", target: str = "delta", keep: bool = 
         keep: Leave the scratch folder for a look.
     """
     console = Console()
+    # So that whoever ends the demo does not leave its replicator and its servers behind.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     folder = Path(tempfile.mkdtemp(prefix="replicator-demo-"))
     try:
         with demo_source(source) as origin, demo_target(target, folder) as side:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from replicator.spark.session import SparkHost, SparkSettings
 from replicator.testing import compare
+from replicator.testing.java import short_lived_options
 
 if TYPE_CHECKING:
     from replicator.testing.bigquery import BigQueryEmulator
 
 NAMES: Final = ("delta", "bigquery")
-_JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-_SPARK: Final = f"""\
-# Two minutes are too short for Java's optimising compiler to pay.
-spark: {{settings: {{spark.driver.extraJavaOptions: "{_JAVA_OPTIONS}"}}}}
+_SPARK: Final = """\
+# Java's options for a Spark that lives for two minutes.
+spark: {{settings: {settings}}}
 """
 
 
@@ -59,10 +60,10 @@ class _Delta:
 
     def __init__(self, folder: Path) -> None:
         self._lake = folder / "lake"
-        options = {"spark.driver.extraJavaOptions": _JAVA_OPTIONS}
+        options = short_lived_options()
         settings = SparkSettings(log_file=folder / "compare.log", settings=options)
         self._host = SparkHost(settings, cores=os.cpu_count() or 1)
-        self.block, self.more = f"  type: delta\n  path: {self._lake}", _SPARK
+        self.block, self.more = f"  type: delta\n  path: {self._lake}", _SPARK.format(settings=json.dumps(options))
 
     def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
         """Delta has a type for each of theirs."""

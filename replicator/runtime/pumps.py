@@ -135,4 +135,5 @@ def _spark_settings(loaded: LoadedConfig, home: Home) -> SparkSettings:
         jars=spark.jars,
         settings=spark.settings,
         log_file=home.logs / f"{loaded.config.name}.spark.log",
+        scratch=home.folder / "scratch" / loaded.config.name,
     )

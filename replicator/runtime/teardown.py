@@ -49,6 +49,7 @@ def tear_down(
     for log in (home.log_file(record.name), Path(f"{home.log_file(record.name)}.1")):
         log.unlink(missing_ok=True)
     shutil.rmtree(home.folder / "spool" / record.name, ignore_errors=True)
+    shutil.rmtree(home.folder / "scratch" / record.name, ignore_errors=True)
     crash_point("delete.before_state")
     store.delete_replicator(record.name)
     return notes

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import IO, Any, Final
 
 from replicator.model.errors import ConfigError, ReplicatorError, TargetUnavailableError
+from replicator.spark.scratch import ScratchFolder
 
 DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 """The jars that fit pyspark 4.2.0 and delta-spark 4.4.0. Those of delta-spark 4.4.1 were never published."""
@@ -44,6 +45,9 @@ _ALWAYS: Final = {
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
+    # A merge needs dozens of generated classes; Spark keeps 100 and would compile those of a few tables again and again,
+    # which is half of a small merge's processor time.
+    "spark.sql.codegen.cache.maxEntries": "5000",
     # Tables are merged from several threads: each gets its share instead of waiting for the one before.
     "spark.scheduler.mode": "FAIR",
 }
@@ -74,6 +78,7 @@ class SparkSettings:
         settings: Spark's own settings; they win over ours.
         memory: Heap of the driver, as Spark spells it.
         log_file: Where the output of Spark, Ivy and log4j goes; None: a file that is deleted at the end.
+        scratch: Folder for Spark's temporary files; None: one in the system's folder for such.
     """
 
     master: str = "local[*]"
@@ -82,6 +87,7 @@ class SparkSettings:
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     memory: str = "2g"
     log_file: Path | None = None
+    scratch: Path | None = None
 
 
 def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[str, str]:
@@ -144,7 +150,7 @@ class SparkHost:
         self._settings = settings
         self._cores = cores
         self._lock = threading.Lock()
-        self._scratch: Path | None = None
+        self._scratch: ScratchFolder | None = None
         self._log: IO[bytes] | None = None
         self._process: Any = None
         self._session: Any = None
@@ -199,13 +205,16 @@ class SparkHost:
                 code="java_missing",
                 action="Install Java 17 or later, or set JAVA_HOME.",
             )
-        self._scratch = Path(tempfile.mkdtemp(prefix="replicator-spark-"))
-        path = self._settings.log_file or self._scratch / "spark.log"
+        self._scratch = ScratchFolder(
+            self._settings.scratch or Path(tempfile.gettempdir()) / f"replicator-{os.getuid()}"
+        )
+        scratch = self._scratch.path
+        path = self._settings.log_file or scratch / "spark.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         self._log = path.open("ab")
         position = self._log.tell()
         conf = SparkConf(loadDefaults=False)
-        for name, value in session_confs(self._settings, cores=self._cores, scratch=str(self._scratch)).items():
+        for name, value in session_confs(self._settings, cores=self._cores, scratch=str(scratch)).items():
             conf.set(name, value)
         try:
             gateway = launch_gateway(conf, {"stdout": self._log, "stderr": self._log})  # type: ignore[no-untyped-call]
@@ -247,7 +256,7 @@ class SparkHost:
             self._log.close()
             self._log = None
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.remove()
             self._scratch = None
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from replicator.spark.session import SparkHost, SparkSettings
+from replicator.testing.java import short_lived_options
 
 
 @functools.cache
 def shared_spark() -> SparkHost:
     """The Spark that all tests of this process share; it ends with the process."""
-    # A test session is too short for the optimising compiler to pay: without it a merge costs half the CPU.
-    options = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"}
-    host = SparkHost(SparkSettings(master="local[2]", memory="1500m", settings=options), cores=os.cpu_count() or 2)
+    host = SparkHost(
+        SparkSettings(master="local[2]", memory="1500m", settings=short_lived_options()), cores=os.cpu_count() or 2
+    )
     atexit.register(host.stop)
     return host
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from replicator.demo import shop
+from replicator.testing.java import short_lived_options
 from replicator.testing.rig import Rig
 from replicator.testing.servers import ScratchDatabase
 from replicator.testing.spark import spark, spark_host  # noqa: F401 (fixtures)
 
 SIZE = shop.Size(customers=3_000, products=200, orders=6_000)
-QUICK = """
-snapshot: {chunk_rows: 1000}
-retry: {backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 30m}
+QUICK = f"""
+snapshot: {{chunk_rows: 1000}}
+retry: {{backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 30m}}
 spark:
-  settings: {spark.driver.memory: 1g, spark.driver.extraJavaOptions: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+  settings: {json.dumps({"spark.driver.memory": "1g", **short_lived_options()})}
 """
 
 

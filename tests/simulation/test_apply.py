@@ -428,6 +428,38 @@ def test_a_copy_that_is_not_whole_has_no_source_time(shop: Shop) -> None:
     assert shop.applied(A).last_applied == shop.highest(A)
 
 
+def test_a_table_that_is_never_idle_has_a_source_time_after_a_crash_behind_its_copy(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.copy(A, 1)
+
+    def crash_point(name: str) -> None:
+        if name == "apply.after_unit" and shop.warehouse.tables[A].ledger == shop.highest(A):
+            raise Killed(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(apply_table, "crash_point", crash_point)
+        with pytest.raises(Killed):
+            shop.run()
+    assert shop.applied(A).last_applied < shop.highest(A)
+    target = shop.target()
+    apply_batch = target.apply_batch
+    times = []
+
+    def busy(table: Any, batch: Any) -> Any:
+        times.append(shop.applied(A).source_time)
+        if len(times) < 4:
+            shop.rows(A, insert(0, item(1 + len(times))))
+        return apply_batch(table, batch)
+
+    target.apply_batch = busy  # type: ignore[method-assign]
+    shop.rows(A, update(0, item(1, "log")))
+    shop.run(target)
+    assert len(times) == 4
+    assert times[0] is None
+    assert None not in times[2:]
+
+
 def test_upkeep_comes_when_nothing_is_to_be_applied_and_at_times_between(shop: Shop) -> None:
     shop.settings = replace(shop.settings, maintain_every=1000, maintain_idle=2)
     shop.copy(A, 1)

@@ -18,6 +18,9 @@ from replicator.model.errors import (
 from replicator.spark.session import spark_error
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]{4,})\]")
+_THROWN: Final = re.compile(
+    r"\s*(?:(?:Caused by|Suppressed)?: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b|\s+at [^)]*\)"
+)
 _CONCURRENT: Final = re.compile(
     r"Concurrent(?:Append|DeleteRead|DeleteDelete|Transaction|Write|Modification)Exception|MetadataChangedException|ProtocolChangedException"
     r"|DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED"
@@ -35,6 +38,7 @@ _STORAGE: Final = (
     ("java.net.ConnectException", "target_unreachable", "Check that the target's storage can be reached."),
     ("java.net.UnknownHostException", "target_unreachable", "Check that the target's storage can be reached."),
     ("java.net.SocketTimeoutException", "target_unreachable", "Check that the target's storage can be reached."),
+    ("out of space in CodeCache", "spark_out_of_memory", "Give the JVM more room for code (-XX:ReservedCodeCacheSize)."),
     ("java.lang.OutOfMemoryError", "spark_out_of_memory", "Give Spark more memory (spark.settings.spark.driver.memory)."),
 )  # fmt: skip
 _SHAPE: Final = re.compile(
@@ -58,6 +62,7 @@ def translated(table: str, *, files: tuple[str, ...] = ()) -> Iterator[None]:
     except Exception as error:
         ours = translate(error, table, files)
         if ours is None:
+            error.add_note(_frames(str(error)))  # asked of the JVM now: when it is logged, Spark has been stopped
             raise
         raise ours from error
 
@@ -130,6 +135,12 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
         table=table,
         action="Something else removed or changed files of the table. Make it anew: replicator snapshot NAME TABLE --recreate.",
     )
+
+
+def _frames(text: str) -> str:
+    """The Java exceptions of `text` and where they were thrown, without their messages, which may hold values of rows."""
+    lines = (_THROWN.match(line) for line in text.splitlines())
+    return "\n".join(line[0] for line in lines if line)
 
 
 def _condition(text: str) -> str:

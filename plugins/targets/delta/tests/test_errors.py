@@ -26,6 +26,7 @@ JOURNAL = ("file:///journal/0001-abc.parquet",)
             TargetUnavailableError,
             "target_busy",
         ),
+        ("java.lang.VirtualMachineError: out of space in CodeCache", TargetUnavailableError, "spark_out_of_memory"),
         ("java.lang.OutOfMemoryError: Java heap space", TargetUnavailableError, "spark_out_of_memory"),
         ("[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated", KeyMissingError, "key_missing"),
         ("[CAST_OVERFLOW] The value 1234 of the type", SchemaConflictError, "schema_conflict"),
@@ -48,6 +49,13 @@ def test_values_of_rows_are_not_passed_on():
 
 def test_unknown_error_stays_what_it_is():
     assert translate(RuntimeError("something new"), "public.people") is None
+
+
+def test_an_unknown_error_of_java_says_where_without_what():
+    text = ": java.lang.IllegalStateException: the value 1234\n\tat a.B.c(B.java:7)\nCaused by: x.YError: 1234"
+    with pytest.raises(RuntimeError) as caught, translated("public.people"):
+        raise RuntimeError(text)
+    assert caught.value.__notes__ == [": java.lang.IllegalStateException\n\tat a.B.c(B.java:7)\nCaused by: x.YError"]
 
 
 def test_full_disk_in_our_own_files_is_transient():

@@ -1,0 +1,50 @@
+"""Make an archive of Spark's classes for the JVMs of demos and tests, which then start in two thirds of the time.
+
+The JVM writes it when it ends (class data sharing), so a Spark is started that copies and changes one table as a
+replicator does. A JVM that cannot write one costs nothing but the time saved.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.plugins.target import TargetContext, TargetTable
+from replicator.spark.session import SparkHost, SparkSettings
+from replicator.testing.batches import delete, insert, update, write_batch
+from replicator.testing.java import CLASS_ARCHIVE, short_lived_options
+from replicator.testing.target_contract import item, items_schema
+from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.target import DeltaLakeTarget
+
+UUID = "00000000-0000-0000-0000-00000000c1a5"
+
+
+def main() -> None:
+    """Write the archive anew."""
+    CLASS_ARCHIVE.unlink(missing_ok=True)
+    schema = items_schema()
+    table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
+    with tempfile.TemporaryDirectory(prefix="class-archive-") as name:
+        folder = Path(name)
+        settings = short_lived_options(f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}")
+        host = SparkHost(SparkSettings(settings=settings, log_file=folder / "spark.log"), cores=2)
+        context = TargetContext(replicator="archive", uuid=UUID, epoch=1, spark=host.session)
+        target = DeltaLakeTarget(DeltaConfig(path=str(folder / "lake")), context)
+        target.claim(table)
+        target.apply_ddl(table, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=schema.table, schema=schema), 0)
+        rows = [insert(n, item(n), is_snapshot=True) for n in range(1, 100)]
+        target.apply_batch(table, write_batch(folder, schema, rows, skip_to=0, is_append=True))
+        changes = [update(100, item(1, "changed")), delete(101, item(2)), insert(102, item(200))]
+        target.apply_batch(table, write_batch(folder, schema, changes, skip_to=99))
+        copy = (
+            host.session().read.format("delta").load(str(folder / "lake" / schema.table.namespace / schema.table.name))
+        )
+        assert copy.toArrow().num_rows == len(rows), "one inserted, one deleted"
+        target.close()
+        host.stop()
+
+
+if __name__ == "__main__":
+    main()
