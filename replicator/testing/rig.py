@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -25,11 +26,13 @@ from replicator.testing.waiting import wait_until
 class Rig:
     """One replicator from a scratch database to a scratch lake, driven by its command line.
 
-    `target` is the text of another target block, indented, from `type:` on.
+    `tables` are those of the schema `public` that are replicated; none given: all there are. `target` is the text of
+    another target block, indented, from `type:` on.
     """
 
     folder: Path
     database: ScratchDatabase
+    tables: Sequence[str] = ()
     name: str = "rig"
     extra: str = ""
     environ: dict[str, str] = field(default_factory=dict)
@@ -55,8 +58,10 @@ class Rig:
         """REPLICATOR_HOME."""
         return self.folder / "home"
 
-    def write_yaml(self, *, source: Mapping[str, Any] | None = None, extra: str | None = None) -> None:
-        """Write the configuration; `source` replaces keys of the source block."""
+    def write_yaml(
+        self, *, source: Mapping[str, Any] | None = None, settings: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
+        """Write the configuration; `source` replaces keys of the source block, `settings` are those of tables."""
         block: dict[str, Any] = {
             "type": "postgresql",
             "host": self.database.server.host,
@@ -66,7 +71,10 @@ class Rig:
         block |= {"password": "${env:RIG_PASSWORD}", "database": self.database.name, **(source or {})}
         lines = [f"name: {self.name}", "source:", *(f"  {key}: {value}" for key, value in block.items())]
         lines += ["target:", self.target or f"  type: delta\n  path: {self.lake}"]
-        lines.append(self.extra if extra is None else extra)
+        if self.tables:
+            lines += ["tables:", f"  include: {json.dumps([f'public.{table}' for table in self.tables])}"]
+            lines.append(f"  settings: {json.dumps(settings or {})}")
+        lines.append(self.extra)
         self.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def command(self, *arguments: str, check: int | None = 0, timeout: float = 280) -> subprocess.CompletedProcess[str]:
@@ -147,10 +155,10 @@ class Rig:
         log = self.folder / "output.log"
         return log.read_text(errors="replace")[-6000:] if log.exists() else ""
 
-    def differences(self, spark: Any, tables: Sequence[str]) -> dict[str, tuple[Sum, Sum]]:
-        """Tables whose rows are not the same on both sides."""
+    def differences(self, spark: Any, *, but: str = "") -> dict[str, tuple[Sum, Sum]]:
+        """Tables (`but` left out) whose rows are not the same on both sides."""
         found = {}
-        for table in tables:
+        for table in set(self.tables) - {but}:
             names = columns(self.database.dsn, table)
             source = source_sum(self.database.dsn, table, names)
             target = target_sum(spark, str(self.lake / "public" / table), names)

@@ -39,6 +39,8 @@ StopMode = Literal["smart", "fast", "immediate"]
 HOST = "127.0.0.1"
 SUPERUSER = "postgres"
 OLDEST_MAJOR_VERSION = 13
+PROGRAMS_VARIABLE = "REPLICATOR_TEST_POSTGRESQL"
+"""Names the folder of `postgres` and `initdb` for a run of the suite on another version."""
 EMBEDDED_FOLDERS = {16: "pginstall", 18: "pginstall18"}
 COMMAND_TIMEOUT_SECONDS = 120
 PORT_ATTEMPTS_MAX = 5
@@ -495,11 +497,13 @@ class PostgresServer:
 
 
 def find_distribution() -> Path:
-    """Return the folder of the newest PostgreSQL server programs that the machine itself has.
+    """Return the folder of the newest PostgreSQL server programs that the machine itself has, or of those that PROGRAMS_VARIABLE names.
 
     Raises:
         ServerProgramsNotFoundError: There are none of version 13 or later.
     """
+    if named := os.environ.get(PROGRAMS_VARIABLE):
+        return Path(named)
     candidates = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
     if program := shutil.which("pg_ctl"):
         candidates.append(Path(program).resolve().parent)

@@ -61,7 +61,7 @@ def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
     writer.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()
-    assert rig.differences(spark, shop.TABLES) == {}
+    assert rig.differences(spark) == {}
 
 
 def test_delete_can_be_repeated_from_any_half_way_point(rig: Rig, spark: Any) -> None:
@@ -77,7 +77,7 @@ def test_delete_can_be_repeated_from_any_half_way_point(rig: Rig, spark: Any) ->
     assert rig.database.execute("SELECT 1 FROM pg_replication_slots WHERE database = current_database()") == []
     assert rig.database.execute("SELECT 1 FROM pg_publication") == []
     assert not journal.exists()
-    assert rig.differences(spark, shop.TABLES) == {}, "the target's tables stay"
+    assert rig.differences(spark) == {}, "the target's tables stay"
 
 
 def test_pause_and_resume_survive_a_crash_half_way(rig: Rig, writer: shop.Writer, spark: Any) -> None:
@@ -94,4 +94,4 @@ def test_pause_and_resume_survive_a_crash_half_way(rig: Rig, writer: shop.Writer
     rig.command("resume", rig.name)
     writer.stop()
     rig.catch_up()
-    assert rig.differences(spark, shop.TABLES) == {}
+    assert rig.differences(spark) == {}
