@@ -5,6 +5,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 # More for pytest, for example: make test PYTEST_ARGS="-x tests/unit"
 PYTEST_ARGS ?=
+# Each has a Spark and database servers of its own, which is some 4 GB of memory.
+TEST_PROCESSES ?= 2
 # What `make demo` copies to: delta or bigquery.
 SOURCE ?= postgresql
 TARGET ?= delta
@@ -20,8 +22,8 @@ setup:  ## Make .venv with the host and every plugin; quick to repeat (PYTHON=â€
 demo: setup  ## Copy a live shop, kill -9 on the way, compare (SOURCE=mysql: from MySQL or MariaDB; TARGET=bigquery: to an emulator)
 	@$(BIN)/replicator demo --source $(SOURCE) --target $(TARGET)
 
-test: setup  ## Run every suite that is not slow; ends with pytest's summary
-	@$(BIN)/pytest -m "not slow and not soak and not bench" $(PYTEST_ARGS)
+test: setup  ## Run every suite that is not slow, two files at a time; ends with pytest's summary
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile -m "not slow and not soak and not bench" $(PYTEST_ARGS)
 
 check: setup  ## Lint, format, types, layers
 	$(BIN)/ruff check
