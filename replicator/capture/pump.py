@@ -328,6 +328,7 @@ class _Session:
                 pending.remove(followed.table)
         if pending:
             self._follow.copy(pending, found=found)
+        self._follow.copy_outdated([f.table for f in self._tables.all(Stage.STREAMING)])
         captured = [f.table for f in self._tables.all(Stage.SNAPSHOT, Stage.STREAMING)]
         self._follow.compared(captured, found, {})
 
@@ -340,6 +341,7 @@ class _Session:
             for act in self._marks.due():
                 act()
             self._set_failed_aside()
+            self._follow.copy_outdated(self._copying.take_completed())
             self._follow.begin_due()
             self._copying.schedule()
             self._seal()
@@ -366,11 +368,9 @@ class _Session:
                 self._tables.rows(followed, changes.rows, base)
         for place, event in enumerate(batch.ddl, start=batch.events - len(batch.ddl)):
             self._follow.ddl(event, base + place)
-        for table, error in batch.table_errors.items():
-            self._follow.decoded.discard(table)
-            failed = self._tables.get(table)
-            if failed is not None and failed.is_captured:
-                self._follow.set_aside(failed, error)
+        for table, ordinal in batch.unlogged.items():
+            self._follow.unlogged(table, base + ordinal)
+        self._set_undecoded_aside(batch)
         self._marks.deliver(batch.marks)
         self._is_open_transaction = batch.open_transaction is not None
         if self._is_open_transaction:
@@ -381,6 +381,13 @@ class _Session:
         self._was_idle = not batch.events and not batch.marks
         if self._clocks.unsealed_since is None and batch.events:
             self._clocks.unsealed_since = self._clock()
+
+    def _set_undecoded_aside(self, batch: LogBatch) -> None:
+        for table, error in batch.table_errors.items():
+            self._follow.decoded.discard(table)
+            failed = self._tables.get(table)
+            if failed is not None and failed.is_captured:
+                self._follow.set_aside(failed, error)
 
     def _set_failed_aside(self) -> None:
         for table, error in self._copying.failed:

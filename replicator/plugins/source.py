@@ -119,6 +119,8 @@ class LogBatch:
         offset: Where to resume after everything in this pull that has committed; None if nothing moved. Never a place inside a transaction.
         source_time: On the source's clock: everything committed before it has been delivered; None if unknown.
         table_errors: Tables whose changes could not be decoded; their rows are not in `changes` from there on.
+        unlogged: Tables whose rows a transaction may have changed without a trace in the log (cascades of foreign keys), each
+            with the ordinal of the last such change; the ordinal is used for nothing else. They are copied again, in place.
     """
 
     changes: Sequence[TableChanges] = ()
@@ -132,6 +134,7 @@ class LogBatch:
     offset: Offset | None = None
     source_time: datetime | None = None
     table_errors: Mapping[TableId, TableError] = field(default_factory=dict)
+    unlogged: Mapping[TableId, int] = field(default_factory=dict)
 
 
 class Seen(IntEnum):

@@ -14,6 +14,8 @@ from replicator_source_mysql.connection import Connection, is_mariadb, rows_of
 
 _ACCESS_DENIED: Final = 1227
 
+_LOGGED_CASCADES: Final = (9, 6)
+
 OLDEST: Final[Mapping[Flavor, tuple[int, int]]] = {"mysql": (8, 0), "mariadb": (10, 5)}
 
 _VARIABLES: Final = (
@@ -65,6 +67,15 @@ class ServerFacts:
     def is_too_old(self) -> bool:
         """Whether its version is not supported."""
         return self.version[:2] < OLDEST[self.flavor]
+
+    @property
+    def logs_cascades(self) -> bool:
+        """Whether what its foreign keys do to other tables is in its log."""
+        return (
+            self.flavor == "mysql"
+            and self.version[:2] >= _LOGGED_CASCADES
+            and not self.is_on("innodb_native_foreign_keys")
+        )
 
     def is_on(self, variable: str) -> bool:
         """Whether a variable that the server has is on."""

@@ -26,6 +26,7 @@ from replicator.plugins.source import (
     WholeRead,
 )
 from replicator_source_mysql import assessment, discovery, lineage, table_assessment
+from replicator_source_mysql.cascades import Cascades, Edge, read_edges
 from replicator_source_mysql.catalogue import CatalogTable
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import SameServer, Session, is_mariadb
@@ -145,6 +146,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         self._is_by_gtid = self._is_by_gtid or (position.server != facts.server)
         self._delivered = position.executed
         behind = position.executed if position.restart is None else position.restart
+        cascades = self._cascades(facts, schemas)
         dump = Dump.open(self.config, self._same, flavor=facts.flavor, behind=behind)
         return BinlogReader(
             dump,
@@ -158,6 +160,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             is_lower_case=facts.lower_case_table_names != 0,
             unrepresentable=self.config.unrepresentable,
             size_max=self.config.transaction_bytes_max,
+            cascades=cascades,
         )
 
     @override
@@ -215,6 +218,23 @@ class MysqlSource(DeltaSource[MysqlConfig]):
     def _read_tables(self, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
         with self._control.use("reading the catalogue") as connection:
             return discovery.read_tables(connection, tables)
+
+    def _cascades(self, facts: ServerFacts, schemas: Mapping[TableId, TableSchema]) -> Cascades | None:
+        """What watches for cascades, if any is wanted: foreign keys are read before the log is."""
+        if self.config.foreign_keys != "resnapshot" or facts.logs_cascades:
+            return None
+        cascades = Cascades(
+            flavor=facts.flavor,
+            followed=frozenset(schemas),
+            read=self._read_edges,
+            size_max=self.config.transaction_bytes_max,
+        )
+        cascades.look()
+        return cascades
+
+    def _read_edges(self) -> Sequence[Edge]:
+        with self._ends.use("reading foreign keys") as connection:
+            return read_edges(connection)
 
     def _log_end(self) -> LogEnd:
         with self._ends.use("reading the end of the log") as connection:

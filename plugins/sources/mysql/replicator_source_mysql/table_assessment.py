@@ -9,7 +9,14 @@ from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import quoted_table
 from replicator_source_mysql.server import ServerFacts
 
-_LOGGED_CASCADES = (9, 6)
+_CASCADE_POLICIES = {
+    "refuse": (Severity.BLOCKING, ""),
+    "resnapshot": (
+        Severity.NOTICE,
+        "; the table is copied again, in place, after each change of a parent that may have cascaded",
+    ),
+    "warn": (Severity.WARNING, "; its copy will differ"),
+}
 
 
 def missing_table(table: TableId) -> Problem:
@@ -71,21 +78,16 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
 
 def _cascades(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     """Cascades that the server carries out without a trace in its log."""
-    is_logged = (
-        facts.flavor == "mysql"
-        and facts.version[:2] >= _LOGGED_CASCADES
-        and not facts.is_on("innodb_native_foreign_keys")
-    )
-    if is_logged:
+    if facts.logs_cascades:
         return []
-    severity = Severity.WARNING if config.foreign_keys == "warn" else Severity.BLOCKING
+    severity, then = _CASCADE_POLICIES[config.foreign_keys]
     return [
         Problem(
             code="unlogged_cascade",
-            message=f"its foreign key {key.name} to {key.parent} changes it by {key.rules}, which {facts.name} does not log",
+            message=f"its foreign key {key.name} to {key.parent} changes it by {key.rules}, which {facts.name} does not log{then}",
             place=str(table.table),
             action=f"ALTER TABLE {quoted_table(table.table)} DROP FOREIGN KEY `{key.name}`; -- or exclude the table, or set"
-            " source.foreign_keys: warn",
+            " source.foreign_keys: resnapshot (or warn)",
             severity=severity,
         )
         for key in table.cascades
