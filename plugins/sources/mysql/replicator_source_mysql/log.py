@@ -61,7 +61,7 @@ from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Executed, Position, executed_covers, file_number
 from replicator_source_mysql.pulls import Pull, Transaction
 from replicator_source_mysql.versions import Version, Versions
-from replicator_source_mysql.visibility import mariadb_id
+from replicator_source_mysql.visibility import mariadb_id, xa_commit_id
 
 _ROWS: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | set(MARIADB_COMPRESSED)
 _BEGINS: Final = frozenset({Kind.GTID, Kind.GTID_TAGGED, Kind.MARIADB_GTID, Kind.ANONYMOUS_GTID})
@@ -560,6 +560,8 @@ class BinlogReader(LogReader):
             )
         if prepared is not None:
             self._pending_xa.discard(prepared.gtid)
+            if self._flavor == "mariadb":
+                group.id = xa_commit_id(group.id, xid)
             if is_commit and not group.is_skipped:
                 self._release(group, prepared.held, prepared.unlogged, pull)
         self._commit(pull)

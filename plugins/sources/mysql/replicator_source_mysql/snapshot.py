@@ -37,6 +37,7 @@ from replicator_source_mysql.visibility import (
     MariadbVisibility,
     MysqlVisibility,
     executed_or_committing,
+    prepared_xids,
     snapshot_gtids,
 )
 from replicator_source_mysql.wire import Rows, text_rows
@@ -287,17 +288,32 @@ class _Run:
 
 
 def begin_snapshot(connection: Connection, *, is_by_gtid: bool) -> MariadbVisibility:
-    """Open MariaDB's consistent snapshot and learn its place in the log."""
+    """Open MariaDB's consistent snapshot and learn its place in the log.
+
+    The order matters: the end of the log, what is prepared, the snapshot, the end of the log again (see `visibility`).
+    """
+    settled_file, settled_pos = _end_of_log(connection)
+    prepared = prepared_xids(connection)
     with connection.cursor() as cursor:
+        # The level at which MariaDB heeds the rest; it holds for the next transaction.
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     status: dict[str, str] = dict(rows_of(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
     file, pos = status.get("Binlog_snapshot_file", ""), int(status.get("Binlog_snapshot_position", 0))
-    ((end_file, end_pos, *_),) = rows_of(connection, "SHOW MASTER STATUS")
+    end_file, end_pos = _end_of_log(connection)
     return MariadbVisibility(
         place=(file_number(file), pos),
-        end=(file_number(end_file), int(end_pos)),
+        end=(file_number(end_file), end_pos),
+        settled=(file_number(settled_file), settled_pos),
+        prepared=prepared,
         gtids=snapshot_gtids(connection, file, pos) if is_by_gtid else None,
+        settled_gtids=snapshot_gtids(connection, settled_file, settled_pos) if is_by_gtid else None,
     )
+
+
+def _end_of_log(connection: Connection) -> tuple[str, int]:
+    ((file, pos, *_),) = rows_of(connection, "SHOW MASTER STATUS")
+    return file, int(pos)
 
 
 def read_plan(table: CatalogTable, schema: TableSchema) -> ReadPlan:

@@ -173,8 +173,6 @@ class MysqlSource(DeltaSource[MysqlConfig]):
     def visibility(self) -> Visibility:
         with self._control.use("reading what is visible") as connection:
             if is_mariadb(connection):
-                with connection.cursor() as cursor:
-                    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 visibility = begin_snapshot(connection, is_by_gtid=self._is_by_gtid)
                 connection.rollback()
                 return visibility
