@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -38,7 +38,15 @@ from replicator.model.crash import crash_point
 from replicator.model.errors import TableError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
-from replicator.plugins.source import DeltaSource, LogBatch, LogReader, PullLimits, TableDescription, Visibility
+from replicator.plugins.source import (
+    DeltaSource,
+    LogBatch,
+    LogReader,
+    PullLimits,
+    Standing,
+    TableDescription,
+    Visibility,
+)
 from replicator.state.records import Lease, Stage, TableRecord
 from replicator.state.store import StateStore
 
@@ -72,6 +80,7 @@ class _Measures:
 
     retained_bytes: int | None = None
     clock_ahead_s: float | None = None
+    standing: Standing = field(default_factory=Standing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +277,7 @@ class _Session:
         self._measures = _Measures()
         self._clocks = _Clocks(sealed=self._clock(), compared=self._clock())
         self._seeing: Future[Visibility] | None = None
-        self._measuring: Future[tuple[int | None, datetime]] | None = None
+        self._measuring: Future[tuple[int | None, datetime, Standing]] | None = None
         self._window = Window(ring, visibility_rule=NO_VISIBILITY not in os.environ)
         self._marks = MarkBoard()
         self._chunks = ChunkReader(self._source, self._settings, self._write_mark)
@@ -491,9 +500,9 @@ class _Session:
             clocks.measured = now
             self._measuring = self._parts.control.submit(self._measure)
         if self._measuring is not None and self._measuring.done():
-            retained, source_now = self._measuring.result()
+            retained, source_now, standing = self._measuring.result()
             self._measuring = None
-            self._measures = _Measures(retained, (source_now - self._parts.now()).total_seconds())
+            self._measures = _Measures(retained, (source_now - self._parts.now()).total_seconds(), standing)
         if now - clocks.swept >= settings.retention_every_s:
             clocks.swept = now
             self._sweep()
@@ -501,8 +510,8 @@ class _Session:
             clocks.reported = now
             control.report(self._status())
 
-    def _measure(self) -> tuple[int | None, datetime]:
-        return self._source.retained_bytes(), self._source.now()
+    def _measure(self) -> tuple[int | None, datetime, Standing]:
+        return self._source.retained_bytes(), self._source.now(), self._source.standing()
 
     def _sweep(self) -> None:
         for record in self._parts.retention.sweep().given_up:
@@ -550,11 +559,14 @@ class _Session:
 
     def _status(self) -> Mapping[str, Any]:
         measures = self._measures
+        keeps_log, oldest = measures.standing.keeps_log, measures.standing.oldest_open
         return {
             "stage": "capturing",
             "position": str(self._position),
             "retained_bytes": measures.retained_bytes,
             "clock_ahead_s": measures.clock_ahead_s,
+            "keeps_log_s": keeps_log.total_seconds() if keeps_log is not None else None,
+            "oldest_open": {"name": oldest.name, "since": oldest.since.isoformat()} if oldest is not None else None,
             "source_time": self._source_time.isoformat() if self._source_time else None,
             "last_sequence_num": self._writer.next_sequence_num - 1,
             "pending_rows": self._writer.pending_rows,

@@ -20,7 +20,7 @@ from replicator.model.errors import CorruptStreamError, FatalError, LogGapError,
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import LogBatch, LogReader, PullLimits
+from replicator.plugins.source import LogBatch, LogReader, OpenTransaction, PullLimits
 from replicator_source_mysql.binlog import (
     Flavor,
     InnerEvent,
@@ -131,6 +131,7 @@ class _Prepared:
     held: list[tuple[Version, int, bytes]]
     held_bytes: int
     unlogged: frozenset[TableId]
+    since: datetime
 
 
 class BinlogReader(LogReader):
@@ -201,6 +202,8 @@ class BinlogReader(LogReader):
         self._probed_at: float | None = None
         self._source_time: datetime | None = None
         self._pull = Pull()
+        self.oldest_open: OpenTransaction | None = None
+        """The XA transaction that has been prepared for longest, of those prepared since `start`."""
 
     # ---- the interface ----
 
@@ -542,8 +545,14 @@ class BinlogReader(LogReader):
         # Also one without rows of ours: its COMMIT must find it, and a table that is added meanwhile may have rows in it.
         if not is_one_phase and not group.is_skipped:
             self._prepared[xid] = _Prepared(
-                group.begin.gtid, self._executed, group.held, group.held_bytes, group.unlogged
+                group.begin.gtid,
+                self._executed,
+                group.held,
+                group.held_bytes,
+                group.unlogged,
+                _EPOCH + timedelta(seconds=group.timestamp),
             )
+            self._note_open()
             group.held, group.unlogged = [], frozenset()
         self._release(group, group.held, group.unlogged, pull)
         self._commit(pull)
@@ -552,6 +561,7 @@ class BinlogReader(LogReader):
         """XA COMMIT or XA ROLLBACK: a group of its own."""
         group = self._open_group("XA COMMIT")
         prepared = self._prepared.pop(xid, None)
+        self._note_open()
         if prepared is None and is_commit and not group.is_skipped:
             raise LogGapError(
                 "an XA transaction is committed that was prepared before our place in the log: its changes cannot be known.",
@@ -565,6 +575,12 @@ class BinlogReader(LogReader):
             if is_commit and not group.is_skipped:
                 self._release(group, prepared.held, prepared.unlogged, pull)
         self._commit(pull)
+
+    def _note_open(self) -> None:
+        xid, oldest = next(iter(self._prepared.items()), (None, None))
+        self.oldest_open = (
+            OpenTransaction(name=f"XA {xid} ({oldest.gtid})", since=oldest.since) if oldest is not None else None
+        )
 
     def _release(
         self, group: _Group, held: list[tuple[Version, int, bytes]], unlogged: frozenset[TableId], pull: Pull

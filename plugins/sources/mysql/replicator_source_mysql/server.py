@@ -20,7 +20,8 @@ OLDEST: Final[Mapping[Flavor, tuple[int, int]]] = {"mysql": (8, 0), "mariadb": (
 
 _VARIABLES: Final = (
     "binlog_do_db", "binlog_format", "binlog_ignore_db", "binlog_row_image", "binlog_row_metadata", "binlog_row_value_options",
-    "binlog_expire_logs_seconds", "expire_logs_days", "enforce_gtid_consistency", "gtid_mode", "gtid_strict_mode",
+    "binlog_expire_logs_seconds", "binlog_expire_logs_auto_purge",
+    "expire_logs_days", "enforce_gtid_consistency", "gtid_mode", "gtid_strict_mode",
     "innodb_flush_log_at_trx_commit", "innodb_native_foreign_keys", "innodb_read_only", "log_bin", "log_replica_updates",
     "log_slave_updates", "lower_case_table_names", "max_allowed_packet", "read_only", "server_id", "server_uuid", "sync_binlog",
     "super_read_only", "aurora_version", "binlog_storage_engine", "binlog_row_event_fragment_threshold", "binlog_order_commits",

@@ -20,6 +20,7 @@ from replicator.plugins.source import (
     DeltaSource,
     LogReader,
     SourceContext,
+    Standing,
     TableDescription,
     TableSummary,
     Visibility,
@@ -37,7 +38,7 @@ from replicator_source_mysql.marks import LogEnd, MarkBoard, log_end
 from replicator_source_mysql.position import Executed, Position, executed_of
 from replicator_source_mysql.server import ServerFacts, read_facts
 from replicator_source_mysql.snapshot import TableReader, begin_snapshot
-from replicator_source_mysql.visibility import MysqlVisibility, executed_or_committing
+from replicator_source_mysql.visibility import MysqlVisibility, executed_or_committing, owners
 
 
 class MysqlSource(DeltaSource[MysqlConfig]):
@@ -63,6 +64,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         # Marks of two objects are never the same.
         self._mark_prefix = secrets.token_hex(8)
         self._delivered: Executed | None = None
+        self._open_reader: BinlogReader | None = None
         self._is_by_gtid = False
         self._reader = TableReader(
             session=reading,
@@ -127,7 +129,21 @@ class MysqlSource(DeltaSource[MysqlConfig]):
 
     @override
     def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
-        return ()
+        if not isinstance(since, MysqlVisibility):
+            return ()
+        with self._watch.use("looking for older transactions") as connection:
+            before, after = executed_or_committing(connection)
+            now = MysqlVisibility(before=before, after=after, delivered=GtidSet())
+            return owners(connection, now.unfinished(since))
+
+    @override
+    def standing(self) -> Standing:
+        """See `DeltaSource.standing`. Only XA transactions that were prepared since our place in the log are known."""
+        reader = self._open_reader
+        return Standing(
+            keeps_log=assessment.retention(self._facts()),
+            oldest_open=reader.oldest_open if reader is not None else None,
+        )
 
     @override
     def remove(self) -> None:
@@ -148,7 +164,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         behind = position.executed if position.restart is None else position.restart
         cascades = self._cascades(facts, schemas)
         dump = Dump.open(self.config, self._same, flavor=facts.flavor, behind=behind)
-        return BinlogReader(
+        reader = BinlogReader(
             dump,
             start=position,
             flavor=facts.flavor,
@@ -162,6 +178,8 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             size_max=self.config.transaction_bytes_max,
             cascades=cascades,
         )
+        self._open_reader = reader
+        return reader
 
     @override
     def mark(self) -> str:

@@ -18,6 +18,7 @@ snapshot's place, nobody can say.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,7 +62,12 @@ class MysqlVisibility(Visibility):
     def is_beyond(self, earlier: Visibility) -> bool:
         """See `Visibility`. Who has not reached the log by then is in the log later."""
         assert isinstance(earlier, MysqlVisibility)
-        return self.before.covers(earlier.after.union(earlier.delivered))
+        return not self.unfinished(earlier)
+
+    def unfinished(self, earlier: MysqlVisibility) -> GtidSet:
+        """The GTIDs of then that are owned and not executed yet. One that is neither any more was rolled back."""
+        of_then = earlier.after.union(earlier.delivered)
+        return of_then.intersection(self.after).without(self.before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,19 +151,37 @@ def executed_or_committing(connection: Connection) -> tuple[GtidSet, GtidSet]:
 def owned_gtids(text: str) -> GtidSet:
     """Read `gtid_owned`: GTIDs that are being committed, each with the threads behind a hash sign."""
     found = GtidSet()
+    for gtid, _ in _owned(text):
+        found = found.with_gtid(gtid)
+    return found
+
+
+def _owned(text: str) -> Iterator[tuple[str, str]]:
+    """Each GTID with the threads that own it."""
     for part in filter(None, (p.strip() for p in text.replace("\n", "").split(","))):
         uuid, *rest = part.lower().split(":")
         source = uuid
         for piece in rest:
-            number, hash_sign, _ = piece.partition("#")
+            number, hash_sign, thread = piece.partition("#")
             if hash_sign or number.isdigit():
-                found = found.with_number(source, int(number))
+                yield f"{source}:{int(number)}", thread
             else:
                 source = f"{uuid}:{piece}"
-    return found
 
 
 def snapshot_gtids(connection: Connection, file: str, pos: int) -> GtidPosition:
     """MariaDB: a place in the log as GTIDs."""
     ((text,),) = rows_of(connection, "SELECT BINLOG_GTID_POS(%s, %s)", [file, pos])
     return GtidPosition.of(text or "")
+
+
+def owners(connection: Connection, gtids: GtidSet) -> list[str]:
+    """MySQL: which sessions own these GTIDs, for people."""
+    if not gtids:
+        return []
+    ((owned,),) = rows_of(connection, "SELECT @@GLOBAL.gtid_owned")
+    return [
+        f"the transaction {gtid} of the session {thread}, which owns its GTID and has not committed it"
+        for gtid, thread in _owned(owned)
+        if gtid in gtids
+    ]

@@ -12,7 +12,7 @@ import pytest
 from replicator.model.events import ROW, TRANSACTION_ID
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, PullLimits, Seen
-from replicator.testing.mysql_servers import MysqlDatabase
+from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.gtid import GtidPosition
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_mysql.visibility import MariadbVisibility, xa_commit_id, xid_of_sql
@@ -49,6 +49,24 @@ def test_on_a_server_that_took_over_gtids_decide() -> None:
     )
     ids = ["0-1-9@8:1", "0-1-10@8:1", xa_commit_id("0-1-7@8:1", "x"), xa_commit_id("0-1-8@8:1", "x")]
     assert visibility.classify(pa.array(ids)).to_pylist() == [Seen.SEEN, Seen.UNSEEN, Seen.SEEN, Seen.UNKNOWN]
+
+
+def test_a_gtid_that_is_owned_and_not_executed_is_waited_for_by_name_until_it_is_given_up(
+    mysql: MysqlServer, source_of: Callable[..., MysqlSource]
+) -> None:
+    source = source_of(mysql)
+    gtid = "aaaaaaaa-0000-0000-0000-00000000000a:7"
+    with closing(mysql.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SET gtid_next = '{gtid}'")
+        since = source.visibility()
+        assert not source.visibility().is_beyond(since)
+        (line,) = source.waiting_for(since)
+        assert gtid in line
+        assert f"session {connection.thread_id()}," in line
+        cursor.execute("ROLLBACK")
+        cursor.execute("SET gtid_next = 'AUTOMATIC'")
+    assert source.visibility().is_beyond(since), "it will never be executed"
+    assert source.waiting_for(since) == []
 
 
 @pytest.mark.parametrize(
