@@ -62,9 +62,15 @@ def _log(facts: ServerFacts) -> list[Problem]:
             )
         )
     problems += [
-        _setting(name, facts.variables[name], "(empty)", "remove it from the configuration and restart the server")
-        for name in ("binlog_do_db", "binlog_ignore_db")
-        if facts.variables.get(name)
+        Problem(
+            code="log_filter",
+            message=f"{name} is set ({', '.join(names)}): statements such as TRUNCATE and ALTER TABLE are left out of the log by the"
+            " database that their session has chosen, whatever table they name",
+            place=name,
+            action="Remove it from the configuration and restart the server.",
+            severity=Severity.WARNING,
+        )
+        for name, names in facts.filters.log.items()
     ]
     if facts.variables.get("binlog_storage_engine"):
         problems.append(

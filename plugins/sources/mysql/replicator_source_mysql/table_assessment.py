@@ -19,6 +19,13 @@ _CASCADE_POLICIES = {
 }
 
 
+_CLEAR_FILTER = {
+    "mysql": "STOP REPLICA SQL_THREAD; CHANGE REPLICATION FILTER {name} = (); START REPLICA SQL_THREAD; -- and name a server"
+    " that has the table whole, or exclude it",
+    "mariadb": "STOP SLAVE; SET GLOBAL {variable} = ''; START SLAVE; -- and name a server that has the table whole, or exclude it",
+}
+
+
 def missing_table(table: TableId) -> Problem:
     """The table does not exist, or our account may not see it."""
     return Problem(
@@ -61,6 +68,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
         for column in table.columns
         if column.spec is None
     ]
+    problems += _filtered(table.table, facts)
     problems += _cascades(table, facts, config)
     if not table.key:
         problems.append(
@@ -71,6 +79,32 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
                 place=place,
                 action=f"ALTER TABLE {name} ADD PRIMARY KEY (…);",
                 severity=Severity.WARNING,
+            )
+        )
+    return problems
+
+
+def _filtered(table: TableId, facts: ServerFacts) -> list[Problem]:
+    """Filters that leave its changes out."""
+    is_lower_case = facts.lower_case_table_names != 0
+    problems = []
+    if name := facts.filters.of_log(table, is_lower_case=is_lower_case):
+        problems.append(
+            Problem(
+                code="left_out_of_log",
+                message=f"its changes are left out of the server's log by {name}",
+                place=str(table),
+                action=f"Remove {name} from the server's configuration and restart it, or exclude the table.",
+            )
+        )
+    if name := facts.filters.of_replica(table, is_lower_case=is_lower_case):
+        problems.append(
+            Problem(
+                code="left_out_of_replica",
+                message=f"the server is a replica, and {name} may keep changes of the table from reaching it",
+                place=str(table),
+                action=_CLEAR_FILTER[facts.flavor].format(name=name.upper(), variable=name),
+                severity=Severity.BLOCKING if facts.is_replica is not False else Severity.NOTICE,
             )
         )
     return problems
