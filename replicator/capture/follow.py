@@ -223,7 +223,12 @@ class Follow:
         if record.schema is None:
             self.tables.begin_copy(followed, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode)
         elif same_shape(record.schema, found.schema) and not is_anew:
-            self.tables.begin_in_place(followed, found, self.window.start_number(self.writer.next_sequence_num))
+            # A read of a table without a key counts only if it saw all that was delivered before it: none of that may stay, or
+            # what was written in between would be there twice.
+            number = self.writer.next_sequence_num
+            self.tables.begin_in_place(
+                followed, found, self.window.start_number(number) if found.schema.key else number
+            )
         else:
             self.tables.begin_copy(followed, found, incarnation=record.incarnation + 1, mode="initial")
             # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.

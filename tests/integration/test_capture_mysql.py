@@ -219,6 +219,38 @@ def test_restarts_under_writers_lose_and_double_nothing(mysql_database: MysqlDat
     assert_equal(captured, mysql_database, "hot", "warm")
 
 
+def test_a_table_without_a_key_is_copied_under_steady_writers(mysql_database: MysqlDatabase, make: Make) -> None:
+    mysql_database.execute("CREATE TABLE bag (v int, w char(200))", "INSERT INTO bag SELECT 0, 'x'")
+    for _ in range(12):
+        mysql_database.execute("INSERT INTO bag SELECT v + 1, w FROM bag")
+    captured = make(mysql_database, "bag")
+    stop = threading.Event()
+
+    def write(seed: int) -> None:
+        chance = random.Random(seed)
+        with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+            while not stop.is_set():
+                cursor.execute(f"INSERT INTO bag VALUES ({chance.randint(100, 120)}, 'new')")
+
+    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        with captured.running() as running:
+            captured.wait_for_streaming(running)
+            for _ in range(3):
+                captured.snapshot(running)
+            stop.set()
+            for thread in threads:
+                thread.join(timeout=60)
+            captured.catch_up(running)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(timeout=60)
+    assert_equal(captured, mysql_database, "bag")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_many_random_transactions_with_snapshots_and_restarts_leave_no_difference(
