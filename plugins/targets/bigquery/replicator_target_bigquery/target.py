@@ -19,6 +19,7 @@ from replicator.model.errors import (
     SchemaConflictError,
     TableError,
     TargetUnavailableError,
+    ThrottledError,
 )
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
@@ -392,7 +393,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         if row.last != last:
             with self._lock:
                 self._held.pop(held.table.table, None)
-            raise TargetUnavailableError(
+            raise ThrottledError(
                 f"The ledger is at {row.last}, and {last} was to be reached: an earlier attempt was at work.",
                 code="ledger_moved",
                 table=str(held.table.table),
@@ -444,7 +445,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             self._tables.create(table, event.schema, shape, self.config.table(event.schema.table))
             standing = self._tables.find(held.path)
             if standing is None or (standing.owner, standing.incarnation, standing.shape) != wanted:
-                raise TargetUnavailableError(
+                raise ThrottledError(
                     "Another process made or dropped the table at the same moment.",
                     code="target_busy",
                     table=str(table.table),
@@ -521,7 +522,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
     def _check_rows(self, table: TargetTable, staging: str, rows: int) -> None:
         found = self._tables.rows(staging)
         if found != rows:
-            raise TargetUnavailableError(
+            raise ThrottledError(
                 f"The staging table holds {found} rows; {rows} were loaded.",
                 code="staging_incomplete",
                 table=str(table.table),

@@ -11,7 +11,14 @@ from google.auth import exceptions as auth
 from pydantic import ValidationError
 from requests import exceptions as http
 
-from replicator.model.errors import AccessDeniedError, FatalError, SchemaConflictError, TargetUnavailableError
+from replicator.model.errors import (
+    AccessDeniedError,
+    BatchTooLargeError,
+    FatalError,
+    SchemaConflictError,
+    TargetUnavailableError,
+    ThrottledError,
+)
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions, TargetContext, TargetTable
 from replicator_target_bigquery.config import BigQueryConfig, BudgetConfig
@@ -242,16 +249,21 @@ def refusal(status, reason, message="no"):
 @pytest.mark.parametrize(
     ("error", "kind", "code"),
     [
-        (refusal(403, "rateLimitExceeded"), TargetUnavailableError, "target_throttled"),
-        (refusal(403, "quotaExceeded"), TargetUnavailableError, "quota_exceeded"),
+        (refusal(403, "rateLimitExceeded"), ThrottledError, "target_throttled"),
+        (refusal(403, "quotaExceeded"), ThrottledError, "quota_exceeded"),
         (refusal(403, "accessDenied"), AccessDeniedError, "access_denied"),
         (refusal(403, "billingNotEnabled"), FatalError, "billing_not_enabled"),
-        (refusal(429, ""), TargetUnavailableError, "target_throttled"),
+        (refusal(429, ""), ThrottledError, "target_throttled"),
         (refusal(503, "backendError"), TargetUnavailableError, "target_unreachable"),
         (
             refusal(400, "invalidQuery", "UPDATE/MERGE must match at most one source row"),
             FatalError,
             "merge_not_unique",
+        ),
+        (
+            refusal(400, "resourcesExceeded", "Resources exceeded during query execution."),
+            BatchTooLargeError,
+            "batch_too_large",
         ),
         (refusal(400, "invalid"), SchemaConflictError, "bigquery_refused"),
         (refusal(404, "notFound"), SchemaConflictError, "bigquery_refused"),
