@@ -97,6 +97,8 @@ class TableApplier:
         self._commits = 0
         self._last_batch: Mapping[str, Any] | None = None
         self._is_behind = False
+        # No batch was planned yet; whether the table still rests after one of an earlier process the target knows once it is claimed.
+        self._is_new = True
         # Smaller once the target could not take a batch; for the rest of this process.
         self._limits = ends.settings.batch
 
@@ -159,6 +161,10 @@ class TableApplier:
             self._see_whole(self._looked_to)
             self._put(source_time=self._source_time(fresh_to))
             return False
+        if self._is_new and isinstance(unit, BatchUnit):
+            self._is_new, self._is_behind = False, unit.following is not None
+            if self._ends.target.rest_s(self._table, is_behind=self._is_behind) > 0:
+                return False
         if not self._do(unit):
             return False
         crash_point("apply.after_unit")
@@ -364,6 +370,7 @@ class TableApplier:
             is_append=unit.is_append,
             has_absent=any(f.has_absent for f in unit.files),
             has_key_changes=any(f.has_key_changes for f in unit.files),
+            source_position=self._position(unit.files[-1]),
         )
         crash_point("apply.batch_planned")
         result = self._ends.target.apply_batch(table, batch)
@@ -379,6 +386,14 @@ class TableApplier:
             is_append=batch.is_append,
             details=dict(result.details or {}),
         )
+
+    def _position(self, file: SegmentFile) -> str | None:
+        """The place in the source's log behind the commit that sealed a file; None if it is not known."""
+        if file.seal is None:
+            return None
+        found = self._ends.store.segments(self._ends.name, file.seal - 1, 1)
+        offset = found[0].offset if found and found[0].id == file.seal else None
+        return None if offset is None else str(offset)
 
     def _check(self, file: SegmentFile) -> None:
         """A damaged file costs its table a new copy, and no other table anything."""

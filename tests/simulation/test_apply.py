@@ -24,6 +24,7 @@ from replicator.model.errors import (
     ThrottledError,
 )
 from replicator.model.events import DDLEvent, DDLOperation, JournalEvent, SnapshotEvent, SnapshotPhase
+from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.target import TableOptions, TargetContext
 from replicator.state.records import AppliedRecord, SegmentFile, SnapshotProgress, Stage, TableRecord
@@ -764,3 +765,50 @@ def test_a_table_that_grows_during_its_batch_rests_all_the_same(shop: Shop) -> N
     shop.run(target, is_done=is_done)
     assert target.batches == 1
     assert shop.control.reports[-1]["tables"][str(A)]["waiting"] == {"retry_in_s": 60.0, "code": None, "message": None}
+
+
+def test_a_table_that_rests_since_an_earlier_process_rests_on_once_it_is_claimed(shop: Shop) -> None:
+    class Remembering(MemoryTarget):
+        rest = 0.0
+        asked: list[bool]
+
+        def claim(self, table: Any) -> Any:
+            self.rest = 60.0
+            return super().claim(table)
+
+        def rest_s(self, table: TableId, *, is_behind: bool) -> float:
+            self.asked.append(is_behind)
+            return self.rest
+
+    shop.copy(A, 1)
+    shop.run()
+    shop.settings = replace(shop.settings, batch=BatchLimits(rows=1, bytes=1 << 30))
+    for number in (2, 3):
+        shop.rows(A, insert(0, item(number, "new")))
+    context = TargetContext(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    target = Remembering(MemoryTargetConfig(database=shop.place), context)
+    target.asked = []
+    shop.run(target, is_done=lambda: target.rest > 0 and target.asked.count(True) > 3)
+    assert (target.faults.counts["claim"], target.faults.counts["apply_batch"]) == (1, 0)
+    target.claim = super(Remembering, target).claim  # type: ignore[method-assign]
+    target.rest = 0.0
+    shop.run(target)
+    assert set(shop.names(A)) == {1, 2, 3}
+
+
+def test_a_batch_says_how_far_it_reaches_in_the_log_of_the_source(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    for number in (2, 3):
+        shop.rows(A, insert(0, item(number, "new")), commit=False)
+        shop.writer.commit(offset=Offset.of({"place": number}), source_time=START, tables=list(shop.records.values()))
+    target = shop.target()
+    apply_batch, positions = target.apply_batch, []
+
+    def note(claimed: Any, batch: Any) -> Any:
+        positions.append(batch.source_position)
+        return apply_batch(claimed, batch)
+
+    target.apply_batch = note  # type: ignore[method-assign]
+    shop.run(target)
+    assert positions == ['{"place":3}']
