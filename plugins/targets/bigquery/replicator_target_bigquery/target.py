@@ -25,7 +25,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.target import Batch, BatchResult, Claim, DeltaTarget, TargetContext, TargetTable
-from replicator_target_bigquery import ledger, statements
+from replicator_target_bigquery import ledger, pruning, statements
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.clients import bigquery_client, storage_client
 from replicator_target_bigquery.config import BigQueryConfig
@@ -34,7 +34,7 @@ from replicator_target_bigquery.governor import Governor
 from replicator_target_bigquery.jobs import Done, Jobs
 from replicator_target_bigquery.names import Names, quoted, text
 from replicator_target_bigquery.shape import Shape, shape_of
-from replicator_target_bigquery.staging import CloudStore, FolderStore, StagingStore, staged
+from replicator_target_bigquery.staging import CloudStore, FolderStore, StagingStore, parquet_files, staged
 from replicator_target_bigquery.tables import Standing, Tables, staging_schema
 
 _log = get_logger("target.bigquery")
@@ -530,12 +530,21 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             )
             crash_point("target.loaded")
         self._check_rows(table, staging, batch.rows)
-        body = statements.batch_statements(shape, held.path, staging, batch)
+        body = statements.batch_statements(shape, held.path, staging, batch, self._within(shape, batch))
         self._check_unchanged(held)
         done = self._commit(held, body, batch.last, "merge", position=batch.source_position)
         crash_point("target.merged")
         self._tidy(staging)
         return done
+
+    def _within(self, shape: Shape, batch: Batch) -> str | None:
+        """A condition with literals on the partition column, where that is part of the key: only then no other row can be meant."""
+        wanted = self.config.table(batch.schema.table).partition_by
+        column = next((c for c in shape.key if c.column.name == wanted), None)
+        if column is None or batch.is_append:
+            return None
+        found = pruning.bounds(parquet_files(batch.files), column)
+        return None if found is None else pruning.condition(column, "t", found)
 
     def _check_unchanged(self, held: _Held) -> None:
         """Refuse to write into a table that is not the one we made; who took it over is told first."""
