@@ -178,6 +178,38 @@ def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_on
     assert differences(rig, client) == {}
 
 
+def state_of(rig: Rig, table: str) -> Any:
+    return next(t for t in rig.status()["tables"] if t["table"] == f"public.{table}")
+
+
+@pytest.mark.timeout(400)
+def test_a_table_is_made_anew_on_demand_with_its_new_settings(rig: Rig, client: Any) -> None:
+    """The cure that the errors name, by the command line: other settings, and a table that somebody dropped."""
+    rig.catch_up()
+    rig.write_yaml(extra=rig.extra + "tables: {settings: {public.products: {deletes: soft}}}\n")
+    rig.database.execute("UPDATE products SET title = 'new' WHERE sku = 'SKU-1'")
+    rig.catch_up(check=1)
+    products = state_of(rig, "products")
+    assert (products["state"], products["error"]["code"]) == ("failing", "schema_conflict")
+    cure = "replicator snapshot rig public.products --recreate"
+    assert cure in products["error"]["action"].replace("NAME TABLE", "rig public.products")
+    rig.command(*cure.split()[1:])
+    rig.database.execute("DELETE FROM products WHERE sku = 'SKU-7'")
+    rig.catch_up()
+    assert (state_of(rig, "products")["incarnation"], state_of(rig, "products")["state"]) == (2, "streaming")
+
+    client.delete_table(f"{dataset(rig)}.orders")
+    rig.database.execute("UPDATE orders SET state = 'changed' WHERE id = 1")
+    rig.catch_up(check=1)
+    assert state_of(rig, "orders")["error"]["code"] == "target_replaced"
+    rig.command("snapshot", "rig", "public.orders", "--recreate")
+    rig.catch_up()
+    live = client.query(f"SELECT sku FROM `{dataset(rig)}.products` WHERE NOT _is_deleted").result()
+    assert {row["sku"] for row in live} == {row[0] for row in rig.database.execute("SELECT sku FROM products")}
+    assert set(differences(rig, client)) <= {"products"}, "soft deletes leave rows there"
+    assert state_of(rig, "orders")["incarnation"] == 2
+
+
 def test_validate_names_what_is_missing_and_exits_with_2(rig: Rig, emulator: BigQueryEmulator) -> None:
     rig.target = emulator.block(staging=f"{{bucket: nowhere, folder: {emulator.storage}}}", create_datasets="false")
     rig.write_yaml()
