@@ -116,14 +116,12 @@ def _of_identity(error: BaseException, table: str | None) -> ReplicatorError | N
     if isinstance(error, auth.TransportError):
         return None
     if isinstance(error, auth.GoogleAuthError):
-        return AccessDeniedError(
-            f"Google refuses the credentials: {_without_values(str(error))}.",
-            code="credentials_refused",
-            action="Renew the credentials (target.credentials, or `gcloud auth application-default login`), then resume.",
-        )
+        return _credentials_refused(str(error))
     reason, message = reason_of(error)
-    if reason in {"accessDenied", "forbidden", "authError"} or (
-        isinstance(error, api.Forbidden | api.Unauthorized) and reason not in _THROTTLED | _USED_UP
+    if reason == "authError" or isinstance(error, api.Unauthorized):
+        return _credentials_refused(message)
+    if reason in {"accessDenied", "forbidden"} or (
+        isinstance(error, api.Forbidden) and reason not in _THROTTLED | _USED_UP
     ):
         if reason == "billingNotEnabled" or "billing" in message.lower():
             return FatalError(
@@ -138,6 +136,14 @@ def _of_identity(error: BaseException, table: str | None) -> ReplicatorError | N
             action="Grant the roles that `replicator validate` names, then resume.",
         )
     return None
+
+
+def _credentials_refused(message: str) -> AccessDeniedError:
+    return AccessDeniedError(
+        f"Google refuses the credentials: {_without_values(message)}",
+        code="credentials_refused",
+        action="Renew the credentials (target.credentials, or `gcloud auth application-default login`), then resume.",
+    )
 
 
 def _of_service(error: BaseException, reason: str, message: str, table: str | None) -> ReplicatorError | None:

@@ -78,7 +78,7 @@ def test_many_small_files_are_one_object(copy, service, warehouse):
 
 
 @pytest.mark.parametrize("what", ["load", "merge"])
-def test_a_job_whose_answer_was_lost_is_found_and_not_run_again(copy, service, what):
+def test_a13_a_job_whose_answer_was_lost_is_found_and_not_run_again(copy, service, what):
     """CDAP A13, first half."""
     service.faults.append(Fault("break_after", job(f"_{what}_")))
     copy.apply(insert(1, item(1, "a")))
@@ -87,7 +87,7 @@ def test_a_job_whose_answer_was_lost_is_found_and_not_run_again(copy, service, w
 
 
 @pytest.mark.parametrize("what", ["load", "merge"])
-def test_a_job_that_failed_is_followed_by_the_next_attempt(copy, service, what):
+def test_a13_a_job_that_failed_is_followed_by_the_next_attempt(copy, service, what):
     """CDAP A13, second half: what failed keeps its id."""
     service.faults.append(Fault("fail_job", job(f"_{what}_"), reason="backendError"))
     with pytest.raises(TargetUnavailableError) as failed:
@@ -267,7 +267,7 @@ def test_json_is_loaded_as_text_and_parsed_in_the_script(warehouse, tmp_path):
         ),
     ],
 )
-def test_what_passes_by_itself_is_tried_again_by_the_host(copy, service, reason, message, code):
+def test_a10_what_passes_by_itself_is_tried_again_by_the_host(copy, service, reason, message, code):
     """CDAP A10: an error like 429 is tried again."""
     service.faults.append(Fault("fail_job", job("_merge_"), reason=reason, message=message))
     with pytest.raises(ThrottledError) as failed:
@@ -288,7 +288,7 @@ def test_what_passes_by_itself_is_tried_again_by_the_host(copy, service, reason,
         ("invalidQuery", "Required field id cannot be null", "key_missing"),
     ],
 )
-def test_what_is_refused_for_good_sets_the_table_aside_with_the_reason(copy, service, reason, message, code):
+def test_a10_what_is_refused_for_good_sets_the_table_aside_with_the_reason(copy, service, reason, message, code):
     """CDAP A10: one attempt."""
     service.faults.append(Fault("fail_job", job("_merge_"), reason=reason, message=message))
     with pytest.raises(TableError) as failed:

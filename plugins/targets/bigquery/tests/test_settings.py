@@ -301,6 +301,8 @@ def refusal(status, reason, message="no"):
         (refusal(400, "invalid"), SchemaConflictError, "bigquery_refused"),
         (refusal(404, "notFound"), SchemaConflictError, "bigquery_refused"),
         (auth.RefreshError("invalid_grant: Token has been expired"), AccessDeniedError, "credentials_refused"),
+        (refusal(401, "authError", "Request had invalid credentials."), AccessDeniedError, "credentials_refused"),
+        (refusal(401, ""), AccessDeniedError, "credentials_refused"),
         (auth.DefaultCredentialsError("none"), AccessDeniedError, "credentials_refused"),
         (auth.TransportError("no route"), TargetUnavailableError, "target_unreachable"),
         (http.ConnectionError("reset"), TargetUnavailableError, "target_unreachable"),
