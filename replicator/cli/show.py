@@ -121,9 +121,13 @@ def render(one: Mapping[str, Any]) -> Group:
     )  # fmt: skip
     table = Table("table", "state", "snapshot", "changes applied", "freshness", "last error", box=None, pad_edge=False)
     for row in one["tables"]:
-        message = (
-            f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}" if row["error"] else ""
-        )
+        message = ""
+        if row["error"]:
+            message = f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}"
+        elif row["waiting"] and row["waiting"]["code"]:
+            message = f"waits {_age(row['waiting']['retry_in_s'])}: {row['waiting']['message']}"
+        elif row["waiting"]:
+            message = f"rests for {_age(row['waiting']['retry_in_s'])}"
         table.add_row(
             row["table"],
             _styled(row["state"]),

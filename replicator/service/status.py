@@ -98,6 +98,7 @@ def _table(
         if source_time is None or table.stage in (Stage.PENDING, Stage.SNAPSHOT)
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
         "last_batch": _reported(table.table, apply).get("last_batch"),
+        "waiting": None if is_failing else _reported(table.table, apply).get("waiting"),
         "error": _error(error) if is_failing else None,
     }
 
