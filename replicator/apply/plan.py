@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from sys import maxsize
 from typing import Final
 
@@ -33,6 +34,13 @@ class BatchLimits:
 
     rows: int
     bytes: int
+
+    def below(self, unit: BatchUnit) -> BatchLimits | None:
+        """Limits of half the size of a unit that was too large; None if a smaller one would cut a transaction in two."""
+        if not any(_may_cut(before, after) for before, after in pairwise(unit.files)):
+            return None
+        rows, size = sum(file.rows for file in unit.files), sum(file.bytes for file in unit.files)
+        return BatchLimits(rows=max(1, min(self.rows, rows) // 2), bytes=max(1, min(self.bytes, size) // 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,17 +11,27 @@ from typing import Any
 
 from replicator.apply.freshness import Freshness
 from replicator.apply.schedule import Schedule, Turn
-from replicator.apply.settings import ApplySettings
+from replicator.apply.settings import ApplySettings, Patience
 from replicator.apply.table import Ends, TableApplier
 from replicator.journal import JournalReader
 from replicator.model.control import Control
-from replicator.model.errors import FatalError, FencedError, TableError, TransientError
+from replicator.model.errors import FatalError, FencedError, TableError, ThrottledError, TransientError, given_up
 from replicator.model.schema import TableId
+from replicator.observability import get_logger
 from replicator.plugins.target import DeltaTarget
 from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore
 
 _SEGMENTS_PER_READ = 500
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wait:
+    """A table that the target throttles, until when on the pump's clock, and why."""
+
+    until: float
+    error: ThrottledError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +57,9 @@ class Apply:
     """Applies the journal to the target until told to stop.
 
     One thread looks at the journal whenever it is woken; `tables_parallel` threads apply. A thread that has finished
-    a unit takes the next at once. An error of one table sets that table aside; any other ends the loop once the units
-    in flight are done, and is raised: whoever restarts it goes on from the ledgers.
+    a unit takes the next at once. An error of one table sets that table aside, a throttled table waits for a time that
+    the retry policy chooses; any other error ends the loop once the units in flight are done, and is raised: whoever
+    restarts it goes on from the ledgers.
 
     Args:
         target: Where to.
@@ -95,13 +106,15 @@ class Apply:
         self._schedule = Schedule(threads=self._settings.tables_parallel, max_wait_s=self._settings.max_wait_s)
         self._is_ending = False
         self._errors: list[BaseException] = []
+        self._waits: dict[TableId, _Wait] = {}
+        self._patience: dict[TableId, Patience] = {}
 
     def run(self, control: Control) -> None:
         """Apply until `control` says stop. Called once.
 
         Raises:
             FencedError: A newer epoch has the target or the state store.
-            FatalError: `ledger_ahead`, or from target, journal or state store.
+            FatalError: `ledger_ahead`, or from target, journal or state store; or a throttled table was given up.
             TransientError: From target, journal or state store; a new `Apply` goes on from the ledgers.
         """
         self._remember()
@@ -163,12 +176,19 @@ class Apply:
         if self._is_removed(table):
             return
         backlog = self._highest.get(table, -1) - applier.looked_to
-        if backlog > 0 and self._ends.target.rest_s(table, is_behind=applier.is_behind) > 0:
+        rest_s = self._ends.target.rest_s(table, is_behind=applier.is_behind) if backlog > 0 else 0.0
+        if max(rest_s, self._waits_s(table)) > 0:
+            # It may have been offered while it had its turn.
+            self._schedule.withdraw(table)
             return
         if backlog > 0 or self._lacks_time(table, applier):
             self._schedule.offer(table, now=self._clock(), backlog=backlog)
         elif applier.commits >= self._settings.maintain_idle:
             self._schedule.offer_upkeep(table)
+
+    def _waits_s(self, table: TableId) -> float:
+        wait = self._waits.get(table)
+        return 0.0 if wait is None else max(0.0, wait.until - self._clock())
 
     def _lacks_time(self, table: TableId, applier: TableApplier) -> bool:
         """Whether a table that has everything should be recorded as fresh and is not.
@@ -230,10 +250,41 @@ class Apply:
                 return
             if applier.step():
                 control.announce("progress")
+            self._go_on(turn.table)
             if applier.commits >= self._settings.maintain_every:
                 applier.maintain()
         except TableError as error:
             applier.set_aside(error)
+            self._go_on(turn.table)
+        except ThrottledError as error:
+            applier.leave_alone()
+            self._let_wait(turn.table, error)
+
+    def _let_wait(self, table: TableId, error: ThrottledError) -> None:
+        """Leave one table alone for a while.
+
+        Raises:
+            FatalError: It was tried for as long as the policy allows.
+        """
+        with self._news:
+            now = self._clock()
+            delay = self._patience.setdefault(table, self._settings.patience()).delay(now)
+            if delay is None:
+                raise given_up(error) from error
+            delay = max(delay, error.rest_s)
+            self._waits[table] = _Wait(until=now + delay, error=error)
+        _log.warning(
+            "table_waits",
+            table=str(table),
+            code=error.code,
+            reason=error.message,
+            retry_in_ms=round(delay * 1000),
+        )
+
+    def _go_on(self, table: TableId) -> None:
+        with self._news:
+            self._waits.pop(table, None)
+            self._patience.pop(table, None)
 
     # -- telling
 
@@ -259,12 +310,26 @@ class Apply:
                 "highest": progress.highest,
                 "source_time": None if progress.source_time is None else progress.source_time.isoformat(),
                 "last_batch": self._tables[table].last_batch,
+                "waiting": self._waiting(table),
             }
             for table, progress in self.progress().items()
             if not self._is_removed(table)
         }
         with self._news:
             return {"tables": tables, "busy": sorted(str(table) for table in self._schedule.busy)}
+
+    def _waiting(self, table: TableId) -> Mapping[str, Any] | None:
+        """For how long a table that has something to apply is left alone, and why."""
+        with self._news:
+            applier, wait, waits_s = self._tables[table], self._waits.get(table), self._waits_s(table)
+            backlog = self._highest.get(table, -1) - applier.looked_to
+            is_busy = table in self._schedule.busy
+        if is_busy:
+            return None
+        if wait is not None:
+            return {"retry_in_s": round(waits_s, 1), "code": wait.error.code, "message": str(wait.error)}
+        rest_s = self._ends.target.rest_s(table, is_behind=applier.is_behind) if backlog > 0 else 0.0
+        return {"retry_in_s": round(rest_s, 1), "code": None, "message": None} if rest_s > 0 else None
 
 
 def _urgency(error: BaseException) -> int:

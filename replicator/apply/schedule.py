@@ -54,6 +54,11 @@ class Schedule:
         """The table may be looked after."""
         self._upkeep[table] = None
 
+    def withdraw(self, table: TableId) -> None:
+        """The table is not to have a turn now; does nothing if it does not wait for one."""
+        self._waiting.pop(table, None)
+        self._upkeep.pop(table, None)
+
     def take(self, now: float) -> Turn | None:
         """The next turn, for the thread that asks; None if there is none."""
         free = {table: waiting for table, waiting in self._waiting.items() if table not in self._busy}

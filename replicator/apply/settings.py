@@ -4,10 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from replicator.apply.plan import BatchLimits
 from replicator.model.schema import TableId
 from replicator.plugins.target import TableOptions
+
+
+class Patience(Protocol):
+    """How long a table that the target throttles is tried: the policy of `runtime`, one for each table."""
+
+    def progressed(self) -> None:
+        """Something was applied."""
+
+    def delay(self, now: float) -> float | None:
+        """Seconds until the next attempt; None once it is given up."""
+
+
+class NoPatience:
+    """Gives up at once."""
+
+    def progressed(self) -> None:
+        """Nothing to remember."""
+
+    def delay(self, now: float) -> float | None:  # noqa: ARG002 - there is no time in which it would be tried
+        """None."""
+        return None
 
 
 def default_options(_: TableId) -> TableOptions:
@@ -28,6 +50,7 @@ class ApplySettings:
         feed_items: Items of a table's feed read at a time.
         wake_s: The longest between two looks at the journal when nobody says that it grew.
         options: What a table's copy is like.
+        patience: Makes what says how long a throttled table is tried.
     """
 
     tables_parallel: int = 4
@@ -38,3 +61,4 @@ class ApplySettings:
     feed_items: int = 1000
     wake_s: float = 1.0
     options: Callable[[TableId], TableOptions] = default_options
+    patience: Callable[[], Patience] = NoPatience

@@ -27,7 +27,14 @@ from replicator.apply.plan import (
 from replicator.apply.settings import ApplySettings
 from replicator.journal import JournalReader
 from replicator.model.crash import crash_point
-from replicator.model.errors import CorruptStreamError, FatalError, PluginError, TableError
+from replicator.model.errors import (
+    BatchTooLargeError,
+    CorruptStreamError,
+    FatalError,
+    PluginError,
+    TableError,
+    TransientError,
+)
 from replicator.model.events import DDLEvent, SnapshotEvent
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
@@ -90,6 +97,10 @@ class TableApplier:
         self._commits = 0
         self._last_batch: Mapping[str, Any] | None = None
         self._is_behind = False
+        # No batch was planned yet; whether the table still rests after one of an earlier process the target knows once it is claimed.
+        self._is_new = True
+        # Smaller once the target could not take a batch; for the rest of this process.
+        self._limits = ends.settings.batch
 
     @property
     def record(self) -> AppliedRecord:
@@ -127,7 +138,9 @@ class TableApplier:
         return self._commits
 
     def step(self) -> bool:
-        """Do the next unit; False if there is none. A table that is set aside looks for a way on first.
+        """Do the next unit; False if there is none, or if it was too large: the next time it is cut.
+
+        A table that is set aside looks for a way on first.
 
         Raises:
             TableError: The table is to be set aside (`set_aside`).
@@ -148,7 +161,12 @@ class TableApplier:
             self._see_whole(self._looked_to)
             self._put(source_time=self._source_time(fresh_to))
             return False
-        self._do(unit)
+        if self._is_new and isinstance(unit, BatchUnit):
+            self._is_new, self._is_behind = False, unit.following is not None
+            if self._ends.target.rest_s(self._table, is_behind=self._is_behind) > 0:
+                return False
+        if not self._do(unit):
+            return False
         crash_point("apply.after_unit")
         self._note(unit, fresh_to)
         return True
@@ -159,6 +177,11 @@ class TableApplier:
         self._searched_to = max(self._searched_to, self._ledger)
         _log.error("table_set_aside", table=str(self._table), code=error.code, reason=error.message)
         self._put(is_failing=True, error=ErrorRecord.of(error, self._ends.store.now()))
+
+    def leave_alone(self) -> None:
+        """Give up what is known of the target: what a unit that failed left there is read in the ledger when the table is claimed again."""
+        self._claimed = None
+        self._looked_to = min(self._looked_to, self._ledger)
 
     def maintain(self) -> None:
         """Let the target look after the table; as long as it finds something to do, it asks to be asked again."""
@@ -195,8 +218,7 @@ class TableApplier:
         bound = APPEND_NOTHING
         if any(isinstance(item, SegmentFile) and item.snapshot_rows == item.rows for item in items):
             bound = append_bound(self._ends.record_of(self._table), incarnation)
-        limits = self._ends.settings.batch
-        return next_unit(items, incarnation=incarnation, is_whole=is_whole, limits=limits, append_below=bound)
+        return next_unit(items, incarnation=incarnation, is_whole=is_whole, limits=self._limits, append_below=bound)
 
     def _begin(self, entry: EventEntry) -> None:
         self._ledger = self._looked_to = EMPTY_LEDGER
@@ -260,7 +282,7 @@ class TableApplier:
 
         The table then goes on from there.
         """
-        page = self._ends.settings.feed_items
+        page, before = self._ends.settings.feed_items, self._searched_to
         begin: EventEntry | None = None
         start: int | None = None
         is_whole = False
@@ -273,10 +295,14 @@ class TableApplier:
                     begin = item
                 elif (number := starts_in_place(item, self._record.incarnation)) is not None:
                     start = number
-        if begin is not None:
-            self._begin(begin)
-        elif start is not None:
-            self._jump(start - 1)
+        try:
+            if begin is not None:
+                self._begin(begin)
+            elif start is not None:
+                self._jump(start - 1)
+        except TransientError:
+            self._searched_to = before  # the way on is found again
+            raise
         return not self._is_set_aside
 
     def _jump(self, number: int) -> None:
@@ -291,7 +317,8 @@ class TableApplier:
 
     # -- doing it
 
-    def _do(self, unit: BatchUnit | EventUnit | AdvanceUnit) -> None:
+    def _do(self, unit: BatchUnit | EventUnit | AdvanceUnit) -> bool:
+        """Apply a unit; False if it was too large: the next one is smaller."""
         assert self._claimed is not None, "what has an incarnation is claimed before it is planned"
         target, table = self._ends.target, self._claimed
         try:
@@ -307,9 +334,28 @@ class TableApplier:
                     target.complete_snapshot(table, self._known_schema(), start, unit.last)
                 case _:
                     raise AssertionError(f"{unit} asks nothing of a target")
-        except TableError:
+        except TableError as error:
+            if isinstance(error, BatchTooLargeError) and isinstance(unit, BatchUnit) and self._cut(unit, error):
+                return False
             self._searched_to = max(self._searched_to, _place_of(unit))
             raise
+        return True
+
+    def _cut(self, unit: BatchUnit, error: BatchTooLargeError) -> bool:
+        """Take less at once from now on; False if that would not make this unit smaller."""
+        smaller = self._limits.below(unit)
+        if smaller is None:
+            return False
+        self._limits = smaller
+        _log.warning(
+            "batches_made_smaller",
+            table=str(self._table),
+            code=error.code,
+            reason=error.message,
+            rows=smaller.rows,
+            bytes=smaller.bytes,
+        )
+        return True
 
     def _merge(self, table: TargetTable, unit: BatchUnit) -> None:
         for file in unit.files:
@@ -324,6 +370,7 @@ class TableApplier:
             is_append=unit.is_append,
             has_absent=any(f.has_absent for f in unit.files),
             has_key_changes=any(f.has_key_changes for f in unit.files),
+            source_position=self._position(unit.files[-1]),
         )
         crash_point("apply.batch_planned")
         result = self._ends.target.apply_batch(table, batch)
@@ -339,6 +386,14 @@ class TableApplier:
             is_append=batch.is_append,
             details=dict(result.details or {}),
         )
+
+    def _position(self, file: SegmentFile) -> str | None:
+        """The place in the source's log behind the commit that sealed a file; None if it is not known."""
+        if file.seal is None:
+            return None
+        found = self._ends.store.segments(self._ends.name, file.seal - 1, 1)
+        offset = found[0].offset if found and found[0].id == file.seal else None
+        return None if offset is None else str(offset)
 
     def _check(self, file: SegmentFile) -> None:
         """A damaged file costs its table a new copy, and no other table anything."""

@@ -65,6 +65,7 @@ class Copying:
     commit: Callable[[], None]
     suspicious: set[TableId] = field(default_factory=set)
     failed: list[tuple[TableId, TableError]] = field(default_factory=list)
+    _completed: list[TableId] = field(default_factory=list)
     _copies: dict[TableId, _Copy] = field(default_factory=dict)
     _job: Job | None = None
 
@@ -132,6 +133,11 @@ class Copying:
             if reading is not None:
                 self._start(copy, reading)
                 return
+
+    def take_completed(self) -> Sequence[TableId]:
+        """The tables whose snapshots were completed since it was asked last."""
+        completed, self._completed = self._completed, []
+        return completed
 
     @property
     def is_busy(self) -> bool:
@@ -250,6 +256,7 @@ class Copying:
     def _complete(self, copy: _Copy) -> None:
         self.tables.complete(copy.followed)
         table = copy.followed.table
+        self._completed.append(table)
         del self._copies[table]
         self._close_spools(copy)
         self.window.unwatch(table)

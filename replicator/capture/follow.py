@@ -89,6 +89,7 @@ class Follow:
         decoded: The tables whose changes the open log hands out; one leaves it when its changes cannot be decoded.
         done_requests: Requests that the next commit closes.
         anew: Tables whose next copy begins a new incarnation, whatever their shape.
+        changed_at: Of tables whose copy waits to begin: the number of the last change that the log does not have.
         needs_reopening: A copy waits that can only begin behind a log opened anew, because this one skips its table.
     """
 
@@ -104,6 +105,7 @@ class Follow:
     decoded: set[TableId]
     done_requests: list[int] = field(default_factory=list)
     anew: set[TableId] = field(default_factory=set)
+    changed_at: dict[TableId, int] = field(default_factory=dict)
     _calls: list[tuple[Future[Any], Callable[[Any], None]]] = field(default_factory=list)
     _beginnings: list[_Beginning] = field(default_factory=list)
     needs_reopening: bool = False
@@ -221,12 +223,21 @@ class Follow:
         if record.schema is None:
             self.tables.begin_copy(followed, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode)
         elif same_shape(record.schema, found.schema) and not is_anew:
-            self.tables.begin_in_place(followed, found, self.window.start_number(self.writer.next_sequence_num))
+            # A read of a table without a key counts only if it saw all that was delivered before it: none of that may stay, or
+            # what was written in between would be there twice.
+            number = self.writer.next_sequence_num
+            self.tables.begin_in_place(
+                followed, found, self.window.start_number(number) if found.schema.key else number
+            )
         else:
             self.tables.begin_copy(followed, found, incarnation=record.incarnation + 1, mode="initial")
             # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.
             self.needs_reopening = self.needs_reopening or not same_shape(record.schema, found.schema)
+        changed_at = self.changed_at.pop(table, None)
         if followed.record.stage is Stage.SNAPSHOT:
+            if changed_at is not None and changed_at >= self.window.start_number(self.writer.next_sequence_num):
+                # Its transaction may be one that the reads do not see.
+                self.outdate(followed)
             self.copying.begin(followed)
 
     # --- the catalogue ------------------------------------------------------------------------------------------------
@@ -327,6 +338,39 @@ class Follow:
             case _:
                 pass  # The rest concerns no table that is being followed.
 
+    def unlogged(self, table: TableId, number: int) -> None:
+        """Rows of the table may have changed without a trace in the log: it is copied again.
+
+        One copy answers for all such changes up to its beginning. Those that come while it runs do not disturb it: one
+        more follows when it is complete.
+        """
+        followed = self.tables.get(table)
+        if followed is None:
+            return
+        match followed.record.stage:
+            case Stage.STREAMING:
+                self.changed_at[table] = number
+                self._suspend(followed)
+                self.copy([table])
+            case Stage.PENDING:
+                self.changed_at[table] = number
+            case Stage.SNAPSHOT:
+                self.outdate(followed)
+            case _:
+                pass  # It is copied anew before anybody reads it again, or never.
+
+    def outdate(self, followed: Followed) -> None:
+        """Another copy must follow the one that runs."""
+        self.tables.put_progress(followed, replace(self.tables.progress(followed), is_outdated=True))
+
+    def copy_outdated(self, tables: Sequence[TableId]) -> None:
+        """Copy those of the tables again whose last copy was outdated before it was complete."""
+        again = [f for f in map(self.tables.get, tables) if f is not None and _is_outdated(f)]
+        for followed in again:
+            self._suspend(followed)
+        if again:
+            self.copy([f.table for f in again])
+
     def fits(self, followed: Followed, schema: TableSchema) -> bool:
         """Whether rows of this shape can be written; sets the table aside, or begins it anew, if not."""
         if schema is followed.record.schema or same_shape(followed.schema, schema):
@@ -390,6 +434,11 @@ class Follow:
 
     def _mark(self, act: Callable[[], None]) -> None:
         self.marks.expect(self.submit(self.source.mark), act)
+
+
+def _is_outdated(followed: Followed) -> bool:
+    snapshot = followed.record.snapshot
+    return followed.record.stage is Stage.STREAMING and snapshot is not None and snapshot.is_outdated
 
 
 def _columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaConflictError:

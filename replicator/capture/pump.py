@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -38,7 +38,15 @@ from replicator.model.crash import crash_point
 from replicator.model.errors import TableError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
-from replicator.plugins.source import DeltaSource, LogBatch, LogReader, PullLimits, TableDescription, Visibility
+from replicator.plugins.source import (
+    DeltaSource,
+    LogBatch,
+    LogReader,
+    PullLimits,
+    Standing,
+    TableDescription,
+    Visibility,
+)
 from replicator.state.records import Lease, Stage, TableRecord
 from replicator.state.store import StateStore
 
@@ -72,6 +80,7 @@ class _Measures:
 
     retained_bytes: int | None = None
     clock_ahead_s: float | None = None
+    standing: Standing = field(default_factory=Standing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +277,7 @@ class _Session:
         self._measures = _Measures()
         self._clocks = _Clocks(sealed=self._clock(), compared=self._clock())
         self._seeing: Future[Visibility] | None = None
-        self._measuring: Future[tuple[int | None, datetime]] | None = None
+        self._measuring: Future[tuple[int | None, datetime, Standing]] | None = None
         self._window = Window(ring, visibility_rule=NO_VISIBILITY not in os.environ)
         self._marks = MarkBoard()
         self._chunks = ChunkReader(self._source, self._settings, self._write_mark)
@@ -328,6 +337,7 @@ class _Session:
                 pending.remove(followed.table)
         if pending:
             self._follow.copy(pending, found=found)
+        self._follow.copy_outdated([f.table for f in self._tables.all(Stage.STREAMING)])
         captured = [f.table for f in self._tables.all(Stage.SNAPSHOT, Stage.STREAMING)]
         self._follow.compared(captured, found, {})
 
@@ -340,6 +350,7 @@ class _Session:
             for act in self._marks.due():
                 act()
             self._set_failed_aside()
+            self._follow.copy_outdated(self._copying.take_completed())
             self._follow.begin_due()
             self._copying.schedule()
             self._seal()
@@ -366,11 +377,9 @@ class _Session:
                 self._tables.rows(followed, changes.rows, base)
         for place, event in enumerate(batch.ddl, start=batch.events - len(batch.ddl)):
             self._follow.ddl(event, base + place)
-        for table, error in batch.table_errors.items():
-            self._follow.decoded.discard(table)
-            failed = self._tables.get(table)
-            if failed is not None and failed.is_captured:
-                self._follow.set_aside(failed, error)
+        for table, ordinal in batch.unlogged.items():
+            self._follow.unlogged(table, base + ordinal)
+        self._set_undecoded_aside(batch)
         self._marks.deliver(batch.marks)
         self._is_open_transaction = batch.open_transaction is not None
         if self._is_open_transaction:
@@ -381,6 +390,13 @@ class _Session:
         self._was_idle = not batch.events and not batch.marks
         if self._clocks.unsealed_since is None and batch.events:
             self._clocks.unsealed_since = self._clock()
+
+    def _set_undecoded_aside(self, batch: LogBatch) -> None:
+        for table, error in batch.table_errors.items():
+            self._follow.decoded.discard(table)
+            failed = self._tables.get(table)
+            if failed is not None and failed.is_captured:
+                self._follow.set_aside(failed, error)
 
     def _set_failed_aside(self) -> None:
         for table, error in self._copying.failed:
@@ -484,9 +500,9 @@ class _Session:
             clocks.measured = now
             self._measuring = self._parts.control.submit(self._measure)
         if self._measuring is not None and self._measuring.done():
-            retained, source_now = self._measuring.result()
+            retained, source_now, standing = self._measuring.result()
             self._measuring = None
-            self._measures = _Measures(retained, (source_now - self._parts.now()).total_seconds())
+            self._measures = _Measures(retained, (source_now - self._parts.now()).total_seconds(), standing)
         if now - clocks.swept >= settings.retention_every_s:
             clocks.swept = now
             self._sweep()
@@ -494,8 +510,8 @@ class _Session:
             clocks.reported = now
             control.report(self._status())
 
-    def _measure(self) -> tuple[int | None, datetime]:
-        return self._source.retained_bytes(), self._source.now()
+    def _measure(self) -> tuple[int | None, datetime, Standing]:
+        return self._source.retained_bytes(), self._source.now(), self._source.standing()
 
     def _sweep(self) -> None:
         for record in self._parts.retention.sweep().given_up:
@@ -543,11 +559,14 @@ class _Session:
 
     def _status(self) -> Mapping[str, Any]:
         measures = self._measures
+        keeps_log, oldest = measures.standing.keeps_log, measures.standing.oldest_open
         return {
             "stage": "capturing",
             "position": str(self._position),
             "retained_bytes": measures.retained_bytes,
             "clock_ahead_s": measures.clock_ahead_s,
+            "keeps_log_s": keeps_log.total_seconds() if keeps_log is not None else None,
+            "oldest_open": {"name": oldest.name, "since": oldest.since.isoformat()} if oldest is not None else None,
             "source_time": self._source_time.isoformat() if self._source_time else None,
             "last_sequence_num": self._writer.next_sequence_num - 1,
             "pending_rows": self._writer.pending_rows,

@@ -197,8 +197,11 @@ def pause(name: str, apply_only: bool) -> None:
     """Pause a replicator, keeping its place in the source's log."""
     store = _open(Home.from_environment())
     lifecycle.pause(store, name, apply_only=apply_only)
-    retained = status.status(store, lifecycle.find(store, name))["source"]["retained_bytes"]
-    kept = "" if apply_only else f" The source keeps its log for it meanwhile ({show.size(retained)} now)."
+    document = status.status(store, lifecycle.find(store, name))
+    kept = f" The source keeps its log for it meanwhile ({show.size(document['source']['retained_bytes'])} now)."
+    if left := show.time_left(document):
+        kept = f" The source keeps its log by its own rules{left}; paused for longer, it must start anew."
+    kept = "" if apply_only else kept
     click.echo(f"{name} is paused{' for its target' if apply_only else ''}.{kept} Go on with: replicator resume {name}")
 
 

@@ -117,13 +117,17 @@ def render(one: Mapping[str, Any]) -> Group:
     head = Text.assemble(
         (one["name"], "bold"), "  ", _styled(one["state"]), f"  freshness {_age(one['freshness_s'])}",
         f"  journal {size(one['journal']['bytes'])}",
-        f"  source retains {size(one['source']['retained_bytes'])}",
+        f"  source retains {size(one['source']['retained_bytes'])}{time_left(one)}",
     )  # fmt: skip
     table = Table("table", "state", "snapshot", "changes applied", "freshness", "last error", box=None, pad_edge=False)
     for row in one["tables"]:
-        message = (
-            f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}" if row["error"] else ""
-        )
+        message = ""
+        if row["error"]:
+            message = f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}"
+        elif row["waiting"] and row["waiting"]["code"]:
+            message = f"waits {_age(row['waiting']['retry_in_s'])}: {row['waiting']['message']}"
+        elif row["waiting"]:
+            message = f"rests for {_age(row['waiting']['retry_in_s'])}"
         table.add_row(
             row["table"],
             _styled(row["state"]),
@@ -134,6 +138,8 @@ def render(one: Mapping[str, Any]) -> Group:
         )
     parts: list[Any] = [head, table]
     parts += [Text(f"waits for {line}", style="yellow") for line in one["source"]["waiting_for"]]
+    if oldest := one["source"]["oldest_open"]:
+        parts.append(Text(f"held back since {oldest['age_s']:.0f} s: {oldest['name']}", style="yellow"))
     if one["retry"]:
         parts.append(Text(f"retrying: {one['retry'].get('message')}", style="yellow"))
     if one["error"]:
@@ -141,6 +147,15 @@ def render(one: Mapping[str, Any]) -> Group:
             Text(f"[{one['error']['code']}] {one['error']['message']} {one['error']['action'] or ''}", style="red")
         )
     return Group(*parts)
+
+
+def time_left(one: Mapping[str, Any]) -> str:
+    """How long the source still has the log behind our place, where it does not keep it for us."""
+    seconds = one["source"]["time_left_s"]
+    if seconds is None:
+        return ""
+    days, hours = seconds / 86_400, seconds / 3600
+    return f", our place for at least {f'{days:.1f} days' if days >= 1 else f'{hours:.1f} h'}"
 
 
 def size(count: int | None) -> str:

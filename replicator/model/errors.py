@@ -65,6 +65,26 @@ class TargetUnavailableError(TransientError):
     """The target cannot be reached, or cannot take data now."""
 
 
+class ThrottledError(TargetUnavailableError):
+    """The target cannot take a table's data now: that table alone waits, the others go on.
+
+    Args:
+        rest_s: Seconds that the target asks to be left alone with the table; the host may wait longer.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str,
+        table: str | None = None,
+        action: str | None = None,
+        rest_s: float = 0.0,
+    ) -> None:
+        super().__init__(message, code=code, table=table, action=action)
+        self.rest_s = rest_s
+
+
 class StateUnavailableError(TransientError):
     """The state store is locked or cannot be reached."""
 
@@ -75,6 +95,10 @@ class JournalUnavailableError(TransientError):
 
 class TableError(ReplicatorError):
     """This table is set aside (FAILING); the others go on."""
+
+
+class BatchTooLargeError(TableError):
+    """The target cannot take so many changes in one batch: smaller ones are tried, and only what cannot be cut sets the table aside."""
 
 
 class UnsupportedTypeError(TableError):
@@ -111,6 +135,16 @@ class AccessDeniedError(FatalError):
 
 class FencedError(FatalError):
     """A newer epoch holds the lease; this process must end."""
+
+
+def given_up(error: ReplicatorError) -> FatalError:
+    """What becomes of an error once it has been tried for as long as the retry budget allows."""
+    return FatalError(
+        f"gave up after the retry budget: {error.message}",
+        code=error.code,
+        table=error.table,
+        action=error.action or "Mend the cause, then start the replicator again.",
+    )
 
 
 class Severity(StrEnum):

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -119,6 +119,8 @@ class LogBatch:
         offset: Where to resume after everything in this pull that has committed; None if nothing moved. Never a place inside a transaction.
         source_time: On the source's clock: everything committed before it has been delivered; None if unknown.
         table_errors: Tables whose changes could not be decoded; their rows are not in `changes` from there on.
+        unlogged: Tables whose rows a transaction may have changed without a trace in the log (cascades of foreign keys), each
+            with the ordinal of the last such change; the ordinal is used for nothing else. They are copied again, in place.
     """
 
     changes: Sequence[TableChanges] = ()
@@ -132,6 +134,29 @@ class LogBatch:
     offset: Offset | None = None
     source_time: datetime | None = None
     table_errors: Mapping[TableId, TableError] = field(default_factory=dict)
+    unlogged: Mapping[TableId, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction of the source behind whose beginning the log must be read again. `name`: in the source's own words."""
+
+    name: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How our place in the log stands.
+
+    Attributes:
+        keeps_log: How long the source keeps its log, counted from when it was written, whoever still needs it; None if it
+            keeps it for us, or it is unknown.
+        oldest_open: The oldest transaction whose changes are held back until it is decided; None if there is none.
+    """
+
+    keeps_log: timedelta | None = None
+    oldest_open: OpenTransaction | None = None
 
 
 class Seen(IntEnum):
@@ -349,6 +374,10 @@ class DeltaSource(ABC, Generic[ConfigT]):
     @abstractmethod
     def retained_bytes(self) -> int | None:
         """Bytes of log that the source keeps for us; None if unknown."""
+
+    def standing(self) -> Standing:
+        """How our place in the log stands, for the status. A source that keeps its log for us need not say."""
+        return Standing()
 
     @abstractmethod
     def now(self) -> datetime:

@@ -96,6 +96,7 @@ class Batch:
             may be appended instead of merged.
         has_absent: Some row may lack columns.
         has_key_changes: Some update may change the key.
+        source_position: Place in the source's log up to which `last` reaches, in the source's own words (JSON): for people.
     """
 
     schema: TableSchema
@@ -106,6 +107,7 @@ class Batch:
     is_append: bool = False
     has_absent: bool = True
     has_key_changes: bool = True
+    source_position: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +195,9 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     def rest_s(self, table: TableId, *, is_behind: bool) -> float:  # noqa: ARG002 - for targets whose batches are dear
         """Seconds from now that a table is better left alone, because its next batch would be dear; 0: none.
 
-        Asked often, from several threads; no I/O. Changes wait meanwhile and are applied together. With `is_behind` the
-        last batch did not take everything that there was: waiting would not make the next one larger.
+        Asked often, from several threads, and again before a process's first batch of the table, once that is claimed;
+        no I/O. Changes wait meanwhile and are applied together. With `is_behind` the last batch did not take everything
+        that there was: waiting would not make the next one larger.
         """
         return 0.0
 

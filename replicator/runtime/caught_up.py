@@ -64,7 +64,12 @@ class CatchUp:
 
 
 def _goes_on(table: TableRecord, done: AppliedRecord) -> bool:
-    """Whether a copy has begun since the target refused the table: apply goes on with it once it sees it."""
+    """Whether a copy has begun since the target refused the table: apply goes on with it once it sees it.
+
+    A process that has just started may refuse the old incarnation once more after the new one has begun.
+    """
+    if table.incarnation > done.incarnation:
+        return True
     started = table.snapshot.started_at if table.snapshot is not None else None
     return started is not None and done.error is not None and started > done.error.at
 

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from replicator.config import RetryConfig
 from replicator.model.errors import ConfigError, FatalError, PluginError, ReplicatorError, TableError, TransientError
 
 
@@ -21,7 +22,7 @@ def verdict(error: BaseException) -> Verdict:
     """Map an error that ended a worker to what happens next.
 
     A `TableError` that reaches this place was not confined to its table by the pump, and an unknown exception is a
-    bug: both stop the replicator.
+    bug: both stop the replicator. A `ThrottledError` seldom does: the pump lets its table wait, by a budget of its own.
     """
     match error:
         case TransientError():
@@ -45,10 +46,21 @@ class RetryLimits:
     longest_s: float = 30.0
     give_up_after_s: float = 3600.0
 
+    @classmethod
+    def of(cls, config: RetryConfig) -> RetryLimits:
+        """The limits of a configuration."""
+        return cls(
+            first_s=config.backoff_initial.total_seconds(),
+            longest_s=config.backoff_max.total_seconds(),
+            give_up_after_s=config.give_up_after.total_seconds(),
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class RetryBudget:
-    """Counts the attempts of one worker since its last progress (something new was sealed or applied, not merely read again).
+    """Counts the attempts of one worker, or of one table, since its last progress.
+
+    Progress is that something new was sealed or applied, not merely read again.
 
     Times are seconds of a monotonic clock, given by the caller.
     """

@@ -19,6 +19,7 @@ from replicator.plugins.source import DeltaSource
 from replicator.plugins.target import TableOptions
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
+from replicator.runtime.policy import RetryBudget, RetryLimits
 from replicator.spark import SparkHost, SparkSettings
 from replicator.spark.session import DELTA_PACKAGE
 from replicator.state.records import ReplicatorRecord
@@ -119,11 +120,13 @@ def _apply_settings(loaded: LoadedConfig) -> ApplySettings:
         settings = tables.settings_for(table)
         return TableOptions(deletes=settings.deletes, source_timestamp=settings.source_timestamp)
 
+    limits = RetryLimits.of(loaded.config.retry)
     return ApplySettings(
         tables_parallel=apply.tables_parallel,
         max_wait_s=apply.max_wait.total_seconds(),
         batch=BatchLimits(rows=apply.batch_rows_max, bytes=apply.batch_bytes_max),
         options=options,
+        patience=lambda: RetryBudget(limits=limits),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from replicator.model.errors import FatalError, FencedError, ReplicatorError, StateUnavailableError
+from replicator.model.errors import FencedError, ReplicatorError, StateUnavailableError, given_up
 from replicator.observability import get_logger
 from replicator.runtime import messages
 from replicator.runtime.caught_up import CatchUp
@@ -210,7 +210,7 @@ class Supervisor:
         now = time.monotonic()
         delay = self._budgets[role].delay(now)
         if delay is None:
-            return Outcome(end=End.FAILED, error=_given_up(error))
+            return Outcome(end=End.FAILED, error=given_up(error))
         self._not_before[role] = now + delay
         self._store.put_status(
             self._name,
@@ -264,12 +264,3 @@ class Supervisor:
         self._lost = error
         for worker in list(self._workers.values()):
             worker.kill()
-
-
-def _given_up(error: ReplicatorError) -> ReplicatorError:
-    return FatalError(
-        f"gave up after the retry budget: {error.message}",
-        code=error.code,
-        table=error.table,
-        action=error.action or "Mend the cause, then start the replicator again.",
-    )

@@ -147,12 +147,7 @@ def supervise(
             code="already_running",
             action="Watch it with `replicator status`, or stop that process first.",
         )
-    settings = assembly.load(record, registry).config.retry
-    limits = RetryLimits(
-        first_s=settings.backoff_initial.total_seconds(),
-        longest_s=settings.backoff_max.total_seconds(),
-        give_up_after_s=settings.give_up_after.total_seconds(),
-    )
+    limits = RetryLimits.of(assembly.load(record, registry).config.retry)
     log = LogFile(home.log_file(record.name), echo)
     budget = RetryBudget(limits=limits)
     while True:

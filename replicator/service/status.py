@@ -21,6 +21,8 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
     capture = _fresh(statuses, Role.CAPTURE, now)
     apply = _fresh(statuses, Role.APPLY, now)
     retrying = _retrying(statuses, now)
+    # Of a capture that does not run any more, too: where it stopped, the place in the log stays.
+    last_report = statuses.get(Role.CAPTURE, (now, {}))[1]
     clock = now + timedelta(seconds=float((capture or {}).get("clock_ahead_s") or 0.0))
     applied = store.applied(record.name)
     tables = [
@@ -37,15 +39,38 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
         "worker": {"holder": lease.holder, "epoch": lease.epoch} if lease else None,
         "freshness_s": max(ages) if ages and len(ages) == len(tables) else None,
         "source": {
-            "retained_bytes": (capture or statuses.get(Role.CAPTURE, (now, {}))[1]).get("retained_bytes"),
+            "retained_bytes": last_report.get("retained_bytes"),
             "position": (capture or {}).get("position"),
             "waiting_for": list((capture or {}).get("waiting_for") or ()),
+            "oldest_open": _oldest_open(last_report, clock),
+            "time_left_s": _time_left(store, record.name, last_report, clock),
         },
         "journal": {"bytes": store.journal_bytes(record.name), "last_sequence_num": _last(store, record.name)},
         "retry": dict(retrying) if retrying and "retry_in_s" in retrying else None,
         "error": _error(record.error),
         "tables": tables,
     }
+
+
+def _oldest_open(report: Mapping[str, Any], clock: datetime) -> dict[str, Any] | None:
+    oldest = report.get("oldest_open")
+    if oldest is None:
+        return None
+    return {"name": oldest["name"], "age_s": _seconds(clock - datetime.fromisoformat(oldest["since"]))}
+
+
+def _time_left(store: StateStore, name: str, report: Mapping[str, Any], clock: datetime) -> float | None:
+    """How long at least the source still has the log behind our place: it keeps a file as long as it says, from its last change on."""
+    segment, keeps_log_s = store.last_segment(name), report.get("keeps_log_s")
+    if keeps_log_s is None or segment is None or segment.source_time is None:
+        return None
+    oldest = report.get("oldest_open")
+    reached = min(segment.source_time, *([datetime.fromisoformat(oldest["since"])] if oldest else ()), clock)
+    return _seconds(timedelta(seconds=keeps_log_s) - (clock - reached))
+
+
+def _seconds(duration: timedelta) -> float:
+    return round(max(0.0, duration.total_seconds()), 1)
 
 
 def _table(
@@ -73,6 +98,7 @@ def _table(
         if source_time is None or table.stage in (Stage.PENDING, Stage.SNAPSHOT)
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
         "last_batch": _reported(table.table, apply).get("last_batch"),
+        "waiting": None if is_failing else _reported(table.table, apply).get("waiting"),
         "error": _error(error) if is_failing else None,
     }
 

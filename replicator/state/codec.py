@@ -253,6 +253,7 @@ def _write_snapshot(progress: SnapshotProgress) -> Mapping[str, Any]:
         "estimated_rows": progress.estimated_rows,
         "started_at": progress.started_at.isoformat() if progress.started_at else None,
         "completed_at": progress.completed_at.isoformat() if progress.completed_at else None,
+        "is_outdated": progress.is_outdated,
     }
 
 
@@ -268,6 +269,8 @@ def _read_snapshot(document: Mapping[str, Any]) -> SnapshotProgress:
         estimated_rows=document["estimated_rows"],
         started_at=datetime.fromisoformat(started) if started else None,
         completed_at=datetime.fromisoformat(completed) if completed else None,
+        # Older documents lack it.
+        is_outdated=document.get("is_outdated", False),
     )
 
 

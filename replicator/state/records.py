@@ -114,6 +114,7 @@ class SnapshotProgress:
         ranges: One to begin with; several once ranges are read in parallel.
         keys: Keys that must be read as a last chunk (their row came incomplete by the log).
         rows: Snapshot rows emitted so far.
+        is_outdated: Since it began rows may have changed without a trace in the log: another one follows it.
     """
 
     start_number: int | None = None
@@ -123,6 +124,7 @@ class SnapshotProgress:
     estimated_rows: int | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
+    is_outdated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

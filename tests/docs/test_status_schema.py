@@ -170,7 +170,16 @@ def fill(store: StateStore) -> None:
     ]
     store.put_applied("shop", lease.epoch, applied)
     store.put_status(
-        "shop", Role.CAPTURE, {"position": "{}", "retained_bytes": 4096, "clock_ahead_s": 0.5, "waiting_for": ["pid 7"]}
+        "shop",
+        Role.CAPTURE,
+        {
+            "position": "{}",
+            "retained_bytes": 4096,
+            "clock_ahead_s": 0.5,
+            "waiting_for": ["pid 7"],
+            "keeps_log_s": 3600.0,
+            "oldest_open": {"name": "XA a", "since": (NOW - timedelta(seconds=60)).isoformat()},
+        },
     )
     store.put_status("shop", Role.APPLY, {"tables": {"public.streaming": {"source_time": NOW.isoformat()}}})
 
@@ -186,7 +195,14 @@ def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore):
     fill(store)
     found = document(store)
     assert found["state"] == "running"
-    assert found["source"] == {"retained_bytes": 4096, "position": "{}", "waiting_for": ["pid 7"]}
+    assert found["source"] == {
+        "retained_bytes": 4096,
+        "position": "{}",
+        "waiting_for": ["pid 7"],
+        "oldest_open": {"name": "XA a", "age_s": 60.5},
+        # From the PREPARE on: behind it the log must be read again.
+        "time_left_s": 3539.5,
+    }
     assert found["journal"] == {"bytes": 100, "last_sequence_num": 9}
     states = {t["table"].removeprefix("public."): t["state"] for t in found["tables"]}
     assert states == {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,16 @@ import pytest
 from replicator.apply import Apply, ApplySettings, BatchLimits
 from replicator.apply import table as apply_table
 from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
-from replicator.model.errors import FatalError, FencedError, TableError, TargetUnavailableError
+from replicator.model.errors import (
+    BatchTooLargeError,
+    FatalError,
+    FencedError,
+    TableError,
+    TargetUnavailableError,
+    ThrottledError,
+)
 from replicator.model.events import DDLEvent, DDLOperation, JournalEvent, SnapshotEvent, SnapshotPhase
+from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.target import TableOptions, TargetContext
 from replicator.state.records import AppliedRecord, SegmentFile, SnapshotProgress, Stage, TableRecord
@@ -39,6 +49,7 @@ class Control:
         self._is_done = is_done
         self.reports: list[Mapping[str, Any]] = []
         self.announced: list[str] = []
+        self.looked = threading.Semaphore(0)
 
     def should_stop(self) -> bool:
         return bool(self.reports) and self._is_done()
@@ -51,6 +62,7 @@ class Control:
 
     def report(self, status: Mapping[str, Any]) -> None:
         self.reports.append(status)
+        self.looked.release()
 
 
 class Shop:
@@ -139,7 +151,13 @@ class Shop:
         context = TargetContext(replicator=NAME, uuid=self.uuid, epoch=self.epoch)
         return MemoryTarget(MemoryTargetConfig(database=self.place), context)
 
-    def run(self, target: MemoryTarget | None = None, *, is_done: Callable[[], bool] | None = None) -> Apply:
+    def run(
+        self,
+        target: MemoryTarget | None = None,
+        *,
+        is_done: Callable[[], bool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Apply:
         apply = Apply(
             target or self.target(),
             self.store,
@@ -148,6 +166,7 @@ class Shop:
             uuid=self.uuid,
             epoch=self.epoch,
             settings=self.settings,
+            clock=clock,
         )
         self.control = Control(is_done or self.is_done)
         apply.run(self.control)
@@ -541,3 +560,255 @@ def test_a_table_that_is_behind_says_so_to_the_target(shop):
     shop.run(Asked(MemoryTargetConfig(database=shop.place), context))
     assert True in asked
     assert len(shop.names(A)) == 5
+
+
+@dataclass
+class Steps:
+    """Waits a minute, as often as it is allowed to; notes when it was asked."""
+
+    allowed: int = 3
+    asked: list[float] = field(default_factory=list)
+    progress: int = 0
+
+    def progressed(self) -> None:
+        self.progress += 1
+
+    def delay(self, now: float) -> float | None:
+        self.asked.append(now)
+        return 60.0 if len(self.asked) <= self.allowed else None
+
+
+class Minutes:
+    """A clock that goes on by ten seconds with every look."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 10
+        return self.now
+
+
+def throttled(target: MemoryTarget, table: TableId, times: int, rest_s: float = 0.0) -> list[TableId]:
+    """Let the target refuse batches of one table; the tables whose batches came, in order."""
+    apply_batch, came = target.apply_batch, []
+
+    def refuse(claimed: Any, batch: Any) -> Any:
+        came.append(claimed.table)
+        if claimed.table == table and came.count(table) <= times:
+            raise ThrottledError("slower", code="target_throttled", table=str(table), rest_s=rest_s)
+        return apply_batch(claimed, batch)
+
+    target.apply_batch = refuse  # type: ignore[method-assign]
+    return came
+
+
+def test_a_throttled_table_waits_alone_and_is_claimed_again(shop: Shop) -> None:
+    steps = Steps()
+    shop.settings = replace(shop.settings, patience=lambda: steps, tables_parallel=1)
+    for table in (A, B):
+        shop.copy(table, 1)
+    target = shop.target()
+    came = throttled(target, A, times=2)
+    shop.run(target, clock=Minutes())
+    assert (shop.names(A), shop.names(B)) == ({1: "snapshot"}, {1: "snapshot"})
+    assert came.count(A) == 3
+    assert came.index(B) < len(came) - 1, "the other one goes on meanwhile"
+    assert target.faults.counts["claim"] == 1 + 3
+    assert steps.asked[1] - steps.asked[0] >= 60
+    (waiting, *_) = [w for r in shop.control.reports if (w := r["tables"].get(str(A), {}).get("waiting"))]
+    assert (waiting["code"], waiting["message"]) == ("target_throttled", f"{A}: slower")
+    assert 0 < waiting["retry_in_s"] <= 60
+    assert shop.control.reports[-1]["tables"][str(A)]["waiting"] is None
+
+
+def test_a_table_rests_as_long_as_the_target_asks(shop: Shop) -> None:
+    steps = Steps()
+    shop.settings = replace(shop.settings, patience=lambda: steps)
+    shop.copy(A, 1)
+    target = shop.target()
+    throttled(target, A, times=2, rest_s=500.0)
+    shop.run(target, clock=Minutes())
+    assert steps.asked[1] - steps.asked[0] >= 500
+    assert shop.names(A) == {1: "snapshot"}
+
+
+def test_a_table_that_is_throttled_for_too_long_stops_the_replicator(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, patience=lambda: Steps(allowed=0))
+    shop.copy(A, 1)
+    target = shop.target()
+    throttled(target, A, times=100)
+    with pytest.raises(FatalError) as stopped:
+        shop.run(target, clock=Minutes())
+    assert (stopped.value.code, stopped.value.table) == ("target_throttled", str(A))
+    shop.run()
+    assert shop.names(A) == {1: "snapshot"}
+
+
+def test_each_success_begins_a_new_budget(shop: Shop) -> None:
+    made: list[Steps] = []
+
+    def patience() -> Steps:
+        made.append(Steps(allowed=1))
+        return made[-1]
+
+    shop.settings = replace(shop.settings, patience=patience)
+    shop.copy(A, 1)
+    target = shop.target()
+    throttled(target, A, times=1)
+    shop.run(target, clock=Minutes())
+    shop.rows(A, insert(0, item(2, "more")))
+    throttled(target, A, times=1)
+    shop.run(target, clock=Minutes())
+    assert shop.names(A) == {1: "snapshot", 2: "more"}
+    assert [len(steps.asked) for steps in made] == [1, 1]
+
+
+def test_a_way_on_that_is_throttled_is_found_again(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, patience=Steps)
+    shop.copy(A, 1)
+    target = shop.target()
+    target.faults.script("apply_batch", TableError("refused", code="refused", table=str(A)))
+    shop.run(target)
+    assert shop.applied(A).is_failing
+    start = shop.start_in_place(A)
+    shop.rows(A, insert(0, item(1, "again"), is_snapshot=True), commit=False)
+    shop.complete(A, start)
+    advance, times = target.advance, []
+
+    def refuse(*arguments: Any) -> None:
+        times.append(1)
+        if len(times) == 1:
+            raise ThrottledError("slower", code="target_throttled", table=str(A))
+        advance(*arguments)
+
+    target = shop.target()
+    target.faults.script("apply_batch", TableError("refused", code="refused", table=str(A)))
+    target.advance = refuse  # type: ignore[method-assign]
+    shop.run(target, clock=Minutes(), is_done=lambda: shop.applied(A).last_applied >= shop.highest(A))
+    assert (len(times), shop.names(A)) == (2, {1: "again"})
+
+
+def refuses_more_than(target: MemoryTarget, rows: int) -> list[int]:
+    """Let the target take batches of so many rows at most; the sizes of those that came."""
+    apply_batch, came = target.apply_batch, []
+
+    def refuse(claimed: Any, batch: Any) -> Any:
+        came.append(batch.rows)
+        if batch.rows > rows:
+            raise BatchTooLargeError("no room", code="batch_too_large", table=str(claimed.table))
+        return apply_batch(claimed, batch)
+
+    target.apply_batch = refuse  # type: ignore[method-assign]
+    return came
+
+
+def test_batches_are_cut_until_the_target_takes_them(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    for number in range(2, 18):
+        shop.rows(A, insert(0, item(number, "more")))
+    target = shop.target()
+    came = refuses_more_than(target, 3)
+    shop.run(target)
+    assert came[:3] == [16, 8, 4]
+    assert (max(came[3:]), sum(came[3:])) == (2, 16)
+    assert len(shop.names(A)) == 17
+
+
+def test_a_transaction_that_is_too_large_sets_its_table_aside(shop: Shop) -> None:
+    for table in (A, B):
+        shop.copy(table, 1)
+    shop.run()
+    shop.rows(A, insert(0, item(2, "before")))
+    shop.rows(A, *[insert(0, item(number, "large")) for number in range(3, 20)])
+    shop.rows(B, insert(0, item(2, "other")))
+    target = shop.target()
+    came = refuses_more_than(target, 5)
+    shop.run(target)
+    assert sorted(came) == [1, 1, 17, 18]
+    assert (shop.names(A), shop.names(B)) == ({1: "snapshot", 2: "before"}, {1: "snapshot", 2: "other"})
+    error = shop.applied(A).error
+    assert shop.applied(A).is_failing
+    assert error is not None
+    assert error.code == "batch_too_large"
+
+
+def test_a_table_that_grows_during_its_batch_rests_all_the_same(shop: Shop) -> None:
+    class Resting(MemoryTarget):
+        batches = 0
+
+        def rest_s(self, table: TableId, *, is_behind: bool) -> float:
+            return 60.0 if self.batches else 0.0
+
+    shop.copy(A, 1)
+    context = TargetContext(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    target = Resting(MemoryTargetConfig(database=shop.place), context)
+    apply_batch = target.apply_batch
+
+    def slow(claimed: Any, batch: Any) -> Any:
+        shop.rows(A, insert(0, item(2, "meanwhile")))
+        while shop.control.looked.acquire(blocking=False):
+            pass
+        for _ in range(2):
+            assert shop.control.looked.acquire(timeout=60)
+        result = apply_batch(claimed, batch)
+        target.batches += 1
+        return result
+
+    target.apply_batch = slow  # type: ignore[method-assign]
+    looked: list[int] = []
+
+    def is_done() -> bool:
+        looked.append(target.batches)
+        return looked.count(1) > 20
+
+    shop.run(target, is_done=is_done)
+    assert target.batches == 1
+    assert shop.control.reports[-1]["tables"][str(A)]["waiting"] == {"retry_in_s": 60.0, "code": None, "message": None}
+
+
+def test_a_table_that_rests_since_an_earlier_process_rests_on_once_it_is_claimed(shop: Shop) -> None:
+    class Remembering(MemoryTarget):
+        rest = 0.0
+        asked: list[bool]
+
+        def claim(self, table: Any) -> Any:
+            self.rest = 60.0
+            return super().claim(table)
+
+        def rest_s(self, table: TableId, *, is_behind: bool) -> float:
+            self.asked.append(is_behind)
+            return self.rest
+
+    shop.copy(A, 1)
+    shop.run()
+    shop.settings = replace(shop.settings, batch=BatchLimits(rows=1, bytes=1 << 30))
+    for number in (2, 3):
+        shop.rows(A, insert(0, item(number, "new")))
+    context = TargetContext(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    target = Remembering(MemoryTargetConfig(database=shop.place), context)
+    target.asked = []
+    shop.run(target, is_done=lambda: target.rest > 0 and target.asked.count(True) > 3)
+    assert (target.faults.counts["claim"], target.faults.counts["apply_batch"]) == (1, 0)
+    target.claim = super(Remembering, target).claim  # type: ignore[method-assign]
+    target.rest = 0.0
+    shop.run(target)
+    assert set(shop.names(A)) == {1, 2, 3}
+
+
+def test_a_batch_says_how_far_it_reaches_in_the_log_of_the_source(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    for number in (2, 3):
+        shop.rows(A, insert(0, item(number, "new")), commit=False)
+        shop.writer.commit(offset=Offset.of({"place": number}), source_time=START, tables=list(shop.records.values()))
+    target = shop.target()
+    apply_batch, positions = target.apply_batch, []
+
+    def note(claimed: Any, batch: Any) -> Any:
+        positions.append(batch.source_position)
+        return apply_batch(claimed, batch)
+
+    target.apply_batch = note  # type: ignore[method-assign]
+    shop.run(target)
+    assert positions == ['{"place":3}']

@@ -62,3 +62,12 @@ def test_a_single_thread_does_upkeep_too() -> None:
     schedule = Schedule(threads=1, max_wait_s=5)
     schedule.offer_upkeep(A)
     assert schedule.take(0) == Turn(table=A, is_upkeep=True)
+
+
+def test_an_offer_that_is_withdrawn_gets_no_turn() -> None:
+    schedule = Schedule(threads=1, max_wait_s=5)
+    schedule.offer(A, now=0, backlog=1)
+    schedule.offer_upkeep(B)
+    for table in (A, B, C):
+        schedule.withdraw(table)
+    assert schedule.take(9) is None

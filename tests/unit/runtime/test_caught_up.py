@@ -26,12 +26,12 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
     store.close()
 
 
-def _put(store: StateStore, *, copied_at: datetime, failed_at: datetime) -> None:
+def _put(store: StateStore, *, copied_at: datetime, failed_at: datetime, copied_in: int = 1) -> None:
     lease = store.acquire_lease(NAME, "test", 60)
     assert lease is not None
     progress = SnapshotProgress(started_at=copied_at, completed_at=copied_at)
     store.put_tables(
-        NAME, lease.epoch, [TableRecord(table=TABLE, incarnation=1, stage=Stage.STREAMING, snapshot=progress)]
+        NAME, lease.epoch, [TableRecord(table=TABLE, incarnation=copied_in, stage=Stage.STREAMING, snapshot=progress)]
     )
     error = ErrorRecord(code="schema_conflict", message="other columns", action=None, at=failed_at)
     applied = AppliedRecord(table=TABLE, incarnation=1, is_failing=True, error=error)
@@ -44,6 +44,11 @@ def test_a_failure_counts_until_a_copy_has_begun_after_it(
 ) -> None:
     _put(store, copied_at=NOON + timedelta(seconds=copied_after_s), failed_at=NOON)
     assert CatchUp(store=store, name=NAME, _asked=0, _place=0).check() == CaughtUp(set_aside=set_aside)
+
+
+def test_a_table_that_is_made_anew_is_waited_for_although_the_old_one_was_refused_once_more(store: StateStore) -> None:
+    _put(store, copied_at=NOON, failed_at=NOON + timedelta(minutes=1), copied_in=2)
+    assert CatchUp(store=store, name=NAME, _asked=0, _place=0).check() is None
 
 
 def test_a_snapshot_that_was_asked_for_is_waited_for(store: StateStore) -> None:

@@ -15,6 +15,7 @@ from replicator.model.errors import (
     SourceUnavailableError,
     TableError,
     TargetUnavailableError,
+    ThrottledError,
 )
 from replicator.runtime.policy import RetryBudget, RetryLimits, Verdict, verdict
 
@@ -24,6 +25,7 @@ from replicator.runtime.policy import RetryBudget, RetryLimits, Verdict, verdict
     [
         (SourceUnavailableError("away", code="x"), Verdict.RETRY),
         (TargetUnavailableError("away", code="x"), Verdict.RETRY),
+        (ThrottledError("slower", code="x", table="s.t"), Verdict.RETRY),
         (ConfigError("wrong", code="x"), Verdict.REFUSE),
         (FatalError("stop", code="x"), Verdict.STOP),
         (CorruptStreamError("stop", code="x"), Verdict.STOP),

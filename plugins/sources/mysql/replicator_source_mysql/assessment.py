@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Final
 
 from replicator.model.errors import Problem, Severity
@@ -61,9 +62,15 @@ def _log(facts: ServerFacts) -> list[Problem]:
             )
         )
     problems += [
-        _setting(name, facts.variables[name], "(empty)", "remove it from the configuration and restart the server")
-        for name in ("binlog_do_db", "binlog_ignore_db")
-        if facts.variables.get(name)
+        Problem(
+            code="log_filter",
+            message=f"{name} is set ({', '.join(names)}): statements such as TRUNCATE and ALTER TABLE are left out of the log by the"
+            " database that their session has chosen, whatever table they name",
+            place=name,
+            action="Remove it from the configuration and restart the server.",
+            severity=Severity.WARNING,
+        )
+        for name, names in facts.filters.log.items()
     ]
     if facts.variables.get("binlog_storage_engine"):
         problems.append(
@@ -207,11 +214,10 @@ def _account(facts: ServerFacts, config: MysqlConfig) -> str:
 
 
 def _retention(facts: ServerFacts) -> list[Problem]:
-    seconds = float(facts.variables.get("binlog_expire_logs_seconds") or 0)
-    if not seconds:
-        seconds = float(facts.variables.get("expire_logs_days") or 0) * _DAY_S
-    if not seconds:
+    kept = retention(facts)
+    if kept is None:
         return []
+    seconds = kept.total_seconds()
     return [
         Problem(
             code="log_retention",
@@ -221,6 +227,17 @@ def _retention(facts: ServerFacts) -> list[Problem]:
             severity=Severity.WARNING if seconds < _DAY_S else Severity.NOTICE,
         )
     ]
+
+
+def retention(facts: ServerFacts) -> timedelta | None:
+    """How long the server keeps its log; None where it purges nothing by its age, or also by its size."""
+    is_by_size = int(facts.variables.get("max_binlog_total_size") or 0) > 0
+    if is_by_size or facts.variables.get("binlog_expire_logs_auto_purge", "ON").upper() == "OFF":
+        return None
+    seconds = float(facts.variables.get("binlog_expire_logs_seconds") or 0)
+    if not seconds:
+        seconds = float(facts.variables.get("expire_logs_days") or 0) * _DAY_S
+    return timedelta(seconds=seconds) if seconds else None
 
 
 def _setting(name: str, found: str, wanted: str, action: str) -> Problem:

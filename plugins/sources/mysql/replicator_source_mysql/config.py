@@ -54,10 +54,11 @@ class MysqlConfig(ConfigModel):
         description="What to do with zero and partial dates: fail sets the table aside, null replicates NULL. In key"
         " columns always fail.",
     )
-    foreign_keys: Literal["refuse", "warn"] = Field(
+    foreign_keys: Literal["refuse", "resnapshot", "warn"] = Field(
         default="refuse",
         description="What to do with tables whose foreign keys change them by cascades that the server does not log"
-        " (MariaDB, MySQL before 9.6): refuse them, or warn and let them differ.",
+        " (MariaDB, MySQL before 9.6): refuse them, copy them again in place after each change of a parent that may have"
+        " cascaded, or warn and let them differ.",
     )
     accept_log_loss: bool = Field(
         default=False,

@@ -112,6 +112,10 @@ class GtidSet:
         left = {source: _minus(intervals, other.sources.get(source, ())) for source, intervals in self.sources.items()}
         return GtidSet({source: intervals for source, intervals in left.items() if intervals})
 
+    def intersection(self, other: GtidSet) -> GtidSet:
+        """What is in both."""
+        return self.without(self.without(other))
+
     def covers(self, other: GtidSet) -> bool:
         """Whether every GTID of the other is in this one."""
         return not other.without(self)

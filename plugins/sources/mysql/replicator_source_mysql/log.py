@@ -20,7 +20,7 @@ from replicator.model.errors import CorruptStreamError, FatalError, LogGapError,
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import LogBatch, LogReader, PullLimits
+from replicator.plugins.source import LogBatch, LogReader, OpenTransaction, PullLimits
 from replicator_source_mysql.binlog import (
     Flavor,
     InnerEvent,
@@ -38,6 +38,7 @@ from replicator_source_mysql.binlog.events import (
     corrupt,
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
+from replicator_source_mysql.cascades import Cascades, Parent
 from replicator_source_mysql.ddl import Effect, TableEffect, effects
 from replicator_source_mysql.dump import HEADER, HEADER_SIZE, Dump
 from replicator_source_mysql.errors import RESTART_ACTION
@@ -60,7 +61,7 @@ from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Executed, Position, executed_covers, file_number
 from replicator_source_mysql.pulls import Pull, Transaction
 from replicator_source_mysql.versions import Version, Versions
-from replicator_source_mysql.visibility import mariadb_id
+from replicator_source_mysql.visibility import mariadb_id, xa_commit_id
 
 _ROWS: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | set(MARIADB_COMPRESSED)
 _BEGINS: Final = frozenset({Kind.GTID, Kind.GTID_TAGGED, Kind.MARIADB_GTID, Kind.ANONYMOUS_GTID})
@@ -105,6 +106,7 @@ class _Group:
         is_xa: It is the first half of an XA transaction, whose changes are held back.
         held: Their rows events.
         held_bytes: Their size.
+        unlogged: Tables that a prepared XA transaction may have changed without a trace.
     """
 
     begin: Begin
@@ -117,6 +119,7 @@ class _Group:
     is_xa: bool = False
     held: list[tuple[Version, int, bytes]] = field(default_factory=list)
     held_bytes: int = 0
+    unlogged: frozenset[TableId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,8 @@ class _Prepared:
     before: Executed
     held: list[tuple[Version, int, bytes]]
     held_bytes: int
+    unlogged: frozenset[TableId]
+    since: datetime
 
 
 class BinlogReader(LogReader):
@@ -143,6 +148,7 @@ class BinlogReader(LogReader):
         on_delivered: Told what is executed behind each pull.
         is_lower_case: The server stores names in lower case.
         size_max: Bytes that a compressed transaction, or all prepared ones, may have.
+        cascades: Tells which tables foreign keys may have changed; None where the server logs what they do, or nobody asks.
     """
 
     def __init__(
@@ -159,6 +165,7 @@ class BinlogReader(LogReader):
         is_lower_case: bool,
         unrepresentable: Unrepresentable,
         size_max: int,
+        cascades: Cascades | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._dump = dump
@@ -170,10 +177,12 @@ class BinlogReader(LogReader):
         self._on_delivered = on_delivered
         self._is_lower_case = is_lower_case
         self._size_max = size_max
+        self._cascades = cascades
         self._clock = clock
         self._table_maps = TableMaps(flavor)
         # Table number → version; None for tables that are not followed. Numbers are the server's, and change.
         self._numbers: dict[int, Version | None] = {}
+        self._parents: dict[int, Parent] = {}
         self._executed = start.executed if start.restart is None else start.restart
         # What is durable here beyond `restart`, but for the prepared transactions, is skipped on the way back.
         self._skipping = start.executed if start.restart is not None else None
@@ -193,6 +202,8 @@ class BinlogReader(LogReader):
         self._probed_at: float | None = None
         self._source_time: datetime | None = None
         self._pull = Pull()
+        self.oldest_open: OpenTransaction | None = None
+        """The XA transaction that has been prepared for longest, of those prepared since `start`."""
 
     # ---- the interface ----
 
@@ -370,7 +381,7 @@ class BinlogReader(LogReader):
     def _rotate(self, event: _Event) -> None:
         file, pos = rotate(event.body)
         if file != self._file:
-            self._numbers.clear()
+            self._forget_numbers()
             if self._group is not None:
                 self._lose_group()
         if file != self._file or pos > self._pos:
@@ -398,7 +409,7 @@ class BinlogReader(LogReader):
     def _begin(self, event: _Event) -> None:
         if self._group is not None:
             raise corrupt("A transaction in the log begins inside another one.")
-        self._numbers.clear()
+        self._forget_numbers()
         if event.kind == Kind.GTID:
             begin = mysql_begin(event.body)
         elif event.kind == Kind.GTID_TAGGED:
@@ -423,6 +434,10 @@ class BinlogReader(LogReader):
             is_skipped=self._is_skipped(begin.gtid),
             is_xa=begin.is_prepared_xa,
         )
+
+    def _forget_numbers(self) -> None:
+        self._numbers.clear()
+        self._parents.clear()
 
     def _is_skipped(self, gtid: str) -> bool:
         if self._skipping is None:
@@ -470,6 +485,9 @@ class BinlogReader(LogReader):
         if version is not None and not pull.takes(version):
             return False
         self._numbers[number] = version
+        parent = self._cascades.parent(table_map) if self._cascades is not None else None
+        if parent is not None:
+            self._parents[number] = parent
         return True
 
     def _rows(self, event: _Event, pull: Pull) -> None:
@@ -483,6 +501,8 @@ class BinlogReader(LogReader):
             raise corrupt(
                 f"A rows event in the log names the table number {number}, which no TABLE_MAP event announced."
             )
+        if number in self._parents:
+            self._cascade(group, self._parents[number], event, pull)
         version = self._numbers[number]
         if version is None:
             return
@@ -494,6 +514,17 @@ class BinlogReader(LogReader):
             self._hold(group, version, kind, body)
         else:
             pull.rows(self._transaction(group), version, kind, body)
+
+    def _cascade(self, group: _Group, parent: Parent, event: _Event, pull: Pull) -> None:
+        """Foreign keys may have changed other tables, of which the log has nothing."""
+        assert self._cascades is not None
+        tables = self._cascades.of_rows(parent, event.kind, event.body)
+        if not tables:
+            return
+        if group.is_xa:
+            group.unlogged |= tables
+        else:
+            pull.unlogged(self._transaction(group), tables)
 
     def _hold(self, group: _Group, version: Version, kind: int, body: memoryview) -> None:
         group.held.append((version, kind, bytes(body)))
@@ -513,15 +544,24 @@ class BinlogReader(LogReader):
         group = self._open_group("XA_PREPARE")
         # Also one without rows of ours: its COMMIT must find it, and a table that is added meanwhile may have rows in it.
         if not is_one_phase and not group.is_skipped:
-            self._prepared[xid] = _Prepared(group.begin.gtid, self._executed, group.held, group.held_bytes)
-            group.held = []
-        self._release(group, group.held, pull)
+            self._prepared[xid] = _Prepared(
+                group.begin.gtid,
+                self._executed,
+                group.held,
+                group.held_bytes,
+                group.unlogged,
+                _EPOCH + timedelta(seconds=group.timestamp),
+            )
+            self._note_open()
+            group.held, group.unlogged = [], frozenset()
+        self._release(group, group.held, group.unlogged, pull)
         self._commit(pull)
 
     def _xa_end(self, xid: str, pull: Pull, *, is_commit: bool) -> None:
         """XA COMMIT or XA ROLLBACK: a group of its own."""
         group = self._open_group("XA COMMIT")
         prepared = self._prepared.pop(xid, None)
+        self._note_open()
         if prepared is None and is_commit and not group.is_skipped:
             raise LogGapError(
                 "an XA transaction is committed that was prepared before our place in the log: its changes cannot be known.",
@@ -530,11 +570,23 @@ class BinlogReader(LogReader):
             )
         if prepared is not None:
             self._pending_xa.discard(prepared.gtid)
+            if self._flavor == "mariadb":
+                group.id = xa_commit_id(group.id, xid)
             if is_commit and not group.is_skipped:
-                self._release(group, prepared.held, pull)
+                self._release(group, prepared.held, prepared.unlogged, pull)
         self._commit(pull)
 
-    def _release(self, group: _Group, held: list[tuple[Version, int, bytes]], pull: Pull) -> None:
+    def _note_open(self) -> None:
+        xid, oldest = next(iter(self._prepared.items()), (None, None))
+        self.oldest_open = (
+            OpenTransaction(name=f"XA {xid} ({oldest.gtid})", since=oldest.since) if oldest is not None else None
+        )
+
+    def _release(
+        self, group: _Group, held: list[tuple[Version, int, bytes]], unlogged: frozenset[TableId], pull: Pull
+    ) -> None:
+        if unlogged:
+            pull.unlogged(self._transaction(group), unlogged)
         for version, kind, body in held:
             if not pull.takes(version):
                 raise TableErrorInXaError(version.schema.table)
@@ -567,7 +619,7 @@ class BinlogReader(LogReader):
             pass
         elif head.startswith("XA COMMIT"):
             if text.upper().endswith("ONE PHASE"):
-                self._release(group, group.held, pull)
+                self._release(group, group.held, group.unlogged, pull)
                 self._commit(pull)
             else:
                 self._xa_end(_xid_of(text[len("XA COMMIT") :]), pull, is_commit=True)
@@ -591,6 +643,9 @@ class BinlogReader(LogReader):
             followed = self._versions.followed
             for effect in effects(statement, followed, is_lower_case=self._is_lower_case):
                 self._apply(group, effect, statement, pull)
+            tables = self._cascades.of_statement(statement.text) if self._cascades is not None else None
+            if tables:
+                pull.unlogged(self._transaction(group), tables)
         # CREATE TABLE … SELECT: rows follow.
         if statement.text.rstrip().upper().endswith("START TRANSACTION"):
             group.is_open = True

@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from replicator_source_mysql.connection import Connection, rows_of
+from replicator_source_mysql.connection import Connection, is_mariadb, rows_of
 from replicator_source_mysql.position import Executed, Place, executed_of, file_number
 
 
@@ -35,7 +35,7 @@ class LogEnd:
 def log_end(connection: Connection, *, is_mariadb: bool) -> LogEnd:
     """Ask for the end of the log. The moment is taken first, so that all that was committed by then lies before the end."""
     ((moment,),) = rows_of(connection, "SELECT UTC_TIMESTAMP(6)")
-    rows = rows_of(connection, "SHOW MASTER STATUS" if is_mariadb else _mysql_status(connection))
+    rows = rows_of(connection, log_status_statement(connection))
     file, pos = rows[0][0], int(rows[0][1])
     executed = None
     if is_mariadb:
@@ -45,8 +45,10 @@ def log_end(connection: Connection, *, is_mariadb: bool) -> LogEnd:
     return LogEnd(place=(file_number(file), pos), file=file, moment=moment.replace(tzinfo=UTC), executed=executed)
 
 
-def _mysql_status(connection: Connection) -> str:
-    """The statement has another name from 8.2 on, and the old one is gone in 8.4."""
+def log_status_statement(connection: Connection) -> str:
+    """What shows the end of the log. MySQL's statement has another name from 8.2 on, and the old one is gone in 8.4."""
+    if is_mariadb(connection):
+        return "SHOW MASTER STATUS"
     major, minor = (int(part) for part in connection.get_server_info().split(".")[:2])
     return "SHOW BINARY LOG STATUS" if (major, minor) >= (8, 2) else "SHOW MASTER STATUS"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,6 +59,9 @@ class Pull:
         self._bytes = 0
         self._ddl: list[DDLEvent] = []
         self._errors: dict[TableId, TableError] = {}
+        # The slots of changes that the log does not have, and of each table the last one and its transaction.
+        self._empty_slots: list[int] = []
+        self._unlogged: dict[TableId, tuple[int, int]] = {}
 
     @property
     def has_ended(self) -> bool:
@@ -86,6 +89,16 @@ class Pull:
         self._slots += 1
         self._bytes += len(body)
         self._rows += max(1.0, len(body) / version.bytes_per_row)
+
+    def unlogged(self, transaction: Transaction, tables: Collection[TableId]) -> None:
+        """The transaction may have changed these tables without a trace."""
+        number = self._number(transaction)
+        if all(self._unlogged.get(table, (0, -1))[1] == number for table in tables):
+            return
+        self._unlogged |= dict.fromkeys(tables, (self._slots, number))
+        self._empty_slots.append(self._slots)
+        self._slots += 1
+        self._rows += 1.0
 
     def event(self, transaction: Transaction, event: DDLEvent) -> None:
         """Take a DDL event, the last thing of the pull but for others of its statement."""
@@ -120,6 +133,7 @@ class Pull:
             size = sum(len(body) for _, body in part.events)
             part.version.bytes_per_row = max(1.0, size / max(1, len(rows.event)))
             decoded.append((part, rows))
+        counts[self._empty_slots] = 1
         firsts = np.concatenate([[0], np.cumsum(counts)])
         changes: dict[TableId, list[pa.RecordBatch]] = {}
         schemas = {}
@@ -154,6 +168,7 @@ class Pull:
             transactions=self._ended(firsts),
             marks=self.marks,
             table_errors=self._errors,
+            unlogged={table: int(firsts[slot]) for table, (slot, _) in self._unlogged.items()},
         )
 
     def _number(self, transaction: Transaction) -> int:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pymysql
 
 from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.connection import Connection, is_mariadb, rows_of
+from replicator_source_mysql.filters import Filters, read_filters
+from replicator_source_mysql.marks import log_status_statement
 
 _ACCESS_DENIED: Final = 1227
+
+_LOGGED_CASCADES: Final = (9, 6)
 
 OLDEST: Final[Mapping[Flavor, tuple[int, int]]] = {"mysql": (8, 0), "mariadb": (10, 5)}
 
 _VARIABLES: Final = (
-    "binlog_do_db", "binlog_format", "binlog_ignore_db", "binlog_row_image", "binlog_row_metadata", "binlog_row_value_options",
-    "binlog_expire_logs_seconds", "expire_logs_days", "enforce_gtid_consistency", "gtid_mode", "gtid_strict_mode",
+    "binlog_format", "binlog_row_image", "binlog_row_metadata", "binlog_row_value_options",
+    "binlog_expire_logs_seconds", "binlog_expire_logs_auto_purge",
+    "expire_logs_days", "enforce_gtid_consistency", "gtid_mode", "gtid_strict_mode",
     "innodb_flush_log_at_trx_commit", "innodb_native_foreign_keys", "innodb_read_only", "log_bin", "log_replica_updates",
     "log_slave_updates", "lower_case_table_names", "max_allowed_packet", "read_only", "server_id", "server_uuid", "sync_binlog",
     "super_read_only", "aurora_version", "binlog_storage_engine", "binlog_row_event_fragment_threshold", "binlog_order_commits",
@@ -37,6 +42,7 @@ class ServerFacts:
         server: What names it in offsets: MySQL's server_uuid, MariaDB's server_id.
         is_replica: Whether it replicates from another server; None if we may not know.
         grants: `SHOW GRANTS` of our account; one line each.
+        filters: What it leaves out of its log, as far as we may know.
     """
 
     flavor: Flavor
@@ -45,6 +51,7 @@ class ServerFacts:
     variables: Mapping[str, str]
     grants: tuple[str, ...]
     is_replica: bool | None
+    filters: Filters = field(default_factory=Filters)
 
     @property
     def name(self) -> str:
@@ -65,6 +72,15 @@ class ServerFacts:
     def is_too_old(self) -> bool:
         """Whether its version is not supported."""
         return self.version[:2] < OLDEST[self.flavor]
+
+    @property
+    def logs_cascades(self) -> bool:
+        """Whether what its foreign keys do to other tables is in its log."""
+        return (
+            self.flavor == "mysql"
+            and self.version[:2] >= _LOGGED_CASCADES
+            and not self.is_on("innodb_native_foreign_keys")
+        )
 
     def is_on(self, variable: str) -> bool:
         """Whether a variable that the server has is on."""
@@ -88,6 +104,12 @@ def read_facts(connection: Connection) -> ServerFacts:
         variables=variables,
         grants=grants,
         is_replica=_is_replica(connection, flavor),
+        filters=read_filters(
+            connection,
+            flavor,
+            status=log_status_statement(connection),
+            replica_status="SHOW ALL SLAVES STATUS" if flavor == "mariadb" else _replica_statement(connection),
+        ),
     )
 
 
@@ -95,14 +117,17 @@ def _is_replica(connection: Connection, flavor: Flavor) -> bool | None:
     """Whether it replicates from another server; MariaDB says how many it reads from to everybody, MySQL to REPLICATION CLIENT."""
     if flavor == "mariadb":
         return any(int(value) > 0 for _, value in rows_of(connection, "SHOW GLOBAL STATUS LIKE 'Slaves_running'"))
-    is_renamed = _version(connection.get_server_info()) >= (8, 0, 22)
-    statement = "SHOW REPLICA STATUS" if is_renamed else "SHOW SLAVE STATUS"
     try:
-        return bool(rows_of(connection, statement))
+        return bool(rows_of(connection, _replica_statement(connection)))
     except pymysql.err.OperationalError as error:
         if error.args[0] != _ACCESS_DENIED:
             raise
         return None
+
+
+def _replica_statement(connection: Connection) -> str:
+    is_renamed = _version(connection.get_server_info()) >= (8, 0, 22)
+    return "SHOW REPLICA STATUS" if is_renamed else "SHOW SLAVE STATUS"
 
 
 def _version(text: str) -> tuple[int, ...]:

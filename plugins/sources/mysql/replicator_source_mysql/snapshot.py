@@ -1,7 +1,10 @@
 """Reads of tables: chunks in key order, and whole tables without a key.
 
-On MariaDB a read is one transaction with a consistent snapshot, which lives as long as the read; on MySQL it is one
-statement between two looks at the executed GTIDs. Either gives way to whoever waits for the table's metadata lock.
+On MariaDB a read is one transaction with a consistent snapshot, which lives as long as the read. On MySQL a chunk is one
+statement between two looks at the executed GTIDs: what came in between is unknown, and left to the log. In a table
+without a key nothing can be left to the log row by row, and its first row may be long in coming; so MySQL reads it in a
+consistent snapshot too, taken between two looks with nothing in between, if a few tries find such a moment. Every read
+gives way to whoever waits for the table's metadata lock.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from replicator_source_mysql.visibility import (
     MariadbVisibility,
     MysqlVisibility,
     executed_or_committing,
+    prepared_xids,
     snapshot_gtids,
 )
 from replicator_source_mysql.wire import Rows, text_rows
@@ -45,6 +49,8 @@ _BLOCK_ROWS: Final = 50_000
 _BLOCK_BYTES: Final = 32 << 20
 _WHOLE_ROWS: Final = 10_000
 _SILENCE_S: Final = 3600.0
+# How often a moment without a commit is looked for; beyond it what was committed then is unknown.
+_SNAPSHOT_TRIES: Final = 100
 
 _WAITING_QUERY: Final = """
 SELECT id FROM information_schema.processlist
@@ -141,7 +147,7 @@ class TableReader:
     @contextmanager
     def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
         """See `DeltaSource.read_whole`."""
-        with self._read(schema, "reading a table") as run:
+        with self._read(schema, "reading a table", is_whole=True) as run:
             blocks = run.blocks(whole_query(run.plan), rows_max=_WHOLE_ROWS, total_max=None)
             # The statement has its view of the table once its first row is here.
             first = [batch for batch, _ in (block for block in (next(blocks, None),) if block is not None)]
@@ -156,7 +162,7 @@ class TableReader:
             yield WholeRead(visibility=visibility, batches=batches(), identity=run.identity)
 
     @contextmanager
-    def _read(self, schema: TableSchema, doing: str) -> Iterator[_Run]:
+    def _read(self, schema: TableSchema, doing: str, *, is_whole: bool = False) -> Iterator[_Run]:
         """Give a run; whatever ends it early leaves nothing behind on the server."""
         watch: LockWatch | None = None
         try:
@@ -164,7 +170,7 @@ class TableReader:
                 table, plan = self._plan(connection, schema)
                 thread_id = connection.thread_id()
                 with LockWatch(self.watch_session, thread_id, schema.table, self.watch_every_s) as watch:
-                    run = _Run(self, connection, table, plan)
+                    run = _Run(self, connection, table, plan, is_whole=is_whole)
                     run.begin()
                     yield run
                     run.end()
@@ -198,14 +204,17 @@ class TableReader:
 class _Run:
     """One read that runs: its visibility, its rows, and whether the table stayed the same."""
 
-    def __init__(self, reader: TableReader, connection: Connection, table: CatalogTable, plan: ReadPlan) -> None:
+    def __init__(
+        self, reader: TableReader, connection: Connection, table: CatalogTable, plan: ReadPlan, *, is_whole: bool
+    ) -> None:
         self.plan = plan
         self.has_ended = False
         self._reader = reader
         self._connection = connection
         self._table = table
         self._is_mariadb = is_mariadb(connection)
-        self._visibility: MariadbVisibility | None = None
+        self._is_whole = is_whole
+        self._visibility: Visibility | None = None
         self._before = GtidSet()
         self._identity: Mapping[str, Any] | None = None
 
@@ -213,13 +222,28 @@ class _Run:
         """Before the statement."""
         if self._is_mariadb:
             self._visibility = begin_snapshot(self._connection, is_by_gtid=self._reader.is_by_gtid())
+        elif self._is_whole:
+            self._visibility = self._quiet_snapshot()
         else:
             self._before = executed_or_committing(self._connection)[0]
 
     def end(self) -> None:
         """Behind the last row: nothing of the read stays open."""
-        if self._is_mariadb:
+        if self._is_mariadb or self._is_whole:
             self._connection.commit()
+
+    def _quiet_snapshot(self) -> MysqlVisibility:
+        """Open MySQL's consistent snapshot in a moment in which nothing is being committed, if there is one."""
+        before = after = GtidSet()
+        for _ in range(_SNAPSHOT_TRIES):
+            before, _ = executed_or_committing(self._connection)
+            with self._connection.cursor() as cursor:
+                # Ends the one before.
+                cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+            _, after = executed_or_committing(self._connection)
+            if after == before:
+                break
+        return MysqlVisibility(before=before, after=after, delivered=self._reader.delivered())
 
     def visibility(self) -> Visibility:
         """What the statement saw; asked for once it has given its first row, or ended."""
@@ -257,6 +281,9 @@ class _Run:
         """The table's identity if nothing about it changed from the plan to the end of the read."""
         if not self.has_ended:
             raise AssertionError("identity() before the last batch")
+        if self._is_whole and not self._is_mariadb:
+            # The rows are here, and MySQL keeps its catalogue in tables: it is asked for as it is now.
+            self._connection.commit()
         after = read_tables(self._connection, [self._table.table]).get(self._table.table)
         is_same = (
             after is not None
@@ -287,17 +314,32 @@ class _Run:
 
 
 def begin_snapshot(connection: Connection, *, is_by_gtid: bool) -> MariadbVisibility:
-    """Open MariaDB's consistent snapshot and learn its place in the log."""
+    """Open MariaDB's consistent snapshot and learn its place in the log.
+
+    The order matters: the end of the log, what is prepared, the snapshot, the end of the log again (see `visibility`).
+    """
+    settled_file, settled_pos = _end_of_log(connection)
+    prepared = prepared_xids(connection)
     with connection.cursor() as cursor:
+        # The level at which MariaDB heeds the rest; it holds for the next transaction.
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     status: dict[str, str] = dict(rows_of(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
     file, pos = status.get("Binlog_snapshot_file", ""), int(status.get("Binlog_snapshot_position", 0))
-    ((end_file, end_pos, *_),) = rows_of(connection, "SHOW MASTER STATUS")
+    end_file, end_pos = _end_of_log(connection)
     return MariadbVisibility(
         place=(file_number(file), pos),
-        end=(file_number(end_file), int(end_pos)),
+        end=(file_number(end_file), end_pos),
+        settled=(file_number(settled_file), settled_pos),
+        prepared=prepared,
         gtids=snapshot_gtids(connection, file, pos) if is_by_gtid else None,
+        settled_gtids=snapshot_gtids(connection, settled_file, settled_pos) if is_by_gtid else None,
     )
+
+
+def _end_of_log(connection: Connection) -> tuple[str, int]:
+    ((file, pos, *_),) = rows_of(connection, "SHOW MASTER STATUS")
+    return file, int(pos)
 
 
 def read_plan(table: CatalogTable, schema: TableSchema) -> ReadPlan:

@@ -20,12 +20,14 @@ from replicator.plugins.source import (
     DeltaSource,
     LogReader,
     SourceContext,
+    Standing,
     TableDescription,
     TableSummary,
     Visibility,
     WholeRead,
 )
 from replicator_source_mysql import assessment, discovery, lineage, table_assessment
+from replicator_source_mysql.cascades import Cascades, Edge, read_edges
 from replicator_source_mysql.catalogue import CatalogTable
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import SameServer, Session, is_mariadb
@@ -36,7 +38,7 @@ from replicator_source_mysql.marks import LogEnd, MarkBoard, log_end
 from replicator_source_mysql.position import Executed, Position, executed_of
 from replicator_source_mysql.server import ServerFacts, read_facts
 from replicator_source_mysql.snapshot import TableReader, begin_snapshot
-from replicator_source_mysql.visibility import MysqlVisibility, executed_or_committing
+from replicator_source_mysql.visibility import MysqlVisibility, executed_or_committing, owners
 
 
 class MysqlSource(DeltaSource[MysqlConfig]):
@@ -62,6 +64,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         # Marks of two objects are never the same.
         self._mark_prefix = secrets.token_hex(8)
         self._delivered: Executed | None = None
+        self._open_reader: BinlogReader | None = None
         self._is_by_gtid = False
         self._reader = TableReader(
             session=reading,
@@ -126,7 +129,21 @@ class MysqlSource(DeltaSource[MysqlConfig]):
 
     @override
     def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
-        return ()
+        if not isinstance(since, MysqlVisibility):
+            return ()
+        with self._watch.use("looking for older transactions") as connection:
+            before, after = executed_or_committing(connection)
+            now = MysqlVisibility(before=before, after=after, delivered=GtidSet())
+            return owners(connection, now.unfinished(since))
+
+    @override
+    def standing(self) -> Standing:
+        """See `DeltaSource.standing`. Only XA transactions that were prepared since our place in the log are known."""
+        reader = self._open_reader
+        return Standing(
+            keeps_log=assessment.retention(self._facts()),
+            oldest_open=reader.oldest_open if reader is not None else None,
+        )
 
     @override
     def remove(self) -> None:
@@ -145,8 +162,9 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         self._is_by_gtid = self._is_by_gtid or (position.server != facts.server)
         self._delivered = position.executed
         behind = position.executed if position.restart is None else position.restart
+        cascades = self._cascades(facts, schemas)
         dump = Dump.open(self.config, self._same, flavor=facts.flavor, behind=behind)
-        return BinlogReader(
+        reader = BinlogReader(
             dump,
             start=position,
             flavor=facts.flavor,
@@ -158,7 +176,10 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             is_lower_case=facts.lower_case_table_names != 0,
             unrepresentable=self.config.unrepresentable,
             size_max=self.config.transaction_bytes_max,
+            cascades=cascades,
         )
+        self._open_reader = reader
+        return reader
 
     @override
     def mark(self) -> str:
@@ -170,8 +191,6 @@ class MysqlSource(DeltaSource[MysqlConfig]):
     def visibility(self) -> Visibility:
         with self._control.use("reading what is visible") as connection:
             if is_mariadb(connection):
-                with connection.cursor() as cursor:
-                    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 visibility = begin_snapshot(connection, is_by_gtid=self._is_by_gtid)
                 connection.rollback()
                 return visibility
@@ -215,6 +234,23 @@ class MysqlSource(DeltaSource[MysqlConfig]):
     def _read_tables(self, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
         with self._control.use("reading the catalogue") as connection:
             return discovery.read_tables(connection, tables)
+
+    def _cascades(self, facts: ServerFacts, schemas: Mapping[TableId, TableSchema]) -> Cascades | None:
+        """What watches for cascades, if any is wanted: foreign keys are read before the log is."""
+        if self.config.foreign_keys != "resnapshot" or facts.logs_cascades:
+            return None
+        cascades = Cascades(
+            flavor=facts.flavor,
+            followed=frozenset(schemas),
+            read=self._read_edges,
+            size_max=self.config.transaction_bytes_max,
+        )
+        cascades.look()
+        return cascades
+
+    def _read_edges(self) -> Sequence[Edge]:
+        with self._ends.use("reading foreign keys") as connection:
+            return read_edges(connection)
 
     def _log_end(self) -> LogEnd:
         with self._ends.use("reading the end of the log") as connection:

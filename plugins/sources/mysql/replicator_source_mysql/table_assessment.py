@@ -9,7 +9,21 @@ from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import quoted_table
 from replicator_source_mysql.server import ServerFacts
 
-_LOGGED_CASCADES = (9, 6)
+_CASCADE_POLICIES = {
+    "refuse": (Severity.BLOCKING, ""),
+    "resnapshot": (
+        Severity.NOTICE,
+        "; the table is copied again, in place, after each change of a parent that may have cascaded",
+    ),
+    "warn": (Severity.WARNING, "; its copy will differ"),
+}
+
+
+_CLEAR_FILTER = {
+    "mysql": "STOP REPLICA SQL_THREAD; CHANGE REPLICATION FILTER {name} = (); START REPLICA SQL_THREAD; -- and name a server"
+    " that has the table whole, or exclude it",
+    "mariadb": "STOP SLAVE; SET GLOBAL {variable} = ''; START SLAVE; -- and name a server that has the table whole, or exclude it",
+}
 
 
 def missing_table(table: TableId) -> Problem:
@@ -54,6 +68,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
         for column in table.columns
         if column.spec is None
     ]
+    problems += _filtered(table.table, facts)
     problems += _cascades(table, facts, config)
     if not table.key:
         problems.append(
@@ -69,23 +84,44 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
     return problems
 
 
+def _filtered(table: TableId, facts: ServerFacts) -> list[Problem]:
+    """Filters that leave its changes out."""
+    is_lower_case = facts.lower_case_table_names != 0
+    problems = []
+    if name := facts.filters.of_log(table, is_lower_case=is_lower_case):
+        problems.append(
+            Problem(
+                code="left_out_of_log",
+                message=f"its changes are left out of the server's log by {name}",
+                place=str(table),
+                action=f"Remove {name} from the server's configuration and restart it, or exclude the table.",
+            )
+        )
+    if name := facts.filters.of_replica(table, is_lower_case=is_lower_case):
+        problems.append(
+            Problem(
+                code="left_out_of_replica",
+                message=f"the server is a replica, and {name} may keep changes of the table from reaching it",
+                place=str(table),
+                action=_CLEAR_FILTER[facts.flavor].format(name=name.upper(), variable=name),
+                severity=Severity.BLOCKING if facts.is_replica is not False else Severity.NOTICE,
+            )
+        )
+    return problems
+
+
 def _cascades(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     """Cascades that the server carries out without a trace in its log."""
-    is_logged = (
-        facts.flavor == "mysql"
-        and facts.version[:2] >= _LOGGED_CASCADES
-        and not facts.is_on("innodb_native_foreign_keys")
-    )
-    if is_logged:
+    if facts.logs_cascades:
         return []
-    severity = Severity.WARNING if config.foreign_keys == "warn" else Severity.BLOCKING
+    severity, then = _CASCADE_POLICIES[config.foreign_keys]
     return [
         Problem(
             code="unlogged_cascade",
-            message=f"its foreign key {key.name} to {key.parent} changes it by {key.rules}, which {facts.name} does not log",
+            message=f"its foreign key {key.name} to {key.parent} changes it by {key.rules}, which {facts.name} does not log{then}",
             place=str(table.table),
             action=f"ALTER TABLE {quoted_table(table.table)} DROP FOREIGN KEY `{key.name}`; -- or exclude the table, or set"
-            " source.foreign_keys: warn",
+            " source.foreign_keys: resnapshot (or warn)",
             severity=severity,
         )
         for key in table.cascades

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -14,6 +14,7 @@ from replicator.plugins import Secret
 from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.assessment import assess_server
 from replicator_source_mysql.config import MysqlConfig
+from replicator_source_mysql.filters import Filters
 from replicator_source_mysql.server import ServerFacts, read_facts
 from replicator_source_mysql.source import MysqlSource
 
@@ -47,7 +48,6 @@ CONFIG = MysqlConfig(host="127.0.0.1", user="someone")
         ({"binlog_row_value_options": "PARTIAL_JSON"}, ["binlog_row_value_options"]),
         ({"sync_binlog": "0"}, ["sync_binlog"]),
         ({"innodb_flush_log_at_trx_commit": "2"}, ["innodb_flush_log_at_trx_commit"]),
-        ({"binlog_do_db": "shop"}, ["binlog_do_db"]),
         ({"aurora_version": "3.1", "innodb_read_only": "ON"}, ["source.host"]),
         ({"lower_case_table_names": "2"}, ["lower_case_table_names"]),
         ({"binlog_storage_engine": "innodb"}, ["binlog_storage_engine"]),
@@ -74,6 +74,49 @@ def test_gtid_mode_and_replicas_without_a_log_are_refused(facts: ServerFacts) ->
     # A server that replicates from nobody has nothing to leave out.
     alone = blocking(assess_server(replace(changed, is_replica=False), CONFIG))
     assert ("replica_does_not_log", "log_slave_updates") not in alone
+
+
+@pytest.mark.parametrize(
+    ("filters", "left_out"),
+    [
+        ({"replicate_do_db": ("shop",)}, ["Shop.t", "other.t"]),
+        ({"replicate_ignore_db": ("shop",)}, ["shop.t", "shop.u"]),
+        ({"replicate_do_table": ("shop.t",)}, ["Shop.t", "other.t", "shop.u"]),
+        ({"replicate_ignore_table": ("shop.t",)}, ["shop.t"]),
+        ({"replicate_wild_do_table": ("sh%.t", "o_her.%")}, ["shop.u"]),
+        ({"replicate_wild_ignore_table": ("sh%.\\_", "%.u")}, ["shop.u"]),
+    ],
+)
+def test_a_replica_s_filters_leave_tables_out(filters: Mapping[str, tuple[str, ...]], left_out: list[str]) -> None:
+    names = ["Shop.t", "other.t", "shop.t", "shop.u"]
+    found = Filters(replica=({}, filters))
+    assert [n for n in names if found.of_replica(TableId.parse(n), is_lower_case=False)] == left_out
+
+
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+def test_filters_that_leave_out_a_table_are_refused(
+    flavor: Literal["mariadb", "mysql"], request: pytest.FixtureRequest, source_of: Make
+) -> None:
+    if flavor == "mysql":
+        request.getfixturevalue("mysql")
+    settings = {"binlog-ignore-db": "quiet", "replicate-wild-ignore-table": "shop.not%", "skip-replica-start": "ON"}
+    if flavor == "mariadb":
+        settings["skip-slave-start"] = settings.pop("skip-replica-start")
+    with MysqlServer(flavor, settings=settings) as server:
+        change = "CHANGE MASTER TO MASTER" if flavor == "mariadb" else "CHANGE REPLICATION SOURCE TO SOURCE"
+        server.execute(
+            "CREATE DATABASE shop",
+            "CREATE DATABASE quiet",
+            f"{change}_HOST = '127.0.0.1'",
+            *(f"CREATE TABLE {t} (id int PRIMARY KEY)" for t in ("shop.t", "shop.not_here", "quiet.t")),
+        )
+        source = source_of(server)
+        found = source.check([TableId("shop", "t"), TableId("shop", "not_here"), TableId("quiet", "t")])
+        assert ("log_filter", "binlog_ignore_db") in [(p.code, p.place) for p in found]
+        codes = sorted((p.code, p.place) for p in found if p.code.startswith("left_out"))
+        assert codes == [("left_out_of_log", "quiet.t"), ("left_out_of_replica", "shop.not_here")]
+        assert ("left_out_of_log", "quiet.t") in blocking(found)
+        assert flavor == "mariadb" or ("left_out_of_replica", "shop.not_here") in blocking(found)
 
 
 def test_a_risk_that_was_accepted_is_a_warning(facts: ServerFacts) -> None:
@@ -155,8 +198,9 @@ def test_tables_that_cannot_be_replicated_right_are_refused(mysql_database: Mysq
     listed = {s.table.name: s for s in source.list_tables() if s.table.namespace == mysql_database.name}
     assert listed["view_of_it"].left_out is not None
     assert not is_mariadb or listed["seq"].left_out is not None
-    warned = source_of(mysql_database.server, foreign_keys="warn").check([TableId(mysql_database.name, "child")])
-    assert blocking(warned) == []
+    for policy in ("warn", "resnapshot"):
+        accepted = source_of(mysql_database.server, foreign_keys=policy).check([TableId(mysql_database.name, "child")])
+        assert blocking(accepted) == []
 
 
 def test_helpers_of_schema_changes_are_left_out_beside_their_table(

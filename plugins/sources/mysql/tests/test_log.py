@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -322,6 +323,38 @@ def test_what_was_prepared_before_our_place_in_the_log_is_a_gap_when_it_is_commi
         log.drain()
     assert found.value.code == "prepared_before_start"
     assert "--restart" in (found.value.action or "")
+
+
+def test_the_oldest_prepared_transaction_and_how_long_the_log_is_kept_are_told(
+    mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    log = open_log(mysql_database, "t")
+    assert log.source.standing().oldest_open is None
+    for number, name in enumerate(("first", "second")):
+        with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+            for text in ("START", "END", "PREPARE"):
+                cursor.execute(f"XA {text} '{name}'")
+                if text == "START":
+                    cursor.execute(f"INSERT INTO t VALUES ({number})")
+    log.drain()
+    oldest = log.source.standing().oldest_open
+    assert oldest is not None
+    assert b"first".hex() in oldest.name
+    assert abs((log.source.now() - oldest.since).total_seconds()) < 60
+    again = Log(log.source, TableId(mysql_database.name, "t"), after=log.offset)
+    again.drain()
+    assert log.source.standing().oldest_open == oldest, "it is read again after a restart"
+    again.reader.close()
+    mysql_database.execute("XA COMMIT 'first'")
+    log.drain()
+    mysql_database.execute("XA ROLLBACK 'second'")
+    mysql_database.execute("SET GLOBAL binlog_expire_logs_seconds = 7200")
+    try:
+        assert log.source.standing().keeps_log == timedelta(hours=2)
+    finally:
+        default = 0 if mysql_database.server.flavor == "mariadb" else 2_592_000
+        mysql_database.execute(f"SET GLOBAL binlog_expire_logs_seconds = {default}")
 
 
 def test_a_server_s_own_limit_of_rows_cuts_nothing_short(mysql_database: MysqlDatabase, source_of: Make) -> None:

@@ -6,14 +6,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
+import pyarrow as pa
 import pytest
 
 from replicator.model.errors import SchemaConflictError, SourceUnavailableError, TableError, UnsupportedTypeError
+from replicator.model.events import ROW, TRANSACTION_ID
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import ChunkRequest
+from replicator.plugins.source import ChunkRequest, PullLimits, Seen
 from replicator.testing.mysql_servers import MysqlDatabase
 from replicator_source_mysql import snapshot
-from replicator_source_mysql.chunksql import ReadPlan, chunk_query
+from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
+from replicator_source_mysql.connection import Connection
+from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.source import MysqlSource
 
 Make = Callable[..., MysqlSource]
@@ -113,6 +117,72 @@ def test_a_table_that_changes_under_a_read_is_noticed(
         assert error.code == "table_changed_under_snapshot"  # noqa: PT017
     else:
         assert identity is None
+
+
+def test_a_table_without_a_key_is_read_as_of_a_moment_that_is_known(
+    mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mysql_database.execute("CREATE TABLE t (v int)", "INSERT INTO t VALUES (1)")
+    source = source_of(mysql_database.server)
+    table = table_of(mysql_database)
+    schema = schema_of(source, table)
+    reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
+    looks, asked = [0], snapshot.executed_or_committing
+
+    def disturbed(connection: Connection) -> tuple[GtidSet, GtidSet]:
+        looks[0] += 1
+        if looks[0] in (2, 4):
+            mysql_database.execute("INSERT INTO t VALUES (2)")
+        return asked(connection)
+
+    def late(plan: ReadPlan) -> str:
+        mysql_database.execute("INSERT INTO t VALUES (3)")
+        return whole_query(plan)
+
+    monkeypatch.setattr(snapshot, "executed_or_committing", disturbed)
+    monkeypatch.setattr(snapshot, "whole_query", late)
+    with source.read_whole(schema) as whole:
+        rows = [v for batch in whole.batches for v in batch.column("v").to_pylist()]
+        assert whole.identity() is not None
+        visibility = whole.visibility
+    mark, ids, values, marks = source.mark(), [], [], []
+    while mark not in marks:
+        batch = reader.pull(PullLimits(rows=100, bytes=1 << 20, wait_s=5.0))
+        marks += batch.marks
+        for changes in batch.changes:
+            ids += changes.rows.column(TRANSACTION_ID).to_pylist()
+            values += [row["v"] for row in changes.rows.column(ROW).to_pylist()]
+    reader.close()
+    answers = visibility.classify(pa.array(ids)).to_pylist()
+    assert Seen.UNKNOWN not in answers
+    assert sorted([1, *(v for v, seen in zip(values, answers, strict=True) if seen == Seen.SEEN)]) == sorted(rows)
+    assert 3 not in rows
+    assert mysql_database.server.flavor == "mariadb" or looks[0] == 6, "twice somebody committed in between"
+
+
+@pytest.mark.parametrize("statement", ["ALTER TABLE t ADD COLUMN w int DEFAULT 7", "RENAME TABLE t TO v, u TO t"])
+def test_a_table_without_a_key_that_changes_under_its_read_is_noticed(
+    mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    mysql_database.execute("CREATE TABLE t (v int)", "CREATE TABLE u LIKE t", "INSERT INTO t VALUES (1)")
+    source = source_of(mysql_database.server)
+    schema = schema_of(source, table_of(mysql_database))
+
+    def changing(plan: ReadPlan) -> str:
+        mysql_database.execute(statement)
+        return whole_query(plan)
+
+    monkeypatch.setattr(snapshot, "whole_query", changing)
+    identity: object = None
+    # The snapshot may refuse the table as it is now.
+    try:
+        with source.read_whole(schema) as whole:
+            for _ in whole.batches:
+                pass
+            identity = whole.identity()
+    except SourceUnavailableError as error:
+        assert error.code == "table_changed_under_snapshot"  # noqa: PT017
+    assert identity is None
 
 
 def test_a_read_waits_for_a_lock_only_so_long(mysql_database: MysqlDatabase, source_of: Make) -> None:

@@ -14,12 +14,14 @@ from requests import exceptions as http
 
 from replicator.model.errors import (
     AccessDeniedError,
+    BatchTooLargeError,
     FatalError,
     KeyMissingError,
     ReplicatorError,
     SchemaConflictError,
     TableError,
     TargetUnavailableError,
+    ThrottledError,
 )
 
 FENCED: Final = "replicator_fenced"
@@ -43,7 +45,13 @@ _TWO_ROWS: Final = re.compile(r"must match at most one source row")
 _TOO_DEEP: Final = re.compile(r"[Rr]ecursi\w+ .*(?:maximum|limit|exceed)|maximum number of iterations")
 _TOO_DEAR: Final = re.compile(r"[Bb]ytes billed limit|limit for bytes billed|bytesBilledLimitExceeded")
 _VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
+_OUTSTANDING: Final = re.compile(r"[Tt]oo many DML statements|DML statements? outstanding|jobs? queue")
+_TOO_LARGE: Final = frozenset({"resourcesExceeded", "responseTooLarge"})
 _MESSAGE_LENGTH: Final = 300
+_THROTTLED_REST_S: Final = 10.0
+"""BigQuery counts changes of one table in windows of ten seconds."""
+_QUOTA_REST_S: Final = 600.0
+"""Quotas of a day come back bit by bit in the course of it."""
 _CLIENT_ERRORS: Final = (
     api.GoogleAPICallError, api.RetryError, auth.GoogleAuthError, http.RequestException, InvalidResponse, OSError,
 )  # fmt: skip
@@ -108,14 +116,12 @@ def _of_identity(error: BaseException, table: str | None) -> ReplicatorError | N
     if isinstance(error, auth.TransportError):
         return None
     if isinstance(error, auth.GoogleAuthError):
-        return AccessDeniedError(
-            f"Google refuses the credentials: {_without_values(str(error))}.",
-            code="credentials_refused",
-            action="Renew the credentials (target.credentials, or `gcloud auth application-default login`), then resume.",
-        )
+        return _credentials_refused(str(error))
     reason, message = reason_of(error)
-    if reason in {"accessDenied", "forbidden", "authError"} or (
-        isinstance(error, api.Forbidden | api.Unauthorized) and reason not in _THROTTLED | _USED_UP
+    if reason == "authError" or isinstance(error, api.Unauthorized):
+        return _credentials_refused(message)
+    if reason in {"accessDenied", "forbidden"} or (
+        isinstance(error, api.Forbidden) and reason not in _THROTTLED | _USED_UP
     ):
         if reason == "billingNotEnabled" or "billing" in message.lower():
             return FatalError(
@@ -132,24 +138,46 @@ def _of_identity(error: BaseException, table: str | None) -> ReplicatorError | N
     return None
 
 
+def _credentials_refused(message: str) -> AccessDeniedError:
+    return AccessDeniedError(
+        f"Google refuses the credentials: {_without_values(message)}",
+        code="credentials_refused",
+        action="Renew the credentials (target.credentials, or `gcloud auth application-default login`), then resume.",
+    )
+
+
 def _of_service(error: BaseException, reason: str, message: str, table: str | None) -> ReplicatorError | None:
     again = "It is tried again by itself."
+    if _OUTSTANDING.search(message):
+        return ThrottledError(
+            "Too many statements wait for the table already.",
+            code="target_throttled",
+            table=table,
+            action=again,
+            rest_s=_THROTTLED_REST_S,
+        )
     if _BUSY.search(message):
-        return TargetUnavailableError(
+        return ThrottledError(
             "Another transaction changed the table or its ledger at the same moment.",
             code="target_busy",
             table=table,
             action=again,
         )
     if reason in _USED_UP:
-        return TargetUnavailableError(
+        return ThrottledError(
             f"A quota of BigQuery is used up: {_without_values(message)}",
             code="quota_exceeded",
             table=table,
             action="It is tried again by itself; raise the quota, or lengthen target.batch_every.",
+            rest_s=_QUOTA_REST_S,
         )
     if reason in _THROTTLED or isinstance(error, api.TooManyRequests):
-        return TargetUnavailableError("BigQuery asks to slow down.", code="target_throttled", table=table, action=again)
+        return ThrottledError(
+            "BigQuery asks to slow down.", code="target_throttled", table=table, action=again, rest_s=_THROTTLED_REST_S
+        )
+    if reason in _TRANSIENT and isinstance(error, JobFailedError):
+        # The service answers, and failed at this one job.
+        return ThrottledError(f"BigQuery failed at a job: {reason}.", code="job_failed", table=table, action=again)
     if reason in _TRANSIENT or is_outcome_unknown(error):
         return TargetUnavailableError(
             f"Google's service cannot be reached or failed: {reason or type(error).__name__}.",
@@ -183,6 +211,13 @@ def _of_data(reason: str, message: str, table: str | None) -> ReplicatorError:
             code="key_chain_too_long",
             table=table,
             action="Take a new snapshot of the table.",
+        )
+    if reason in _TOO_LARGE:
+        return BatchTooLargeError(
+            f"BigQuery has not enough room for so large a batch ({reason}): {_without_values(message)}",
+            code="batch_too_large",
+            table=table,
+            action="Smaller ones were tried, and this one is a single transaction: take a new snapshot of the table.",
         )
     if reason == "bytesBilledLimitExceeded" or _TOO_DEAR.search(message):
         return TableError(

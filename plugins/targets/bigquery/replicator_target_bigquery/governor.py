@@ -1,10 +1,14 @@
-"""How long tables rest between batches, so that quotas and budgets of a day hold. Pure: time is passed in."""
+"""How long tables rest between batches, so that quotas and budgets of a day hold. Pure: time is passed in.
+
+What was used is kept in each table's ledger, hour by hour, and found there by the next process.
+"""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -12,21 +16,27 @@ from replicator.model.schema import TableId
 from replicator_target_bigquery.config import BudgetConfig
 
 DAY_S: Final = 86_400.0
+_HOUR_S: Final = 3_600.0
 _CAREFUL_FROM: Final = 0.5
 
 
 class _Use(NamedTuple):
     at: float
+    table: TableId
+    batches: int
     load_jobs: int
     bytes_billed: int
+    slot_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What the last 24 hours have used up, as far as this process knows."""
+    """What the last 24 hours have used up."""
 
-    load_jobs: int
-    bytes_billed: int
+    batches: int = 0
+    load_jobs: int = 0
+    bytes_billed: int = 0
+    slot_ms: int = 0
 
 
 class Governor:
@@ -35,7 +45,7 @@ class Governor:
     Args:
         budget: What may be used up in 24 hours.
         every_s: The rest of a table while there is plenty.
-        clock: Monotonic seconds.
+        clock: Seconds since 1970: the next process, perhaps on another host, goes on by the same clock.
     """
 
     def __init__(self, budget: BudgetConfig, every_s: float, clock: Callable[[], float]) -> None:
@@ -44,14 +54,50 @@ class Governor:
         self._clock = clock
         self._lock = threading.Lock()
         self._uses: deque[_Use] = deque()
+        self._total = Usage()
         self._ended: dict[TableId, float] = {}
+        self._last_bytes: dict[TableId, int] = {}
+        self._known: set[TableId] = set()
 
-    def used(self, table: TableId, *, load_jobs: int, bytes_billed: int) -> None:
-        """Take note of a batch that has just ended."""
+    def used(
+        self, table: TableId, *, load_jobs: int = 0, bytes_billed: int = 0, slot_ms: int = 0, is_batch: bool = False
+    ) -> None:
+        """Take note of a job. `is_batch`: it is what ends a batch, behind which the table rests."""
         with self._lock:
             now = self._clock()
-            self._ended[table] = now
-            self._uses.append(_Use(now, load_jobs, bytes_billed))
+            self._known.add(table)
+            if is_batch:
+                self._ended[table] = now
+                self._last_bytes[table] = bytes_billed or self._last_bytes.get(table, 0)
+            self._add([_Use(now, table, int(is_batch), load_jobs, bytes_billed, slot_ms)])
+
+    def memory(self, table: TableId) -> str:
+        """What a table used, for its ledger, as if the batch that is about to be committed were billed as the last one was."""
+        with self._lock:
+            now = self._clock()
+            self._forget(now)
+            coming = _Use(now, table, 1, 0, self._last_bytes.get(table, 0), 0)
+            hours: dict[int, list[float]] = {}
+            for use in [*(use for use in self._uses if use.table == table), coming]:
+                hour = hours.setdefault(int(use.at // _HOUR_S), [0.0, 0, 0, 0, 0])
+                hour[0] = round(max(hour[0], use.at), 1)
+                for place, value in enumerate((use.batches, use.load_jobs, use.bytes_billed, use.slot_ms), 1):
+                    hour[place] += value
+            return json.dumps(list(hours.values()), separators=(",", ":"))
+
+    def recall(self, table: TableId, memory: str | None, ended_at: float | None) -> None:
+        """Go on from what an earlier process wrote into the table's ledger; does nothing for a table that is known already."""
+        with self._lock:
+            if table in self._known:
+                return
+            self._known.add(table)
+            now = self._clock()
+            if ended_at is not None:
+                self._ended[table] = min(ended_at, now)
+            self._add(
+                _Use(min(at, now), table, int(batches), int(load_jobs), int(bytes_billed), int(slot_ms))
+                for at, batches, load_jobs, bytes_billed, slot_ms in json.loads(memory or "[]")
+            )
 
     def rest_s(self, table: TableId, *, is_behind: bool = False) -> float:
         """Seconds from now until the table's next batch may begin; 0 before its first.
@@ -69,32 +115,48 @@ class Governor:
         with self._lock:
             return self._pause(self._clock(), self._every_s)
 
-    def usage(self) -> Usage:
-        """What was used in the last 24 hours."""
+    def usage(self, table: TableId | None = None) -> Usage:
+        """What was used in the last 24 hours by a table, or by all that this process knows of."""
         with self._lock:
-            return self._usage(self._clock())
+            self._forget(self._clock())
+            return self._total if table is None else _sum(use for use in self._uses if use.table == table)
 
-    def _usage(self, now: float) -> Usage:
+    def _add(self, uses: Iterable[_Use]) -> None:
+        added = list(uses)
+        self._uses.extend(added)
+        if len(added) > 1 or (len(self._uses) > 1 and self._uses[-1].at < self._uses[-2].at):
+            self._uses = deque(sorted(self._uses, key=lambda use: use.at))
+        self._total = _sum(added, self._total)
+
+    def _forget(self, now: float) -> None:
         while self._uses and self._uses[0].at <= now - DAY_S:
-            self._uses.popleft()
-        return Usage(
-            load_jobs=sum(use.load_jobs for use in self._uses),
-            bytes_billed=sum(use.bytes_billed for use in self._uses),
-        )
+            self._total = _sum([self._uses.popleft()], self._total, sign=-1)
 
     def _pause(self, now: float, every_s: float) -> float:
-        usage = self._usage(now)
-        batches = max(1, len(self._uses))
+        self._forget(now)
+        batches = max(1, self._total.batches)
         oldest = self._uses[0].at if self._uses else now
         tables = max(1, len(self._ended))
         pauses = [every_s]
         for used, bound in (
-            (usage.load_jobs, self._budget.load_jobs_per_day),
-            (usage.bytes_billed, self._budget.bytes_per_day),
+            (self._total.load_jobs, self._budget.load_jobs_per_day),
+            (self._total.bytes_billed, self._budget.bytes_per_day),
         ):
             if bound is not None:
                 pauses.append(stretched(used, bound, used / batches, tables, until_oldest_s=oldest + DAY_S - now))
         return max(pauses)
+
+
+def _sum(uses: Iterable[_Use], start: Usage | None = None, sign: int = 1) -> Usage:
+    total = start or Usage()
+    for use in uses:
+        total = Usage(
+            batches=total.batches + sign * use.batches,
+            load_jobs=total.load_jobs + sign * use.load_jobs,
+            bytes_billed=total.bytes_billed + sign * use.bytes_billed,
+            slot_ms=total.slot_ms + sign * use.slot_ms,
+        )
+    return total
 
 
 def stretched(used: float, bound: float, per_batch: float, tables: int, *, until_oldest_s: float) -> float:

@@ -9,7 +9,8 @@
    knew (replicator, incarnation, epoch, number), and ends with `move`. Both stand in the script's transaction.
 
 A crash before a commit leaves nothing, after it everything. The row also knows when the target table was made: one that
-was dropped, made anew or restored behind our back has another time.
+was dropped, made anew or restored behind our back has another time. And it keeps what the next process goes on from:
+what the table's jobs used, and when its last batch was.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from replicator.plugins.target import EMPTY_LEDGER, TargetTable
 from replicator_target_bigquery.errors import FENCED
 from replicator_target_bigquery.names import quoted, text
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_SINCE_FORMAT_2: Final = {"source_position": "STRING", "used": "STRING", "batch_at_ms": "INT64"}
 State = Literal["none", "live", "dropping"]
 
 
@@ -37,6 +39,10 @@ class Entry:
         made_at_ms: When the target table was made, as BigQuery says.
         shape: What it was made like.
         state: `none`: no table of ours; `live`; `dropping`: it is about to be dropped, or was.
+        source_position: Place in the source's log behind the last batch, in the source's own words.
+        used: What the table's jobs used, as `Governor.memory` wrote it.
+        batch_at_ms: When the last batch was committed, by the clock of its process.
+        format: That the row has.
     """
 
     uuid: str
@@ -48,6 +54,10 @@ class Entry:
     made_at_ms: int | None
     shape: str | None
     state: State
+    source_position: str | None
+    used: str | None
+    batch_at_ms: int | None
+    format: int
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Entry:
@@ -56,7 +66,7 @@ class Entry:
         Raises:
             FatalError: `newer_ledger`: another version wrote it.
         """
-        if row["format"] != FORMAT:
+        if row["format"] > FORMAT:
             raise FatalError(
                 f"The ledger has format {row['format']}; this program knows format {FORMAT}.",
                 code="newer_ledger",
@@ -73,6 +83,10 @@ class Entry:
             made_at_ms=row["made_at_ms"],
             shape=row["shape"],
             state=row["state"],
+            source_position=row.get("source_position"),
+            used=row.get("used"),
+            batch_at_ms=row.get("batch_at_ms"),
+            format=row["format"],
         )
 
     def is_of(self, table: TargetTable) -> bool:
@@ -86,7 +100,15 @@ def create_statement(path: str, table: TargetTable) -> str:
 CREATE TABLE IF NOT EXISTS {quoted(path)} AS
 SELECT {text(table.uuid)} AS uuid, {text(str(table.table))} AS table_name, {table.incarnation} AS incarnation,
   -1 AS epoch, {EMPTY_LEDGER} AS sequence_num, CAST(NULL AS INT64) AS made_in, CAST(NULL AS INT64) AS made_at_ms,
-  CAST(NULL AS STRING) AS shape, 'none' AS state, {FORMAT} AS format, CURRENT_TIMESTAMP() AS updated_at"""
+  CAST(NULL AS STRING) AS shape, 'none' AS state, {FORMAT} AS format, CURRENT_TIMESTAMP() AS updated_at,
+  {", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in _SINCE_FORMAT_2.items())}"""
+
+
+def migration(path: str) -> list[str]:
+    """What gives a ledger of format 1 the columns of today; the claim then says so. Repeating it does nothing."""
+    return [
+        f"ALTER TABLE {quoted(path)} ADD COLUMN IF NOT EXISTS {name} {type_}" for name, type_ in _SINCE_FORMAT_2.items()
+    ]
 
 
 def claim_statement(path: str, table: TargetTable, *, may_adopt: bool) -> str:
@@ -100,7 +122,9 @@ def claim_statement(path: str, table: TargetTable, *, may_adopt: bool) -> str:
 UPDATE {quoted(path)} SET
   sequence_num = IF({stays}, sequence_num, {EMPTY_LEDGER}),
   made_in = IF({same}, made_in, NULL), made_at_ms = IF({same}, made_at_ms, NULL), shape = IF({same}, shape, NULL),
-  state = IF({same}, state, 'none'), uuid = {text(table.uuid)}, table_name = {text(str(table.table))},
+  state = IF({same}, state, 'none'), source_position = IF({stays}, source_position, NULL),
+  used = IF({same}, used, NULL), batch_at_ms = IF({same}, batch_at_ms, NULL), format = {FORMAT},
+  uuid = {text(table.uuid)}, table_name = {text(str(table.table))},
   incarnation = {table.incarnation}, epoch = {table.epoch}, updated_at = CURRENT_TIMESTAMP()
 WHERE {allowed}"""
 
@@ -142,15 +166,15 @@ def guard(path: str, table: TargetTable, last: int) -> str:
     return f"SELECT IF({found}, 1, ERROR('{FENCED}'))"
 
 
-def move(path: str, last: int, made: Mapping[str, str] | None = None) -> str:
+def move(path: str, last: int, besides: Mapping[str, str] | None = None) -> str:
     """The last statement of a script's transaction.
 
     Args:
         path: Of the ledger.
         last: The number applied.
-        made: Columns about the target table to set besides, as GoogleSQL.
+        besides: Other columns to set, as GoogleSQL.
     """
-    values = {"sequence_num": str(last), **(made or {}), "updated_at": "CURRENT_TIMESTAMP()"}
+    values = {"sequence_num": str(last), **(besides or {}), "updated_at": "CURRENT_TIMESTAMP()"}
     return f"UPDATE {quoted(path)} SET {', '.join(f'{k} = {v}' for k, v in values.items())} WHERE TRUE"
 
 

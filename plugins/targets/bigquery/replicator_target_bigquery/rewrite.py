@@ -71,6 +71,15 @@ def rewrite(files: Iterable[pq.ParquetFile], sink: pa.NativeFile, schema: TableS
     writer.close()
 
 
+def chunks(file: pq.ParquetFile, leaf: str) -> Iterator[tuple[int, pq.ColumnChunkMetaData]]:
+    """The pieces of a column, each with the number of its row group; none if the file has no such column."""
+    metadata = file.metadata
+    places = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path == leaf]
+    for group in range(metadata.num_row_groups):
+        for place in places:
+            yield group, metadata.row_group(group).column(place)
+
+
 def json_text(array: pa.Array) -> pa.Array:
     """Values as JSON: lists as arrays, numbers with every digit, everything else quoted; NULL stays NULL, in a list it is `null`."""
     type_ = array.type
@@ -145,7 +154,7 @@ def _fits(array: pa.Array, bounds: tuple[int, int]) -> pa.Array:
 
 def _by_statistics(file: pq.ParquetFile, leaf: str, bounds: tuple[int, int]) -> bool | None:
     """Whether every value lies within; None if the statistics do not tell."""
-    for column in _chunks(file, leaf):
+    for _, column in chunks(file, leaf):
         statistics = column.statistics
         if statistics is None:
             return None
@@ -156,14 +165,6 @@ def _by_statistics(file: pq.ParquetFile, leaf: str, bounds: tuple[int, int]) -> 
         if statistics.min_raw < bounds[0] or statistics.max_raw > bounds[1]:
             return False
     return True
-
-
-def _chunks(file: pq.ParquetFile, leaf: str) -> Iterator[pq.ColumnChunkMetaData]:
-    metadata = file.metadata
-    places = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path == leaf]
-    for group in range(metadata.num_row_groups):
-        for place in places:
-            yield metadata.row_group(group).column(place)
 
 
 def _scan(file: pq.ParquetFile, leaf: str, bounds: tuple[int, int]) -> bool:

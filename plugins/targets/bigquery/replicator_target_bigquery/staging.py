@@ -237,18 +237,24 @@ def _stage(store: StagingStore, folder: str, uris: Sequence[str], schema: TableS
 def _stage_rewritten(
     store: StagingStore, folder: str, uris: Sequence[str], schema: TableSchema, unfit_values: str
 ) -> str:
-    def parquet() -> Iterator[pq.ParquetFile]:
-        for uri in uris:
-            with _opened(uri) as source:
-                yield pq.ParquetFile(source)
-
     # Rewriting is no function of the files alone, so such a copy has a name of its own every time.
     name = f"{folder}{uuid4().hex}.parquet"
     with tempfile.TemporaryFile() as file, pa.PythonFile(file, mode="w") as sink:
-        rewrite(parquet(), sink, schema, unfit_values)
+        rewrite(_parquet(uris), sink, schema, unfit_values)
         sink.flush()
         store.put(name, file)
     return name
+
+
+def parquet_files(files: Sequence[BatchFile]) -> Iterator[pq.ParquetFile]:
+    """Journal files, each open until the next one is asked for."""
+    return _parquet([file.uri for file in files])
+
+
+def _parquet(uris: Sequence[str]) -> Iterator[pq.ParquetFile]:
+    for uri in uris:
+        with _opened(uri) as source:
+            yield pq.ParquetFile(source)
 
 
 def _opened(uri: str) -> Any:

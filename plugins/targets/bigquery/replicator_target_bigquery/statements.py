@@ -20,26 +20,36 @@ def transaction(guard: str, body: Sequence[str], move: str) -> str:
     return ";\n".join(part.strip() for part in parts) + ";"
 
 
-def batch_statements(shape: Shape, target: str, staging: str, batch: Batch) -> Sequence[str]:
-    """What brings a staged batch into the target."""
+def batch_statements(shape: Shape, target: str, staging: str, batch: Batch, within: str | None = None) -> Sequence[str]:
+    """What brings a staged batch into the target.
+
+    Args:
+        shape: Of the table.
+        target: Its path.
+        staging: Path of the staging table.
+        batch: What is staged there.
+        within: A condition on the target's row `t` that holds for every row that the batch can touch; literals in it
+            spare the MERGE the other partitions.
+    """
     if batch.is_append:
         return [append(shape, target, staging, batch.skip_to)]
     if not shape.key:
         return [multiset_merge(shape, target, reduce.multiset(shape, staging, batch.skip_to, target))]
     if not batch.has_absent:
         source = reduce.whole_rows(shape, staging, batch.skip_to, has_key_changes=batch.has_key_changes)
-        return [merge(shape, target, source, has_absent=False)]
+        return [merge(shape, target, source, has_absent=False, within=within)]
     source = reduce.partial_rows(shape, staging, batch.skip_to, target, has_key_changes=batch.has_key_changes)
     first = [reduce.chains(shape, staging, batch.skip_to)] if batch.has_key_changes else []
-    return [*first, merge(shape, target, source, has_absent=True)]
+    return [*first, merge(shape, target, source, has_absent=True, within=within)]
 
 
-def merge(shape: Shape, target: str, source: str, *, has_absent: bool) -> str:
-    """`MERGE` of a folded batch into a table with a key.
+def merge(shape: Shape, target: str, source: str, *, has_absent: bool, within: str | None = None) -> str:
+    """`MERGE` of a folded batch into a table with a key; `within` as in `batch_statements`.
 
     There is no guard on `_sequence_num`: the ledger alone decides what is applied, and a guard would hide mistakes.
     """
-    on = " AND ".join(f"{c.in_target('t')} = s.k{i}" for i, c in enumerate(shape.key))
+    same = [f"{c.in_target('t')} = s.k{i}" for i, c in enumerate(shape.key)]
+    on = " AND ".join([*same, within] if within is not None else same)
     values = {quoted(c.name): f"s.f{c.index}" for c in shape.others}
     inserted = {quoted(c.name): f"s.k{i}" for i, c in enumerate(shape.key)} | values
     if has_absent:

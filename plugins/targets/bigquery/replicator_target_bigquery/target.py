@@ -19,12 +19,13 @@ from replicator.model.errors import (
     SchemaConflictError,
     TableError,
     TargetUnavailableError,
+    ThrottledError,
 )
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.target import Batch, BatchResult, Claim, DeltaTarget, TargetContext, TargetTable
-from replicator_target_bigquery import ledger, statements
+from replicator_target_bigquery import ledger, pruning, statements
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.clients import bigquery_client, storage_client
 from replicator_target_bigquery.config import BigQueryConfig
@@ -33,7 +34,7 @@ from replicator_target_bigquery.governor import Governor
 from replicator_target_bigquery.jobs import Done, Jobs
 from replicator_target_bigquery.names import Names, quoted, text
 from replicator_target_bigquery.shape import Shape, shape_of
-from replicator_target_bigquery.staging import CloudStore, FolderStore, StagingStore, staged
+from replicator_target_bigquery.staging import CloudStore, FolderStore, StagingStore, parquet_files, staged
 from replicator_target_bigquery.tables import Standing, Tables, staging_schema
 
 _log = get_logger("target.bigquery")
@@ -100,7 +101,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         self._lock = threading.Lock()
         self._held: dict[TableId, _Held] = {}
         self._swept: set[TableId] = set()
-        self._governor = Governor(config.budget, config.batch_every.total_seconds(), time.monotonic)
+        self._governor = Governor(config.budget, config.batch_every.total_seconds(), time.time)
         self._services_or_none: _Services | None = None
 
     # -- what the host asks about -------------------------------------------------------------------------------------
@@ -173,15 +174,19 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             done = self._merge(held, batch, shape)
             crash_point("target.after_merge")
         if done is None:
+            self._governor.used(table.table, is_batch=True)
             return BatchResult(was_skipped=True)
-        self._governor.used(table.table, load_jobs=1, bytes_billed=done.usage["bytes_billed"])
+        whole, own = self._governor.usage(), self._governor.usage(table.table)
         return BatchResult(
             details={
                 "way": "append" if batch.is_append else "merge",
                 **done.usage,
                 "pause_s": round(self._governor.pause_s(), 1),
-                "load_jobs_24h": self._governor.usage().load_jobs,
-                "bytes_billed_24h": self._governor.usage().bytes_billed,
+                "load_jobs_24h": whole.load_jobs,
+                "bytes_billed_24h": whole.bytes_billed,
+                "table_load_jobs_24h": own.load_jobs,
+                "table_bytes_billed_24h": own.bytes_billed,
+                "table_slot_ms_24h": own.slot_ms,
             }
         )
 
@@ -281,18 +286,24 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         path, ledger_path = self._names.path(table.table), self._names.ledger(table.table)
         may_adopt = self.config.adopt == "replace"
         standing = self._tables.find(path)
-        if self._read(ledger_path) is None:
+        before = self._read(ledger_path)
+        if before is None:
             self._check_owner(table, standing)
             if standing is not None and standing.owner == table.uuid and standing.incarnation == table.incarnation:
                 raise _replaced(table, "its ledger is gone")
             self._tables.ensure_dataset(self._names.own_dataset)
             self._jobs.script(ledger.create_statement(ledger_path, table), self._job_id(table, "ledger", uuid4().hex))
+        elif before.format < ledger.FORMAT:
+            for statement in ledger.migration(ledger_path):
+                self._jobs.script(statement, self._job_id(table, "migrate", uuid4().hex))
         claim = ledger.claim_statement(ledger_path, table, may_adopt=may_adopt)
-        self._jobs.script(claim, self._job_id(table, "claim", uuid4().hex))
+        done = self._jobs.script(claim, self._job_id(table, "claim", uuid4().hex))
         row = self._read(ledger_path)
         if row is None:
             raise _damaged(table)
         row = ledger.checked(row, table)
+        self._governor.recall(table.table, row.used, None if row.batch_at_ms is None else row.batch_at_ms / 1000)
+        self._note(table, done)
         # Looked at again: until the claim, the holder before could still make the table.
         standing = self._tables.find(path)
         if row.is_of(table):
@@ -340,6 +351,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         what: str,
         made: Mapping[str, str] | None = None,
         first: str = "",
+        position: str | None = None,
     ) -> Done | None:
         """Run a body and move the ledger in one transaction; None if the ledger was moved by an earlier attempt.
 
@@ -348,15 +360,22 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             TargetUnavailableError: It is not known whether it was committed; or an earlier attempt moved the ledger
                 to another place. A claim settles both.
         """
-        table = held.table
+        table, is_batch = held.table, what == "merge"
+        kept = {"used": text(self._governor.memory(table.table))} if body else {}
+        if is_batch:
+            kept["batch_at_ms"] = str(int(time.time() * 1000))
+            kept["source_position"] = "NULL" if position is None else text(position)
         script = statements.transaction(
-            ledger.guard(held.ledger_path, table, held.last), body, ledger.move(held.ledger_path, last, made)
+            ledger.guard(held.ledger_path, table, held.last),
+            body,
+            ledger.move(held.ledger_path, last, {**(made or {}), **kept}),
         )
         job_id = self._job_id(table, what, f"{held.last + 1}_{last}")
         done: Done | None = None
         try:
             with translated(str(table.table)):
                 done = self._jobs.script(f"{first}{script}", job_id, bytes_max=self.config.budget.maximum_bytes_billed)
+            self._note(table, done, is_batch=is_batch)
             if done.was_there:
                 self._settle(held, last)
         except FencedAnswer:
@@ -369,6 +388,12 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             raise
         held.row = self._row_after(held, last) if made is None and done is not None else self._reread(held)
         return done
+
+    def _note(self, table: TargetTable, done: Done, *, is_batch: bool = False) -> None:
+        usage = done.usage
+        self._governor.used(
+            table.table, bytes_billed=usage["bytes_billed"], slot_ms=usage["slot_ms"], is_batch=is_batch
+        )
 
     def _row_after(self, held: _Held, last: int) -> ledger.Entry:
         return replace(held.row, last=last)
@@ -392,7 +417,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         if row.last != last:
             with self._lock:
                 self._held.pop(held.table.table, None)
-            raise TargetUnavailableError(
+            raise ThrottledError(
                 f"The ledger is at {row.last}, and {last} was to be reached: an earlier attempt was at work.",
                 code="ledger_moved",
                 table=str(held.table.table),
@@ -444,7 +469,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             self._tables.create(table, event.schema, shape, self.config.table(event.schema.table))
             standing = self._tables.find(held.path)
             if standing is None or (standing.owner, standing.incarnation, standing.shape) != wanted:
-                raise TargetUnavailableError(
+                raise ThrottledError(
                     "Another process made or dropped the table at the same moment.",
                     code="target_busy",
                     table=str(table.table),
@@ -495,6 +520,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         folder = f"{self.config.staging.prefix}/{table.uuid}/{staging.rpartition('.')[2]}/"
         with staged(self._store, folder, batch.files, batch.schema, self.config.unfit_values) as uris:
             self._tables.create_staging(staging, batch.schema)
+            self._governor.used(table.table, load_jobs=1)  # one that fails counts as well
             self._jobs.load(
                 uris,
                 staging,
@@ -504,12 +530,21 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             )
             crash_point("target.loaded")
         self._check_rows(table, staging, batch.rows)
-        body = statements.batch_statements(shape, held.path, staging, batch)
+        body = statements.batch_statements(shape, held.path, staging, batch, self._within(shape, batch))
         self._check_unchanged(held)
-        done = self._commit(held, body, batch.last, "merge")
+        done = self._commit(held, body, batch.last, "merge", position=batch.source_position)
         crash_point("target.merged")
         self._tidy(staging)
         return done
+
+    def _within(self, shape: Shape, batch: Batch) -> str | None:
+        """A condition with literals on the partition column, where that is part of the key: only then no other row can be meant."""
+        wanted = self.config.table(batch.schema.table).partition_by
+        column = next((c for c in shape.key if c.column.name == wanted), None)
+        if column is None or batch.is_append:
+            return None
+        found = pruning.bounds(parquet_files(batch.files), column)
+        return None if found is None else pruning.condition(column, "t", found)
 
     def _check_unchanged(self, held: _Held) -> None:
         """Refuse to write into a table that is not the one we made; who took it over is told first."""
@@ -521,7 +556,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
     def _check_rows(self, table: TargetTable, staging: str, rows: int) -> None:
         found = self._tables.rows(staging)
         if found != rows:
-            raise TargetUnavailableError(
+            raise ThrottledError(
                 f"The staging table holds {found} rows; {rows} were loaded.",
                 code="staging_incomplete",
                 table=str(table.table),

@@ -82,7 +82,9 @@ def exact_text(expression: str, target: str) -> str:
         return f"TO_HEX({expression})"
     if target == "JSON":
         return f"TO_JSON_STRING({expression})"
-    # The text tells -0.0 from 0.0, which are two values to the source, and finds NaN equal to itself.
+    if target == "FLOAT64":
+        # As text NaN is equal to itself; 0.0 and -0.0, which are two values to the source, have one text and two quotients.
+        return f"IF({expression} = 0 AND IEEE_DIVIDE(1, {expression}) < 0, '-0.0', CAST({expression} AS STRING))"
     return f"CAST({expression} AS STRING)"
 
 

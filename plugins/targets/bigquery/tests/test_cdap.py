@@ -1,8 +1,8 @@
 """CDAP Replication's acceptance list for its BigQuery target, each test named after its number.
 
 Not here, because they are the host's or the source's: A11 (a policy of ours: `ddl.drop_table`), A12 (sources without an
-order), A14 to A17, A19, A20. A13 stands in `test_service_answers.py`, which has a service that knows job ids; A1's cuts
-into batches stand in the contract.
+order), A14 to A17, A19, A20. A13 and the errors of A10 stand in `test_service_answers.py`, which has a service that knows
+job ids; A1's cuts into batches stand in the contract.
 """
 
 from __future__ import annotations

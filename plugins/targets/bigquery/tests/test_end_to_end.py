@@ -19,7 +19,7 @@ from replicator.testing.rig import Rig, crashes, with_crashes
 from replicator.testing.servers import ScratchDatabase
 
 sys.path.insert(0, str(Path(__file__).parent))
-from service import Fault, Kind, Service
+from service import Fault, Kind, Service, job, request
 
 SIZE = shop.Size(customers=1_500, products=100, orders=2_000)
 QUICK = """
@@ -178,6 +178,38 @@ def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_on
     assert differences(rig, client) == {}
 
 
+def state_of(rig: Rig, table: str) -> Any:
+    return next(t for t in rig.status()["tables"] if t["table"] == f"public.{table}")
+
+
+@pytest.mark.timeout(400)
+def test_a_table_is_made_anew_on_demand_with_its_new_settings(rig: Rig, client: Any) -> None:
+    """The cure that the errors name, by the command line: other settings, and a table that somebody dropped."""
+    rig.catch_up()
+    rig.write_yaml(extra=rig.extra + "tables: {settings: {public.products: {deletes: soft}}}\n")
+    rig.database.execute("UPDATE products SET title = 'new' WHERE sku = 'SKU-1'")
+    rig.catch_up(check=1)
+    products = state_of(rig, "products")
+    assert (products["state"], products["error"]["code"]) == ("failing", "schema_conflict")
+    cure = "replicator snapshot rig public.products --recreate"
+    assert cure in products["error"]["action"].replace("NAME TABLE", "rig public.products")
+    rig.command(*cure.split()[1:])
+    rig.database.execute("DELETE FROM products WHERE sku = 'SKU-7'")
+    rig.catch_up()
+    assert (state_of(rig, "products")["incarnation"], state_of(rig, "products")["state"]) == (2, "streaming")
+
+    client.delete_table(f"{dataset(rig)}.orders")
+    rig.database.execute("UPDATE orders SET state = 'changed' WHERE id = 1")
+    rig.catch_up(check=1)
+    assert state_of(rig, "orders")["error"]["code"] == "target_replaced"
+    rig.command("snapshot", "rig", "public.orders", "--recreate")
+    rig.catch_up()
+    live = client.query(f"SELECT sku FROM `{dataset(rig)}.products` WHERE NOT _is_deleted").result()
+    assert {row["sku"] for row in live} == {row[0] for row in rig.database.execute("SELECT sku FROM products")}
+    assert set(differences(rig, client)) <= {"products"}, "soft deletes leave rows there"
+    assert state_of(rig, "orders")["incarnation"] == 2
+
+
 def test_validate_names_what_is_missing_and_exits_with_2(rig: Rig, emulator: BigQueryEmulator) -> None:
     rig.target = emulator.block(staging=f"{{bucket: nowhere, folder: {emulator.storage}}}", create_datasets="false")
     rig.write_yaml()
@@ -185,3 +217,121 @@ def test_validate_names_what_is_missing_and_exits_with_2(rig: Rig, emulator: Big
     assert "gcloud storage buckets create gs://nowhere" in said.stdout + said.stderr
     assert "There is no dataset demo-project.public" in said.stdout + said.stderr
     assert rig.command("run", str(rig.file), check=2).returncode == 2
+
+
+@pytest.fixture
+def service(emulator: BigQueryEmulator) -> Iterator[Service]:
+    with Service(upstream=emulator.endpoint, storage=emulator.storage) as service:
+        yield service
+
+
+@pytest.fixture
+def small(tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, service: Service) -> Iterator[Rig]:
+    """One small table, copied by way of the service's double, without any patience."""
+    database.execute("CREATE TABLE a (id int PRIMARY KEY, day date)", "INSERT INTO a VALUES (1, '2024-02-29')")
+    rig = Rig(folder=tmp_path, database=database, extra="retry: {give_up_after: 0s}\n")
+    rig.target = small_block(rig, emulator, service)
+    rig.write_yaml()
+    yield rig
+    rig.kill()
+
+
+def small_block(rig: Rig, emulator: BigQueryEmulator, service: Service, **settings: str) -> str:
+    name = rig.database.name
+    values = {
+        "dataset": f"{name}_{{namespace}}",
+        "own_dataset": f"_{name}",
+        "endpoint": service.endpoint,
+        "staging": f"{{bucket: staging, prefix: {name}, endpoint: '{service.endpoint}'}}",
+    }
+    return emulator.block(**{**values, **settings})
+
+
+def blocking(rig: Rig) -> dict[str, str]:
+    """What `validate` finds, by code, each with its place and its remedy; it exits with 2."""
+    said = rig.command("validate", str(rig.file), check=2).stderr.splitlines()
+    found: dict[str, str] = {}
+    for line, remedy in zip(said, [*said[1:], ""], strict=True):
+        if line.startswith("blocking ["):
+            assert remedy.startswith("    → "), line
+            code = line.split("[")[1].split("]")[0]
+            assert code not in found, f"one message for {code}"
+            found[code] = f"{line.split('] ', 1)[1]} {remedy.strip()}"
+    return found
+
+
+@pytest.mark.timeout(400)
+def test_each_bad_input_is_one_finding_with_its_place_and_remedy(
+    small: Rig, service: Service, emulator: BigQueryEmulator, client: Any
+) -> None:
+    name, database = small.database.name, small.database
+    database.execute(
+        'CREATE TABLE "x-y" (id int PRIMARY KEY)',
+        "CREATE TABLE x_y (id int PRIMARY KEY)",
+        "CREATE TABLE measured (at double precision PRIMARY KEY)",
+    )
+    service.bucket_location = "US-EAST1"
+    found = blocking(small)
+    assert found.keys() == {"table_names_clash", "unusable_key_column", "bucket_elsewhere"}
+    assert "public.x-y and public.x_y" in found["table_names_clash"]
+    assert "public.measured" in found["unusable_key_column"]
+    assert "→ Use a bucket in EU." in found["bucket_elsewhere"]
+    database.execute('DROP TABLE "x-y", x_y, measured')
+    service.bucket_location = "EU"
+
+    service.missing_rights.add("storage.objects.create")
+    client.create_dataset(f"_{name}")
+    client.create_dataset(f"{name}_public")
+    refusal = {"status": 403, "reason": "accessDenied", "message": "Access Denied: bigquery.tables.create"}
+    service.faults += [Fault("refuse", request("POST", f"/datasets/{name}_public/tables$"), **refusal)]
+    said = small.command("validate", str(small.file), check=2).stderr
+    for place, role in (("target.staging.bucket", "Storage Object Admin"), ("target.dataset", "BigQuery Data Editor")):
+        assert f"[rights_missing] {place}: " in said
+        assert f"→ Grant the role {role} " in said
+    service.missing_rights.clear()
+
+    client.query(f"CREATE TABLE `{PROJECT}.{name}_public.a` (x INT64)", retry=None, job_retry=None).result(retry=None)
+    found = blocking(small)
+    assert (found.keys(), found["not_ours"].startswith("public.a: ")) == ({"not_ours"}, True)
+    client.delete_table(f"{PROJECT}.{name}_public.a")
+
+    service.faults += [Fault("refuse", job("dryRun"), status=401, reason="authError", message="Invalid credentials")]
+    found = blocking(small)
+    assert (found.keys(), found["credentials_refused"].startswith("target: ")) == ({"credentials_refused"}, True)
+
+    small.target = small_block(small, emulator, service, location="asia-east1")
+    small.write_yaml()
+    found = {
+        code
+        for line in small.command("validate", str(small.file), check=2).stderr.splitlines()
+        if line.startswith("blocking")
+        for code in [line.split("[")[1].split("]")[0]]
+    }
+    assert found == {"dataset_elsewhere", "bucket_elsewhere"}
+    assert small.command("run", str(small.file), check=2).returncode == 2
+
+
+@pytest.mark.timeout(400)
+def test_what_goes_wrong_while_it_runs_is_told_once_and_loses_nothing(
+    small: Rig, service: Service, client: Any
+) -> None:
+    """A quota that is used up, credentials that expire, a value that BigQuery does not have: exit 1 each time."""
+    quota = {"status": 403, "reason": "quotaExceeded", "message": "Quota exceeded: imports per project"}
+    expired = {"status": 401, "reason": "authError", "message": "Request had invalid authentication credentials"}
+    for refusal, code, remedy in (
+        (quota, "quota_exceeded", "lengthen target.batch_every"),
+        (expired, "credentials_refused", "Renew the credentials"),
+    ):
+        service.faults[:] = [Fault("refuse", job("_load_"), times=1000, **refusal)]
+        small.catch_up(check=1)
+        error = small.status()["error"]
+        assert (error["code"], remedy in error["action"]) == (code, True)
+    service.faults.clear()
+    small.database.execute("CREATE TABLE old (id int PRIMARY KEY, day date)")
+    small.database.execute("INSERT INTO old VALUES (1, '0044-03-15 BC')", "INSERT INTO a VALUES (2, NULL)")
+    small.catch_up(check=1)
+    old = state_of(small, "old")
+    assert (old["state"], old["error"]["code"]) == ("failing", "value_out_of_range")
+    assert "target.unfit_values" in old["error"]["action"]
+    rows = client.query(f"SELECT id, day FROM `{dataset(small)}.a` ORDER BY id").result()
+    assert [(row["id"], str(row["day"])) for row in rows] == [(1, "2024-02-29"), (2, "None")]

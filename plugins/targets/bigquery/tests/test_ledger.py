@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -11,7 +13,7 @@ from replicator.model.errors import FatalError, FencedError, TableError
 from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.target import EMPTY_LEDGER, Claim, TargetTable
-from replicator.testing.batches import insert
+from replicator.testing.batches import insert, write_batch
 from replicator.testing.target_contract import STRANGER, UUID, Copy, as_tuples, item, items_schema
 
 
@@ -34,10 +36,14 @@ def make_table(warehouse, table, **labels: str) -> None:
 def test_the_ledger_is_one_row_that_says_everything(copy, warehouse):
     row = dict(warehouse.ledger(copy.table.table))
     assert row.pop("updated_at") is not None
+    assert abs(row.pop("batch_at_ms") - time.time() * 1000) < 600_000
+    ((_, batches, load_jobs, _, _),) = json.loads(row.pop("used"))
+    assert (batches, load_jobs) == (1, 1)
     made = warehouse.client.get_table(warehouse.names.path(copy.table.table)).created
     assert row == {
         "uuid": UUID, "table_name": "shop.items", "incarnation": 1, "epoch": 1, "sequence_num": 1, "made_in": 1,
-        "made_at_ms": round(made.timestamp() * 1000), "shape": row["shape"], "state": "live", "format": 1,
+        "made_at_ms": round(made.timestamp() * 1000), "shape": row["shape"], "state": "live", "format": 2,
+        "source_position": None,
     }  # fmt: skip
 
 
@@ -122,10 +128,49 @@ def test_a_second_row_in_the_ledger_stops_everything(copy, warehouse):
 
 def test_a_ledger_of_a_newer_version_is_not_touched(copy, warehouse):
     path = warehouse.names.ledger(copy.table.table)
-    warehouse.query(f"UPDATE `{path}` SET format = 2 WHERE TRUE")
+    warehouse.query(f"UPDATE `{path}` SET format = 3 WHERE TRUE")
     with pytest.raises(FatalError) as found:
         copy.restart()
     assert found.value.code == "newer_ledger"
+
+
+def test_a_ledger_of_an_older_version_is_migrated(copy, warehouse):
+    path = warehouse.names.ledger(copy.table.table)
+    for column in ("source_position", "used", "batch_at_ms"):
+        warehouse.query(f"ALTER TABLE `{path}` DROP COLUMN {column}")
+    warehouse.query(f"UPDATE `{path}` SET format = 1 WHERE TRUE")
+    assert copy.restart().last_applied == 1
+    copy.apply(insert(2, item(2, "b")))
+    row = warehouse.ledger(copy.table.table)
+    assert (row["format"], row["sequence_num"], row["batch_at_ms"] > 0) == (2, 2, True)
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b")])
+
+
+def test_the_ledger_knows_the_source_position_of_the_last_batch(copy, warehouse):
+    position = '{"lsn":"0/16B3748","note":"it\'s"}'
+    batch = write_batch(copy.folder, copy.schema, [insert(2, item(2, "b"))], skip_to=1)
+    copy.target.apply_batch(copy.table, replace(batch, source_position=position))
+    assert warehouse.ledger(copy.table.table)["source_position"] == position
+    copy.target.advance(copy.table, 3)
+    assert warehouse.ledger(copy.table.table)["source_position"] == position
+
+
+def test_a_table_rests_and_a_budget_counts_across_a_restart(new_warehouse, tmp_path):
+    warehouse = new_warehouse(batch_every="1h", budget={"load_jobs_per_day": 4})
+    schema = items_schema()
+    table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
+    copy = Copy(harness=warehouse, folder=tmp_path, schema=schema, table=table, target=warehouse.target())
+    copy.create()
+    assert copy.target.rest_s(schema.table, is_behind=False) == 0
+    copy.apply(insert(1, item(1, "a")))
+    assert 3000 < copy.target.rest_s(schema.table, is_behind=False) <= 3600
+    copy.restart(epoch=2)
+    assert 3000 < copy.target.rest_s(schema.table, is_behind=False) <= 3600
+    assert copy.target.rest_s(schema.table, is_behind=True) == 0
+    for number in (2, 3, 4):
+        copy.apply(insert(number, item(number, "a")))
+        copy.restart(epoch=number + 1)
+    assert copy.target.rest_s(schema.table, is_behind=True) > 80_000, "the day's load jobs are used up"
 
 
 def test_a_view_in_the_place_is_never_replaced(warehouse, tmp_path):

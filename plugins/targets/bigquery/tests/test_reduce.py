@@ -16,9 +16,9 @@ def test_a_merge_reads_each_key_once(warehouse, tmp_path, monkeypatch, deletes, 
     sources = []
     merge = statements.merge
 
-    def recorded(shape, target, source, *, has_absent):
+    def recorded(shape, target, source, **options):
         sources.append(source)
-        return merge(shape, target, source, has_absent=has_absent)
+        return merge(shape, target, source, **options)
 
     monkeypatch.setattr(statements, "merge", recorded)
     # What was merged is read once more.

@@ -17,6 +17,7 @@ from replicator.model.errors import (
     Severity,
     TableError,
     TargetUnavailableError,
+    ThrottledError,
 )
 from replicator.model.events import DDLOperation
 from replicator.plugins.target import TargetTable
@@ -77,7 +78,7 @@ def test_many_small_files_are_one_object(copy, service, warehouse):
 
 
 @pytest.mark.parametrize("what", ["load", "merge"])
-def test_a_job_whose_answer_was_lost_is_found_and_not_run_again(copy, service, what):
+def test_a13_a_job_whose_answer_was_lost_is_found_and_not_run_again(copy, service, what):
     """CDAP A13, first half."""
     service.faults.append(Fault("break_after", job(f"_{what}_")))
     copy.apply(insert(1, item(1, "a")))
@@ -86,12 +87,12 @@ def test_a_job_whose_answer_was_lost_is_found_and_not_run_again(copy, service, w
 
 
 @pytest.mark.parametrize("what", ["load", "merge"])
-def test_a_job_that_failed_is_followed_by_the_next_attempt(copy, service, what):
+def test_a13_a_job_that_failed_is_followed_by_the_next_attempt(copy, service, what):
     """CDAP A13, second half: what failed keeps its id."""
     service.faults.append(Fault("fail_job", job(f"_{what}_"), reason="backendError"))
     with pytest.raises(TargetUnavailableError) as failed:
         copy.apply(insert(1, item(1, "a")))
-    assert failed.value.code == "target_unreachable"
+    assert (type(failed.value), failed.value.code) == (ThrottledError, "job_failed")
     assert copy.restart().last_applied == 0
     copy.apply(insert(1, item(1, "a")))
     assert attempts(service, what) == ["a1"]
@@ -227,7 +228,7 @@ def test_a_script_of_our_own_that_arrives_too_late_changes_nothing(copy, service
     with Late(copy, service, insert(1, item(1, "old"))) as late:
         heir.claim()
         heir.apply(insert(1, item(1, "old")), insert(2, item(1, "new")))
-    assert (type(late.outcome[0]), late.outcome[0].code) == (TargetUnavailableError, "ledger_moved")
+    assert (type(late.outcome[0]), late.outcome[0].code) == (ThrottledError, "ledger_moved")
     assert heir.live() == as_tuples(copy.schema, [item(1, "new")])
 
 
@@ -258,15 +259,20 @@ def test_json_is_loaded_as_text_and_parsed_in_the_script(warehouse, tmp_path):
             "Transaction is aborted due to concurrent update against table p:d.t. Transaction ID: 1",
             "target_busy",
         ),
-        ("jobInternalError", "The job encountered an internal error", "target_unreachable"),
+        ("jobInternalError", "The job encountered an internal error", "job_failed"),
+        (
+            "resourcesExceeded",
+            "Resources exceeded during query execution: Too many DML statements outstanding against table p:d.t, limit is 20.",
+            "target_throttled",
+        ),
     ],
 )
-def test_what_passes_by_itself_is_tried_again_by_the_host(copy, service, reason, message, code):
+def test_a10_what_passes_by_itself_is_tried_again_by_the_host(copy, service, reason, message, code):
     """CDAP A10: an error like 429 is tried again."""
     service.faults.append(Fault("fail_job", job("_merge_"), reason=reason, message=message))
-    with pytest.raises(TargetUnavailableError) as failed:
+    with pytest.raises(ThrottledError) as failed:
         copy.apply(insert(1, item(1, "a")))
-    assert failed.value.code == code
+    assert (failed.value.code, failed.value.table) == (code, "shop.items"), "this table alone waits"
     copy.restart()
     copy.apply(insert(1, item(1, "a")))
     assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
@@ -277,11 +283,12 @@ def test_what_passes_by_itself_is_tried_again_by_the_host(copy, service, reason,
     [
         ("invalid", "Error while reading data, error message: 'secret value' is out of range", "bigquery_refused"),
         ("bytesBilledLimitExceeded", "Query exceeded limit for bytes billed: 1000.", "too_many_bytes_billed"),
+        ("resourcesExceeded", "Resources exceeded during query execution: not enough memory", "batch_too_large"),
         ("stopped", "Job execution was cancelled: User requested cancellation", "job_stopped"),
         ("invalidQuery", "Required field id cannot be null", "key_missing"),
     ],
 )
-def test_what_is_refused_for_good_sets_the_table_aside_with_the_reason(copy, service, reason, message, code):
+def test_a10_what_is_refused_for_good_sets_the_table_aside_with_the_reason(copy, service, reason, message, code):
     """CDAP A10: one attempt."""
     service.faults.append(Fault("fail_job", job("_merge_"), reason=reason, message=message))
     with pytest.raises(TableError) as failed:

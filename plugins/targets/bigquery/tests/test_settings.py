@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,12 +12,19 @@ from google.auth import exceptions as auth
 from pydantic import ValidationError
 from requests import exceptions as http
 
-from replicator.model.errors import AccessDeniedError, FatalError, SchemaConflictError, TargetUnavailableError
+from replicator.model.errors import (
+    AccessDeniedError,
+    BatchTooLargeError,
+    FatalError,
+    SchemaConflictError,
+    TargetUnavailableError,
+    ThrottledError,
+)
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions, TargetContext, TargetTable
 from replicator_target_bigquery.config import BigQueryConfig, BudgetConfig
 from replicator_target_bigquery.errors import FENCED, FencedAnswer, translate
-from replicator_target_bigquery.governor import DAY_S, Governor, stretched
+from replicator_target_bigquery.governor import DAY_S, Governor, Usage, stretched
 from replicator_target_bigquery.names import Names, column_problems, table_problems
 from replicator_target_bigquery.shape import shape_of
 from replicator_target_bigquery.tables import Tables
@@ -198,7 +206,7 @@ def test_a_table_rests_after_its_batches():
     governor = Governor(BudgetConfig(), 300.0, clock)
     orders, others = TableId("a", "orders"), TableId("a", "others")
     assert governor.rest_s(orders) == 0
-    governor.used(orders, load_jobs=1, bytes_billed=10)
+    governor.used(orders, load_jobs=1, bytes_billed=10, is_batch=True)
     clock.now += 100
     assert (governor.rest_s(orders), governor.rest_s(others)) == (200.0, 0.0)
     assert governor.rest_s(orders, is_behind=True) == 0
@@ -212,17 +220,49 @@ def test_pauses_grow_so_that_a_budget_lasts_for_a_day():
     table = TableId("a", "t")
     pauses = []
     for _ in range(9):
-        governor.used(table, load_jobs=1, bytes_billed=100)
+        governor.used(table, load_jobs=1, bytes_billed=100, is_batch=True)
         pauses.append(governor.pause_s())
         clock.now += 10
     assert pauses[:4] == [60.0] * 4
     assert governor.rest_s(table, is_behind=True) > 80_000
     assert pauses[4:] == pytest.approx([DAY_S / left for left in (5, 4, 3, 2, 1)])
-    governor.used(table, load_jobs=1, bytes_billed=500)
+    governor.used(table, load_jobs=1, bytes_billed=500, is_batch=True)
     assert governor.pause_s() > 80_000, "nothing is left: until the oldest use is a day old"
     assert governor.usage().bytes_billed == 1400
     clock.now += DAY_S
     assert (governor.pause_s(), governor.usage().load_jobs) == (60.0, 0)
+
+
+def test_the_next_process_goes_on_from_what_the_ledger_remembers():
+    clock = Clock()
+    budget = BudgetConfig(bytes_per_day=1000)
+    before = Governor(budget, 300.0, clock)
+    orders, others = TableId("a", "orders"), TableId("a", "others")
+    before.used(others, bytes_billed=50, is_batch=True)
+    for _ in range(3):
+        before.used(orders, load_jobs=1)
+        before.used(orders, bytes_billed=200, slot_ms=7, is_batch=True)
+        clock.now += 3000
+    memory = before.memory(orders)
+    assert json.loads(memory) == [[1000.0, 1, 1, 200, 7], [7000.0, 2, 2, 400, 14], [10000.0, 1, 0, 200, 0]]
+    assert before.usage(orders) == Usage(batches=3, load_jobs=3, bytes_billed=600, slot_ms=21)
+
+    after = Governor(budget, 300.0, clock)
+    after.recall(orders, memory, 7000.0)
+    after.recall(others, None, None)
+    assert after.usage() == Usage(batches=4, load_jobs=3, bytes_billed=800, slot_ms=21), (
+        "the one being committed counts"
+    )
+    assert after.rest_s(orders) > 80_000, "one batch is left for a day"
+    assert after.rest_s(others) == 0
+    after.recall(orders, memory, 7000.0)
+    assert after.usage().load_jobs == 3, "what is known is not counted twice"
+    clock.now = 7000.0 + DAY_S
+    assert after.usage() == Usage(batches=1, bytes_billed=200)
+
+    ahead = Governor(budget, 300.0, lambda: 5000.0)
+    ahead.recall(orders, None, 7000.0)
+    assert ahead.rest_s(orders) == 300.0, "another host's clock went ahead"
 
 
 def test_tables_share_what_is_left():
@@ -242,20 +282,27 @@ def refusal(status, reason, message="no"):
 @pytest.mark.parametrize(
     ("error", "kind", "code"),
     [
-        (refusal(403, "rateLimitExceeded"), TargetUnavailableError, "target_throttled"),
-        (refusal(403, "quotaExceeded"), TargetUnavailableError, "quota_exceeded"),
+        (refusal(403, "rateLimitExceeded"), ThrottledError, "target_throttled"),
+        (refusal(403, "quotaExceeded"), ThrottledError, "quota_exceeded"),
         (refusal(403, "accessDenied"), AccessDeniedError, "access_denied"),
         (refusal(403, "billingNotEnabled"), FatalError, "billing_not_enabled"),
-        (refusal(429, ""), TargetUnavailableError, "target_throttled"),
+        (refusal(429, ""), ThrottledError, "target_throttled"),
         (refusal(503, "backendError"), TargetUnavailableError, "target_unreachable"),
         (
             refusal(400, "invalidQuery", "UPDATE/MERGE must match at most one source row"),
             FatalError,
             "merge_not_unique",
         ),
+        (
+            refusal(400, "resourcesExceeded", "Resources exceeded during query execution."),
+            BatchTooLargeError,
+            "batch_too_large",
+        ),
         (refusal(400, "invalid"), SchemaConflictError, "bigquery_refused"),
         (refusal(404, "notFound"), SchemaConflictError, "bigquery_refused"),
         (auth.RefreshError("invalid_grant: Token has been expired"), AccessDeniedError, "credentials_refused"),
+        (refusal(401, "authError", "Request had invalid credentials."), AccessDeniedError, "credentials_refused"),
+        (refusal(401, ""), AccessDeniedError, "credentials_refused"),
         (auth.DefaultCredentialsError("none"), AccessDeniedError, "credentials_refused"),
         (auth.TransportError("no route"), TargetUnavailableError, "target_unreachable"),
         (http.ConnectionError("reset"), TargetUnavailableError, "target_unreachable"),

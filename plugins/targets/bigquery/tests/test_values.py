@@ -18,8 +18,11 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions, TargetTable
 from replicator.testing.batches import delete, insert, record_batch, update
 from replicator.testing.target_contract import UUID, Copy, as_tuples
-from replicator_target_bigquery import rewrite
-from replicator_target_bigquery.types import is_json, staged_type, target_type
+from replicator_target_bigquery import pruning, rewrite, statements
+from replicator_target_bigquery.config import BigQueryConfig
+from replicator_target_bigquery.names import Names
+from replicator_target_bigquery.shape import shape_of
+from replicator_target_bigquery.types import exact_text, is_json, staged_type, target_type
 
 UTC_US = pa.timestamp("us", tz="UTC")
 
@@ -242,6 +245,82 @@ def test_every_type_is_told_apart_in_a_table_without_a_key(warehouse, tmp_path):
     copy.apply(delete(6, minus), delete(7, EMPTY), update(8, {**FULL, "tags": []}, before=FULL))
     found = copy.live()
     assert found == as_tuples(schema, [expected(plus), expected(EMPTY), expected({**FULL, "tags": []})])
+
+
+def test_minus_zero_is_told_apart_although_its_text_is_that_of_zero(warehouse):
+    spelled = [exact_text(value, "FLOAT64") for value in ("x", "-x", "1.5")]
+    (row,) = warehouse.query(
+        f"SELECT {spelled[0]} AS plus, {spelled[1]} AS minus FROM (SELECT CAST(0 AS FLOAT64) AS x)"
+    )
+    assert (row["plus"] != row["minus"], row["minus"]) == (True, "-0.0")
+    assert "IEEE_DIVIDE" in spelled[2], "CAST(-0.0 AS STRING) has no sign in the service"
+
+
+VISITS = TableSchema(
+    table=TableId("shop", "visits"),
+    columns=(
+        Column(name="day", type=pa.date32(), source_type="date", nullable=False),
+        Column(name="id", type=pa.int64(), source_type="bigint", nullable=False),
+        Column(name="page", type=pa.string(), source_type="text"),
+    ),
+    key=("id", "day"),
+)
+
+
+def visit(day: int, id_: int, page: str | None = None) -> dict[str, Any]:
+    return {"day": date(2024, 2, day), "id": id_, "page": page}
+
+
+def test_a_merge_reads_only_partitions_that_its_batch_can_touch(new_warehouse, tmp_path, monkeypatch):
+    warehouse = new_warehouse(tables={"shop.visits": {"partition_by": "day"}})
+    copy = copy_of(warehouse, tmp_path, VISITS)
+    merges, merge = [], statements.merge
+
+    def recorded(*arguments: Any, **options: Any) -> str:
+        merges.append(merge(*arguments, **options))
+        return merges[-1]
+
+    monkeypatch.setattr(statements, "merge", recorded)
+    copy.apply(*[insert(n, visit(n, n, "first")) for n in range(1, 10)], is_append=True)
+    assert merges == []
+    copy.apply(
+        update(11, visit(3, 3, "second")),
+        update(12, visit(6, 4), before=visit(4, 4), absent=["page"]),
+        delete(13, visit(5, 5)),
+        insert(14, visit(7, 70, "new")),
+        files=2,
+    )
+    assert "t.`day` BETWEEN DATE '2024-02-03' AND DATE '2024-02-07'" in merges[0]
+    copy.apply(delete(15, visit(28, 1)))
+    assert "BETWEEN DATE '2024-02-28' AND DATE '2024-02-28'" in merges[1]
+    kept = [visit(n, n, "first") for n in (1, 2, 6, 7, 8, 9)]
+    moved = [visit(3, 3, "second"), visit(6, 4, "first"), visit(7, 70, "new")]
+    assert copy.live() == as_tuples(VISITS, kept + moved)
+
+
+@pytest.mark.parametrize("has_statistics", [True, False], ids=["statistics", "scan"])
+@pytest.mark.parametrize(
+    ("type_", "literals"),
+    [
+        (pa.date32(), ("DATE '0001-01-01'", "DATE '9999-12-31'")),
+        (pa.timestamp("us"), ("DATETIME '0001-01-01 00:00:00.000000'", "DATETIME '9999-12-31 23:59:59.999999'")),
+        (UTC_US, ("TIMESTAMP '0001-01-01 00:00:00.000000+00'", "TIMESTAMP '9999-12-31 23:59:59.999999+00'")),
+    ],
+    ids=str,
+)
+def test_literals_are_the_lowest_and_the_highest_value(tmp_path, type_, literals, has_statistics):
+    schema = schema_of(column("c", type_), key=("id", "c"))
+    settings = {"project": "p", "location": "EU", "staging": {"bucket": "bucket"}}
+    names = Names(BigQueryConfig.model_validate(settings))
+    shape = shape_of(schema, TableOptions(), names, "string")
+    (_, lowest, highest) = next(edge for edge in EDGES if edge[0] == type_)
+    for values in ([5, lowest, None, highest, 7], [None, highest, lowest]):
+        file = written(tmp_path, schema, [{"id": 1, "c": v} for v in values], write_statistics=has_statistics)
+        found = pruning.bounds([file], shape.key[1])
+        assert found == (lowest, highest)
+        assert pruning.condition(shape.key[1], "t", found) == f"t.`c` BETWEEN {literals[0]} AND {literals[1]}"
+    nothing = written(tmp_path, schema, [{"id": 1, "c": None}], write_statistics=has_statistics)
+    assert pruning.bounds([nothing], shape.key[1]) is None
 
 
 def test_the_source_time_is_kept_on_demand(warehouse, tmp_path):

@@ -1,0 +1,228 @@
+"""Cascades of foreign keys that the server does not log, and whose tables they may have changed.
+
+InnoDB of MariaDB, and of MySQL before 9.6, deletes and updates the rows of a child by itself: the log has the parent's
+row only. What may have cascaded is told from the parents' rows events and from the server's foreign keys as they are
+now. The log may be older than they are, so a statement in the log that may have changed a foreign key counts as a
+cascade into everything that it could concern, and the keys are read again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from replicator.model.errors import TableError
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator_source_mysql.binlog import Flavor, RowDecoder, TableMap, logged_spec, uncompressed_body
+from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, RowsEvent
+from replicator_source_mysql.connection import Connection, is_mariadb, rows_of
+
+# InnoDB's own bits of what a foreign key does.
+_DELETE_CASCADES: Final = 1
+_DELETE_SETS: Final = 2
+_UPDATE_ACTS: Final = 4 | 8
+_ACTS: Final = _DELETE_CASCADES | _DELETE_SETS | _UPDATE_ACTS
+
+_DELETES: Final = frozenset({RowsEvent.DELETE_V1, RowsEvent.DELETE_V2})
+_INSERTS: Final = frozenset({RowsEvent.WRITE_V1, RowsEvent.WRITE_V2})
+# Statements that make, drop or move foreign keys have one of these.
+_MAY_CHANGE_KEYS: Final = re.compile(r"foreign|constraint|references|rename", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """A foreign key that acts. `columns`: the parent's, which the child refers to."""
+
+    child: TableId
+    parent: TableId
+    acts: int
+    columns: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What changes of a parent may change without a trace.
+
+    Attributes:
+        by_delete: Followed tables that a DELETE reaches.
+        by_update: Those that an UPDATE of one of `columns` reaches.
+    """
+
+    by_delete: frozenset[TableId] = frozenset()
+    by_update: frozenset[TableId] = frozenset()
+    columns: frozenset[str] = frozenset()
+
+    @property
+    def tables(self) -> frozenset[TableId]:
+        """All of them."""
+        return self.by_delete | self.by_update
+
+
+def reaches(edges: Iterable[Edge], followed: Collection[TableId]) -> dict[TableId, Reach]:
+    """Which followed tables each parent reaches, through any number of tables in between. Pure."""
+    out: dict[TableId, list[Edge]] = defaultdict(list)
+    for edge in edges:
+        out[edge.parent].append(edge)
+    found: dict[TableId, Reach] = {}
+    for parent, edges_of in out.items():
+        reach = Reach(
+            by_delete=frozenset(_reached(out, parent, is_delete=True).intersection(followed)),
+            by_update=frozenset(_reached(out, parent, is_delete=False).intersection(followed)),
+            columns=frozenset(c for e in edges_of if e.acts & _UPDATE_ACTS for c in e.columns),
+        )
+        if reach.tables:
+            found[parent] = reach
+    return found
+
+
+def _reached(out: Mapping[TableId, Sequence[Edge]], start: TableId, *, is_delete: bool) -> set[TableId]:
+    """The tables whose rows may change; what a cascade does to a table may cascade in turn."""
+    waiting, done = [(start, is_delete)], set[tuple[TableId, bool]]()
+    changed: set[TableId] = set()
+    while waiting:
+        step = waiting.pop()
+        if step in done:
+            continue
+        done.add(step)
+        table, is_gone = step
+        for edge in out.get(table, ()):
+            if edge.acts & (_DELETE_CASCADES | _DELETE_SETS if is_gone else _UPDATE_ACTS):
+                changed.add(edge.child)
+                waiting.append((edge.child, bool(is_gone and edge.acts & _DELETE_CASCADES)))
+    return changed
+
+
+@dataclass(eq=False, slots=True)
+class Parent:
+    """A parent as one TABLE_MAP has it. `decoder` tells whether an UPDATE changed what children refer to; None: it cannot be told."""
+
+    reach: Reach
+    decoder: RowDecoder | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Cascades:
+    """Judges the events of one open log.
+
+    Attributes:
+        flavor: Whose log it is.
+        followed: The tables whose changes matter.
+        read: Asks the server for its foreign keys.
+        size_max: Bytes that a compressed event may have.
+    """
+
+    flavor: Flavor
+    followed: frozenset[TableId]
+    read: Callable[[], Sequence[Edge]]
+    size_max: int
+    _reaches: Mapping[TableId, Reach] = field(default_factory=dict)
+    _parents: dict[TableMap, Parent] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Read the foreign keys. Called before the log is opened, and again when they may have changed."""
+        self._reaches = reaches(self.read(), self.followed)
+        self._parents.clear()
+
+    def parent(self, table_map: TableMap) -> Parent | None:
+        """What a table's changes reach; None where that is nothing."""
+        reach = self._reaches.get(TableId(table_map.schema, table_map.table))
+        if reach is None:
+            return None
+        parent = self._parents.get(table_map)
+        if parent is None:
+            parent = self._parents[table_map] = Parent(reach, self._decoder(table_map, reach))
+        return parent
+
+    def of_rows(self, parent: Parent, kind: int, body: memoryview) -> frozenset[TableId]:
+        """The followed tables that a rows event of a parent may have changed."""
+        plain_kind = MARIADB_COMPRESSED.get(kind, kind)
+        if plain_kind in _INSERTS:
+            return frozenset()
+        if plain_kind in _DELETES:
+            return parent.reach.by_delete
+        if not parent.reach.by_update or not self._may_have_changed(parent, kind, body):
+            return frozenset()
+        return parent.reach.by_update
+
+    def of_statement(self, text: str) -> frozenset[TableId]:
+        """The followed tables into which cascades may have gone unseen before a statement that may change foreign keys."""
+        if not _MAY_CHANGE_KEYS.search(text):
+            return frozenset()
+        before = self._reaches
+        self.look()
+        folded = text.casefold()
+        found = {table for table in self.followed if _is_named(table, folded)}
+        for known in (before, self._reaches):
+            for parent, reach in known.items():
+                if _is_named(parent, folded):
+                    found |= reach.tables
+        # A table that no foreign key changes now, and none did when the log was opened, may have lost its last one here.
+        return frozenset(found)
+
+    def _may_have_changed(self, parent: Parent, kind: int, body: memoryview) -> bool:
+        """Whether an UPDATE changed a column that children refer to; what cannot be decoded may have."""
+        if parent.decoder is None:
+            return True
+        plain: memoryview | bytes = body
+        if kind in MARIADB_COMPRESSED:
+            kind, plain = uncompressed_body(kind, body, size_max=self.size_max)
+        try:
+            rows = parent.decoder.decode([(kind, plain)])
+        except TableError:
+            # Half an image, or a value that Arrow cannot hold.
+            return True
+        return bool(rows.before.null_count < len(rows.before))
+
+    def _decoder(self, table_map: TableMap, reach: Reach) -> RowDecoder | None:
+        """A decoder of the columns that children refer to, as a key: then an UPDATE has a before image if one of them changed."""
+        wanted = [column for column in table_map.columns if column.name in reach.columns]
+        if not reach.by_update or len(wanted) < len(reach.columns):
+            return None
+        try:
+            specs = [logged_spec(column, None, self.flavor) for column in wanted]
+            columns = tuple(
+                Column(name=c.name or "", type=s.arrow, source_type=str(s.kind))
+                for c, s in zip(wanted, specs, strict=True)
+            )
+            schema = TableSchema(
+                table=TableId(table_map.schema, table_map.table), columns=columns, key=tuple(c.name for c in columns)
+            )
+            return RowDecoder(table_map, schema, specs, [c.position for c in wanted], on_nulled=lambda *_: None)
+        except TableError:
+            return None
+
+
+def _is_named(table: TableId, folded: str) -> bool:
+    # A name that a client's character set spelled otherwise is taken for named.
+    return not table.name.isascii() or table.name.casefold() in folded or "`" in table.name
+
+
+def read_edges(connection: Connection) -> list[Edge]:
+    """Every foreign key of the server that acts, from InnoDB itself: with PROCESS nothing is hidden, and no table is opened."""
+    name = "innodb_sys_foreign" if is_mariadb(connection) else "innodb_foreign"
+    child, parent = (_name_parts(f"f.{c}", is_encoded=is_mariadb(connection)) for c in ("for_name", "ref_name"))
+    rows = rows_of(
+        connection,
+        f"SELECT f.id, {child}, {parent}, f.type, c.ref_col_name FROM information_schema.{name} f"  # noqa: S608 - our own names
+        f" JOIN information_schema.{name}_cols c ON c.id = f.id WHERE f.type & {_ACTS}",
+    )
+    columns: dict[tuple[str, str, str, str, str, int], set[str]] = defaultdict(set)
+    for id_, child_schema, child_name, parent_schema, parent_name, acts, column in rows:
+        columns[id_, child_schema, child_name, parent_schema, parent_name, int(acts)].add(column)
+    return [
+        Edge(child=TableId(cs, cn), parent=TableId(ps, pn), acts=acts, columns=frozenset(names))
+        for (_, cs, cn, ps, pn, acts), names in columns.items()
+    ]
+
+
+def _name_parts(column: str, *, is_encoded: bool) -> str:
+    """SQL of a table's database and name, out of InnoDB's `database/table`; MariaDB has both spelled as names of files."""
+    database, name = f"SUBSTRING_INDEX({column}, '/', 1)", f"SUBSTRING({column}, LOCATE('/', {column}) + 1)"
+    if not is_encoded:
+        return f"{database}, {name}"
+    return ", ".join(
+        f"CONVERT(CONVERT(CONVERT({p} USING binary) USING filename) USING utf8mb4)" for p in (database, name)
+    )
