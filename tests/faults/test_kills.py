@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
 import subprocess
+from contextlib import closing
 from typing import Any
 
 import psutil
@@ -48,6 +50,21 @@ def _kill_at_random(rig: Rig, writer: shop.Writer, spark: Any, kills: int, seed:
     assert rig.differences(spark) == {}
 
 
+def _put_to_sleep(rig: Rig, worker: list[psutil.Process]) -> bool:
+    """Stop a worker's processes, but not amid a write to the state store: whoever sleeps there keeps all others out."""
+    for process in worker:
+        process.suspend()
+    with closing(sqlite3.connect(rig.home / "state.db", timeout=0, isolation_level=None)) as state:
+        try:
+            state.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            for process in reversed(worker):
+                process.resume()
+            return False
+        state.execute("ROLLBACK")
+    return True
+
+
 def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: shop.Writer, spark: Any) -> None:
     _kill_at_random(rig, writer, spark, kills=8, seed=20261121)
 
@@ -70,8 +87,9 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer
         zombie,
     )
     asleep = psutil.Process(zombie.pid).children(recursive=True)
-    for process in [psutil.Process(zombie.pid), *asleep]:
-        process.suspend()
+    wait_until(
+        lambda: _put_to_sleep(rig, [psutil.Process(zombie.pid), *asleep]), "the worker sleeps between two writes"
+    )
 
     def has_lease(worker: subprocess.Popen[str]) -> bool:
         holder = (rig.status().get("worker") or {}).get("holder", "")
@@ -82,7 +100,7 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer
         wait_until(lambda: successor.poll() is not None or has_lease(successor), "the lease is taken or refused")
         return successor if successor.poll() is None else None
 
-    successor = wait_until(take_over, "the lease of the sleeping worker is over")
+    successor = wait_until(take_over, lambda: f"the lease of the sleeping worker is over\n{rig.output()}")
     before = writer.transactions
     _let_write(writer, before + 100)
     rig.wait_for_status(lambda s: s["state"] == "running" and s["freshness_s"] is not None, successor)
