@@ -71,9 +71,8 @@ class Rig:
         block |= {"password": "${env:RIG_PASSWORD}", "database": self.database.name, **(source or {})}
         lines = [f"name: {self.name}", "source:", *(f"  {key}: {value}" for key, value in block.items())]
         lines += ["target:", self.target or f"  type: delta\n  path: {self.lake}"]
-        if self.tables:
-            lines += ["tables:", f"  include: {json.dumps([f'public.{table}' for table in self.tables])}"]
-            lines.append(f"  settings: {json.dumps(settings or {})}")
+        wanted: dict[str, Any] = {"include": [f"public.{table}" for table in self.tables]} if self.tables else {}
+        lines.append(f"tables: {json.dumps({**wanted, 'settings': settings or {}})}")
         lines.append(self.extra)
         self.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

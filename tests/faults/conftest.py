@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ from replicator.testing.spark import spark, spark_host  # noqa: F401 (fixtures)
 SIZE = shop.Size(customers=3_000, products=200, orders=6_000)
 # One table whose keys change and one without a key: each further one costs every start of a worker seconds.
 FOLLOWED = ("customers", "page_views")
+MakeRig = Callable[[Path, ScratchDatabase], Rig]
+MakeWriter = Callable[[ScratchDatabase], shop.Writer]
 QUICK = f"""
 snapshot: {{chunk_rows: 1000}}
 retry: {{backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 30m}}
@@ -25,20 +27,40 @@ spark:
 """
 
 
+@pytest.fixture(scope="session")
+def filled() -> MakeRig:
+    """Fills the shop of a database and makes a replicator of it, stored nowhere yet."""
+
+    def fill(folder: Path, database: ScratchDatabase) -> Rig:
+        shop.fill(database.dsn, SIZE)
+        return Rig(folder=folder, database=database, tables=FOLLOWED, extra=QUICK)
+
+    return fill
+
+
+@pytest.fixture(scope="session")
+def busy() -> MakeWriter:
+    """Starts a writer on a shop."""
+
+    def start(database: ScratchDatabase) -> shop.Writer:
+        writer = shop.Writer(database.dsn, SIZE)
+        writer.start()
+        return writer
+
+    return start
+
+
 @pytest.fixture
-def rig(tmp_path: Path, database: ScratchDatabase) -> Iterator[Rig]:
+def rig(tmp_path: Path, database: ScratchDatabase, filled: MakeRig) -> Iterator[Rig]:
     """A replicator of the shop, stored nowhere yet."""
-    shop.fill(database.dsn, SIZE)
-    rig = Rig(folder=tmp_path, database=database, tables=FOLLOWED, extra=QUICK)
+    rig = filled(tmp_path, database)
     yield rig
     rig.kill()
 
 
 @pytest.fixture
-def writer(database: ScratchDatabase, rig: Rig) -> Iterator[shop.Writer]:
+def writer(rig: Rig, busy: MakeWriter) -> Iterator[shop.Writer]:
     """Changes the shop from the start of the test until it is stopped."""
-    assert rig.database is database
-    busy = shop.Writer(database.dsn, SIZE)
-    busy.start()
-    yield busy
-    busy.stop()
+    writer = busy(rig.database)
+    yield writer
+    writer.stop()

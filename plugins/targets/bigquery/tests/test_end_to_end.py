@@ -186,7 +186,7 @@ def state_of(rig: Rig, table: str) -> Any:
 def test_a_table_is_made_anew_on_demand_with_its_new_settings(rig: Rig, client: Any) -> None:
     """The cure that the errors name, by the command line: other settings, and a table that somebody dropped."""
     rig.catch_up()
-    rig.write_yaml(extra=rig.extra + "tables: {settings: {public.products: {deletes: soft}}}\n")
+    rig.write_yaml(settings={"public.products": {"deletes": "soft"}})
     rig.database.execute("UPDATE products SET title = 'new' WHERE sku = 'SKU-1'")
     rig.catch_up(check=1)
     products = state_of(rig, "products")

@@ -63,7 +63,7 @@ def test_merge_cuts_upkeep_short_but_not_for_ever():
 
 
 def test_upkeep_leaves_every_row_where_it_was(new_lake):
-    small = {"small_files_max": 2, "vacuum_retention": "0s", "vacuum_every": "1m"}
+    small = {"small_files_max": 2, "vacuum_retention": "0s", "vacuum_every": "1h"}
     lake = new_lake(maintenance=small)
     lake.apply(*[lake.insert(id=i, name="a", note="x") for i in range(20)])
     lake.apply(*[lake.delete(id=i) for i in range(10)])
@@ -78,7 +78,7 @@ def test_upkeep_leaves_every_row_where_it_was(new_lake):
     report = lake.target.maintain(lake.table)
     assert (report["upkeep"], report["outcome"]) == ("compact", "done")
     assert lake.target.maintain(lake.table) is None
-    lake.target._last_vacuum = lambda _place, now: now - timedelta(minutes=2)
+    lake.target._last_vacuum = lambda _place, now: now - timedelta(hours=2)
     report = lake.target.maintain(lake.table)
     assert (report["upkeep"], report["outcome"]) == ("vacuum", "done")
     assert not orphan.exists()
