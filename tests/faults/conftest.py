@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from replicator.demo import shop
+from replicator.demo.shop import Size
+from replicator.demo.sources import Shop, Writer, shop_of
+from replicator.testing.databases import Database
 from replicator.testing.java import short_lived_options
 from replicator.testing.rig import Rig
-from replicator.testing.servers import ScratchDatabase
 from replicator.testing.spark import spark, spark_host  # noqa: F401 (fixtures)
 
-SIZE = shop.Size(customers=3_000, products=200, orders=6_000)
+SIZE = Size(customers=3_000, products=200, orders=6_000)
 # One table whose keys change and one without a key: each further one costs every start of a worker seconds.
 FOLLOWED = ("customers", "page_views")
 QUICK = f"""
@@ -26,19 +27,39 @@ spark:
 
 
 @pytest.fixture
-def rig(tmp_path: Path, database: ScratchDatabase) -> Iterator[Rig]:
+def kind() -> str:
+    """What is copied from; a test that is parametrised by it runs on others."""
+    return "postgresql"
+
+
+@pytest.fixture
+def origin(kind: str, request: pytest.FixtureRequest) -> Iterator[Database]:
+    """A fresh database of that kind."""
+    server = request.getfixturevalue("postgres" if kind == "postgresql" else kind)
+    with server.database() as database:
+        yield database
+
+
+@pytest.fixture
+def shop(origin: Database) -> Shop:
+    """A shop with its first rows."""
+    made = shop_of(origin, SIZE)
+    made.fill()
+    return made
+
+
+@pytest.fixture
+def rig(tmp_path: Path, origin: Database, shop: Shop) -> Iterator[Rig]:
     """A replicator of the shop, stored nowhere yet."""
-    shop.fill(database.dsn, SIZE)
-    rig = Rig(folder=tmp_path, database=database, tables=FOLLOWED, extra=QUICK)
+    rig = Rig(folder=tmp_path, database=origin, tables=FOLLOWED, extra=QUICK)
     yield rig
     rig.kill()
 
 
 @pytest.fixture
-def writer(database: ScratchDatabase, rig: Rig) -> Iterator[shop.Writer]:
+def writer(shop: Shop, rig: Rig) -> Iterator[Writer]:
     """Changes the shop from the start of the test until it is stopped."""
-    assert rig.database is database
-    busy = shop.Writer(database.dsn, SIZE)
+    busy = shop.writer()
     busy.start()
     yield busy
     busy.stop()

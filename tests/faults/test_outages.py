@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from replicator.demo import shop
+from replicator.demo.sources import Writer
 from replicator.testing.proxy import FaultProxy
 from replicator.testing.rig import Rig
 from replicator.testing.waiting import wait_until
@@ -53,16 +53,14 @@ def _streams(status: dict[str, Any]) -> bool:
     )
 
 
-def _finish(rig: Rig, process: subprocess.Popen[str], writer: shop.Writer, spark: Any) -> None:
+def _finish(rig: Rig, process: subprocess.Popen[str], writer: Writer, spark: Any) -> None:
     writer.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()
     assert rig.differences(spark) == {}
 
 
-def test_the_source_goes_away_and_comes_back(
-    rig: Rig, writer: shop.Writer, fault_proxy: FaultProxy, spark: Any
-) -> None:
+def test_the_source_goes_away_and_comes_back(rig: Rig, writer: Writer, fault_proxy: FaultProxy, spark: Any) -> None:
     rig.write_yaml(source={"host": fault_proxy.host, "port": fault_proxy.port})
     process = rig.start()
     rig.wait_for_status(_streams, process)
@@ -76,7 +74,7 @@ def test_the_source_goes_away_and_comes_back(
     _finish(rig, process, writer, spark)
 
 
-def test_the_jvm_is_killed(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+def test_the_jvm_is_killed(rig: Rig, writer: Writer, spark: Any) -> None:
     process = rig.start()
     rig.wait_for_status(_streams, process)
     jvm = [p for p in psutil.Process(process.pid).children(recursive=True) if p.name() == "java"]
@@ -88,7 +86,7 @@ def test_the_jvm_is_killed(rig: Rig, writer: shop.Writer, spark: Any) -> None:
 
 @pytest.mark.slow  # never seen to pass yet: its wait ended on an overloaded machine, for a reason not found
 def test_the_target_cannot_be_written_for_a_while(
-    rig: Rig, writer: shop.Writer, mounted: Callable[[Path, str], None], spark: Any
+    rig: Rig, writer: Writer, mounted: Callable[[Path, str], None], spark: Any
 ) -> None:
     rig.lake.mkdir()
     mounted(rig.lake, "size=512m")
@@ -100,7 +98,7 @@ def test_the_target_cannot_be_written_for_a_while(
     _finish(rig, process, writer, spark)
 
 
-def test_the_state_store_is_locked_for_a_while(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+def test_the_state_store_is_locked_for_a_while(rig: Rig, writer: Writer, spark: Any) -> None:
     process = rig.start()
     rig.wait_for_status(_streams, process)
     lock = sqlite3.connect(rig.home / "state.db", isolation_level=None)
@@ -114,7 +112,7 @@ def test_the_state_store_is_locked_for_a_while(rig: Rig, writer: shop.Writer, sp
 
 
 def test_the_journals_disk_is_full_for_a_while(
-    rig: Rig, writer: shop.Writer, mounted: Callable[[Path, str], None], spark: Any
+    rig: Rig, writer: Writer, mounted: Callable[[Path, str], None], spark: Any
 ) -> None:
     small_disk = rig.folder / "small"
     small_disk.mkdir()
