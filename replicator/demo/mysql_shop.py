@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, Final
 
 import pymysql
-from pymysql.cursors import SSCursor
 
-from replicator.testing.mysql_servers import MysqlServer
-
-TABLES: Final = ("customers", "products", "orders", "order_items", "page_views")
-DATABASE: Final = "shop"
-CUSTOMERS: Final = 10_000
-PRODUCTS: Final = 2_000
-ORDERS: Final = 40_000
+from replicator.demo.shop import Size
+from replicator.testing.mysql_servers import MysqlDatabase
 
 _SCHEMA: Final = (
     """CREATE TABLE customers (
@@ -39,50 +32,40 @@ SELECT CONCAT('user', i, '@example.org'), CONCAT('Customer ', i), IF(i % 9, 'per
     IF(i % 50, NULL, REPEAT(SHA2(i, 256), 60)) FROM n
 """
 _PRODUCTS: Final = "SELECT CONCAT('SKU-', i), CONCAT('Größe ', i), i / 3, UNHEX(SHA2(i, 256)), '2024-02-29' FROM n"
-_ORDERS: Final = f"SELECT 1 + i % {CUSTOMERS}, 'placed' FROM n"  # noqa: S608 - our own numbers
-_ITEMS: Final = f"SELECT 1 + i DIV 2, 1 + i % 2, CONCAT('SKU-', 1 + i % {PRODUCTS}), 1 + i % 5, i / 9 FROM n"  # noqa: S608
+_ORDERS: Final = "SELECT 1 + i % {customers}, 'placed' FROM n"
+_ITEMS: Final = "SELECT 1 + i DIV 2, 1 + i % 2, CONCAT('SKU-', 1 + i % {products}), 1 + i % 5, i / 9 FROM n"
 _VIEWS: Final = "SELECT 1 + i % 100, CONCAT('/product/', i % 50), (i % 10) / 4 FROM n"
-_DATA: Final = (
-    (CUSTOMERS, "customers (email, name, kind, balance, profile)", _CUSTOMERS),
-    (PRODUCTS, "products", _PRODUCTS),
-    (ORDERS, "orders (customer_id, state)", _ORDERS),
-    (ORDERS, "order_items", _ITEMS),
-    (2_000, "page_views", _VIEWS),
-)
 
 
-def fill(server: MysqlServer) -> None:
-    """Make the database, its tables and their first rows."""
-    server.execute(f"CREATE DATABASE {DATABASE}")
-    server.execute(*_SCHEMA, database=DATABASE)
-    limit = "max_recursive_iterations" if server.flavor == "mariadb" else "cte_max_recursion_depth"
-    for count, table, query in _DATA:
-        numbers = _NUMBERS.format(count=count)
-        server.execute(
-            f"SET SESSION {limit} = 1000000",
-            f"INSERT INTO {table} {numbers} {query}",
-            database=DATABASE,
-        )
+def fill(database: MysqlDatabase, size: Size) -> None:
+    """Make the tables and their first rows."""
+    database.execute(*_SCHEMA)
+    for count, table, query in (
+        (size.customers, "customers (email, name, kind, balance, profile)", _CUSTOMERS),
+        (size.products, "products", _PRODUCTS),
+        (size.orders, "orders (customer_id, state)", _ORDERS),
+        (size.orders, "order_items", _ITEMS),
+        (2_000, "page_views", _VIEWS),
+    ):
+        _insert(database, table, count, query.format(customers=size.customers, products=size.products))
 
 
-def columns(server: MysqlServer, table: str) -> list[str]:
-    """The table's column names, in order."""
-    rows = server.execute(f"SHOW COLUMNS FROM {table}", database=DATABASE)
-    return [row[0] for row in rows]
+def view_pages(database: MysqlDatabase, count: int) -> None:
+    """Insert so many page views in one transaction."""
+    _insert(database, "page_views", count, _VIEWS)
 
 
-def source_rows(server: MysqlServer, table: str, names: Sequence[str]) -> Iterator[Sequence[Any]]:
-    """The table's rows as PyMySQL reads them."""
-    with closing(server.connect(DATABASE, cursorclass=SSCursor)) as connection, connection.cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(names)} FROM {table}")  # noqa: S608 - the server's own names
-        yield from cursor
+def _insert(database: MysqlDatabase, table: str, count: int, query: str) -> None:
+    limit = "max_recursive_iterations" if database.server.flavor == "mariadb" else "cte_max_recursion_depth"
+    database.execute(f"SET SESSION {limit} = 1000000", f"INSERT INTO {table} {_NUMBERS.format(count=count)} {query}")
 
 
 class Writer:
     """As `shop.Writer`."""
 
-    def __init__(self, server: MysqlServer, *, seed: int = 7, pause_s: float = 0.01) -> None:
-        self._server, self._random, self._pause_s = server, random.Random(seed), pause_s  # noqa: S311 - reproducible, not secret
+    def __init__(self, database: MysqlDatabase, size: Size, *, seed: int = 7, pause_s: float = 0.01) -> None:
+        self._database, self._size, self._pause_s = database, size, pause_s
+        self._random = random.Random(seed)  # noqa: S311 - reproducible, not secret
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="shop-writer")
@@ -101,7 +84,7 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            with closing(self._server.connect(DATABASE, autocommit=False)) as connection:
+            with closing(self._database.connect(autocommit=False)) as connection:
                 while not self._stop.wait(self._pause_s):
                     with connection.cursor() as cursor:
                         self._write(cursor)
@@ -111,14 +94,15 @@ class Writer:
             self._failure = error
 
     def _write(self, cursor: Any) -> None:
-        draw = self._random
-        customer, order = draw.randint(1, CUSTOMERS), draw.randint(1, ORDERS)
+        draw, size = self._random, self._size
+        customer, order = draw.randint(1, size.customers), draw.randint(1, size.orders)
+        sku = f"SKU-{draw.randint(1, size.products)}"
         match draw.randint(0, 7):
             case 0:
                 cursor.execute("INSERT INTO orders (customer_id, state) VALUES (%s, 'placed')", (customer,))
                 new = cursor.lastrowid
                 for line in range(1, draw.randint(2, 5)):
-                    values = (new, line, f"SKU-{draw.randint(1, PRODUCTS)}", line, round(draw.random() * 100, 2))
+                    values = (new, line, sku, line, round(draw.random() * 100, 2))
                     cursor.execute("INSERT INTO order_items VALUES (%s, %s, %s, %s, %s)", values)
             case 1:
                 state = draw.choice(["paid", "packed", "sent"])
@@ -132,9 +116,7 @@ class Writer:
             case 4:
                 cursor.execute("UPDATE customers SET id = id + 10000000 WHERE id = %s", (customer,))
             case 5:
-                cursor.execute(
-                    "UPDATE products SET price = price * 1.01 WHERE sku = %s", (f"SKU-{draw.randint(1, PRODUCTS)}",)
-                )
+                cursor.execute("UPDATE products SET price = price * 1.01 WHERE sku = %s", (sku,))
             case 6:
                 view = (draw.randint(1, 100), f"/product/{draw.randint(1, 50)}", draw.random())
                 cursor.execute("INSERT INTO page_views VALUES (%s, %s, %s)", view)

@@ -16,11 +16,13 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from replicator.demo import shop
 from replicator.demo.sources import DemoSource, demo_source
 from replicator.demo.targets import DemoTarget, demo_target
 from replicator.runtime.caught_up import CatchUp
 from replicator.service import status
 from replicator.state.store import StateStore
+from replicator.testing.databases import source_block
 from replicator.testing.servers import ServerProgramsNotFoundError
 
 NAME: Final = "demo"
@@ -75,13 +77,18 @@ class _Demo:
         self._console, self._folder, self._source, self._target = console, folder, source, target
         self._file = folder / "demo.yaml"
         self._file.write_text(
-            _YAML.format(source=source.block, namespace=source.namespace, target=target.block, more=target.more),
+            _YAML.format(
+                source=source_block(source.database, password="DEMO_PASSWORD"),  # noqa: S106 - a variable's name
+                namespace=source.database.namespace,
+                target=target.block,
+                more=target.more,
+            ),
             encoding="utf-8",
         )
         self._environ = {
             **os.environ,
             "REPLICATOR_HOME": str(folder / "home"),
-            "DEMO_PASSWORD": source.password,
+            "DEMO_PASSWORD": source.database.server.password or "unused",
         }
         self._state = folder / "home" / "state.db"
         self._store: StateStore | None = None
@@ -89,8 +96,8 @@ class _Demo:
 
     def run(self) -> int:
         self._say(f"{self._source.title} runs; the shop is being filled …")
-        self._source.fill()
-        writer = self._source.writer()
+        self._source.shop.fill()
+        writer = self._source.shop.writer()
         writer.start()
         process: subprocess.Popen[bytes] | None = None
         try:
@@ -128,10 +135,11 @@ class _Demo:
         title = self._target.title
         table = Table("table", "rows at source", f"rows in {title}", "checksum at source", f"checksum in {title}", "")
         is_equal = True
-        for name in self._source.tables:
-            columns = self._source.columns(name)
-            source = self._target.wanted(self._source.rows(name, columns))
-            target = self._target.found(self._source.namespace, name, columns)
+        database = self._source.database
+        for name in shop.TABLES:
+            columns = database.columns(name)
+            source = self._target.wanted(database.rows(name, columns))
+            target = self._target.found(database.namespace, name, columns)
             is_equal &= source == target
             table.add_row(
                 name,

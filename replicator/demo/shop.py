@@ -40,8 +40,10 @@ INSERT INTO customers (email, name, balance, profile)
 INSERT INTO products SELECT 'SKU-' || i, 'Product ' || i, i / 3.0, ARRAY['tag' || i % 7, NULL, 'größe ' || i % 3] FROM generate_series(1, {products}) i;
 INSERT INTO orders (customer_id, state) SELECT 1 + i % {customers}, 'placed' FROM generate_series(1, {orders}) i;
 INSERT INTO order_items SELECT 1 + i / 2, 1 + i % 2, 'SKU-' || 1 + i % {products}, 1 + i % 5, i / 9.0 FROM generate_series(1, {orders}) i;
-INSERT INTO page_views SELECT 1 + i % 100, '/product/' || i % 50, (i % 10) / 4.0 FROM generate_series(1, 2000) i;
 """  # noqa: E501 - SQL
+_VIEWS: Final = (
+    "INSERT INTO page_views SELECT 1 + i % 100, '/product/' || i % 50, (i % 10) / 4.0 FROM generate_series(1, {}) i"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,14 @@ def fill(dsn: str, size: Size) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(_SCHEMA)
         connection.execute(_DATA.format(customers=size.customers, products=size.products, orders=size.orders).encode())
+        connection.execute(_VIEWS.format(2000).encode())
         connection.execute("ANALYZE")
+
+
+def view_pages(dsn: str, count: int) -> None:
+    """Insert so many page views in one transaction."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(_VIEWS.format(count).encode())
 
 
 class Writer:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from replicator.demo import shop
-from replicator.testing import compare
-from replicator.testing.servers import PostgresServer
+from replicator.testing.databases import Database
+from replicator.testing.mysql_servers import MysqlServer, has_mysql, server_version
+from replicator.testing.servers import PostgresServer, ScratchDatabase
 
 
 class Writer(Protocol):
@@ -25,74 +26,67 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DemoSource:
-    """A shop on a server that runs.
+class Shop:
+    """The shop in a database of any kind.
 
     Attributes:
-        block: The `source:` block of the YAML, indented; its password is `${env:DEMO_PASSWORD}`.
-        namespace: Of the shop's tables.
-        rows: A table's rows, with the columns named, as the database's own driver reads them.
+        fill: Makes its tables and their first rows.
+        writer: A writer that has not begun yet.
+        view_pages: Inserts so many page views in one transaction.
     """
 
-    title: str
-    block: str
-    namespace: str
-    password: str
-    tables: Sequence[str]
     fill: Callable[[], None]
     writer: Callable[[], Writer]
-    columns: Callable[[str], Sequence[str]]
-    rows: Callable[[str, Sequence[str]], Iterator[Sequence[Any]]]
+    view_pages: Callable[[int], None]
+
+
+def shop_of(database: Database, size: shop.Size) -> Shop:
+    """The shop in the SQL of its database."""
+    if isinstance(database, ScratchDatabase):
+        return Shop(
+            fill=lambda: shop.fill(database.dsn, size),
+            writer=lambda: shop.Writer(database.dsn, size),
+            view_pages=lambda count: shop.view_pages(database.dsn, count),
+        )
+    from replicator.demo import mysql_shop  # with a driver that the other one does without
+
+    return Shop(
+        fill=lambda: mysql_shop.fill(database, size),
+        writer=lambda: mysql_shop.Writer(database, size),
+        view_pages=lambda count: mysql_shop.view_pages(database, count),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSource:
+    """A shop on a server that runs."""
+
+    title: str
+    database: Database
+    shop: Shop
 
 
 @contextmanager
 def demo_source(name: str) -> Iterator[DemoSource]:
     """Start a server for the shop, and remove it afterwards.
 
+    Args:
+        name: `postgresql` or `mysql`, which is a MariaDB where no MySQL is installed.
+
     Raises:
         ServerProgramsNotFoundError: No such server is installed.
     """
-    with _mysql() if name == "mysql" else _postgresql() as source:
-        yield source
+    with _mysql() if name == "mysql" else _postgresql() as (title, database):
+        yield DemoSource(title=title, database=database, shop=shop_of(database, shop.Size()))
 
 
 @contextmanager
-def _postgresql() -> Iterator[DemoSource]:
-    size = shop.Size()
+def _postgresql() -> Iterator[tuple[str, Database]]:
     with PostgresServer.embedded() as server, server.database("shop") as database:
-        yield DemoSource(
-            title="An embedded PostgreSQL",
-            block=_block("postgresql", server.port, server.user) + "\n  database: shop",
-            namespace="public",
-            password="unused",  # noqa: S106 - the server trusts this machine
-            tables=shop.TABLES,
-            fill=lambda: shop.fill(database.dsn, size),
-            writer=lambda: shop.Writer(database.dsn, size),
-            columns=lambda table: compare.columns(database.dsn, table),
-            rows=lambda table, columns: compare.source_rows(database.dsn, table, columns),
-        )
+        yield "An embedded PostgreSQL", database
 
 
 @contextmanager
-def _mysql() -> Iterator[DemoSource]:
-    from replicator.demo import mysql_shop  # with a driver that the other demo does without
-    from replicator.testing.mysql_servers import MysqlServer, has_mysql, server_version
-
-    with MysqlServer("mysql" if has_mysql() else "mariadb") as server:
-        name = "MySQL" if server.flavor == "mysql" else "MariaDB"
-        yield DemoSource(
-            title=f"{name} {server_version(server)}",
-            block=_block("mysql", server.port, server.user),
-            namespace=mysql_shop.DATABASE,
-            password=server.password,
-            tables=mysql_shop.TABLES,
-            fill=lambda: mysql_shop.fill(server),
-            writer=lambda: mysql_shop.Writer(server),
-            columns=lambda table: mysql_shop.columns(server, table),
-            rows=lambda table, columns: mysql_shop.source_rows(server, table, columns),
-        )
-
-
-def _block(type_: str, port: int, user: str) -> str:
-    lines = (f"type: {type_}", "host: 127.0.0.1", f"port: {port}", f"user: {user}", "password: ${env:DEMO_PASSWORD}")
-    return "\n".join(f"  {line}" for line in lines)
+def _mysql() -> Iterator[tuple[str, Database]]:
+    with MysqlServer("mysql" if has_mysql() else "mariadb") as server, server.database("shop") as database:
+        yield f"{'MySQL' if server.flavor == 'mysql' else 'MariaDB'} {server_version(server)}", database

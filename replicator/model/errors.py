@@ -61,6 +61,10 @@ class SourceUnavailableError(TransientError):
     """The source cannot be reached, or ended the connection."""
 
 
+class SourceLagsError(SourceUnavailableError):
+    """Another server than before answers, and it lacks some of what was captured: waited for, and once given up a `LogGapError`."""
+
+
 class TargetUnavailableError(TransientError):
     """The target cannot be reached, or cannot take data now."""
 
@@ -139,7 +143,8 @@ class FencedError(FatalError):
 
 def given_up(error: ReplicatorError) -> FatalError:
     """What becomes of an error once it has been tried for as long as the retry budget allows."""
-    return FatalError(
+    kind = LogGapError if isinstance(error, SourceLagsError) else FatalError
+    return kind(
         f"gave up after the retry budget: {error.message}",
         code=error.code,
         table=error.table,

@@ -116,7 +116,76 @@ class RunningCapture:
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class Captured:
+class Sealed:
+    """What the captures of one replicator have made durable, and what is asked of them."""
+
+    name: str
+    store: StateStore
+
+    def request(self, kind: str, **payload: Any) -> int:
+        """Ask something of the running capture; return the request's id."""
+        return self.store.add_request(self.name, kind, payload)
+
+    def is_done(self, request: int) -> bool:
+        """Whether a commit has closed the request."""
+        return all(open_.id != request for open_ in self.store.requests(self.name))
+
+    def record(self, table: TableId) -> TableRecord:
+        """What capture made durable of a table."""
+        return next(r for r in self.store.tables(self.name) if r.table == table)
+
+    def stage(self, table: TableId) -> Stage | None:
+        """How far capture is with a table; None while it does not know it."""
+        return next((r.stage for r in self.store.tables(self.name) if r.table == table), None)
+
+    def items(self, table: TableId) -> list[tuple[int, TableSchema | None, JournalEvent | Change]]:
+        """Everything sealed of a table, in order: number, the rows' schema, event or change."""
+        found: list[tuple[int, TableSchema | None, JournalEvent | Change]] = []
+        for item in JournalReader(self.store, self.name).changes(tables=[table]):
+            if isinstance(item, EventEntry):
+                found.append((item.sequence_num, None, item.event))
+            else:
+                schema, rows = item
+                found.extend((change[SEQUENCE_NUM], schema, change) for change in rows.to_pylist())
+        numbers = [number for number, _, _ in found]
+        assert numbers == sorted(set(numbers)), "numbers of a table ascend, and none is used twice"
+        return found
+
+    def events(self, table: TableId) -> list[JournalEvent]:
+        """The events sealed of a table, in order."""
+        return [item for _, schema, item in self.items(table) if schema is None and not isinstance(item, Mapping)]
+
+    def replay(self, table: TableId, version: str | None = None) -> Replay:
+        """The table after everything sealed."""
+        done = Replay(version=version)
+        for number, schema, item in self.items(table):
+            done.apply(number, schema, item)
+        self._check_plain(table)
+        return done
+
+    def rows(self, table: TableId) -> Counter[Row]:
+        """The rows of a table after everything sealed, columns in order."""
+        return self.replay(table).rows
+
+    def _check_plain(self, table: TableId) -> None:
+        """Rows below `first_change` may be appended to an empty target without looking: they must be inserts of distinct keys."""
+        record = self.record(table)
+        begun, keys = False, set[Row]()
+        for number, schema, item in self.items(table):
+            if schema is None:
+                if isinstance(item, DDLEvent) and item.operation is DDLOperation.CREATE_TABLE:
+                    begun, keys = True, set()
+            elif isinstance(item, Mapping) and (record.first_change is None or number < record.first_change) and begun:
+                assert item[IS_SNAPSHOT], f"{number} is a change of the log below first_change"
+                assert not item[ABSENT], f"{number} is a partial row below first_change"
+                if schema.key:
+                    key = tuple(item[ROW][name] for name in schema.key_fields)
+                    assert key not in keys, f"{number} repeats a key below first_change"
+                    keys.add(key)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Captured(Sealed):
     """The captures of one replicator, one after the other, and its journal.
 
     Attributes:
@@ -125,7 +194,6 @@ class Captured:
     """
 
     folder: Path
-    name: str
     make_source: Callable[[SourceContext], DeltaSource[Any]]
     tables: list[TableId]
     settings: CaptureSettings = QUICK
@@ -182,14 +250,6 @@ class Captured:
         if errors:
             raise errors[0]
 
-    def request(self, kind: str, **payload: Any) -> int:
-        """Ask something of the running capture; return the request's id."""
-        return self.store.add_request(self.name, kind, payload)
-
-    def is_done(self, request: int) -> bool:
-        """Whether a commit has closed the request."""
-        return all(open_.id != request for open_ in self.store.requests(self.name))
-
     def snapshot(self, running: RunningCapture, *tables: TableId) -> None:
         """Have tables (none given: all) read anew, and wait until that is complete."""
         request = self.request("snapshot", tables=[str(t) for t in tables])
@@ -212,64 +272,9 @@ class Captured:
             ),
         )
 
-    def record(self, table: TableId) -> TableRecord:
-        """What capture made durable of a table."""
-        return next(r for r in self.store.tables(self.name) if r.table == table)
-
-    def stage(self, table: TableId) -> Stage | None:
-        """How far capture is with a table; None while it does not know it."""
-        return next((r.stage for r in self.store.tables(self.name) if r.table == table), None)
-
     def close(self) -> None:
         """Close the store."""
         self.store.close()
-
-    # --- what was sealed ----------------------------------------------------------------------------------------------
-
-    def items(self, table: TableId) -> list[tuple[int, TableSchema | None, JournalEvent | Change]]:
-        """Everything sealed of a table, in order: number, the rows' schema, event or change."""
-        found: list[tuple[int, TableSchema | None, JournalEvent | Change]] = []
-        for item in JournalReader(self.store, self.name).changes(tables=[table]):
-            if isinstance(item, EventEntry):
-                found.append((item.sequence_num, None, item.event))
-            else:
-                schema, rows = item
-                found.extend((change[SEQUENCE_NUM], schema, change) for change in rows.to_pylist())
-        numbers = [number for number, _, _ in found]
-        assert numbers == sorted(set(numbers)), "numbers of a table ascend, and none is used twice"
-        return found
-
-    def events(self, table: TableId) -> list[JournalEvent]:
-        """The events sealed of a table, in order."""
-        return [item for _, schema, item in self.items(table) if schema is None and not isinstance(item, Mapping)]
-
-    def replay(self, table: TableId, version: str | None = None) -> Replay:
-        """The table after everything sealed."""
-        done = Replay(version=version)
-        for number, schema, item in self.items(table):
-            done.apply(number, schema, item)
-        self._check_plain(table)
-        return done
-
-    def rows(self, table: TableId) -> Counter[Row]:
-        """The rows of a table after everything sealed, columns in order."""
-        return self.replay(table).rows
-
-    def _check_plain(self, table: TableId) -> None:
-        """Rows below `first_change` may be appended to an empty target without looking: they must be inserts of distinct keys."""
-        record = self.record(table)
-        begun, keys = False, set[Row]()
-        for number, schema, item in self.items(table):
-            if schema is None:
-                if isinstance(item, DDLEvent) and item.operation is DDLOperation.CREATE_TABLE:
-                    begun, keys = True, set()
-            elif isinstance(item, Mapping) and (record.first_change is None or number < record.first_change) and begun:
-                assert item[IS_SNAPSHOT], f"{number} is a change of the log below first_change"
-                assert not item[ABSENT], f"{number} is a partial row below first_change"
-                if schema.key:
-                    key = tuple(item[ROW][name] for name in schema.key_fields)
-                    assert key not in keys, f"{number} repeats a key below first_change"
-                    keys.add(key)
 
     @property
     def _journal_uri(self) -> str:

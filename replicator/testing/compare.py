@@ -28,11 +28,6 @@ def source_rows(dsn: str, table: str, columns: Sequence[str]) -> Iterator[Sequen
         yield from cursor
 
 
-def source_sum(dsn: str, table: str, columns: Sequence[str]) -> Sum:
-    """Sum the source's table."""
-    return sum_rows(source_rows(dsn, table, columns))
-
-
 def target_sum(spark: Any, path: str, columns: Sequence[str]) -> Sum:
     """Read the Delta table with Spark."""
     frame = spark.read.format("delta").load(path).select(*columns)

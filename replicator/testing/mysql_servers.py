@@ -82,6 +82,31 @@ class MysqlDatabase:
         """Run the statements, each in a transaction of its own, and return the rows of the last one."""
         return self.server.execute(*statements, database=self.name)
 
+    # What `ScratchDatabase` has too: all that copying from a database of any kind, and comparing, takes.
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The `source:` block of a YAML file, but for the password."""
+        return {"type": "mysql", "host": self.server.host, "port": self.server.port, "user": self.server.user}
+
+    @property
+    def namespace(self) -> str:
+        """What stands before the dot in the names of its tables."""
+        return self.name
+
+    def columns(self, table: str) -> list[str]:
+        """A table's column names, in order."""
+        return [row[0] for row in self.execute(f"SHOW COLUMNS FROM `{table}`")]
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
+        """A table's rows, as PyMySQL reads them."""
+        from pymysql.cursors import SSCursor  # an extra of the host
+
+        names = ", ".join(f"`{name}`" for name in columns)
+        with contextlib.closing(self.connect(cursorclass=SSCursor)) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT {names} FROM `{table}`")
+            yield from cursor
+
 
 class MysqlServer:
     """A server of its own, from its system tables to the removal of its folder.
@@ -261,6 +286,41 @@ class MysqlServer:
                 self._kill_users(name)
                 self._roll_back_prepared()
                 self.execute(f"DROP DATABASE IF EXISTS `{name}`")
+
+    # -- replicas --------------------------------------------------------------------------------------------------
+
+    def follow(self, primary: MysqlServer) -> None:
+        """Become a replica of another server, by GTID, from the beginning of its log."""
+        where = f"'{primary.host}'", primary.port, primary.user, primary.password
+        if self.flavor == "mariadb":
+            statement = (
+                "CHANGE MASTER TO MASTER_HOST={}, MASTER_PORT={}, MASTER_USER='{}', MASTER_PASSWORD='{}',"
+                " MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1"
+            )
+        else:
+            statement = (
+                "CHANGE REPLICATION SOURCE TO SOURCE_HOST={}, SOURCE_PORT={}, SOURCE_USER='{}', SOURCE_PASSWORD='{}',"
+                " SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1, SOURCE_CONNECT_RETRY=1"
+            )
+        self.execute(statement.format(*where))
+        self.go_on_following()
+
+    def go_on_following(self) -> None:
+        """Replicate again."""
+        self.execute("START SLAVE" if self.flavor == "mariadb" else "START REPLICA")
+
+    def stop_following(self) -> None:
+        """Replicate no more; what has been received and not applied is dropped."""
+        self.execute("STOP SLAVE" if self.flavor == "mariadb" else "STOP REPLICA")
+
+    def catch_up_with(self, primary: MysqlServer) -> None:
+        """Wait until everything that the primary has executed so far is executed here, while replicating."""
+        wait = "MASTER_GTID_WAIT('{}', {})" if self.flavor == "mariadb" else "WAIT_FOR_EXECUTED_GTID_SET('{}', {})"
+        name = "gtid_binlog_pos" if self.flavor == "mariadb" else "gtid_executed"
+        ((gtids,),) = primary.execute(f"SELECT @@GLOBAL.{name}")
+        ((answer,),) = self.execute(f"SELECT {wait.format(gtids, START_TIMEOUT_SECONDS)}")
+        if answer != 0:
+            raise ServerFailedError(f"the replica did not catch up: {answer}\n{self.log[-4000:]}")
 
     def _kill_users(self, database: str) -> None:
         """End the sessions that use a database: they may hold locks that its removal would wait for."""

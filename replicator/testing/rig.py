@@ -17,8 +17,8 @@ import psutil
 from replicator.model.errors import StateUnavailableError
 from replicator.service import status
 from replicator.state.store import StateStore
-from replicator.testing.compare import Sum, columns, source_sum, target_sum
-from replicator.testing.servers import ScratchDatabase
+from replicator.testing.compare import Sum, sum_rows, target_sum
+from replicator.testing.databases import Database, source_block
 from replicator.testing.waiting import wait_until
 
 
@@ -26,12 +26,12 @@ from replicator.testing.waiting import wait_until
 class Rig:
     """One replicator from a scratch database to a scratch lake, driven by its command line.
 
-    `tables` are those of the schema `public` that are replicated; none given: all there are. `target` is the text of
+    `tables` are those of the database that are replicated; none given: all there are. `target` is the text of
     another target block, indented, from `type:` on.
     """
 
     folder: Path
-    database: ScratchDatabase
+    database: Database
     tables: Sequence[str] = ()
     name: str = "rig"
     extra: str = ""
@@ -58,20 +58,18 @@ class Rig:
         """REPLICATOR_HOME."""
         return self.folder / "home"
 
+    def full_name(self, table: str) -> str:
+        """As configuration and commands name a table."""
+        return f"{self.database.namespace}.{table}"
+
     def write_yaml(
         self, *, source: Mapping[str, Any] | None = None, settings: Mapping[str, Mapping[str, Any]] | None = None
     ) -> None:
         """Write the configuration; `source` replaces keys of the source block, `settings` are those of tables."""
-        block: dict[str, Any] = {
-            "type": "postgresql",
-            "host": self.database.server.host,
-            "port": self.database.server.port,
-            "user": self.database.server.user,
-        }
-        block |= {"password": "${env:RIG_PASSWORD}", "database": self.database.name, **(source or {})}
-        lines = [f"name: {self.name}", "source:", *(f"  {key}: {value}" for key, value in block.items())]
+        block = source_block(self.database, password="RIG_PASSWORD", changed=source)  # noqa: S106 - a variable's name
+        lines = [f"name: {self.name}", "source:", block]
         lines += ["target:", self.target or f"  type: delta\n  path: {self.lake}"]
-        wanted: dict[str, Any] = {"include": [f"public.{table}" for table in self.tables]} if self.tables else {}
+        wanted: dict[str, Any] = {"include": [self.full_name(table) for table in self.tables]} if self.tables else {}
         lines.append(f"tables: {json.dumps({**wanted, 'settings': settings or {}})}")
         lines.append(self.extra)
         self.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -158,9 +156,9 @@ class Rig:
         """Tables (`but` left out) whose rows are not the same on both sides."""
         found = {}
         for table in set(self.tables) - {but}:
-            names = columns(self.database.dsn, table)
-            source = source_sum(self.database.dsn, table, names)
-            target = target_sum(spark, str(self.lake / "public" / table), names)
+            names = self.database.columns(table)
+            source = sum_rows(self.database.rows(table, names))
+            target = target_sum(spark, str(self.lake / self.database.namespace / table), names)
             if source != target:
                 found[table] = (source, target)
         return found
@@ -169,7 +167,7 @@ class Rig:
         return {
             **os.environ,
             "REPLICATOR_HOME": str(self.home),
-            "RIG_PASSWORD": "unused",
+            "RIG_PASSWORD": self.database.server.password or "unused",
             "COLUMNS": "200",
             **self.environ,
         }

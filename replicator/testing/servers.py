@@ -116,6 +116,37 @@ class ScratchDatabase:
         """Run the statements, each in a transaction of its own, and return the rows of the last one."""
         return self.server.execute(*statements, database=self.name)
 
+    # What `MysqlDatabase` has too: all that copying from a database of any kind, and comparing, takes.
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The `source:` block of a YAML file, but for the password."""
+        server = self.server
+        return {
+            "type": "postgresql",
+            "host": server.host,
+            "port": server.port,
+            "user": server.user,
+            "database": self.name,
+        }
+
+    @property
+    def namespace(self) -> str:
+        """What stands before the dot in the names of its tables."""
+        return "public"
+
+    def columns(self, table: str) -> list[str]:
+        """A table's column names, in order."""
+        from replicator.testing import compare  # with psycopg, an extra of the host
+
+        return compare.columns(self.dsn, table)
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
+        """A table's rows, as psycopg reads them."""
+        from replicator.testing import compare
+
+        return compare.source_rows(self.dsn, table, columns)
+
 
 class PostgresServer:
     """A PostgreSQL cluster of its own, from `initdb` to the removal of its folder.

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from replicator.demo import shop
+from replicator.demo.shop import Size
+from replicator.demo.sources import Shop, Writer, shop_of
+from replicator.testing.databases import Database
 from replicator.testing.java import short_lived_options
 from replicator.testing.rig import Rig
-from replicator.testing.servers import ScratchDatabase
 from replicator.testing.spark import spark, spark_host  # noqa: F401 (fixtures)
 
-SIZE = shop.Size(customers=3_000, products=200, orders=6_000)
+SIZE = Size(customers=3_000, products=200, orders=6_000)
 # One table whose keys change and one without a key: each further one costs every start of a worker seconds.
 FOLLOWED = ("customers", "page_views")
-MakeRig = Callable[[Path, ScratchDatabase], Rig]
-MakeWriter = Callable[[ScratchDatabase], shop.Writer]
+Opening = Callable[[Path, Database], tuple[Shop, Rig]]
 QUICK = f"""
 snapshot: {{chunk_rows: 1000}}
 retry: {{backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 30m}}
@@ -27,40 +27,56 @@ spark:
 """
 
 
-@pytest.fixture(scope="session")
-def filled() -> MakeRig:
-    """Fills the shop of a database and makes a replicator of it, stored nowhere yet."""
-
-    def fill(folder: Path, database: ScratchDatabase) -> Rig:
-        shop.fill(database.dsn, SIZE)
-        return Rig(folder=folder, database=database, tables=FOLLOWED, extra=QUICK)
-
-    return fill
-
-
-@pytest.fixture(scope="session")
-def busy() -> MakeWriter:
-    """Starts a writer on a shop."""
-
-    def start(database: ScratchDatabase) -> shop.Writer:
-        writer = shop.Writer(database.dsn, SIZE)
-        writer.start()
-        return writer
-
-    return start
+@pytest.fixture
+def kind() -> str:
+    """What is copied from; a test that is parametrised by it runs on others."""
+    return "postgresql"
 
 
 @pytest.fixture
-def rig(tmp_path: Path, database: ScratchDatabase, filled: MakeRig) -> Iterator[Rig]:
-    """A replicator of the shop, stored nowhere yet."""
-    rig = filled(tmp_path, database)
-    yield rig
+def origin(kind: str, request: pytest.FixtureRequest) -> Iterator[Database]:
+    """A fresh database of that kind."""
+    server = request.getfixturevalue("postgres" if kind == "postgresql" else kind)
+    with server.database() as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def opening() -> Opening:
+    """Fills a shop with its first rows, and makes a replicator of it, stored nowhere yet."""
+
+    def open_shop(folder: Path, origin: Database) -> tuple[Shop, Rig]:
+        shop = shop_of(origin, SIZE)
+        shop.fill()
+        return shop, Rig(folder=folder, database=origin, tables=FOLLOWED, extra=QUICK)
+
+    return open_shop
+
+
+@pytest.fixture
+def opened(tmp_path: Path, origin: Database, opening: Opening) -> Iterator[tuple[Shop, Rig]]:
+    """A shop and its replicator."""
+    shop, rig = opening(tmp_path, origin)
+    yield shop, rig
     rig.kill()
 
 
 @pytest.fixture
-def writer(rig: Rig, busy: MakeWriter) -> Iterator[shop.Writer]:
+def shop(opened: tuple[Shop, Rig]) -> Shop:
+    """A shop with its first rows."""
+    return opened[0]
+
+
+@pytest.fixture
+def rig(opened: tuple[Shop, Rig]) -> Rig:
+    """A replicator of the shop, stored nowhere yet."""
+    return opened[1]
+
+
+@pytest.fixture
+def writer(shop: Shop) -> Iterator[Writer]:
     """Changes the shop from the start of the test until it is stopped."""
-    writer = busy(rig.database)
-    yield writer
-    writer.stop()
+    busy = shop.writer()
+    busy.start()
+    yield busy
+    busy.stop()

@@ -13,7 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from replicator.demo import shop
+from replicator.demo.shop import TABLES
+from replicator.demo.sources import Writer
 from replicator.testing.rig import Rig
 from replicator.testing.waiting import wait_until
 
@@ -24,11 +25,11 @@ def _processes(worker: subprocess.Popen[str]) -> list[psutil.Process]:
     return [parent, *(p for p in parent.children() if "python" in p.name())]
 
 
-def _let_write(writer: shop.Writer, transactions: int) -> None:
+def _let_write(writer: Writer, transactions: int) -> None:
     wait_until(lambda: writer.transactions >= transactions, "the writer goes on", timeout_s=120)
 
 
-def _kill_at_random(rig: Rig, writer: shop.Writer, spark: Any, kills: int, seed: int) -> None:
+def _kill_at_random(rig: Rig, writer: Writer, spark: Any, kills: int, seed: int) -> None:
     draw = random.Random(seed)
     process = rig.start()
     for _ in range(kills):
@@ -65,21 +66,26 @@ def _put_to_sleep(rig: Rig, worker: list[psutil.Process]) -> bool:
     return True
 
 
-def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+@pytest.mark.parametrize(
+    "kind", ["postgresql", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("mariadb", "mysql"))]
+)
+def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: Writer, spark: Any) -> None:
     _kill_at_random(rig, writer, spark, kills=8, seed=20261121)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(20))
-def test_many_random_kills_under_load_lose_and_double_nothing(
-    rig: Rig, writer: shop.Writer, spark: Any, seed: int
-) -> None:
-    rig.tables = shop.TABLES
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [(kind, seed) for kind, seeds in (("postgresql", 20), ("mariadb", 5), ("mysql", 5)) for seed in range(seeds)],
+)
+def test_many_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: Writer, spark: Any, seed: int) -> None:
+    rig.tables = TABLES
     rig.write_yaml()
     _kill_at_random(rig, writer, spark, kills=25, seed=seed)
 
 
-def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer: shop.Writer, spark: Any) -> None:
+def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer: Writer, spark: Any) -> None:
     rig.database.execute(f'ALTER DATABASE "{rig.database.name}" SET wal_sender_timeout = 3000')
     zombie = rig.start()
     rig.wait_for_status(

@@ -17,10 +17,11 @@ from typing import Any
 import psutil
 import pytest
 
-from replicator.demo import shop
+from replicator.demo.sources import Shop, Writer
+from replicator.testing.databases import Database
 from replicator.testing.proxy import FaultProxy
 from replicator.testing.rig import Rig
-from replicator.testing.servers import PostgresServer, ScratchDatabase
+from replicator.testing.servers import PostgresServer
 from replicator.testing.waiting import wait_until
 
 
@@ -28,13 +29,13 @@ from replicator.testing.waiting import wait_until
 class Replication:
     """A replicator at work on a shop that changes, behind a proxy, its journal and its lake on small disks."""
 
+    shop: Shop
     rig: Rig
     proxy: FaultProxy
     mount_error: str
     """Why there are no such disks here; empty: there are."""
-    start_writer: Callable[[ScratchDatabase], shop.Writer]
     worker: subprocess.Popen[str]
-    writer: shop.Writer
+    writer: Writer
     is_sound: bool = True
 
     def needs_disks(self) -> None:
@@ -68,7 +69,7 @@ class Replication:
             lambda: f"both sides are equal: {self.rig.differences(spark)}\n{self.rig.output()}",
             every_s=1,
         )
-        self.writer = self.start_writer(self.rig.database)
+        self.writer = _writing(self.shop)
         self.is_sound = True
 
 
@@ -86,15 +87,14 @@ def replication(
     replications: list[tuple[Replication, ExitStack]],
     postgres: PostgresServer,
     tmp_path_factory: pytest.TempPathFactory,
-    filled: Callable[[Path, ScratchDatabase], Rig],
-    busy: Callable[[ScratchDatabase], shop.Writer],
+    opening: Callable[[Path, Database], tuple[Shop, Rig]],
 ) -> Replication:
     """The one that has survived everything so far, or a new one."""
     if replications and not replications[0][0].is_sound:
         replications.pop()[1].close()
     if not replications:
         with ExitStack() as resources:
-            made = _start(resources, postgres, tmp_path_factory.mktemp("outages"), filled, busy)
+            made = _start(resources, postgres, tmp_path_factory.mktemp("outages"), opening)
             replications.append((made, resources.pop_all()))
     return replications[0][0]
 
@@ -103,11 +103,10 @@ def _start(
     resources: ExitStack,
     postgres: PostgresServer,
     folder: Path,
-    filled: Callable[[Path, ScratchDatabase], Rig],
-    busy: Callable[[ScratchDatabase], shop.Writer],
+    opening: Callable[[Path, Database], tuple[Shop, Rig]],
 ) -> Replication:
     proxy = resources.enter_context(FaultProxy(postgres.host, postgres.port))
-    rig = filled(folder, resources.enter_context(postgres.database()))
+    shop, rig = opening(folder, resources.enter_context(postgres.database()))
     (folder / "small").mkdir()
     rig.lake.mkdir()
     mount_error = _mount(resources, folder / "small", "size=24m") or _mount(resources, rig.lake, "size=512m")
@@ -115,16 +114,17 @@ def _start(
     rig.write_yaml(source={"host": proxy.host, "port": proxy.port})
     resources.callback(rig.kill)
     made = Replication(
-        rig=rig,
-        proxy=proxy,
-        mount_error=mount_error,
-        start_writer=busy,
-        worker=rig.start(),
-        writer=busy(rig.database),
+        shop=shop, rig=rig, proxy=proxy, mount_error=mount_error, worker=rig.start(), writer=_writing(shop)
     )
     resources.callback(made.close)
     rig.wait_for_status(_streams, made.worker)
     return made
+
+
+def _writing(shop: Shop) -> Writer:
+    writer = shop.writer()
+    writer.start()
+    return writer
 
 
 def _mount(resources: ExitStack, folder: Path, options: str) -> str:

@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from replicator.demo import shop
+from replicator.demo.sources import Writer
 from replicator.testing.rig import Rig
 
 
 @pytest.mark.slow  # three Sparks; its parts are tested with capture and with the target
-def test_changed_settings_of_a_table_take_effect_when_it_is_recreated(
-    rig: Rig, writer: shop.Writer, spark: Any
-) -> None:
+def test_changed_settings_of_a_table_take_effect_when_it_is_recreated(rig: Rig, writer: Writer, spark: Any) -> None:
     rig.tables = ("products", "customers")
     rig.write_yaml()
     rig.catch_up()

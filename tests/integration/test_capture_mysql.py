@@ -20,7 +20,8 @@ from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource, SourceContext
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured
+from replicator.testing import mysql_load
+from replicator.testing.captured import Captured, RunningCapture
 from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 from replicator.testing.waiting import wait_until
 from replicator_source_mysql.config import MysqlConfig
@@ -28,7 +29,13 @@ from replicator_source_mysql.source import MysqlSource
 
 Make = Callable[..., Captured]
 
-TRANSACTIONS = 200_000
+TRANSACTIONS = 2_000
+
+
+def source_of(server: MysqlServer, **settings: Any) -> Callable[[SourceContext], MysqlSource]:
+    """What makes the sources of a server; settings go over the server's own."""
+    values = {"host": server.host, "port": server.port, "user": server.user, "password": Secret(server.password)}
+    return lambda context: MysqlSource(MysqlConfig(**{**values, **settings}), context)
 
 
 @pytest.fixture
@@ -37,22 +44,14 @@ def make(tmp_path: Path) -> Iterator[Make]:
     made: list[Captured] = []
 
     def of(database: MysqlDatabase, *tables: str, **settings: Any) -> Captured:
-        server = database.server
-
-        def source(context: SourceContext) -> MysqlSource:
-            values = {
-                "host": server.host,
-                "port": server.port,
-                "user": server.user,
-                "password": Secret(server.password),
-            }
-            return MysqlSource(MysqlConfig(**{**values, **settings}), context)
-
         folder = tmp_path / f"capture{len(made)}"
         folder.mkdir()
         name = database.name.replace("_", "-")
         captured = Captured(
-            folder=folder, name=name, make_source=source, tables=[TableId(database.name, t) for t in tables]
+            folder=folder,
+            name=name,
+            make_source=source_of(database.server, **settings),
+            tables=[TableId(database.name, t) for t in tables],
         )
         made.append(captured)
         return captured
@@ -251,30 +250,29 @@ def test_a_table_without_a_key_is_copied_under_steady_writers(mysql_database: My
     assert_equal(captured, mysql_database, "bag")
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_many_random_transactions_with_snapshots_and_restarts_leave_no_difference(
+def test_random_transactions_of_every_kind_with_snapshots_and_restarts_leave_no_difference(
     mysql_database: MysqlDatabase, make: Make
 ) -> None:
-    names = ["one", "two", "three"]
-    for name in names:
-        fill(mysql_database, name, 60)
-    captured = make(mysql_database, *names)
-    with Writers(mysql_database, 6, names) as writers:
-        round_ = 0
-        while writers.done < TRANSACTIONS:
-            round_ += 1
+    """A slice of `tests/faults/test_mysql_load.py`, which goes on to the target."""
+    mysql_load.create(mysql_database, 200)
+    captured = make(mysql_database, *mysql_load.TABLES)
+    captured.settings = replace(captured.settings, chunk_rows=40)
+    with mysql_load.Load(mysql_database, keys=200) as load:
+        for round_ in range(4):
             with captured.running() as running:
                 captured.wait_for_streaming(running)
-                target = writers.done + TRANSACTIONS // 25
-                while writers.done < target:
-                    captured.snapshot(running, TableId(mysql_database.name, names[round_ % 3]))
-                captured.catch_up(running)
+                if round_ == 0:
+                    load.begin_xa()
+                while load.transactions < TRANSACTIONS * (round_ + 1) / 4:
+                    captured.snapshot(running, TableId(mysql_database.name, random.choice(mysql_load.TABLES)))
+                load.swap(("plain", "named", "pair", "plain")[round_])
+                if round_ == 2:
+                    load.empty("alt")
     with captured.running() as running:
+        captured.catch_up(running)
         captured.wait_for_streaming(running)
         captured.catch_up(running)
-    assert round_ >= 20
-    assert_equal(captured, mysql_database, *names)
+    assert_equal(captured, mysql_database, *mysql_load.TABLES)
 
 
 def test_truncate_and_large_transactions_arrive_in_order(mysql_database: MysqlDatabase, make: Make) -> None:
@@ -376,6 +374,47 @@ def test_a_history_begun_anew_is_a_gap(own_server: MysqlServer, make: Make) -> N
         with captured.running() as running:
             error = running.error()
         assert isinstance(error, LogGapError), error
+
+
+def test_a_replica_takes_over_amid_a_copy_and_a_prepared_transaction(own_server: MysqlServer, make: Make) -> None:
+    with MysqlServer(own_server.flavor) as replica, own_server.database() as database:
+        replica.follow(own_server)
+        fill(database, "t", 200)
+        captured = make(database, "t")
+        table = TableId(database.name, "t")
+        with captured.running() as running:
+            captured.wait_for_streaming(running)
+        captured.request("snapshot", tables=[str(table)])
+        amid = threading.Event()
+        runs: list[RunningCapture] = []
+
+        def stop(number: int) -> None:
+            if number >= 8:
+                amid.set()
+                wait_until(lambda: runs and runs[0].control.should_stop(), "it is told to stop", every_s=0.02)
+
+        with captured.running(lambda source: before_reads(source, stop)) as running:
+            runs.append(running)
+            for name, id_ in (("one", 1), ("two", 2)):
+                with closing(database.connect()) as connection, connection.cursor() as cursor:
+                    for text in ("XA START '{}'", "UPDATE t SET v = 5 WHERE id = {}", "XA END '{}'", "XA PREPARE '{}'"):
+                        cursor.execute(text.format(id_ if "UPDATE" in text else name))
+            database.execute("UPDATE t SET v = 1 WHERE id > 150", "UPDATE t SET id = 1000 WHERE id = 3")
+            wait_until(amid.is_set, "some of it is copied")
+        assert captured.stage(table) is Stage.SNAPSHOT, "amid the copy"
+        replica.catch_up_with(own_server)
+        replica.stop_following()
+        moved = MysqlDatabase(server=replica, name=database.name)
+        captured.make_source = source_of(replica)
+        moved.execute("UPDATE t SET v = 2 WHERE id = 4", "UPDATE t SET id = 3 WHERE id = 1000")
+        for end in ("XA COMMIT 'one'", "XA ROLLBACK 'two'", "UPDATE t SET v = 3 WHERE id > 190"):
+            with captured.running() as running:
+                moved.execute(end)
+                captured.catch_up(running)
+        with captured.running() as running:
+            captured.wait_for_streaming(running)
+            captured.catch_up(running)
+        assert_equal(captured, moved, "t")
 
 
 # --- what the log does not have ---------------------------------------------------------------------------------------

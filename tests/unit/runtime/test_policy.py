@@ -10,12 +10,15 @@ from replicator.model.errors import (
     ConfigError,
     CorruptStreamError,
     FatalError,
+    LogGapError,
     PluginError,
     ReplicatorError,
+    SourceLagsError,
     SourceUnavailableError,
     TableError,
     TargetUnavailableError,
     ThrottledError,
+    given_up,
 )
 from replicator.runtime.policy import RetryBudget, RetryLimits, Verdict, verdict
 
@@ -37,6 +40,13 @@ from replicator.runtime.policy import RetryBudget, RetryLimits, Verdict, verdict
 )
 def test_every_error_has_one_verdict(error: BaseException, expected: Verdict) -> None:
     assert verdict(error) is expected
+
+
+def test_a_server_that_was_waited_for_in_vain_is_a_gap() -> None:
+    lags = given_up(SourceLagsError("it lacks something", code="source_lags", action="Name another."))
+    assert (type(lags), lags.code, lags.action) == (LogGapError, "source_lags", "Name another.")
+    away = given_up(SourceUnavailableError("away", code="source_unavailable"))
+    assert (type(away), verdict(away)) == (FatalError, Verdict.STOP)
 
 
 def _budget(give_up_after_s: float = 100.0) -> RetryBudget:

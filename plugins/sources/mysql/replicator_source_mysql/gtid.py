@@ -214,6 +214,14 @@ class GtidPosition:
         domain, server, number = (int(part) for part in gtid.split("-"))
         return GtidPosition({**self.domains, domain: (server, number)})
 
+    def union(self, other: GtidPosition) -> GtidPosition:
+        """The position that is further, domain by domain."""
+        further = {**self.domains}
+        for domain, (server, number) in other.domains.items():
+            if domain not in further or further[domain][1] < number:
+                further[domain] = server, number
+        return GtidPosition(dict(sorted(further.items())))
+
     def __contains__(self, gtid: str) -> bool:
         """Whether a transaction is at or before the position."""
         domain, _, number = (int(part) for part in gtid.split("-"))

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import pymysql
 
-from replicator.model.errors import ConfigError, LogGapError, OffsetExpiredError, SourceUnavailableError
+from replicator.model.errors import ConfigError, LogGapError, OffsetExpiredError, SourceLagsError
 from replicator_source_mysql.connection import Connection, literal, rows_of
 from replicator_source_mysql.errors import RESTART_ACTION, number_of
 from replicator_source_mysql.gtid import GtidPosition, GtidSet
@@ -55,7 +55,7 @@ def verify_joins(connection: Connection, facts: ServerFacts, position: Position)
     Raises:
         OffsetExpiredError: The server's log begins behind it.
         LogGapError: The server's history lacks what is durable here, or is another one.
-        SourceUnavailableError: The server merely lags, as it seems.
+        SourceLagsError: The server merely lags, as it seems.
     """
     if facts.flavor != position.flavor:
         raise LogGapError(
@@ -135,7 +135,7 @@ def _is_there(connection: Connection, position: Position) -> bool:
 def _refuse_missing(facts: ServerFacts, position: Position, missing: str) -> None:
     if facts.server == position.server:
         raise _other_history(f"it has not executed {_short(missing)}, which it did before")
-    raise SourceUnavailableError(
+    raise SourceLagsError(
         f"the server {facts.server} has not executed {_short(missing)}, which came from {position.server}: it lags behind,"
         " or has another history.",
         code="source_lags",

@@ -58,7 +58,7 @@ from replicator_source_mysql.events import (
     xa_prepare,
 )
 from replicator_source_mysql.marks import LogEnd, MarkBoard
-from replicator_source_mysql.position import Executed, Position, executed_covers, file_number
+from replicator_source_mysql.position import Executed, Position, executed_covers, executed_union, file_number
 from replicator_source_mysql.pulls import Pull, Transaction
 from replicator_source_mysql.versions import Version, Versions
 from replicator_source_mysql.visibility import mariadb_id, xa_commit_id
@@ -307,10 +307,18 @@ class BinlogReader(LogReader):
         return position.offset
 
     def _position(self) -> Position:
-        if self._skipping is not None:
-            # On the way back: what is prepared has not all been read again.
-            return self._last_offset
         held = list(self._prepared.values())
+        if self._skipping is not None:
+            # On the way back: what is prepared has not all been read again. A server that took over may have logged new
+            # transactions before some that are skipped (MariaDB: of other domains); then no place in its files says what is durable.
+            return replace(
+                self._last_offset,
+                executed=executed_union(self._executed, self._skipping),
+                server=self._server,
+                file="",
+                pos=0,
+                prepared=tuple(sorted(self._pending_xa.union(p.gtid for p in held))),
+            )
         return Position(
             flavor=self._flavor,
             executed=self._executed,

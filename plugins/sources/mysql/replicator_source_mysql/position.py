@@ -96,6 +96,15 @@ def executed_covers(a: Executed, b: Executed) -> bool:
     return isinstance(a, GtidPosition) and isinstance(b, GtidPosition) and a.covers(b)
 
 
+def executed_union(a: Executed, b: Executed) -> Executed:
+    """What is in either. Never across flavors."""
+    if isinstance(a, GtidSet) and isinstance(b, GtidSet):
+        return a.union(b)
+    assert isinstance(a, GtidPosition)
+    assert isinstance(b, GtidPosition)
+    return a.union(b)
+
+
 def file_number(file: str) -> int:
     """The number that a binary log file's name ends with; 0 for none."""
     _, _, digits = file.rpartition(".")

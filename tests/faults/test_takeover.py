@@ -1,0 +1,96 @@
+"""A replica takes the primary's place half-way, to the end: one that lags is waited for, one that went on without us is not joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from replicator.demo.shop import Size
+from replicator.demo.sources import Writer, shop_of
+from replicator.testing.databases import Database
+from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator.testing.rig import Rig
+from replicator.testing.waiting import wait_until
+
+SIZE = Size(customers=3_000, products=200, orders=6_000)
+
+
+@pytest.fixture
+def origin(kind: str) -> Iterator[Database]:
+    """On a server of its own, whose log begins with it."""
+    if kind == "mysql" and not has_mysql():
+        pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
+    with MysqlServer(kind) as primary, primary.database() as database:
+        yield database
+
+
+@pytest.fixture
+def replica(origin: MysqlDatabase, kind: str) -> Iterator[MysqlDatabase]:
+    """The same database on a replica."""
+    with MysqlServer(kind) as server:
+        server.follow(origin.server)
+        yield MysqlDatabase(server=server, name=origin.name)
+
+
+def streams(status: dict[str, Any]) -> bool:
+    return status["state"] == "running" and all(
+        t["state"] == "streaming" and t["freshness_s"] is not None for t in status["tables"]
+    )
+
+
+def go_on(writer: Writer) -> None:
+    wanted = writer.transactions + 100
+    wait_until(lambda: writer.transactions >= wanted, "the writer goes on")
+
+
+@pytest.mark.slow  # its parts are in plugins/sources/mysql/tests/test_log.py and tests/integration/test_capture_mysql.py
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
+    rig: Rig, writer: Writer, origin: MysqlDatabase, replica: MysqlDatabase, spark: Any
+) -> None:
+    process = rig.start()
+    rig.wait_for_status(lambda s: s["tables"] and streams(s), process)
+    replica.server.catch_up_with(origin.server)
+    replica.server.stop_following()
+    go_on(writer)
+    writer.stop()
+    assert rig.stop(process) == 0, rig.output()
+    rig.catch_up()
+    assert rig.differences(spark) == {}
+
+    # The replica lacks what was captured: it is waited for.
+    rig.database = replica
+    rig.write_yaml()
+    process = rig.start()
+    lags = rig.wait_for_status(lambda s: s["retry"] is not None, process)
+    assert (lags["retry"]["role"], lags["retry"]["code"]) == ("capture", "source_lags")
+    replica.server.go_on_following()
+    replica.server.catch_up_with(origin.server)
+    replica.server.stop_following()
+    successor = shop_of(replica, SIZE).writer()
+    successor.start()
+    try:
+        rig.wait_for_status(streams, process)
+        rig.command("snapshot", rig.name, rig.full_name("customers"))
+        rig.wait_for_status(lambda s: streams(s) and not rig.store.requests(rig.name), process)
+        go_on(successor)
+    finally:
+        successor.stop()
+    assert rig.stop(process) == 0, rig.output()
+    rig.catch_up()
+    assert rig.differences(spark) == {}
+
+    # The old primary never had that, and goes on by itself.
+    origin.execute("UPDATE customers SET balance = 0 WHERE id < 20")
+    rig.database = origin
+    rig.extra = rig.extra.replace("give_up_after: 30m", "give_up_after: 2s")
+    rig.write_yaml()
+    rig.command("run", str(rig.file), check=1)
+    error = rig.status()["error"]
+    assert error["code"] in {"source_lags", "other_history"}
+    assert "--restart" in error["action"]
+    rig.database = replica
+    assert rig.differences(spark) == {}, "nothing of it came"
