@@ -18,9 +18,10 @@ from replicator.state.records import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Something a worker said, or that it ended (`event` = `exit`)."""
+    """Something a worker said, or that it ended (`event` = `exit`); `pid` tells it from the one that took its place."""
 
     role: Role
+    pid: int
     event: str
     fields: Mapping[str, Any]
 
@@ -100,7 +101,7 @@ class WorkerProcess:
                 self.error = messages.decode_error(fields)
             if event == messages.FINISHED:
                 self.has_finished = True
-            self._deliver(Message(role=self.role, event=event, fields=fields))
+            self._deliver(Message(role=self.role, pid=self.pid, event=event, fields=fields))
         status = self._process.wait()
         log_reader.join(timeout=2)
         if self.error is None and not self.has_finished:
@@ -110,7 +111,7 @@ class WorkerProcess:
                 code="worker_killed",
                 action="It is started again from the last durable point.",
             )
-        self._deliver(Message(role=self.role, event="exit", fields={"status": status}))
+        self._deliver(Message(role=self.role, pid=self.pid, event="exit", fields={"status": status}))
 
     def _read_log(self) -> None:
         assert self._process.stderr is not None

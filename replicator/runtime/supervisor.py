@@ -182,13 +182,15 @@ class Supervisor:
         if message.event in (messages.SEALED, messages.PROGRESS):
             self._budgets[message.role].progressed()
         elif message.event == "exit":
-            return self._worker_ended(message.role)
+            return self._worker_ended(message.role, message.pid)
         return None
 
-    def _worker_ended(self, role: Role) -> Outcome | None:
-        worker = self._workers.pop(role, None)
-        if worker is None:
+    def _worker_ended(self, role: Role, pid: int) -> Outcome | None:
+        worker = self._workers.get(role)
+        if worker is None or worker.pid != pid:
+            # It was stopped on purpose, and another may have been started before the news of its end came.
             return None
+        del self._workers[role]
         if worker.has_finished:
             self._finished.add(role)
             return None
