@@ -110,6 +110,8 @@ def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[
         confs |= {
             "spark.sql.shuffle.partitions": str(threads),
             "spark.default.parallelism": str(threads),
+            # VACUUM lists files in as many tasks as this says: 10,000 of them took two minutes for a table of one file.
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(threads),
             "spark.local.dir": f"{scratch}/local",
             # Throughput counts here, not pauses, and on few cores the concurrent collector takes them from the work.
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",

@@ -32,6 +32,7 @@ def test_threads_of_a_master(master, threads):
 def test_small_masters_are_tuned_and_clusters_left_alone():
     assert confs(master="local[2]")["spark.sql.shuffle.partitions"] == "2"
     assert confs(master="local[2]")["spark.sql.adaptive.enabled"] == "false"
+    assert confs(master="local[2]")["spark.sql.sources.parallelPartitionDiscovery.parallelism"] == "2"
     assert "spark.sql.shuffle.partitions" not in confs(master="yarn")
     assert "spark.sql.adaptive.enabled" not in confs(master="yarn")
     assert confs(master="yarn")["spark.sql.session.timeZone"] == "UTC"
