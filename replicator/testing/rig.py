@@ -18,7 +18,6 @@ from replicator.model.errors import StateUnavailableError
 from replicator.service import status
 from replicator.state.store import StateStore
 from replicator.testing.compare import Sum, columns, source_sum, target_sum
-from replicator.testing.servers import ScratchDatabase
 from replicator.testing.waiting import wait_until
 
 
@@ -26,17 +25,18 @@ from replicator.testing.waiting import wait_until
 class Rig:
     """One replicator from a scratch database to a scratch lake, driven by its command line.
 
-    `tables` are those of the schema `public` that are replicated; none given: all there are. `target` is the text of
-    another target block, indented, from `type:` on.
+    `tables` are those of the schema `public` that are replicated; none given: all there are. `source` and `target` are
+    the texts of another source or target block, indented, from `type:` on.
     """
 
     folder: Path
-    database: ScratchDatabase
+    database: Any
     tables: Sequence[str] = ()
     name: str = "rig"
     extra: str = ""
     environ: dict[str, str] = field(default_factory=dict)
     store: StateStore | None = None
+    source: str = ""
     target: str = ""
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
@@ -62,14 +62,18 @@ class Rig:
         self, *, source: Mapping[str, Any] | None = None, settings: Mapping[str, Mapping[str, Any]] | None = None
     ) -> None:
         """Write the configuration; `source` replaces keys of the source block, `settings` are those of tables."""
+        server = self.database.server
         block: dict[str, Any] = {
             "type": "postgresql",
-            "host": self.database.server.host,
-            "port": self.database.server.port,
-            "user": self.database.server.user,
+            "host": server.host,
+            "port": server.port,
+            "user": server.user,
+            "password": "${env:RIG_PASSWORD}",
+            "database": self.database.name,
+            **(source or {}),
         }
-        block |= {"password": "${env:RIG_PASSWORD}", "database": self.database.name, **(source or {})}
-        lines = [f"name: {self.name}", "source:", *(f"  {key}: {value}" for key, value in block.items())]
+        lines = [f"name: {self.name}", "source:"]
+        lines += [self.source] if self.source else [f"  {key}: {value}" for key, value in block.items()]
         lines += ["target:", self.target or f"  type: delta\n  path: {self.lake}"]
         if self.tables:
             lines += ["tables:", f"  include: {json.dumps([f'public.{table}' for table in self.tables])}"]
