@@ -15,7 +15,7 @@ from replicator.apply.settings import ApplySettings, Patience
 from replicator.apply.table import Ends, TableApplier
 from replicator.journal import JournalReader
 from replicator.model.control import Control
-from replicator.model.errors import FatalError, FencedError, TableError, ThrottledError, TransientError, given_up
+from replicator.model.errors import FatalError, FencedError, TableError, ThrottledError, TransientError
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import DeltaTarget
@@ -58,8 +58,8 @@ class Apply:
 
     One thread looks at the journal whenever it is woken; `tables_parallel` threads apply. A thread that has finished
     a unit takes the next at once. An error of one table sets that table aside, a throttled table waits for a time that
-    the retry policy chooses; any other error ends the loop once the units in flight are done, and is raised: whoever
-    restarts it goes on from the ledgers.
+    the retry policy chooses, and is set aside when that gives it up; any other error ends the loop once the units in
+    flight are done, and is raised: whoever restarts it goes on from the ledgers.
 
     Args:
         target: Where to.
@@ -114,7 +114,7 @@ class Apply:
 
         Raises:
             FencedError: A newer epoch has the target or the state store.
-            FatalError: `ledger_ahead`, or from target, journal or state store; or a throttled table was given up.
+            FatalError: `ledger_ahead`, or from target, journal or state store.
             TransientError: From target, journal or state store; a new `Apply` goes on from the ledgers.
         """
         self._remember()
@@ -258,19 +258,18 @@ class Apply:
             self._go_on(turn.table)
         except ThrottledError as error:
             applier.leave_alone()
-            self._let_wait(turn.table, error)
+            if not self._let_wait(turn.table, error):
+                applier.set_aside(_exhausted(error, self._ends.name))
+                self._go_on(turn.table)
 
-    def _let_wait(self, table: TableId, error: ThrottledError) -> None:
-        """Leave one table alone for a while.
-
-        Raises:
-            FatalError: It was tried for as long as the policy allows.
-        """
+    def _let_wait(self, table: TableId, error: ThrottledError) -> bool:
+        """Leave one table alone for a while; False if it was tried for as long as the policy allows."""
         with self._news:
             now = self._clock()
-            delay = self._patience.setdefault(table, self._settings.patience()).delay(now)
+            patience = self._patience.setdefault(table, self._settings.patience())
+            delay = patience.delay_at_limit() if error.is_limit else patience.delay(now)
             if delay is None:
-                raise given_up(error) from error
+                return False
             delay = max(delay, error.rest_s)
             self._waits[table] = _Wait(until=now + delay, error=error)
         _log.warning(
@@ -280,6 +279,7 @@ class Apply:
             reason=error.message,
             retry_in_ms=round(delay * 1000),
         )
+        return True
 
     def _go_on(self, table: TableId) -> None:
         with self._news:
@@ -330,6 +330,16 @@ class Apply:
             return {"retry_in_s": round(waits_s, 1), "code": wait.error.code, "message": str(wait.error)}
         rest_s = self._ends.target.rest_s(table, is_behind=applier.is_behind) if backlog > 0 else 0.0
         return {"retry_in_s": round(rest_s, 1), "code": None, "message": None} if rest_s > 0 else None
+
+
+def _exhausted(error: ThrottledError, name: str) -> TableError:
+    """What becomes of an error of one table once it has been tried for as long as the retry budget allows."""
+    return TableError(
+        f"gave up after the retry budget: {error.message}",
+        code=error.code,
+        table=error.table,
+        action=f"Nothing is lost. It is tried again after: replicator pause {name}; replicator resume {name}.",
+    )
 
 
 def _urgency(error: BaseException) -> int:

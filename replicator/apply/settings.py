@@ -14,22 +14,23 @@ from replicator.plugins.target import TableOptions
 class Patience(Protocol):
     """How long a table that the target throttles is tried: the policy of `runtime`, one for each table."""
 
-    def progressed(self) -> None:
-        """Something was applied."""
-
     def delay(self, now: float) -> float | None:
         """Seconds until the next attempt; None once it is given up."""
+
+    def delay_at_limit(self) -> float:
+        """Seconds until the next attempt, where waiting is no failure."""
 
 
 class NoPatience:
     """Gives up at once."""
 
-    def progressed(self) -> None:
-        """Nothing to remember."""
-
     def delay(self, now: float) -> float | None:  # noqa: ARG002 - there is no time in which it would be tried
         """None."""
         return None
+
+    def delay_at_limit(self) -> float:
+        """None of our own: as long as the target asks."""
+        return 0.0
 
 
 def default_options(_: TableId) -> TableOptions:

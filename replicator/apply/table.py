@@ -32,7 +32,9 @@ from replicator.model.errors import (
     CorruptStreamError,
     FatalError,
     PluginError,
+    ReplicatorError,
     TableError,
+    ThrottledError,
     TransientError,
 )
 from replicator.model.events import DDLEvent, SnapshotEvent
@@ -89,6 +91,8 @@ class TableApplier:
         self._floor = EMPTY_LEDGER
         self._looked_to = self._ledger
         self._searched_to = EMPTY_LEDGER
+        # Where the last unit ends that could not be applied: a way on lies behind it.
+        self._tried_to = EMPTY_LEDGER
         self._is_set_aside = False
         self._is_copying = self._record.source_time is None
         # While copying: the number by which the target's copy is whole, if capture says that its own is.
@@ -174,7 +178,7 @@ class TableApplier:
     def set_aside(self, error: TableError) -> None:
         """Leave the table as it is, with the reason, until a later snapshot or incarnation begins."""
         self._is_set_aside = True
-        self._searched_to = max(self._searched_to, self._ledger)
+        self._searched_to = max(self._searched_to, self._ledger, self._tried_to)
         _log.error("table_set_aside", table=str(self._table), code=error.code, reason=error.message)
         self._put(is_failing=True, error=ErrorRecord.of(error, self._ends.store.now()))
 
@@ -334,14 +338,15 @@ class TableApplier:
                     target.complete_snapshot(table, self._known_schema(), start, unit.last)
                 case _:
                     raise AssertionError(f"{unit} asks nothing of a target")
-        except TableError as error:
-            if isinstance(error, BatchTooLargeError) and isinstance(unit, BatchUnit) and self._cut(unit, error):
+        except (TableError, ThrottledError) as error:
+            may_halve = isinstance(error, BatchTooLargeError) or (isinstance(error, ThrottledError) and error.may_halve)
+            if may_halve and isinstance(unit, BatchUnit) and self._cut(unit, error):
                 return False
-            self._searched_to = max(self._searched_to, _place_of(unit))
+            self._tried_to = _place_of(unit)
             raise
         return True
 
-    def _cut(self, unit: BatchUnit, error: BatchTooLargeError) -> bool:
+    def _cut(self, unit: BatchUnit, error: ReplicatorError) -> bool:
         """Take less at once from now on; False if that would not make this unit smaller."""
         smaller = self._limits.below(unit)
         if smaller is None:

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -125,9 +126,9 @@ def render(one: Mapping[str, Any]) -> Group:
         if row["error"]:
             message = f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}"
         elif row["waiting"] and row["waiting"]["code"]:
-            message = f"waits {_age(row['waiting']['retry_in_s'])}: {row['waiting']['message']}"
+            message = f"waits until {_moment(row['waiting']['until'])}: {row['waiting']['message']}"
         elif row["waiting"]:
-            message = f"rests for {_age(row['waiting']['retry_in_s'])}"
+            message = f"rests until {_moment(row['waiting']['until'])}"
         table.add_row(
             row["table"],
             _styled(row["state"]),
@@ -220,6 +221,11 @@ def _snapshot(progress: Mapping[str, Any] | None) -> str:
 
 def _styled(state: str) -> Text:
     return Text(state, style=_STYLES.get(state, ""))
+
+
+def _moment(text: str) -> str:
+    """A moment of the status document, in the time of whoever reads it."""
+    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def _age(seconds: float | None) -> str:

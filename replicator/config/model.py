@@ -89,11 +89,14 @@ class SnapshotConfig(ConfigModel):
 class ApplyConfig(ConfigModel):
     """How changes are brought into the target."""
 
-    max_wait: Duration = Field(
-        timedelta(seconds=5),
+    max_wait: Duration | None = Field(
+        None,
         ge=timedelta(0),
-        le=timedelta(minutes=10),
-        description="The longest that captured changes wait to be applied together with later ones. An idle target never waits.",
+        le=timedelta(days=1),
+        description="The longest that captured changes wait to be applied together with later ones. Left out: as the target's batches cost,"
+        " 5m for bigquery, which begins a batch of a table so long after the end of its last one, and 5s for delta, which"
+        " never waits while it is idle.",
+        examples=["5s"],
     )
     batch_rows_max: int = Field(
         5_000_000,
@@ -173,7 +176,8 @@ class RetryConfig(ConfigModel):
         timedelta(hours=1),
         ge=timedelta(0),
         le=timedelta(days=365),
-        description="Time since the last progress after which the replicator stops with the reason; 0s stops at the first error.",
+        description="Time since the last progress after which the replicator stops with the reason, or sets one table aside if the target"
+        " cannot take that one alone; 0s: at the first error. Limits (rates, quotas, budgets) are waited for without end.",
     )
     backoff_initial: Duration = Field(
         timedelta(seconds=1),

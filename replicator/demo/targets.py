@@ -83,7 +83,7 @@ class _BigQuery:
 
     def __init__(self, emulator: BigQueryEmulator) -> None:
         self._client = emulator.client()
-        self.block, self.more = emulator.block(batch_every="1s"), ""
+        self.block, self.more = emulator.block(), "apply: {max_wait: 1s}\n"
 
     def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
         """BigQuery holds some as text."""

@@ -74,6 +74,10 @@ class ThrottledError(TargetUnavailableError):
 
     Args:
         rest_s: Seconds that the target asks to be left alone with the table; the host may wait longer.
+        is_limit: The target works and counts: a rate, a quota, a budget. That is no failure, however long it lasts, and
+            is waited for without end. Otherwise the table is set aside once it has been tried for as long as the retry
+            budget allows.
+        may_halve: A smaller batch may be taken at once, and is tried first.
     """
 
     def __init__(
@@ -84,9 +88,13 @@ class ThrottledError(TargetUnavailableError):
         table: str | None = None,
         action: str | None = None,
         rest_s: float = 0.0,
+        is_limit: bool = False,
+        may_halve: bool = False,
     ) -> None:
         super().__init__(message, code=code, table=table, action=action)
         self.rest_s = rest_s
+        self.is_limit = is_limit
+        self.may_halve = may_halve
 
 
 class StateUnavailableError(TransientError):

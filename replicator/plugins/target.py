@@ -26,14 +26,16 @@ EMPTY_LEDGER = -1
 class TargetContext:
     """What the host gives a target.
 
-    `spark` starts (once) or returns the host's SparkSession; a target that needs none never calls it. Typed `Any` so
-    that the interface does not need PySpark.
+    `max_wait_s` is `apply.max_wait`: how long changes may wait so that batches are fewer and larger. `spark` starts (once)
+    or returns the host's SparkSession; a target that needs none never calls it. Typed `Any` so that the interface does
+    not need PySpark.
     """
 
     replicator: str
     uuid: str = ""
     epoch: int = 0
     spark: Callable[[], Any] | None = None
+    max_wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,8 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     """The `type:` in the YAML."""
     config_model: ClassVar[type[BaseModel]]
     """Model of the `target:` block without `type`; frozen, extra forbidden, every field described."""
+    default_max_wait_s: ClassVar[float] = 5.0
+    """`apply.max_wait` where the configuration leaves it out."""
 
     def __init__(self, config: ConfigT, context: TargetContext) -> None:
         self.config = config
@@ -193,7 +197,7 @@ class DeltaTarget(ABC, Generic[ConfigT]):
         """Delete what is kept beside the table (a ledger of its own, staged files); the table stays. Replay: does nothing."""
 
     def rest_s(self, table: TableId, *, is_behind: bool) -> float:  # noqa: ARG002 - for targets whose batches are dear
-        """Seconds from now that a table is better left alone, because its next batch would be dear; 0: none.
+        """Seconds from now that a table is better left alone, because its next batch would be dear (`context.max_wait_s`); 0: none.
 
         Asked often, from several threads, and again before a process's first batch of the table, once that is claimed;
         no I/O. Changes wait meanwhile and are applied together. With `is_behind` the last batch did not take everything

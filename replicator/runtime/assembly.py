@@ -44,13 +44,22 @@ def make_source(
 def make_target(
     loaded: LoadedConfig,
     registry: Registry,
-    record: ReplicatorRecord | None = None,
+    *,
+    uuid: str = "",
     epoch: int = 0,
     spark: Callable[[], Any] | None = None,
 ) -> DeltaTarget[Any]:
     """The target plugin, not connected yet."""
-    context = TargetContext(replicator=loaded.config.name, uuid=record.uuid if record else "", epoch=epoch, spark=spark)
-    return registry.target(loaded.target_type)(loaded.target, context)
+    made = registry.target(loaded.target_type)
+    wait = loaded.config.apply.max_wait
+    context = TargetContext(
+        replicator=loaded.config.name,
+        uuid=uuid,
+        epoch=epoch,
+        spark=spark,
+        max_wait_s=made.default_max_wait_s if wait is None else wait.total_seconds(),
+    )
+    return made(loaded.target, context)
 
 
 def select_tables(source: DeltaSource[Any], loaded: LoadedConfig) -> Selection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from replicator.model.schema import TableId
@@ -27,10 +28,14 @@ class CatchUp:
     First all snapshots must be captured, those asked for included. Then capture is asked for a place in the log (a
     request that it closes in the very commit that covers the place); then each table must have nothing left to apply of
     what was sealed by then.
+
+    A table that apply set aside before `since`, the start of this run, is no verdict while it has something left: this
+    run tries it once more.
     """
 
     store: StateStore
     name: str
+    since: datetime | None = None
     _asked: int | None = field(default=None)
     _place: int | None = field(default=None)
 
@@ -49,18 +54,25 @@ class CatchUp:
             if last is None or any(request.id == self._asked for request in self.store.requests(self.name)):
                 return None
             self._place = last.last
-        set_aside = []
-        for table in tables:
-            done = applied.get(table.table)
-            if table.stage is Stage.FAILING or (done is not None and done.is_failing and not _goes_on(table, done)):
-                set_aside.append(table.table)
-                continue
-            if done is None or done.incarnation < table.incarnation:
-                return None
-            left = self.store.feed(self.name, table.table, done.last_applied, 1)
-            if left and _begin(left[0]) <= self._place:
-                return None
-        return CaughtUp(set_aside=tuple(set_aside))
+        verdicts = {table.table: self._is_set_aside(table, applied.get(table.table), self._place) for table in tables}
+        if None in verdicts.values():
+            return None
+        return CaughtUp(set_aside=tuple(table for table, is_set_aside in verdicts.items() if is_set_aside))
+
+    def _is_set_aside(self, table: TableRecord, done: AppliedRecord | None, place: int) -> bool | None:
+        """Whether a table did not make it; None while it may still."""
+        if table.stage is Stage.FAILING:
+            return True
+        if done is not None and done.is_failing and not _goes_on(table, done):
+            return None if self._is_to_be_tried(done) else True
+        if done is None or done.incarnation < table.incarnation:
+            return None
+        left = self.store.feed(self.name, table.table, done.last_applied, 1)
+        return None if left and _begin(left[0]) <= place else False
+
+    def _is_to_be_tried(self, done: AppliedRecord) -> bool:
+        is_old = self.since is not None and done.error is not None and done.error.at < self.since
+        return is_old and bool(self.store.feed(self.name, done.table, done.last_applied, 1))
 
 
 def _goes_on(table: TableRecord, done: AppliedRecord) -> bool:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from replicator.config import RetryConfig
 from replicator.model.errors import ConfigError, FatalError, PluginError, ReplicatorError, TableError, TransientError
+
+_DOUBLINGS_MAX: Final = 64
 
 
 class Verdict(StrEnum):
@@ -22,7 +25,8 @@ def verdict(error: BaseException) -> Verdict:
     """Map an error that ended a worker to what happens next.
 
     A `TableError` that reaches this place was not confined to its table by the pump, and an unknown exception is a
-    bug: both stop the replicator. A `ThrottledError` seldom does: the pump lets its table wait, by a budget of its own.
+    bug: both stop the replicator. A `ThrottledError` does not get here: the pump lets its table wait, and sets it aside
+    when a budget of its own is used up.
     """
     match error:
         case TransientError():
@@ -81,6 +85,14 @@ class RetryBudget:
             self.failing_since = now
         if now - self.failing_since >= self.limits.give_up_after_s:
             return None
-        longest = min(self.limits.longest_s, self.limits.first_s * 2.0**self.attempts)
+        return self._drawn()
+
+    def delay_at_limit(self) -> float:
+        """Seconds to wait before the next attempt, after an answer that is no failure: the budget begins anew, the delays go on growing."""
+        self.failing_since = None
+        return self._drawn()
+
+    def _drawn(self) -> float:
+        longest = min(self.limits.longest_s, self.limits.first_s * 2.0 ** min(self.attempts, _DOUBLINGS_MAX))
         self.attempts += 1
         return longest * self.rng.uniform(0.5, 1.0)

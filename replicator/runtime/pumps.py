@@ -85,12 +85,11 @@ def run_apply(
     """Apply until told to stop."""
     loaded = assembly.load(record, registry)
     spark = SparkHost(_spark_settings(loaded, home), cores=_CORES)
-    target = assembly.make_target(loaded, registry, record, epoch, spark.session)
+    target = assembly.make_target(loaded, registry, uuid=record.uuid, epoch=epoch, spark=spark.session)
     try:
         reader = JournalReader(store, record.name)
-        Apply(
-            target, store, reader, name=record.name, uuid=record.uuid, epoch=epoch, settings=_apply_settings(loaded)
-        ).run(control)
+        settings = _apply_settings(loaded, target.context.max_wait_s)
+        Apply(target, store, reader, name=record.name, uuid=record.uuid, epoch=epoch, settings=settings).run(control)
     finally:
         target.close()
         spark.stop()
@@ -112,7 +111,7 @@ def _capture_settings(loaded: LoadedConfig, home: Home) -> CaptureSettings:
     )
 
 
-def _apply_settings(loaded: LoadedConfig) -> ApplySettings:
+def _apply_settings(loaded: LoadedConfig, max_wait_s: float) -> ApplySettings:
     tables = loaded.config.tables
     apply = loaded.config.apply
 
@@ -123,7 +122,7 @@ def _apply_settings(loaded: LoadedConfig) -> ApplySettings:
     limits = RetryLimits.of(loaded.config.retry)
     return ApplySettings(
         tables_parallel=apply.tables_parallel,
-        max_wait_s=apply.max_wait.total_seconds(),
+        max_wait_s=max_wait_s,
         batch=BatchLimits(rows=apply.batch_rows_max, bytes=apply.batch_bytes_max),
         options=options,
         patience=lambda: RetryBudget(limits=limits),

@@ -78,7 +78,7 @@ class Supervisor:
         self._workers: dict[Role, WorkerProcess] = {}
         self._not_before: dict[Role, float] = {}
         self._finished: set[Role] = set()
-        self._catch_up = CatchUp(store=store, name=name) if until_caught_up else None
+        self._catch_up = CatchUp(store=store, name=name, since=store.now()) if until_caught_up else None
         self._refuse_first = refuse_first
         self._lost: ReplicatorError | None = None
         self._lease: Lease | None = None

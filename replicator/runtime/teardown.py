@@ -100,7 +100,7 @@ def _clean_target(
     drops: bool,
     is_forced: bool,
 ) -> None:
-    target = assembly.make_target(loaded, registry, record, lease.epoch)
+    target = assembly.make_target(loaded, registry, uuid=record.uuid, epoch=lease.epoch)
     try:
         for table in store.tables(record.name):
             held = TargetTable(table=table.table, uuid=record.uuid, incarnation=table.incarnation, epoch=lease.epoch)

@@ -13,7 +13,6 @@ from replicator.model.naming import check_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import DeltaSource, SourceContext, TableSummary
-from replicator.plugins.target import TargetContext
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
 
@@ -47,7 +46,7 @@ def assess(loaded: LoadedConfig, registry: Registry, home: Home, *, uuid: str = 
         problems += found
     finally:
         source.close()
-    target = registry.target(loaded.target_type)(loaded.target, TargetContext(replicator=loaded.config.name, uuid=uuid))
+    target = assembly.make_target(loaded, registry, uuid=uuid)
     try:
         problems += target.check(schemas)
         target_identity = dict(target.identity())

@@ -25,8 +25,11 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
     last_report = statuses.get(Role.CAPTURE, (now, {}))[1]
     clock = now + timedelta(seconds=float((capture or {}).get("clock_ahead_s") or 0.0))
     applied = store.applied(record.name)
+    told_at = statuses[Role.APPLY][0] if Role.APPLY in statuses else now
     tables = [
-        _table(t, applied.get(t.table), apply, clock) for t in store.tables(record.name) if t.stage is not Stage.REMOVED
+        _table(t, applied.get(t.table), apply, clock, told_at)
+        for t in store.tables(record.name)
+        if t.stage is not Stage.REMOVED
     ]
     lease = store.lease(record.name)
     ages = [t["freshness_s"] for t in tables if t["freshness_s"] is not None]
@@ -74,7 +77,11 @@ def _seconds(duration: timedelta) -> float:
 
 
 def _table(
-    table: TableRecord, applied: AppliedRecord | None, apply: Mapping[str, Any] | None, clock: datetime
+    table: TableRecord,
+    applied: AppliedRecord | None,
+    apply: Mapping[str, Any] | None,
+    clock: datetime,
+    told_at: datetime,
 ) -> dict[str, Any]:
     progress = table.snapshot
     is_failing = table.stage is Stage.FAILING or (applied is not None and applied.is_failing)
@@ -98,9 +105,17 @@ def _table(
         if source_time is None or table.stage in (Stage.PENDING, Stage.SNAPSHOT)
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
         "last_batch": _reported(table.table, apply).get("last_batch"),
-        "waiting": None if is_failing else _reported(table.table, apply).get("waiting"),
+        "waiting": None if is_failing else _waiting(_reported(table.table, apply).get("waiting"), told_at),
         "error": _error(error) if is_failing else None,
     }
+
+
+def _waiting(waiting: Mapping[str, Any] | None, told_at: datetime) -> dict[str, Any] | None:
+    """What apply said, with the moment until which the table waits."""
+    if waiting is None:
+        return None
+    until = told_at + timedelta(seconds=waiting["retry_in_s"])
+    return {**waiting, "until": until.isoformat(timespec="seconds")}
 
 
 def _reported(table: TableId, apply: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 PROJECT: Final = "demo-project"
 BUCKET: Final = "staging"
 LOCATION: Final = "EU"
+WITHOUT_RESTS: Final = "apply: {max_wait: 0s}\n"
 # Ends the emulator when the pipe ends, whose other end this process holds.
 _GUARDED: Final = '"$@" & emulator=$!; read -r _; kill -9 $emulator'
 _EXTENSIONS: Final = "import duckdb_extensions; duckdb_extensions.import_extension('spatial'); duckdb_extensions.import_extension('avro')"
@@ -65,14 +66,13 @@ class BigQueryEmulator:
         self._scratch.cleanup()
 
     def block(self, **settings: str) -> str:
-        """The `target:` block of a replicator that writes to this emulator; `settings` add to it."""
+        """The `target:` block of a replicator that writes to this emulator; `settings` add to it. `WITHOUT_RESTS` goes with it."""
         values = {
             "type": "bigquery",
             "project": PROJECT,
             "location": LOCATION,
             "endpoint": self.endpoint,
             "staging": f"{{bucket: {BUCKET}, folder: {self.storage}}}",
-            "batch_every": "0s",
             **settings,
         }
         return "\n".join(f"  {name}: {value}" for name, value in values.items())

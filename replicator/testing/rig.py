@@ -37,6 +37,7 @@ class Rig:
     extra: str = ""
     environ: dict[str, str] = field(default_factory=dict)
     store: StateStore | None = None
+    source: str = ""
     target: str = ""
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
@@ -69,8 +70,9 @@ class Rig:
         block = source_block(self.database, password="RIG_PASSWORD", changed=source)  # noqa: S106 - a variable's name
         lines = [f"name: {self.name}", "source:", block]
         lines += ["target:", self.target or f"  type: delta\n  path: {self.lake}"]
-        wanted: dict[str, Any] = {"include": [self.full_name(table) for table in self.tables]} if self.tables else {}
-        lines.append(f"tables: {json.dumps({**wanted, 'settings': settings or {}})}")
+        tables: dict[str, Any] = {"include": [self.full_name(table) for table in self.tables]} if self.tables else {}
+        if tables := tables | ({"settings": settings} if settings else {}):
+            lines.append(f"tables: {json.dumps(tables)}")
         lines.append(self.extra)
         self.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

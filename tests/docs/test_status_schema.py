@@ -181,7 +181,12 @@ def fill(store: StateStore) -> None:
             "oldest_open": {"name": "XA a", "since": (NOW - timedelta(seconds=60)).isoformat()},
         },
     )
-    store.put_status("shop", Role.APPLY, {"tables": {"public.streaming": {"source_time": NOW.isoformat()}}})
+    waiting = {"retry_in_s": 600.0, "code": "quota_exceeded", "message": "A quota is used up."}
+    store.put_status(
+        "shop",
+        Role.APPLY,
+        {"tables": {"public.streaming": {"source_time": NOW.isoformat(), "waiting": waiting}}},
+    )
 
 
 def test_a_replicator_that_was_only_stored(store: StateStore):
@@ -212,7 +217,16 @@ def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore):
         "aside": "failing",
         "target_aside": "failing",
     }
-    assert {t["table"]: t["freshness_s"] for t in found["tables"]}["public.streaming"] == 0.5
+    (streaming,) = (t for t in found["tables"] if t["table"] == "public.streaming")
+    assert (streaming["freshness_s"], streaming["waiting"]) == (
+        0.5,
+        {
+            "retry_in_s": 600.0,
+            "until": "2026-01-31T12:10:00+00:00",
+            "code": "quota_exceeded",
+            "message": "A quota is used up.",
+        },
+    )
 
 
 def test_every_wish_and_state(store: StateStore, clock: Clock):

@@ -568,34 +568,37 @@ class Steps:
 
     allowed: int = 3
     asked: list[float] = field(default_factory=list)
-    progress: int = 0
-
-    def progressed(self) -> None:
-        self.progress += 1
+    at_limit: int = 0
 
     def delay(self, now: float) -> float | None:
         self.asked.append(now)
         return 60.0 if len(self.asked) <= self.allowed else None
 
+    def delay_at_limit(self) -> float:
+        self.at_limit += 1
+        return 60.0
 
+
+@dataclass
 class Minutes:
     """A clock that goes on by ten seconds with every look."""
 
-    now = 0.0
+    step_s: float = 10.0
+    now: float = 0.0
 
     def __call__(self) -> float:
-        self.now += 10
+        self.now += self.step_s
         return self.now
 
 
-def throttled(target: MemoryTarget, table: TableId, times: int, rest_s: float = 0.0) -> list[TableId]:
+def throttled(target: MemoryTarget, table: TableId, times: int, **how: Any) -> list[TableId]:
     """Let the target refuse batches of one table; the tables whose batches came, in order."""
     apply_batch, came = target.apply_batch, []
 
     def refuse(claimed: Any, batch: Any) -> Any:
         came.append(claimed.table)
         if claimed.table == table and came.count(table) <= times:
-            raise ThrottledError("slower", code="target_throttled", table=str(table), rest_s=rest_s)
+            raise ThrottledError("slower", code="target_throttled", table=str(table), **how)
         return apply_batch(claimed, batch)
 
     target.apply_batch = refuse  # type: ignore[method-assign]
@@ -617,7 +620,7 @@ def test_a_throttled_table_waits_alone_and_is_claimed_again(shop: Shop) -> None:
     assert steps.asked[1] - steps.asked[0] >= 60
     (waiting, *_) = [w for r in shop.control.reports if (w := r["tables"].get(str(A), {}).get("waiting"))]
     assert (waiting["code"], waiting["message"]) == ("target_throttled", f"{A}: slower")
-    assert 0 < waiting["retry_in_s"] <= 60
+    assert 0 <= waiting["retry_in_s"] <= 60
     assert shop.control.reports[-1]["tables"][str(A)]["waiting"] is None
 
 
@@ -632,16 +635,78 @@ def test_a_table_rests_as_long_as_the_target_asks(shop: Shop) -> None:
     assert shop.names(A) == {1: "snapshot"}
 
 
-def test_a_table_that_is_throttled_for_too_long_stops_the_replicator(shop: Shop) -> None:
-    shop.settings = replace(shop.settings, patience=lambda: Steps(allowed=0))
-    shop.copy(A, 1)
+def test_a_table_that_fails_for_too_long_is_set_aside_alone_and_tried_again_by_the_next_process(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, patience=lambda: Steps(allowed=2), tables_parallel=1)
+    for table in (A, B):
+        shop.copy(table, 1)
     target = shop.target()
-    throttled(target, A, times=100)
-    with pytest.raises(FatalError) as stopped:
-        shop.run(target, clock=Minutes())
-    assert (stopped.value.code, stopped.value.table) == ("target_throttled", str(A))
+    came = throttled(target, A, times=100)
+    shop.run(target, clock=Minutes())
+    error = shop.applied(A).error
+    assert error is not None
+    assert (error.code, "gave up" in error.message, f"pause {NAME}" in (error.action or "")) == (
+        "target_throttled", True, True,
+    )  # fmt: skip
+    assert (came.count(A), shop.names(A), shop.names(B)) == (3, {}, {1: "snapshot"})
     shop.run()
     assert shop.names(A) == {1: "snapshot"}
+    assert (shop.applied(A).is_failing, shop.applied(A).error) == (False, None)
+
+
+def test_a_copy_in_place_whose_rows_fail_for_too_long_is_not_taken_for_a_way_on(shop: Shop) -> None:
+    """Its beginning lies between the ledger and the rows; a copy that begins later is a way on."""
+    shop.settings = replace(shop.settings, patience=lambda: Steps(allowed=1))
+    shop.copy(A, 1)
+    shop.run()
+    start = shop.start_in_place(A)
+    shop.rows(A, insert(0, item(1, "again"), is_snapshot=True), commit=False)
+    shop.complete(A, start)
+    target = shop.target()
+    came = throttled(target, A, times=100)
+    shop.run(target, clock=Minutes(), is_done=lambda: shop.applied(A).is_failing)
+    assert (came.count(A), shop.names(A)) == (2, {1: "snapshot"})
+    start = shop.start_in_place(A)
+    shop.rows(A, insert(0, item(1, "later"), is_snapshot=True), commit=False)
+    shop.complete(A, start)
+    target = shop.target()
+    throttled(target, A, times=2)
+    shop.run(target, clock=Minutes(), is_done=lambda: shop.applied(A).last_applied >= shop.highest(A))
+    assert (shop.names(A), shop.applied(A).is_failing) == ({1: "later"}, False)
+
+
+def test_a_limit_is_waited_for_without_end_and_uses_up_no_patience(shop: Shop) -> None:
+    steps = Steps(allowed=0)
+    shop.settings = replace(shop.settings, patience=lambda: steps)
+    shop.copy(A, 1)
+    target = shop.target()
+    came = throttled(target, A, times=20, rest_s=86_400.0, is_limit=True)
+    shop.run(target, clock=Minutes(step_s=3600.0))
+    assert (came.count(A), steps.at_limit, steps.asked) == (21, 20, [])
+    assert shop.names(A) == {1: "snapshot"}
+    waits = [w for r in shop.control.reports if (w := r["tables"].get(str(A), {}).get("waiting"))]
+    assert max(w["retry_in_s"] for w in waits) > 43_200
+    assert shop.applied(A).error is None
+
+
+def test_a_batch_that_a_limit_has_no_room_for_is_halved_first(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, patience=Steps)
+    shop.copy(A, 1)
+    shop.run()
+    for number in range(2, 6):
+        shop.rows(A, insert(0, item(number, "more")))
+    target = shop.target()
+    apply_batch, came = target.apply_batch, []
+
+    def refuse(claimed: Any, batch: Any) -> Any:
+        came.append(batch.rows)
+        if batch.rows > 1 or came.count(1) == 1:
+            raise ThrottledError("dear", code="too_dear", table=str(A), is_limit=True, may_halve=True)
+        return apply_batch(claimed, batch)
+
+    target.apply_batch = refuse  # type: ignore[method-assign]
+    shop.run(target, clock=Minutes())
+    assert came == [4, 2, 1, 1, 1, 1, 1]
+    assert len(shop.names(A)) == 5
 
 
 def test_each_success_begins_a_new_budget(shop: Shop) -> None:

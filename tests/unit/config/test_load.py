@@ -31,7 +31,7 @@ def test_good_file_is_loaded_with_defaults():
     loaded = load_text(GOOD)
     assert loaded.document == GOOD
     assert loaded.config.name == "shop-to-lake"
-    assert loaded.config.apply.max_wait == timedelta(seconds=5)
+    assert (loaded.config.apply.max_wait, loaded.config.retry.give_up_after) == (None, timedelta(hours=1))
     assert loaded.config.journal.bytes_max == 50 << 30
     assert (loaded.source_type, loaded.target_type) == ("postgresql", "delta")
     assert isinstance(loaded.source, SourceModel)
@@ -361,7 +361,7 @@ def test_redacted_shows_defaults_references_and_no_secret():
     text = GOOD + "spark: {settings: {spark.hadoop.fs.s3a.secret.key: '${env:S3_SECRET}'}}\n"
     loaded = load_text(text, S3_SECRET="s3-very-secret")
     shown = redacted(loaded)
-    assert "max_wait: 5s" in shown
+    assert "give_up_after: 1h" in shown
     assert "password: ${env:DB_PASSWORD}" in shown
     assert "spark.hadoop.fs.s3a.secret.key: ${env:S3_SECRET}" in shown
     assert SECRET not in shown

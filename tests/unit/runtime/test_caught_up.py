@@ -46,6 +46,12 @@ def test_a_failure_counts_until_a_copy_has_begun_after_it(
     assert CatchUp(store=store, name=NAME, _asked=0, _place=0).check() == CaughtUp(set_aside=set_aside)
 
 
+def test_a_failure_of_an_earlier_run_counts_at_once_where_nothing_is_left_to_try(store: StateStore) -> None:
+    _put(store, copied_at=NOON - timedelta(minutes=2), failed_at=NOON - timedelta(minutes=1))
+    catch_up = CatchUp(store=store, name=NAME, since=NOON, _asked=0, _place=0)
+    assert catch_up.check() == CaughtUp(set_aside=(TABLE,))
+
+
 def test_a_table_that_is_made_anew_is_waited_for_although_the_old_one_was_refused_once_more(store: StateStore) -> None:
     _put(store, copied_at=NOON, failed_at=NOON + timedelta(minutes=1), copied_in=2)
     assert CatchUp(store=store, name=NAME, _asked=0, _place=0).check() is None

@@ -81,3 +81,15 @@ def test_progress_begins_a_full_budget_again() -> None:
 
 def test_a_budget_of_nothing_gives_up_at_once() -> None:
     assert _budget(give_up_after_s=0).delay(now=0.0) is None
+
+
+def test_a_limit_uses_up_no_budget_and_is_asked_less_and_less_often() -> None:
+    budget = _budget()
+    assert budget.delay(now=0.0) is not None
+    delays = [budget.delay_at_limit() for _ in range(2000)]
+    assert max(delays) <= 8
+    assert min(delays[3:]) >= 4
+    assert budget.delay(now=99.0) is not None
+    assert budget.delay(now=198.0) is not None
+    assert budget.delay(now=199.0) is None
+    assert 0.5 <= _budget(give_up_after_s=0).delay_at_limit() <= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from replicator.model.errors import Problem, ReplicatorError, Severity
 from replicator.model.naming import check_columns
@@ -177,13 +178,13 @@ class Assessor:
 
     def _estimate(self, place: str, size: int | None) -> Problem:
         """What a table that changes all the time costs a day at most, by the bytes that it has now."""
-        every_s = max(self.config.batch_every.total_seconds(), 1.0)
-        batches = round(86_400 / every_s)
+        every = timedelta(seconds=self.context.max_wait_s)
+        batches = round(86_400 / max(every.total_seconds(), 1.0))
         reads = "its size, which is not known yet" if size is None else format_size(size)
         total = "" if size is None else f": {format_size(size * batches)} a day"
         return Problem(
             code="daily_estimate",
-            message=f"With a batch every {format_duration(self.config.batch_every)} at most {batches} load jobs and as many"
+            message=f"With a batch every {format_duration(every)} (apply.max_wait) at most {batches} load jobs and as many"
             f" merges a day; each merge is billed up to {reads}{total}.",
             place=place,
             severity=Severity.NOTICE,

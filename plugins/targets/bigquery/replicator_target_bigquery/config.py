@@ -91,7 +91,8 @@ class BudgetConfig(ConfigModel):
     maximum_bytes_billed: Size | None = Field(
         None,
         ge=1,
-        description="Bytes that one script may be billed; BigQuery refuses it beyond that, and the table is set aside.",
+        description="Bytes that one script may be billed. BigQuery refuses it beyond that, for nothing: a batch is halved where that helps,"
+        " else the table waits, and status says why. No less than 10 MiB are billed for each table that a statement reads.",
     )
 
 
@@ -133,12 +134,6 @@ class BigQueryConfig(ConfigModel):
     adopt: Literal["refuse", "replace"] = Field(
         "refuse",
         description="What to do with a table that stands at a table's place and is not this replicator's: refuse it, or replace it.",
-    )
-    batch_every: Duration = Field(
-        timedelta(minutes=5),
-        ge=timedelta(0),
-        le=timedelta(days=1),
-        description="Time from the end of one batch of a table to the beginning of the next. Less is fresher, more is cheaper.",
     )
     names: Literal["ascii", "unicode"] = Field(
         "ascii",

@@ -26,6 +26,7 @@ from replicator.model.errors import (
 
 FENCED: Final = "replicator_fenced"
 """What a script says when the ledger is not what its writer knew."""
+TOO_DEAR: Final = "too_many_bytes_billed"
 
 _TRANSIENT: Final = frozenset(
     {
@@ -44,6 +45,7 @@ _NO_KEY: Final = re.compile(
 _TWO_ROWS: Final = re.compile(r"must match at most one source row")
 _TOO_DEEP: Final = re.compile(r"[Rr]ecursi\w+ .*(?:maximum|limit|exceed)|maximum number of iterations")
 _TOO_DEAR: Final = re.compile(r"[Bb]ytes billed limit|limit for bytes billed|bytesBilledLimitExceeded")
+_BROKEN: Final = re.compile(r'"code": *5\d\d\b')
 _VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 _OUTSTANDING: Final = re.compile(r"[Tt]oo many DML statements|DML statements? outstanding|jobs? queue")
 _TOO_LARGE: Final = frozenset({"resourcesExceeded", "responseTooLarge"})
@@ -109,14 +111,23 @@ def is_outcome_unknown(error: BaseException) -> bool:
     """Whether the request may have been carried out although it failed: the answer was lost, or the service broke."""
     if isinstance(error, api.GoogleAPICallError):
         return error.code is None or error.code >= 500  # noqa: PLR2004 - HTTP
-    return isinstance(error, api.RetryError | auth.TransportError | http.RequestException | OSError)
+    if isinstance(error, auth.GoogleAuthError):
+        return _is_token_away(error)
+    return isinstance(error, api.RetryError | http.RequestException | OSError)
+
+
+def _is_token_away(error: auth.GoogleAuthError) -> bool:
+    """Whether whoever gives tokens could not be asked, or broke: nothing is said of the credentials then."""
+    if isinstance(error, auth.TransportError) or isinstance(error.__cause__, auth.TransportError) or error.retryable:
+        return True
+    # The service that lets one account act as another: the library passes its answer on as it came.
+    return any(isinstance(part, str) and _BROKEN.search(part) for part in error.args[1:])
 
 
 def _of_identity(error: BaseException, table: str | None) -> ReplicatorError | None:
-    if isinstance(error, auth.TransportError):
-        return None
     if isinstance(error, auth.GoogleAuthError):
-        return _credentials_refused(str(error))
+        # Behind the first argument comes the service's answer as a whole.
+        return None if _is_token_away(error) else _credentials_refused(str(error.args[0] if error.args else ""))
     reason, message = reason_of(error)
     if reason == "authError" or isinstance(error, api.Unauthorized):
         return _credentials_refused(message)
@@ -155,6 +166,7 @@ def _of_service(error: BaseException, reason: str, message: str, table: str | No
             table=table,
             action=again,
             rest_s=_THROTTLED_REST_S,
+            is_limit=True,
         )
     if _BUSY.search(message):
         return ThrottledError(
@@ -168,12 +180,19 @@ def _of_service(error: BaseException, reason: str, message: str, table: str | No
             f"A quota of BigQuery is used up: {_without_values(message)}",
             code="quota_exceeded",
             table=table,
-            action="It is tried again by itself; raise the quota, or lengthen target.batch_every.",
+            action="It is tried again every ten minutes: quotas of a day come back within 24 hours, a project's own at midnight"
+            " Pacific Time. Raise the quota, or lengthen apply.max_wait.",
             rest_s=_QUOTA_REST_S,
+            is_limit=True,
         )
     if reason in _THROTTLED or isinstance(error, api.TooManyRequests):
         return ThrottledError(
-            "BigQuery asks to slow down.", code="target_throttled", table=table, action=again, rest_s=_THROTTLED_REST_S
+            "BigQuery asks to slow down.",
+            code="target_throttled",
+            table=table,
+            action=again,
+            rest_s=_THROTTLED_REST_S,
+            is_limit=True,
         )
     if reason in _TRANSIENT and isinstance(error, JobFailedError):
         # The service answers, and failed at this one job.
@@ -220,11 +239,14 @@ def _of_data(reason: str, message: str, table: str | None) -> ReplicatorError:
             action="Smaller ones were tried, and this one is a single transaction: take a new snapshot of the table.",
         )
     if reason == "bytesBilledLimitExceeded" or _TOO_DEAR.search(message):
-        return TableError(
+        return ThrottledError(
             f"A script would be billed more than target.budget.maximum_bytes_billed: {_without_values(message)}",
-            code="too_many_bytes_billed",
+            code=TOO_DEAR,
             table=table,
-            action="Raise the bound, or cluster or partition the table; then take a new snapshot of it.",
+            action="Nothing is billed and nothing lost; it is tried again every ten minutes. Raise the bound, or partition the table"
+            " by a column of its key, and take a new copy: replicator snapshot NAME TABLE --recreate.",
+            rest_s=_QUOTA_REST_S,
+            is_limit=True,
         )
     if reason == "stopped":
         return TableError(

@@ -18,6 +18,7 @@ from replicator_target_bigquery.config import BudgetConfig
 DAY_S: Final = 86_400.0
 _HOUR_S: Final = 3_600.0
 _CAREFUL_FROM: Final = 0.5
+_SHORTEST_S: Final = 1.0
 
 
 class _Use(NamedTuple):
@@ -58,18 +59,52 @@ class Governor:
         self._ended: dict[TableId, float] = {}
         self._last_bytes: dict[TableId, int] = {}
         self._known: set[TableId] = set()
+        # Batches that have begun and not ended, with what they will be billed, as far as that can be known.
+        self._under_way: dict[TableId, int] = {}
+
+    def begin(self, table: TableId) -> float:
+        """Make room for a batch within the bounds of a day; no other table can take that room until `ended`.
+
+        Returns:
+            0 if the batch may begin; else the seconds until there is room.
+        """
+        with self._lock:
+            room_s = self._room_s(table, self._clock())
+            if room_s == 0:
+                self._under_way[table] = self._last_bytes.get(table, 0)
+            return room_s
+
+    def ended(self, table: TableId) -> None:
+        """A batch that began has ended, whichever way."""
+        with self._lock:
+            self._under_way.pop(table, None)
 
     def used(
-        self, table: TableId, *, load_jobs: int = 0, bytes_billed: int = 0, slot_ms: int = 0, is_batch: bool = False
+        self,
+        table: TableId,
+        *,
+        load_jobs: int = 0,
+        bytes_billed: int | None = 0,
+        slot_ms: int = 0,
+        is_batch: bool = False,
     ) -> None:
-        """Take note of a job. `is_batch`: it is what ends a batch, behind which the table rests."""
+        """Take note of a job.
+
+        Args:
+            table: That it worked on.
+            load_jobs: How many it was.
+            bytes_billed: None: nobody knows; it counts as the table's batch before.
+            slot_ms: Milliseconds of slots.
+            is_batch: It is what ends a batch, behind which the table rests.
+        """
         with self._lock:
             now = self._clock()
             self._known.add(table)
+            billed = self._last_bytes.get(table, 0) if bytes_billed is None else bytes_billed
             if is_batch:
                 self._ended[table] = now
-                self._last_bytes[table] = bytes_billed or self._last_bytes.get(table, 0)
-            self._add([_Use(now, table, int(is_batch), load_jobs, bytes_billed, slot_ms)])
+                self._last_bytes[table] = billed or self._last_bytes.get(table, 0)
+            self._add([_Use(now, table, int(is_batch), load_jobs, billed, slot_ms)])
 
     def memory(self, table: TableId) -> str:
         """What a table used, for its ledger, as if the batch that is about to be committed were billed as the last one was."""
@@ -94,13 +129,17 @@ class Governor:
             now = self._clock()
             if ended_at is not None:
                 self._ended[table] = min(ended_at, now)
-            self._add(
+            uses = [
                 _Use(min(at, now), table, int(batches), int(load_jobs), int(bytes_billed), int(slot_ms))
                 for at, batches, load_jobs, bytes_billed, slot_ms in json.loads(memory or "[]")
-            )
+            ]
+            for use in uses:
+                if use.batches:
+                    self._last_bytes[table] = use.bytes_billed // use.batches
+            self._add(uses)
 
     def rest_s(self, table: TableId, *, is_behind: bool = False) -> float:
-        """Seconds from now until the table's next batch may begin; 0 before its first.
+        """Seconds from now until the table's next batch may begin; 0 before its first, where the budgets have room for it.
 
         A table that is behind is held back by budgets only.
         """
@@ -108,7 +147,8 @@ class Governor:
             now = self._clock()
             ended = self._ended.get(table)
             pause = self._pause(now, 0.0 if is_behind else self._every_s)
-            return 0.0 if ended is None else max(0.0, ended + pause - now)
+            rest_s = 0.0 if ended is None else max(0.0, ended + pause - now)
+            return max(rest_s, self._room_s(table, now))
 
     def pause_s(self) -> float:
         """The present time between two batches of a table."""
@@ -120,6 +160,41 @@ class Governor:
         with self._lock:
             self._forget(self._clock())
             return self._total if table is None else _sum(use for use in self._uses if use.table == table)
+
+    def _room_s(self, table: TableId, now: float) -> float:
+        """Seconds until a batch of the table, billed as its last one was, is within the bounds of a day, with all that are under way."""
+        self._forget(now)
+        others = [billed for other, billed in self._under_way.items() if other != table]
+        bounds = (
+            (1, len(others), self._budget.load_jobs_per_day, lambda use: use.load_jobs),
+            (self._last_bytes.get(table, 0), sum(others), self._budget.bytes_per_day, lambda use: use.bytes_billed),
+        )
+        waits = [
+            self._until(bound - needed - taken, now, amount)
+            if needed <= bound
+            else self._until_alone(bool(others), now)
+            for needed, taken, bound, amount in bounds
+            if bound is not None
+        ]
+        return max(waits, default=0.0)
+
+    def _until(self, bound: int, now: float, amount: Callable[[_Use], int]) -> float:
+        """Seconds until no more than `bound` counts any longer."""
+        left = sum(amount(use) for use in self._uses) - bound
+        if left <= 0:
+            return 0.0
+        for use in self._uses:
+            left -= amount(use)
+            if left <= 0:
+                return max(_SHORTEST_S, use.at + DAY_S - now)
+        return _SHORTEST_S  # those under way take the room
+
+    def _until_alone(self, are_others: bool, now: float) -> float:
+        """A batch that takes more than is allowed for a day comes once a day, and alone."""
+        last = max((use.at for use in self._uses if use.batches), default=None)
+        if last is not None:
+            return max(_SHORTEST_S, last + DAY_S - now)
+        return _SHORTEST_S if are_others else 0.0
 
     def _add(self, uses: Iterable[_Use]) -> None:
         added = list(uses)

@@ -55,17 +55,20 @@ last_touches AS (
 SELECT {key}, gone, n, moment, written IS NOT NULL AS has_row, {values} FROM last_touches"""
 
 
-def partial_rows(shape: Shape, staging: str, skip_to: int, target: str, *, has_key_changes: bool) -> str:
+def partial_rows(
+    shape: Shape, staging: str, skip_to: int, target: str, *, has_key_changes: bool, within: str | None = None
+) -> str:
     """The changes of each key folded column by column, where some rows lack columns.
 
     Where keys may have changed, the temporary table of `chains` must have been made, and what a moved row lacks is
-    taken from the target's row at its origin.
+    taken from the target's row at its origin: a key that a change of the batch names, so `within`, a condition on the
+    target's row `t` that holds for all of these, spares the rest of the target.
 
     Returns:
         A query as that of `whole_rows`, and `s<i>`: whether `f<i>` holds the value; otherwise it stands in the target
         under the row's own key.
     """
-    fold = _moved_fold(shape, target, chains_table(staging)) if has_key_changes else _still_fold(shape)
+    fold = _moved_fold(shape, target, chains_table(staging), within) if has_key_changes else _still_fold(shape)
     return f"WITH {_lives(shape, staging, skip_to, has_key_changes=has_key_changes)},{_folded(shape)},{fold}"
 
 
@@ -223,7 +226,7 @@ last_lives AS (
 SELECT {key}, gone, n, moment, life IS NOT NULL AS has_row, {values}, {sent} FROM last_lives"""
 
 
-def _moved_fold(shape: Shape, target: str, joined: str) -> str:
+def _moved_fold(shape: Shape, target: str, joined: str, within: str | None) -> str:
     """The last life of each key with what earlier lives of its chain were sent, and what stands at its origin."""
     key, columns = shape.key, shape.columns
     names = _list("k", key)
@@ -249,6 +252,7 @@ def _moved_fold(shape: Shape, target: str, joined: str) -> str:
         for c in columns
     )
     from_keys = _join(f"{joined}.from_k{i}" for i, _ in enumerate(key))
+    origins = quoted(target) if within is None else f"(SELECT * FROM {quoted(target)} AS t WHERE {within})"
     return f"""
 rooted AS (
   SELECT folded.*, {root} AS root, {joined}.root = folded.life AS is_root, {from_keys}
@@ -260,7 +264,7 @@ last_lives AS (
   QUALIFY ROW_NUMBER() OVER (PARTITION BY {names} ORDER BY o DESC) = 1
 )
 SELECT {own}, last_lives.life IS NOT NULL AS has_row, {values}, {sent}
-FROM last_lives LEFT JOIN {quoted(target)} AS t ON last_lives.is_moved AND {on}{alive}"""
+FROM last_lives LEFT JOIN {origins} AS t ON last_lives.is_moved AND {on}{alive}"""
 
 
 def _is_absent(column: ColumnShape) -> str:

@@ -29,7 +29,7 @@ def batch_statements(shape: Shape, target: str, staging: str, batch: Batch, with
         staging: Path of the staging table.
         batch: What is staged there.
         within: A condition on the target's row `t` that holds for every row that the batch can touch; literals in it
-            spare the MERGE the other partitions.
+            spare the MERGE, and its join for origin keys, the other partitions.
     """
     if batch.is_append:
         return [append(shape, target, staging, batch.skip_to)]
@@ -38,7 +38,9 @@ def batch_statements(shape: Shape, target: str, staging: str, batch: Batch, with
     if not batch.has_absent:
         source = reduce.whole_rows(shape, staging, batch.skip_to, has_key_changes=batch.has_key_changes)
         return [merge(shape, target, source, has_absent=False, within=within)]
-    source = reduce.partial_rows(shape, staging, batch.skip_to, target, has_key_changes=batch.has_key_changes)
+    source = reduce.partial_rows(
+        shape, staging, batch.skip_to, target, has_key_changes=batch.has_key_changes, within=within
+    )
     first = [reduce.chains(shape, staging, batch.skip_to)] if batch.has_key_changes else []
     return [*first, merge(shape, target, source, has_absent=True, within=within)]
 

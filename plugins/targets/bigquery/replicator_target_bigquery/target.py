@@ -29,7 +29,7 @@ from replicator_target_bigquery import ledger, pruning, statements
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.clients import bigquery_client, storage_client
 from replicator_target_bigquery.config import BigQueryConfig
-from replicator_target_bigquery.errors import FencedAnswer, translated
+from replicator_target_bigquery.errors import TOO_DEAR, FencedAnswer, translated
 from replicator_target_bigquery.governor import Governor
 from replicator_target_bigquery.jobs import Done, Jobs
 from replicator_target_bigquery.names import Names, quoted, text
@@ -94,6 +94,8 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
 
     type_name: ClassVar[str] = "bigquery"
     config_model: ClassVar[type[BigQueryConfig]] = BigQueryConfig
+    # A batch costs by the table, not by its changes.
+    default_max_wait_s: ClassVar[float] = 300.0
 
     def __init__(self, config: BigQueryConfig, context: TargetContext) -> None:
         super().__init__(config, context)
@@ -101,7 +103,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         self._lock = threading.Lock()
         self._held: dict[TableId, _Held] = {}
         self._swept: set[TableId] = set()
-        self._governor = Governor(config.budget, config.batch_every.total_seconds(), time.time)
+        self._governor = Governor(config.budget, context.max_wait_s, time.time)
         self._services_or_none: _Services | None = None
 
     # -- what the host asks about -------------------------------------------------------------------------------------
@@ -123,7 +125,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         ).problems(tables)  # fmt: skip
 
     def rest_s(self, table: TableId, *, is_behind: bool) -> float:
-        """The rest of `batch_every`, which a table that is behind does not take; longer when a budget runs out."""
+        """The rest of `apply.max_wait`, which a table that is behind does not take; longer when a budget runs out."""
         return self._governor.rest_s(table, is_behind=is_behind)
 
     # -- what the host asks for ---------------------------------------------------------------------------------------
@@ -170,11 +172,16 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
                 return BatchResult(details={"way": "advance"})
             shape = self._shape(table, batch.schema)
             self._check_shape(held, shape)
-            crash_point("target.before_merge")
-            done = self._merge(held, batch, shape)
-            crash_point("target.after_merge")
+            if room_s := self._governor.begin(table.table):
+                raise _used_up(table, room_s)
+            try:
+                crash_point("target.before_merge")
+                done = self._merge(held, batch, shape)
+                crash_point("target.after_merge")
+            finally:
+                self._governor.ended(table.table)
         if done is None:
-            self._governor.used(table.table, is_batch=True)
+            self._governor.used(table.table, is_batch=True, bytes_billed=None)
             return BatchResult(was_skipped=True)
         whole, own = self._governor.usage(), self._governor.usage(table.table)
         return BatchResult(
@@ -531,8 +538,14 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             crash_point("target.loaded")
         self._check_rows(table, staging, batch.rows)
         body = statements.batch_statements(shape, held.path, staging, batch, self._within(shape, batch))
-        self._check_unchanged(held)
-        done = self._commit(held, body, batch.last, "merge", position=batch.source_position)
+        standing = self._check_unchanged(held)
+        try:
+            done = self._commit(held, body, batch.last, "merge", position=batch.source_position)
+        except ThrottledError as error:
+            bound = self.config.budget.maximum_bytes_billed
+            # A smaller batch is billed less of itself, never less of the table.
+            error.may_halve = error.code == TOO_DEAR and (batch.is_append or standing.bytes < (bound or 0))
+            raise
         crash_point("target.merged")
         self._tidy(staging)
         return done
@@ -546,12 +559,12 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         found = pruning.bounds(parquet_files(batch.files), column)
         return None if found is None else pruning.condition(column, "t", found)
 
-    def _check_unchanged(self, held: _Held) -> None:
-        """Refuse to write into a table that is not the one we made; who took it over is told first."""
+    def _check_unchanged(self, held: _Held) -> Standing:
+        """The table; refuse to write into one that is not the one we made. Who took it over is told first."""
         standing = self._tables.find(held.path)
         if standing is None or standing.made_at_ms != held.row.made_at_ms:
             ledger.checked(self._reread(held), held.table)
-        _check_standing(held.table, held.row, standing)
+        return _check_standing(held.table, held.row, standing)
 
     def _check_rows(self, table: TargetTable, staging: str, rows: int) -> None:
         found = self._tables.rows(staging)
@@ -600,10 +613,22 @@ def _conflict(table: TargetTable) -> SchemaConflictError:
     )
 
 
-def _check_standing(table: TargetTable, row: ledger.Entry, standing: Standing | None) -> None:
+def _check_standing(table: TargetTable, row: ledger.Entry, standing: Standing | None) -> Standing:
     """Refuse a table that is not the one the ledger is about: somebody dropped, replaced or restored it."""
     if standing is None or standing.made_at_ms != row.made_at_ms:
         raise _replaced(table, "it is gone" if standing is None else "it is another one than was made")
+    return standing
+
+
+def _used_up(table: TargetTable, room_s: float) -> ThrottledError:
+    return ThrottledError(
+        "What target.budget allows for 24 hours is used up.",
+        code="budget_used_up",
+        table=str(table.table),
+        action="The table goes on by itself when there is room again; raise target.budget to go on sooner.",
+        rest_s=room_s,
+        is_limit=True,
+    )
 
 
 def _replaced(table: TargetTable, how: str) -> TableError:

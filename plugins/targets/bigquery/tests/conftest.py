@@ -30,6 +30,7 @@ class Warehouse(TargetHarness):
 
     def __init__(self, emulator: BigQueryEmulator, endpoint: str | None = None, **config: Any) -> None:
         place = f"w{next(_PLACES)}"
+        self.max_wait_s = 0.0
         self.emulator = emulator
         self.values: dict[str, Any] = {
             "project": PROJECT,
@@ -38,7 +39,6 @@ class Warehouse(TargetHarness):
             "own_dataset": f"_{place}",
             "endpoint": endpoint or emulator.endpoint,
             "staging": {"bucket": BUCKET, "prefix": place, "folder": emulator.storage},
-            "batch_every": "0s",
             **config,
         }
         self.client = bigquery.Client(
@@ -59,7 +59,7 @@ class Warehouse(TargetHarness):
     def target(
         self, *, uuid: str = UUID, epoch: int = 1, adopt: Literal["refuse", "replace"] = "refuse", **changes: Any
     ) -> BigQueryTarget:
-        context = TargetContext(replicator="contract", uuid=uuid, epoch=epoch)
+        context = TargetContext(replicator="contract", uuid=uuid, epoch=epoch, max_wait_s=self.max_wait_s)
         target = BigQueryTarget(self.config(adopt=adopt, **changes), context)
         self._targets.append(target)
         return target

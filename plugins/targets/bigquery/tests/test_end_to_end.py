@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from google.api_core.exceptions import NotFound
 
 from replicator.demo import shop
-from replicator.testing.bigquery import PROJECT, BigQueryEmulator, source_sum, target_sum
+from replicator.testing.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator, source_sum, target_sum
 from replicator.testing.compare import Sum, columns
 from replicator.testing.rig import Rig, crashes, with_crashes
 from replicator.testing.servers import ScratchDatabase
@@ -24,6 +25,7 @@ from service import Fault, Kind, Service, job, request
 SIZE = shop.Size(customers=1_500, products=100, orders=2_000)
 QUICK = """
 snapshot: {chunk_rows: 1000}
+apply: {max_wait: 0s}
 retry: {backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 5m}
 """
 PLACES = (
@@ -229,7 +231,7 @@ def service(emulator: BigQueryEmulator) -> Iterator[Service]:
 def small(tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, service: Service) -> Iterator[Rig]:
     """One small table, copied by way of the service's double, without any patience."""
     database.execute("CREATE TABLE a (id int PRIMARY KEY, day date)", "INSERT INTO a VALUES (1, '2024-02-29')")
-    rig = Rig(folder=tmp_path, database=database, extra="retry: {give_up_after: 0s}\n")
+    rig = Rig(folder=tmp_path, database=database, extra=f"{WITHOUT_RESTS}retry: {{give_up_after: 0s}}\n")
     rig.target = small_block(rig, emulator, service)
     rig.write_yaml()
     yield rig
@@ -315,17 +317,31 @@ def test_each_bad_input_is_one_finding_with_its_place_and_remedy(
 def test_what_goes_wrong_while_it_runs_is_told_once_and_loses_nothing(
     small: Rig, service: Service, client: Any
 ) -> None:
-    """A quota that is used up, credentials that expire, a value that BigQuery does not have: exit 1 each time."""
+    """A quota that is used up, jobs that fail, credentials that expire, a value that BigQuery does not have."""
     quota = {"status": 403, "reason": "quotaExceeded", "message": "Quota exceeded: imports per project"}
+    service.faults[:] = [Fault("refuse", job("_load_"), times=1000, **quota)]
+    process = small.start()
+    status = small.wait_for_status(lambda s: s["tables"] and s["tables"][0]["waiting"], process)
+    waiting = status["tables"][0]["waiting"]
+    assert (waiting["code"], status["tables"][0]["state"], status["error"]) == ("quota_exceeded", "streaming", None)
+    assert "come back within 24 hours" in waiting["message"]
+    left = datetime.fromisoformat(waiting["until"]) - datetime.now(UTC)
+    assert timedelta(minutes=5) < left < timedelta(minutes=11)
+    said = " ".join(small.command("status", small.name).stdout.split())
+    assert "waits until 20" in said
+    assert small.stop(process) == 0, small.output()
+
+    service.faults[:] = [Fault("fail_job", job("_load_"), times=1000, reason="jobInternalError", message="no")]
+    small.catch_up(check=1)
+    failed = state_of(small, "a")
+    assert (failed["state"], failed["error"]["code"]) == ("failing", "job_failed")
+    assert f"replicator pause {small.name}; replicator resume {small.name}" in failed["error"]["action"]
+
     expired = {"status": 401, "reason": "authError", "message": "Request had invalid authentication credentials"}
-    for refusal, code, remedy in (
-        (quota, "quota_exceeded", "lengthen target.batch_every"),
-        (expired, "credentials_refused", "Renew the credentials"),
-    ):
-        service.faults[:] = [Fault("refuse", job("_load_"), times=1000, **refusal)]
-        small.catch_up(check=1)
-        error = small.status()["error"]
-        assert (error["code"], remedy in error["action"]) == (code, True)
+    service.faults[:] = [Fault("refuse", job("_load_"), times=1000, **expired)]
+    small.catch_up(check=1)
+    error = small.status()["error"]
+    assert (error["code"], "Renew the credentials" in error["action"]) == ("credentials_refused", True)
     service.faults.clear()
     small.database.execute("CREATE TABLE old (id int PRIMARY KEY, day date)")
     small.database.execute("INSERT INTO old VALUES (1, '0044-03-15 BC')", "INSERT INTO a VALUES (2, NULL)")

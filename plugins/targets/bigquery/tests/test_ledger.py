@@ -156,7 +156,8 @@ def test_the_ledger_knows_the_source_position_of_the_last_batch(copy, warehouse)
 
 
 def test_a_table_rests_and_a_budget_counts_across_a_restart(new_warehouse, tmp_path):
-    warehouse = new_warehouse(batch_every="1h", budget={"load_jobs_per_day": 4})
+    warehouse = new_warehouse(budget={"load_jobs_per_day": 4})
+    warehouse.max_wait_s = 3600.0
     schema = items_schema()
     table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
     copy = Copy(harness=warehouse, folder=tmp_path, schema=schema, table=table, target=warehouse.target())

@@ -55,7 +55,6 @@ class RealWarehouse(TargetHarness):
             "dataset": place + "_{namespace}",
             "own_dataset": f"{place}_own",
             "staging": {"bucket": BUCKET, "prefix": place},
-            "batch_every": "0s",
         }
         self.place = place
         self.client = bigquery.Client(project=PROJECT, location=LOCATION)

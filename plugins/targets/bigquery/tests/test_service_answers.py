@@ -20,6 +20,7 @@ from replicator.model.errors import (
     ThrottledError,
 )
 from replicator.model.events import DDLOperation
+from replicator.model.schema import TableId
 from replicator.plugins.target import TargetTable
 from replicator.testing.batches import RowChange, insert, update
 from replicator.testing.bigquery import BUCKET
@@ -273,8 +274,69 @@ def test_a10_what_passes_by_itself_is_tried_again_by_the_host(copy, service, rea
     with pytest.raises(ThrottledError) as failed:
         copy.apply(insert(1, item(1, "a")))
     assert (failed.value.code, failed.value.table) == (code, "shop.items"), "this table alone waits"
+    # A limit passes with time alone; what may be a failure is given up some day.
+    assert failed.value.is_limit is (code in {"target_throttled", "quota_exceeded"})
     copy.restart()
     copy.apply(insert(1, item(1, "a")))
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
+
+
+TOO_DEAR = {"reason": "bytesBilledLimitExceeded", "message": "Query exceeded limit for bytes billed: 1000."}
+
+
+@pytest.mark.parametrize(
+    ("size", "is_append", "may_halve"),
+    [("2000", False, False), ("10", False, True), ("2000", True, True)],
+    ids=["the table is too large", "the batch is", "a first copy"],
+)
+def test_a_script_that_is_too_dear_makes_its_table_wait_and_loses_nothing(
+    copy, service, warehouse, size, is_append, may_halve
+):
+    """A MERGE is billed the whole table: only where the batch is what is large a smaller one helps."""
+    copy.target = warehouse.target(budget={"maximum_bytes_billed": "1000B"})
+    name, dataset = warehouse.names.table(copy.table.table), warehouse.names.dataset(copy.table.table)
+    path = f"/bigquery/v2/projects/{warehouse.names.config.project}/datasets/{dataset}/tables/{name}"
+    service.resources[path] = {"numBytes": size}
+    service.faults.append(Fault("fail_job", job(r'(?s)(?=.*_merge_)(?=.*"maximumBytesBilled": ?"1000")'), **TOO_DEAR))
+    with pytest.raises(ThrottledError) as waits:
+        copy.apply(insert(1, item(1, "a"), is_snapshot=True), is_append=is_append)
+    error = waits.value
+    assert (error.code, error.is_limit, error.may_halve) == ("too_many_bytes_billed", True, may_halve)
+    assert error.rest_s >= 60
+    assert "Raise the bound" in (error.action or "")
+    assert copy.live() == []
+    copy.restart()
+    copy.apply(insert(1, item(1, "a"), is_snapshot=True), is_append=is_append)
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
+    assert warehouse.leftovers() == []
+
+
+def test_what_the_status_tells_of_quotas_is_what_was_used(copy, service, new_warehouse, warehouse, tmp_path):
+    """Two tables of one replicator: what each used, and what both did."""
+    service.billed = 1000
+    before = len(service.carried_out)
+    other = replace(copy, schema=replace(copy.schema, table=TableId("shop", "others")), folder=tmp_path / "others")
+    other.table = replace(copy.table, table=other.schema.table)
+    other.create()
+    first = copy.apply(insert(1, item(1, "a"))).details
+    second = other.apply(insert(1, item(1, "a"))).details
+    third = copy.apply(insert(2, item(2, "a"))).details
+    assert (first["bytes_billed"], first["slot_ms"] > 0) == (1000, True)
+    assert [(d["table_load_jobs_24h"], d["load_jobs_24h"]) for d in (first, second, third)] == [(1, 1), (1, 2), (2, 3)]
+    assert third["table_slot_ms_24h"] >= first["slot_ms"] + third["slot_ms"]
+    assert third["bytes_billed_24h"] == third["table_bytes_billed_24h"] + second["table_bytes_billed_24h"]
+    # A claim, the table's making, the batches: each a script that was billed.
+    scripts = [name for name in service.carried_out[before:] if "_load_" not in name and "replicator_" in name]
+    assert third["bytes_billed_24h"] == 1000 * len([s for s in scripts if "_ledger_" not in s])
+
+
+def test_a_budget_that_is_used_up_makes_the_table_wait_with_the_reason(copy, service, warehouse):
+    copy.target = warehouse.target(budget={"load_jobs_per_day": 1})
+    copy.apply(insert(1, item(1, "a")))
+    with pytest.raises(ThrottledError) as waits:
+        copy.apply(insert(2, item(2, "b")))
+    assert (waits.value.code, waits.value.is_limit, waits.value.rest_s > 80_000) == ("budget_used_up", True, True)
+    assert attempts(service, "load") == ["a0"]
     assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
 
 
@@ -282,7 +344,6 @@ def test_a10_what_passes_by_itself_is_tried_again_by_the_host(copy, service, rea
     ("reason", "message", "code"),
     [
         ("invalid", "Error while reading data, error message: 'secret value' is out of range", "bigquery_refused"),
-        ("bytesBilledLimitExceeded", "Query exceeded limit for bytes billed: 1000.", "too_many_bytes_billed"),
         ("resourcesExceeded", "Resources exceeded during query execution: not enough memory", "batch_too_large"),
         ("stopped", "Job execution was cancelled: User requested cancellation", "job_stopped"),
         ("invalidQuery", "Required field id cannot be null", "key_missing"),

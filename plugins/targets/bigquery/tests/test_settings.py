@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
@@ -265,6 +266,67 @@ def test_the_next_process_goes_on_from_what_the_ledger_remembers():
     assert ahead.rest_s(orders) == 300.0, "another host's clock went ahead"
 
 
+def test_two_batches_do_not_take_the_same_room():
+    clock = Clock()
+    governor = Governor(BudgetConfig(bytes_per_day=1000, load_jobs_per_day=100), 0.0, clock)
+    tables = [TableId("a", name) for name in "abcd"]
+    for table in tables:
+        governor.used(table, bytes_billed=100, is_batch=True)
+        clock.now += 60
+    governor.used(tables[0], bytes_billed=300)
+    assert [governor.begin(table) for table in tables] == [0, 0, 0, DAY_S - 240]
+    assert governor.rest_s(tables[3], is_behind=True) >= DAY_S - 240
+    assert governor.begin(tables[2]) == 0, "its own room is not taken twice"
+    governor.ended(tables[1])
+    assert governor.begin(tables[3]) == 0
+    governor.used(tables[0], load_jobs=97)
+    governor.ended(tables[3])
+    assert governor.begin(tables[3]) == 0, "two are under way, and three are left"
+    governor.used(tables[3], load_jobs=1)
+    governor.ended(tables[3])
+    assert governor.begin(tables[3]) == DAY_S, "two are under way, and two are left"
+
+
+def test_a_batch_that_takes_more_than_a_day_allows_comes_once_a_day():
+    clock = Clock()
+    governor = Governor(BudgetConfig(bytes_per_day=1000), 0.0, clock)
+    large, small = TableId("a", "large"), TableId("a", "small")
+    governor.used(large, bytes_billed=5000, is_batch=True)
+    clock.now += 100
+    governor.used(small, bytes_billed=10)
+    assert governor.begin(large) == DAY_S - 100
+    clock.now += DAY_S - 100
+    assert governor.begin(small) == 0
+    assert governor.begin(large) == 1, "alone"
+    governor.ended(small)
+    assert governor.begin(large) == 0
+
+
+def test_a_batch_whose_answer_was_lost_counts_as_the_one_before():
+    governor = Governor(BudgetConfig(), 0.0, Clock())
+    table = TableId("a", "t")
+    governor.used(table, bytes_billed=None, is_batch=True)
+    governor.used(table, bytes_billed=70, is_batch=True)
+    governor.used(table, bytes_billed=None, is_batch=True)
+    assert governor.usage(table) == Usage(batches=3, bytes_billed=140)
+
+
+def test_tables_that_run_side_by_side_are_all_counted():
+    governor = Governor(BudgetConfig(), 0.0, Clock())
+    tables = [TableId("a", str(n)) for n in range(8)]
+
+    def work(table):
+        for _ in range(500):
+            governor.used(table, load_jobs=1)
+            governor.used(table, bytes_billed=3, slot_ms=2, is_batch=True)
+            governor.memory(table) if governor.usage(table).batches % 100 == 0 else None
+
+    with ThreadPoolExecutor(len(tables)) as threads:
+        list(threads.map(work, tables))
+    assert governor.usage() == Usage(batches=4000, load_jobs=4000, bytes_billed=12_000, slot_ms=8000)
+    assert governor.usage(tables[3]) == Usage(batches=500, load_jobs=500, bytes_billed=1500, slot_ms=1000)
+
+
 def test_tables_share_what_is_left():
     assert stretched(499, 1000, 1, 10, until_oldest_s=50) == 0
     assert stretched(500, 1000, 1, 10, until_oldest_s=50) == 10 * DAY_S / 500
@@ -277,6 +339,13 @@ def test_tables_share_what_is_left():
 
 def refusal(status, reason, message="no"):
     return api.from_http_status(status, message, errors=[{"reason": reason, "message": message}])
+
+
+def from_metadata():
+    """As `google.auth.compute_engine` raises it."""
+    error = auth.RefreshError(auth.TransportError("no answer"))
+    error.__cause__ = error.args[0]
+    return error
 
 
 @pytest.mark.parametrize(
@@ -305,6 +374,14 @@ def refusal(status, reason, message="no"):
         (refusal(401, ""), AccessDeniedError, "credentials_refused"),
         (auth.DefaultCredentialsError("none"), AccessDeniedError, "credentials_refused"),
         (auth.TransportError("no route"), TargetUnavailableError, "target_unreachable"),
+        (auth.RefreshError("internal_failure", retryable=True), TargetUnavailableError, "target_unreachable"),
+        (from_metadata(), TargetUnavailableError, "target_unreachable"),
+        (
+            auth.RefreshError("Unable to acquire", '{"error": {"code": 503}}'),
+            TargetUnavailableError,
+            "target_unreachable",
+        ),
+        (auth.RefreshError("Unable to acquire", '{"error": {"code": 403}}'), AccessDeniedError, "credentials_refused"),
         (http.ConnectionError("reset"), TargetUnavailableError, "target_unreachable"),
         (http.ReadTimeout("late"), TargetUnavailableError, "target_unreachable"),
     ],

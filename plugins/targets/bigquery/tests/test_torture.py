@@ -1,0 +1,120 @@
+"""Random transactions into the emulator, with crashes, kills, pauses and copies in place; every row is compared."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from replicator.testing.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
+from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
+from replicator.testing.rig import Rig, with_crashes
+from replicator.testing.servers import ScratchDatabase
+from replicator.testing.waiting import wait_until
+
+sys.path.insert(0, str(Path(__file__).parent))
+from torture import COLUMNS, Database, Writer, differences, prepare
+
+PLACES = (
+    "apply.claimed", "target.claimed", "target.before_ddl", "target.table_made", "target.after_ddl",
+    "target.before_merge", "target.uploaded", "target.loaded", "target.merged", "target.after_merge", "apply.after_unit",
+)  # fmt: skip
+
+
+@pytest.fixture
+def client(emulator: BigQueryEmulator) -> Iterator[Any]:
+    client = emulator.client()
+    yield client
+    client.close()
+
+
+class Torture:
+    """One replicator of the tables of `torture`, and what is done to it."""
+
+    def __init__(self, folder: Path, database: Database, emulator: BigQueryEmulator, seed: int, flags: str) -> None:
+        prepare(database)
+        self.database, self.draw = database, random.Random(seed)
+        self.namespace = "public" if isinstance(database, ScratchDatabase) else database.name
+        places = self.draw.sample(PLACES, 4) if "crash" in flags else []
+        self.dataset = f"{PROJECT}.t_{database.name}_{self.namespace}"
+        extra = f"""{WITHOUT_RESTS}snapshot: {{chunk_rows: {self.draw.choice([3, 10, 1000])}}}
+journal: {{seal_every: {self.draw.choice([10, 100])}ms}}
+retry: {{backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 5m}}
+tables:
+  include: ['{self.namespace}.*']
+  settings: {{'{self.namespace}.softly': {{deletes: soft, source_timestamp: true}}}}
+"""
+        target = emulator.block(
+            dataset=f"t_{database.name}_{{namespace}}",
+            own_dataset=f"_t_{database.name}",
+            tables=f"{{'{self.namespace}.visits': {{partition_by: day}}}}",
+        )
+        self.rig = Rig(folder=folder, database=database, extra=extra, target=target)
+        with_crashes(self.rig, [f"{place}:{self.draw.randrange(1, 6)}" for place in places])
+        self.writer = Writer(database, seed)
+
+    def run(self, rounds: int, flags: str, client: Any, more: int = 60) -> None:
+        self.writer.start()
+        process = self.rig.start()
+        try:
+            self.rig.wait_for_status(lambda s: bool(s["tables"]), process)
+            for _ in range(rounds):
+                target = self.writer.transactions + self.draw.randint(more // 2, more)
+                wait_until(lambda t=target: self.writer.transactions >= t, "the writer goes on", timeout_s=120)
+                process = self.disturb(process, flags)
+            self.rig.wait_for_status(lambda s: all(t["state"] != "pending" for t in s["tables"]), process)
+            self.writer.stop()
+            assert self.rig.stop(process) == 0, self.rig.output()
+            self.rig.catch_up()
+        finally:
+            self.writer.stop()
+            self.rig.kill()
+        assert differences(self.database, client, self.dataset) == {}
+
+    def disturb(self, process: Any, flags: str) -> Any:
+        what = self.draw.choice(flags.split())
+        if what == "copy":
+            table = self.draw.choice(list(COLUMNS))
+            self.rig.command("snapshot", self.rig.name, f"{self.namespace}.{table}", check=None)
+        elif what == "kill":
+            processes = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
+            victim = self.draw.choice([p for p in processes if "python" in p.name()])
+            victim.send_signal(signal.SIGKILL)
+            if victim.pid == process.pid:
+                process.wait()
+                return self.rig.start()
+        elif what == "pause":
+            self.rig.command("pause", self.rig.name, "--apply")
+            self.rig.command("resume", self.rig.name)
+        return process
+
+
+def test_random_transactions_from_mariadb_are_copied_and_followed(
+    tmp_path: Path, mariadb: MysqlServer, emulator: BigQueryEmulator, client: Any
+) -> None:
+    with mariadb.database() as database:
+        Torture(tmp_path, database, emulator, 1, "copy").run(1, "copy", client)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(6))
+def test_random_transactions_from_postgresql_survive_everything(
+    tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, client: Any, seed: int
+) -> None:
+    Torture(tmp_path, database, emulator, seed, "crash").run(12, "copy kill pause", client)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(3))
+def test_random_transactions_from_mysql_and_mariadb_survive_everything(
+    tmp_path: Path, mysql_database: MysqlDatabase, emulator: BigQueryEmulator, client: Any, seed: int
+) -> None:
+    Torture(tmp_path, mysql_database, emulator, seed, "crash").run(12, "copy kill pause", client)
