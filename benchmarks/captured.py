@@ -1,4 +1,4 @@
-"""The product's capture, as a worker runs it, from a server to a sealed journal of one table."""
+"""The product's capture, as a worker runs it, from a server to a sealed journal of one table: from PostgreSQL, MySQL or MariaDB."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from replicator.capture import Capture, CaptureSettings
 from replicator.config.model import JournalConfig
 from replicator.journal import JournalWriter, Retention, WriterLimits
 from replicator.model.schema import TableId
-from replicator.plugins.source import SourceContext
+from replicator.plugins import Secret
+from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.store import StateStore
+from replicator.testing.mysql_servers import MysqlDatabase
 from replicator.testing.servers import ScratchDatabase
+from replicator_source_mysql.config import MysqlConfig
+from replicator_source_mysql.source import MysqlSource
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 
@@ -56,6 +60,20 @@ class _Control:
 
 
 @contextmanager
+def open_mysql_source(database: MysqlDatabase, start_at: str | None = None) -> Iterator[MysqlSource]:
+    """The MySQL source, from a place in the log on."""
+    server = database.server
+    config = MysqlConfig(
+        host=server.host, port=server.port, user=server.user, password=Secret(server.password), start_at=start_at
+    )
+    source = MysqlSource(config, SourceContext(replicator=_NAME, uuid=_UUID, epoch=1))
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+@contextmanager
 def open_source(database: ScratchDatabase, slot: str) -> Iterator[PostgresqlSource]:
     """The PostgreSQL source on a slot and the benchmark's publication."""
     server = database.server
@@ -90,8 +108,38 @@ def copied_slot(database: ScratchDatabase, original: str, name: str) -> Iterator
 @contextmanager
 def capturing_changes(database: ScratchDatabase, slot: str, changes: int) -> Iterator[Work]:
     """The capture of the first changes that a slot holds into sealed segments."""
+    with open_source(database, slot) as source, _changes(source, ITEMS, changes) as work:
+        yield work
+
+
+@contextmanager
+def copying_table(database: ScratchDatabase, slot: str, *, chunk_rows: int) -> Iterator[Work]:
+    """The first copy of the table into sealed segments: chunks with their marks, resumable after each."""
+    with open_source(database, slot) as source, _copy(source, ITEMS, chunk_rows) as work:
+        yield work
+
+
+@contextmanager
+def capturing_mysql_changes(database: MysqlDatabase, table: str, start_at: str, changes: int) -> Iterator[Work]:
+    """The capture of the first changes behind a place in the log into sealed segments."""
+    with (
+        open_mysql_source(database, start_at) as source,
+        _changes(source, TableId(database.name, table), changes) as work,
+    ):
+        yield work
+
+
+@contextmanager
+def copying_mysql_table(database: MysqlDatabase, table: str, *, chunk_rows: int) -> Iterator[Work]:
+    """The first copy of a table into sealed segments."""
+    with open_mysql_source(database) as source, _copy(source, TableId(database.name, table), chunk_rows) as work:
+        yield work
+
+
+@contextmanager
+def _changes(source: DeltaSource[Any], table: TableId, changes: int) -> Iterator[Work]:
     # One number goes to the CREATE_TABLE at the beginning.
-    with _capture(database, slot, mode="never") as (capture, store):
+    with _capture(source, table, mode="never") as (capture, store):
 
         def work(clock: Clock) -> int:
             capture.run(_Control(clock, changes))
@@ -101,9 +149,8 @@ def capturing_changes(database: ScratchDatabase, slot: str, changes: int) -> Ite
 
 
 @contextmanager
-def copying_table(database: ScratchDatabase, slot: str, *, chunk_rows: int) -> Iterator[Work]:
-    """The first copy of the table into sealed segments: chunks with their marks, resumable after each."""
-    with _capture(database, slot, mode="only", chunk_rows=chunk_rows) as (capture, store):
+def _copy(source: DeltaSource[Any], table: TableId, chunk_rows: int) -> Iterator[Work]:
+    with _capture(source, table, mode="only", chunk_rows=chunk_rows) as (capture, store):
 
         def work(clock: Clock) -> int:
             capture.run(_Control(clock))
@@ -114,7 +161,7 @@ def copying_table(database: ScratchDatabase, slot: str, *, chunk_rows: int) -> I
 
 @contextmanager
 def _capture(
-    database: ScratchDatabase, slot: str, *, mode: Literal["never", "only"], chunk_rows: int = 50_000
+    source: DeltaSource[Any], table: TableId, *, mode: Literal["never", "only"], chunk_rows: int = 50_000
 ) -> Iterator[tuple[Capture, StateStore]]:
     """A capture with a journal and a state store of its own, both on disk and gone afterwards, with a worker's default settings."""
     with ExitStack() as stack:
@@ -130,14 +177,14 @@ def _capture(
         )
         yield (
             Capture(
-                stack.enter_context(open_source(database, slot)),
+                source,
                 store,
                 lease=lease,
                 writer=JournalWriter(store, name=_NAME, epoch=lease.epoch, uri=uri, limits=limits),
                 retention=Retention(
                     store, _NAME, epoch=lease.epoch, keep_s=journal.keep.total_seconds(), bytes_max=journal.bytes_max
                 ),
-                tables=[ITEMS],
+                tables=[table],
                 settings=CaptureSettings(
                     snapshot_mode=mode,
                     chunk_rows=chunk_rows,

@@ -89,6 +89,17 @@ class GtidSet:
         source, _, number = gtid.rpartition(":")
         return self.with_number(source, int(number))
 
+    def with_gtids(self, gtids: Iterable[str]) -> GtidSet:
+        """The set with more, in the order in which they were executed."""
+        numbers: dict[str, list[int]] = {}
+        for gtid in gtids:
+            source, _, number = gtid.rpartition(":")
+            numbers.setdefault(source, []).append(int(number))
+        grown = dict(self.sources)
+        for source, found in numbers.items():
+            grown[source] = _merged([*grown.get(source, ()), *_runs(found)])
+        return GtidSet(grown)
+
     def with_number(self, source: str, number: int) -> GtidSet:
         """The set with one more number of a source."""
         intervals = self.sources.get(source, ())
@@ -163,6 +174,17 @@ def _merged(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
     return tuple(merged)
 
 
+def _runs(numbers: Iterable[int]) -> list[Interval]:
+    """Numbers as intervals; those that follow each other are one."""
+    runs: list[Interval] = []
+    for number in numbers:
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
 def _minus(intervals: tuple[Interval, ...], taken: tuple[Interval, ...]) -> tuple[Interval, ...]:
     left: list[Interval] = []
     for first, last in intervals:
@@ -221,6 +243,14 @@ class GtidPosition:
             if domain not in further or further[domain][1] < number:
                 further[domain] = server, number
         return GtidPosition(dict(sorted(further.items())))
+
+    def with_gtids(self, gtids: Iterable[str]) -> GtidPosition:
+        """The position behind more transactions, in the order in which they were executed."""
+        last = {gtid.partition("-")[0]: gtid for gtid in gtids}
+        position = self
+        for gtid in last.values():
+            position = position.with_gtid(gtid)
+        return position
 
     def __contains__(self, gtid: str) -> bool:
         """Whether a transaction is at or before the position."""

@@ -67,6 +67,11 @@ _ROWS: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | set(MARIADB_COMPRESSED)
 _BEGINS: Final = frozenset({Kind.GTID, Kind.GTID_TAGGED, Kind.MARIADB_GTID, Kind.ANONYMOUS_GTID})
 _QUERIES: Final = frozenset({Kind.QUERY, Kind.EXECUTE_LOAD_QUERY, MARIADB_QUERY_COMPRESSED})
 _END_OF_STATEMENT: Final = 1
+_PLAIN_ROWS: Final = frozenset(int(kind) for kind in RowsEvent)
+_TABLE_MAP: Final = int(Kind.TABLE_MAP)
+_NUMBER: Final = slice(HEADER_SIZE, HEADER_SIZE + 6)
+# Tables that are remembered with their numbers; new numbers come with every statement that changes a table.
+_KNOWN_MAX: Final = 10_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WRAP: Final = 1 << 32
 _PROBE_EVERY_S: Final = 1.0
@@ -182,8 +187,12 @@ class BinlogReader(LogReader):
         self._table_maps = TableMaps(flavor)
         # Table number → version; None for tables that are not followed. Numbers are the server's, and change.
         self._numbers: dict[int, Version | None] = {}
+        # TABLE_MAP events of tables that no foreign key makes a matter of others → number and version.
+        self._known: dict[bytes, tuple[int, Version | None]] = {}
         self._parents: dict[int, Parent] = {}
-        self._executed = start.executed if start.restart is None else start.restart
+        # What is executed up to here, but for the GTIDs of the transactions since, which are added when somebody asks.
+        self._executed_before = start.executed if start.restart is None else start.restart
+        self._committed: list[str] = []
         # What is durable here beyond `restart`, but for the prepared transactions, is skipped on the way back.
         self._skipping = start.executed if start.restart is not None else None
         self._pending_xa = set(start.prepared)
@@ -192,6 +201,7 @@ class BinlogReader(LogReader):
         is_known = start.server == server and start.restart is None
         self._file = start.file if is_known else ""
         self._pos = start.pos if is_known else 0
+        self._numbered = ("", 0)
         self._boundary = (self._file, self._pos)
         self._last_offset = start
         self._queue: deque[bytes] = deque()
@@ -214,12 +224,12 @@ class BinlogReader(LogReader):
         self._pull = pull = Pull(group.transaction if group is not None else None)
         if not self._at_mark():
             self._gather(pull, limits)
-        batch = pull.finish(self._versions.drop)
+        batch = pull.finish(self._drop)
         offset = self._offset()
         if self._group is not None:
             opened = self._group.transaction
             return replace(batch, offset=offset, open_transaction=opened.id if opened is not None else None)
-        place = (file_number(self._file), self._pos)
+        place = (self._file_number(), self._pos)
         if self._end is not None and self._end.is_reached(place, self._executed):
             self._source_time = self._end.moment
             self._end = None
@@ -241,6 +251,9 @@ class BinlogReader(LogReader):
         wait_s = limits.wait_s
         until: float | None = None
         while not pull.is_full(limits):
+            self._take_rows(pull, limits)
+            if pull.is_full(limits):
+                return
             event = self._next()
             if event is not None:
                 if not self._handle(event, pull):
@@ -258,6 +271,48 @@ class BinlogReader(LogReader):
                 wait_s = _GATHER_S
             else:
                 return
+
+    def _take_rows(self, pull: Pull, limits: PullLimits) -> None:
+        """Take what most of a log consists of, events that name a known table and bring rows of it, in as few steps as can be.
+
+        Whatever is not as plain stays where it is, for `_handle`.
+        """
+        group, queue = self._group, self._queue
+        if group is None or group.is_skipped or group.is_xa or self._inner is not None or self._again is not None:
+            return
+        known, numbers, parents, header_at = self._known, self._numbers, self._parents, HEADER.unpack_from
+        rows = pull.rows_of(self._transaction(group)) if group.transaction is not None else None
+        pos = self._pos
+        is_full = pull.is_full(limits)
+        while queue and not is_full:
+            raw = queue[0]
+            _, kind, _, size, end, flags = header_at(raw)
+            if kind == _TABLE_MAP:
+                found = known.get(raw[HEADER_SIZE:])
+                if found is None or (found[1] is not None and not pull.takes(found[1])):
+                    break
+                numbers[found[0]] = found[1]
+            elif kind in _PLAIN_ROWS:
+                number = int.from_bytes(raw[_NUMBER], "little")
+                if number not in numbers or number in parents:
+                    break
+                version = numbers[number]
+                if version is not None:
+                    if rows is None:
+                        rows = pull.rows_of(self._transaction(group))
+                    rows(version, kind, raw[HEADER_SIZE:])
+                    is_full = pull.is_full(limits)
+            else:
+                break
+            queue.popleft()
+            if end > pos and not flags & FLAG_ARTIFICIAL:
+                # As `_move`, below 4 GiB.
+                pos = end
+            else:
+                self._pos = pos
+                self._move(kind, size, end, flags)
+                pos = self._pos
+        self._pos = pos
 
     def _next(self) -> _Event | None:
         """The next event that is here: put back, out of a compressed transaction, or out of the queue."""
@@ -293,8 +348,27 @@ class BinlogReader(LogReader):
         """Take the marks that are reached here, which is a boundary."""
         if self._group is not None or self._board.is_empty:
             return False
-        self._pull.marks += self._board.reached((file_number(self._file), self._pos), self._executed)
+        self._pull.marks += self._board.reached((self._file_number(), self._pos), self._executed)
         return bool(self._pull.marks)
+
+    @property
+    def _executed(self) -> Executed:
+        """What is executed up to here."""
+        if self._committed:
+            self._executed_before = self._executed_before.with_gtids(self._committed)
+            self._committed.clear()
+        return self._executed_before
+
+    def _drop(self, table: TableId) -> None:
+        """Follow a table no longer."""
+        self._versions.drop(table)
+        self._known.clear()
+
+    def _file_number(self) -> int:
+        """The number of the file that is being read."""
+        if self._numbered[0] != self._file:
+            self._numbered = (self._file, file_number(self._file))
+        return self._numbered[1]
 
     def _offset(self) -> Offset | None:
         """Where the last transaction that was committed ended, if that is news."""
@@ -432,7 +506,7 @@ class BinlogReader(LogReader):
             )
         id_ = begin.gtid
         if self._flavor == "mariadb":
-            id_ = mariadb_id(begin.gtid, (file_number(self._file), self._pos))
+            id_ = mariadb_id(begin.gtid, (self._file_number(), self._pos))
         self._group = _Group(
             begin=begin,
             id=id_,
@@ -461,7 +535,7 @@ class BinlogReader(LogReader):
         """The group is committed: it counts as executed."""
         group = self._open_group("commit")
         self._group = None
-        self._executed = self._executed.with_gtid(group.begin.gtid)
+        self._committed.append(group.begin.gtid)
         if self._skipping is not None and executed_covers(self._executed, self._skipping):
             self._skipping = None
         if group.transaction is not None:
@@ -488,7 +562,7 @@ class BinlogReader(LogReader):
         except TableError as error:
             table = TableId(table_map.schema, table_map.table)
             pull.fail(table, error)
-            self._versions.drop(table)
+            self._drop(table)
             version = None
         if version is not None and not pull.takes(version):
             return False
@@ -496,6 +570,10 @@ class BinlogReader(LogReader):
         parent = self._cascades.parent(table_map) if self._cascades is not None else None
         if parent is not None:
             self._parents[number] = parent
+        elif self._cascades is None:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[bytes(event.body)] = (number, version)
         return True
 
     def _rows(self, event: _Event, pull: Pull) -> None:
@@ -664,7 +742,7 @@ class BinlogReader(LogReader):
         operation = _DDL.get(effect.effect)
         if operation is None:
             pull.fail(effect.table, _refusal(effect))
-            self._versions.drop(effect.table)
+            self._drop(effect.table)
             return
         transaction = self._transaction(group)
         pull.event(

@@ -35,7 +35,7 @@ class _Part:
     """The rows events of one version in one pull; `slots` and `owners` say where each stands and whose it is."""
 
     version: Version
-    events: list[tuple[int, memoryview]] = field(default_factory=list)
+    events: list[tuple[int, bytes | memoryview]] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
 
@@ -70,25 +70,37 @@ class Pull:
 
     def is_full(self, limits: PullLimits) -> bool:
         """Whether a bound is reached. Rows are estimated: their events are not decoded yet."""
-        return self._rows >= limits.rows or self._bytes >= min(limits.bytes, _BYTES_MAX)
+        return self._rows >= limits.rows or self._bytes >= limits.bytes or self._bytes >= _BYTES_MAX
 
     def takes(self, version: Version) -> bool:
         """Whether rows of this version fit: all rows of a table in one pull have one shape."""
+        if id(version) in self._parts:
+            return True
         known = self._versions.setdefault(version.schema.table, version)
         return known is version or known.schema == version.schema
 
-    def rows(self, transaction: Transaction, version: Version, kind: int, body: memoryview) -> None:
+    def rows(self, transaction: Transaction, version: Version, kind: int, body: bytes | memoryview) -> None:
         """Take a rows event."""
-        self._versions.setdefault(version.schema.table, version)
-        part = self._parts.get(id(version))
-        if part is None:
-            part = self._parts[id(version)] = _Part(version)
-        part.events.append((kind, body))
-        part.slots.append(self._slots)
-        part.owners.append(self._number(transaction))
-        self._slots += 1
-        self._bytes += len(body)
-        self._rows += max(1.0, len(body) / version.bytes_per_row)
+        self.rows_of(transaction)(version, kind, body)
+
+    def rows_of(self, transaction: Transaction) -> Callable[[Version, int, bytes | memoryview], None]:
+        """What takes rows events of a transaction, until an event of another one is taken."""
+        owner, parts = self._number(transaction), self._parts
+
+        def take(version: Version, kind: int, body: bytes | memoryview) -> None:
+            part = parts.get(id(version))
+            if part is None:
+                self._versions.setdefault(version.schema.table, version)
+                part = parts[id(version)] = _Part(version)
+            part.events.append((kind, body))
+            part.slots.append(self._slots)
+            part.owners.append(owner)
+            size = len(body)
+            self._slots += 1
+            self._bytes += size
+            self._rows += size / version.bytes_per_row if size > version.bytes_per_row else 1.0
+
+        return take
 
     def unlogged(self, transaction: Transaction, tables: Collection[TableId]) -> None:
         """The transaction may have changed these tables without a trace."""

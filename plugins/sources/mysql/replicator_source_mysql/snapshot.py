@@ -35,6 +35,7 @@ from replicator_source_mysql.connection import Connection, Session, is_mariadb, 
 from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.position import file_number
+from replicator_source_mysql.textrows import Rows, text_rows
 from replicator_source_mysql.values import decoded
 from replicator_source_mysql.visibility import (
     MariadbVisibility,
@@ -43,7 +44,6 @@ from replicator_source_mysql.visibility import (
     prepared_xids,
     snapshot_gtids,
 )
-from replicator_source_mysql.wire import Rows, text_rows
 
 _BLOCK_ROWS: Final = 50_000
 _BLOCK_BYTES: Final = 32 << 20
@@ -300,7 +300,7 @@ class _Run:
             for name, spec in self.plan.columns:
                 policy: Unrepresentable = "fail" if name in schema.key else self._reader.unrepresentable
                 arrays.append(decoded(rows.next_column(), spec, name=name, unrepresentable=policy))
-            cursor = tuple(rows.next_column()[-1].as_py().decode() for _ in schema.key) or None
+            cursor = tuple(rows.last_text(rows.next_values()) for _ in schema.key) or None
         except UnsupportedTypeError as error:
             raise UnsupportedTypeError(
                 error.message, code=error.code, table=str(schema.table), action=error.action

@@ -41,6 +41,21 @@ def test_gtid_sets_are_sets(a: set[tuple[str, int]], b: set[tuple[str, int]]) ->
         assert all((f"{source}:{n}" in left) == ((source, n) in a) for n in range(1, 45))
 
 
+@given(members, st.lists(st.tuples(st.sampled_from(SOURCES), st.integers(1, 40)), max_size=60))
+def test_many_gtids_at_once_are_as_one_after_the_other(a: set[tuple[str, int]], more: list[tuple[str, int]]) -> None:
+    texts = [f"{source}:{number}" for source, number in more]
+    one_by_one = set_of(a)
+    for text in texts:
+        one_by_one = one_by_one.with_gtid(text)
+    assert set_of(a).with_gtids(texts) == one_by_one
+    position = GtidPosition.of("3-1-5")
+    of_mariadb = [f"{SOURCES.index(source)}-1-{number}" for source, number in more]
+    stepwise = position
+    for text in of_mariadb:
+        stepwise = stepwise.with_gtid(text)
+    assert position.with_gtids(of_mariadb) == stepwise
+
+
 @given(members)
 def test_gtid_sets_are_read_back_as_they_were_written(a: set[tuple[str, int]]) -> None:
     assert GtidSet.of(str(set_of(a))) == set_of(a)

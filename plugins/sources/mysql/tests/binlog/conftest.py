@@ -31,8 +31,8 @@ from replicator_source_mysql.binlog.events import (
     RowsEvent,
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
+from replicator_source_mysql.textrows import text_rows
 from replicator_source_mysql.values import decoded, selected
-from replicator_source_mysql.wire import text_rows
 
 SIZE_MAX = 1 << 30
 # Nothing here asks what survives a crash.

@@ -1,0 +1,128 @@
+"""Events of known tables are taken in fewer steps than others, and become the same."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.source import PullLimits
+from replicator_source_mysql.gtid import GtidPosition, GtidSet
+from replicator_source_mysql.log import BinlogReader
+from replicator_source_mysql.marks import MarkBoard
+from replicator_source_mysql.position import Position
+
+IDLE_PULLS = 3
+
+
+class Script:
+    """A dump that hands out the events of a file, some at a time."""
+
+    def __init__(self, events: list[bytes], at_once: int) -> None:
+        self._events = list(events)
+        self._at_once = at_once
+
+    def events(self, wait_s: float) -> list[bytes]:
+        taken, self._events = self._events[: self._at_once], self._events[self._at_once :]
+        return taken
+
+    def close(self) -> None:
+        pass
+
+
+def with_headers(binlog: Any) -> list[bytes]:
+    """The file's events since the beginning, without their checksums."""
+    content = (Path(binlog.database.server.data_folder) / binlog._file).read_bytes()
+    place, found = binlog._position, []
+    while place < len(content):
+        (size,) = struct.unpack_from("<I", content, place + 9)
+        found.append(content[place : place + size - 4])
+        place += size
+    return found
+
+
+def everything(binlog: Any, events: list[bytes], *names: str, at_once: int, limits: PullLimits) -> list[Any]:
+    schemas = {
+        TableId(binlog.database.name, name): TableSchema(
+            table=TableId(binlog.database.name, name),
+            columns=(
+                Column(name="id", type=pa.int32(), source_type="int"),
+                Column(name="v", type=pa.string(), source_type="varchar(20)"),
+            ),
+            key=("id",),
+        )
+        for name in names
+    }
+    executed = GtidPosition() if binlog.flavor == "mariadb" else GtidSet()
+    reader = BinlogReader(
+        Script(events, at_once),  # type: ignore[arg-type]
+        start=Position(flavor=binlog.flavor, executed=executed, server="1", file="binlog.000001", pos=4),
+        flavor=binlog.flavor,
+        server="1",
+        schemas=schemas,
+        board=MarkBoard(),
+        probe=lambda: None,  # type: ignore[arg-type, return-value]
+        on_delivered=lambda _: None,
+        is_lower_case=False,
+        unrepresentable="fail",
+        size_max=1 << 20,
+    )
+    found: list[Any] = []
+    base = 0
+    last: Any = None
+    idle = 0
+    while idle < IDLE_PULLS:
+        batch = reader.pull(limits)
+        idle = 0 if batch.events or batch.offset is not None or batch.open_transaction is not None else idle + 1
+        for changes in batch.changes:
+            for change in changes.rows.to_pylist():
+                change["_sequence_num"] += base
+                found.append((str(changes.schema.table), sorted(change.items(), key=lambda i: i[0])))
+        found += [(t["id"], base + t["end_ordinal"]) for t in batch.transactions.to_pylist()]
+        found += [(e.operation, e.table, e.transaction_id) for e in batch.ddl]
+        base += batch.events
+        last = batch.offset.value if batch.offset is not None else last
+    return [*sorted(found, key=repr), base, last]
+
+
+@pytest.mark.parametrize(("at_once", "rows"), [(10_000, 10_000), (7, 3)])
+def test_rows_taken_in_few_steps_are_those_taken_one_by_one(
+    binlog, monkeypatch: pytest.MonkeyPatch, at_once: int, rows: int
+) -> None:
+    for name in ("t", "u", "unfollowed"):
+        binlog.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(20))")
+    binlog.forget()
+    chance = random.Random(3)
+    for step in range(60):
+        binlog.execute("BEGIN")
+        for _ in range(chance.randint(1, 4)):
+            table, id_ = chance.choice(["t", "t", "u", "unfollowed"]), chance.randint(1, 12)
+            binlog.execute(f"REPLACE INTO {table} VALUES ({id_}, 'r{step}'), ({id_ + 20}, NULL)")
+            binlog.execute(f"UPDATE {table} SET v = 'u{step}' WHERE id <= {id_}")
+            binlog.execute(f"DELETE FROM {table} WHERE id = {id_ + 21}")
+        binlog.execute("COMMIT")
+        if step in {20, 40}:
+            # Other numbers from here on.
+            binlog.execute("TRUNCATE u")
+    events = with_headers(binlog)
+    limits = PullLimits(rows=rows, bytes=1 << 20, wait_s=0.0)
+    taken = []
+    steps = BinlogReader._take_rows
+
+    def counted(self: BinlogReader, *arguments: Any) -> None:
+        before = len(self._queue)
+        steps(self, *arguments)
+        taken.append(before - len(self._queue))
+
+    monkeypatch.setattr(BinlogReader, "_take_rows", counted)
+    quickly = everything(binlog, events, "t", "u", at_once=at_once, limits=limits)
+    assert sum(taken) > len(events) / 4, "most of a log is plain"
+    monkeypatch.setattr(BinlogReader, "_take_rows", lambda *_: None)
+    one_by_one = everything(binlog, events, "t", "u", at_once=at_once, limits=limits)
+    assert quickly == one_by_one
+    assert len(quickly) > 200
