@@ -313,7 +313,7 @@ def test_each_bad_input_is_one_finding_with_its_place_and_remedy(
     assert small.command("run", str(small.file), check=2).returncode == 2
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(800)
 def test_what_goes_wrong_while_it_runs_is_told_once_and_loses_nothing(
     small: Rig, service: Service, client: Any
 ) -> None:
