@@ -13,16 +13,17 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self, TypeAlias
 
 import pymysql
+import pymysql.connections
 from pymysql.constants import CLIENT
 
 from replicator.testing.mysql_servers import MysqlDatabase
-from replicator.testing.waiting import wait_until
+from replicator.testing.waiting import PATIENCE, wait_until
 
 TABLES: Final = ("plain", "named", "pair", "alt", "bag")
-Connection = pymysql.connections.Connection
+Connection: TypeAlias = pymysql.connections.Connection
 
 _SCHEMA: Final = (
     """CREATE TABLE plain (
@@ -82,7 +83,7 @@ class Load:
     ) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(timeout=60)
+            thread.join(timeout=60 * PATIENCE)
         if error is None:
             assert not self._errors, self._errors
             assert not any(thread.is_alive() for thread in self._threads)
@@ -164,7 +165,7 @@ class Load:
             except pymysql.MySQLError as error:
                 if error.args[0] not in {*_NOT_THERE_YET, _ROLLED_BACK}:
                     raise
-                return error.args[0] == _ROLLED_BACK
+                return bool(error.args[0] == _ROLLED_BACK)
             return True
 
         wait_until(is_done, f"{statement} is done", every_s=0.005)
@@ -179,14 +180,14 @@ class Load:
         wait_until(is_done, lambda: f"{statements} are done", every_s=0.05)
 
 
-def _session(database: MysqlDatabase, level: str) -> Connection[Any]:
+def _session(database: MysqlDatabase, level: str) -> Connection:
     connection = database.connect(client_flag=CLIENT.MULTI_STATEMENTS)
     settings = "SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 5"
     _run(connection, [settings, f"SET SESSION TRANSACTION ISOLATION LEVEL {level}"])
     return connection
 
 
-def _run(connection: Connection[Any], statements: Sequence[str]) -> bool:
+def _run(connection: Connection, statements: Sequence[str]) -> bool:
     """Send statements in one message; False if one of them failed for a reason that is expected, and everything is undone."""
     with connection.cursor() as cursor:
         try:
