@@ -13,17 +13,17 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 import pymysql
-import pymysql.connections
+from pymysql.connections import Connection
 from pymysql.constants import CLIENT
 
 from replicator.testing.mysql_servers import MysqlDatabase
 from replicator.testing.waiting import PATIENCE, wait_until
 
 TABLES: Final = ("plain", "named", "pair", "alt", "bag")
-Connection: TypeAlias = pymysql.connections.Connection
+
 
 _SCHEMA: Final = (
     """CREATE TABLE plain (
@@ -180,14 +180,14 @@ class Load:
         wait_until(is_done, lambda: f"{statements} are done", every_s=0.05)
 
 
-def _session(database: MysqlDatabase, level: str) -> Connection:
+def _session(database: MysqlDatabase, level: str) -> Connection[Any]:
     connection = database.connect(client_flag=CLIENT.MULTI_STATEMENTS)
     settings = "SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 5"
     _run(connection, [settings, f"SET SESSION TRANSACTION ISOLATION LEVEL {level}"])
     return connection
 
 
-def _run(connection: Connection, statements: Sequence[str]) -> bool:
+def _run(connection: Connection[Any], statements: Sequence[str]) -> bool:
     """Send statements in one message; False if one of them failed for a reason that is expected, and everything is undone."""
     with connection.cursor() as cursor:
         try:
