@@ -33,7 +33,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.records import EventEntry, Lease, Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.waiting import T, wait_until
+from replicator.testing.waiting import PATIENCE, T, wait_until
 
 PATIENCE_S: Final = 120.0
 MISSING: Final = "<never sent>"
@@ -109,7 +109,7 @@ class RunningCapture:
 
     def error(self) -> BaseException:
         """Wait until the capture ends by itself, and return what ended it."""
-        self.thread.join(timeout=PATIENCE_S)
+        self.thread.join(timeout=PATIENCE_S * PATIENCE)
         assert not self.thread.is_alive(), "the capture goes on"
         assert self.errors, "the capture ended without an error"
         return self.errors.pop()
@@ -243,7 +243,7 @@ class Captured(Sealed):
             yield running
         finally:
             control.stop()
-            running.thread.join(timeout=PATIENCE_S)
+            running.thread.join(timeout=PATIENCE_S * PATIENCE)
             is_stuck = running.thread.is_alive()
             source.close()
         assert not is_stuck, "the capture did not stop"

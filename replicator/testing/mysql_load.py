@@ -20,7 +20,7 @@ from pymysql.connections import Connection
 from pymysql.constants import CLIENT
 
 from replicator.testing.mysql_servers import MysqlDatabase
-from replicator.testing.waiting import wait_until
+from replicator.testing.waiting import PATIENCE, wait_until
 
 TABLES: Final = ("plain", "named", "pair", "alt", "bag")
 
@@ -83,7 +83,7 @@ class Load:
     ) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(timeout=60)
+            thread.join(timeout=60 * PATIENCE)
         if error is None:
             assert not self._errors, self._errors
             assert not any(thread.is_alive() for thread in self._threads)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from replicator.testing.servers import HOST, ServerFailedError, ServerProgramsNotFoundError, free_port
+from replicator.testing.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Flavor = Literal["mariadb", "mysql"]
 
 ROOT_VARIABLE = "REPLICATOR_MYSQL_ROOT"
-START_TIMEOUT_SECONDS = 120
+START_TIMEOUT_SECONDS = round(120 * PATIENCE)
 PORT_ATTEMPTS_MAX = 5
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
@@ -331,7 +332,8 @@ class MysqlServer:
     def _roll_back_prepared(self) -> None:
         """End the XA transactions that a test left prepared."""
         for *_, name in self.execute("XA RECOVER"):
-            self.execute(f"XA ROLLBACK '{name}'")
+            # MariaDB gives bytes.
+            self.execute(f"XA ROLLBACK '{name.decode() if isinstance(name, bytes) else name}'")
 
     # -- the programs ----------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from replicator.service import status
 from replicator.state.store import StateStore
 from replicator.testing.compare import Sum, sum_rows, target_sum
 from replicator.testing.databases import Database, source_block
-from replicator.testing.waiting import wait_until
+from replicator.testing.waiting import PATIENCE, wait_until
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Rig:
             env=self._environ(),
             capture_output=True,
             text=True,
-            timeout=timeout,
+            timeout=timeout * PATIENCE,
             check=False,
         )
         assert check is None or done.returncode == check, (
@@ -113,7 +113,7 @@ class Rig:
     def stop(self, process: subprocess.Popen[str]) -> int:
         """End a foreground worker as Ctrl-C does."""
         process.send_signal(signal.SIGINT)
-        return process.wait(timeout=200)
+        return process.wait(timeout=200 * PATIENCE)
 
     def status(self) -> dict[str, Any]:
         """The document of `status --json`, asked in this process; empty while the replicator is not stored."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
+
+PATIENCE: Final = float(os.environ.get("REPLICATOR_TEST_PATIENCE", "1"))
+"""How many times as long as usual tests wait, for machines that have much else to do. No test passes by it that would not pass without."""
 
 _PAUSE = threading.Event()
 
@@ -20,12 +24,14 @@ def wait_until(
     `what` ends the message of the failure; a function is called then, to tell how things stand.
 
     Raises:
-        AssertionError: Not within `timeout_s`.
+        AssertionError: Not within `timeout_s` times `PATIENCE`.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s * PATIENCE
     while True:
         if answer := look():
             return answer
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {timeout_s:.0f} s in vain until {what if isinstance(what, str) else what()}")
+            raise AssertionError(
+                f"waited {timeout_s * PATIENCE:.0f} s in vain until {what if isinstance(what, str) else what()}"
+            )
         _PAUSE.wait(every_s)

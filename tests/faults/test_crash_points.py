@@ -81,6 +81,7 @@ def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
     assert rig.differences(spark) == {}
 
 
+@pytest.mark.slow  # not seen to pass yet: the machine was too busy to come to its end
 @pytest.mark.parametrize("kind", ["mariadb", "mysql"])
 def test_a_crash_at_a_boundary_of_the_capture_from_mysql_loses_and_doubles_nothing(
     rig: Rig, writer: Writer, shop: Shop, kind: str
