@@ -45,6 +45,8 @@ class FaultProxy:
     A context manager. All methods may be called from any thread.
 
     - `cut()` resets every connection and each new one, until `restore()`.
+    - `alter(old, new)` puts other bytes in the place of some, once: what a broken network card does.
+    - `lead_to(host, port)` makes new connections to another upstream, as a balancer does.
     - `cut_after(n)` does the same where byte n + 1 from the upstream would follow: in the middle of a message.
     - `blackhole()` lets connections stand, and be made, but nothing passes in either direction, until `restore()`;
       what was sent meanwhile then arrives, as it does after a network partition that TCP survives.
@@ -63,6 +65,7 @@ class FaultProxy:
         self._is_cut = False
         self._is_closed = False
         self._bytes_until_cut: int | None = None
+        self._altered: tuple[bytes, bytes] | None = None
         self._connections = 0
         self._acceptor = threading.Thread(target=self._accept, name="fault-proxy", daemon=True)
 
@@ -102,6 +105,23 @@ class FaultProxy:
         with self._lock:
             self._bytes_until_cut = upstream_bytes
 
+    def alter(self, old: bytes, new: bytes) -> None:
+        """Put `new` in the place of `old`, as long as it, where the upstream sends it next; once."""
+        assert len(old) == len(new), "a length that changes is another fault"
+        with self._lock:
+            self._altered = (old, new)
+
+    @property
+    def has_altered(self) -> bool:
+        """Whether nothing waits for being altered."""
+        with self._lock:
+            return self._altered is None
+
+    def lead_to(self, host: str, port: int) -> None:
+        """Make new connections to another upstream; those that are open stay."""
+        with self._lock:
+            self._upstream = (host, port)
+
     def blackhole(self) -> None:
         """Let nothing pass, without closing anything, until `restore()`."""
         self._passing.clear()
@@ -136,7 +156,9 @@ class FaultProxy:
             except OSError:
                 return
             try:
-                upstream = socket.create_connection(self._upstream, CONNECT_TIMEOUT_SECONDS)
+                with self._lock:
+                    place = self._upstream
+                upstream = socket.create_connection(place, CONNECT_TIMEOUT_SECONDS)
             except OSError:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
                 client.close()
@@ -165,7 +187,7 @@ class FaultProxy:
             while data := source.recv(CHUNK_BYTES):
                 self._passing.wait()
                 allowed = self._allowance(len(data)) if is_from_upstream else len(data)
-                target.sendall(data[:allowed])
+                target.sendall((self._passed_on(data) if is_from_upstream else data)[:allowed])
                 if allowed < len(data):
                     self.cut()
                     return
@@ -183,6 +205,13 @@ class FaultProxy:
             if is_over:
                 self._forget(link)
                 link.close(by_reset=False)
+
+    def _passed_on(self, data: bytes) -> bytes:
+        with self._lock:
+            if self._altered is None or self._altered[0] not in data:
+                return data
+            (old, new), self._altered = self._altered, None
+            return data.replace(old, new, 1)
 
     def _allowance(self, wanted: int) -> int:
         with self._lock:

@@ -487,11 +487,13 @@ class SourceContract(ABC):
         keyed.reader = keyed.source.open_log(keyed.start, schemas)
         assert [(c.table, c.row and c.row["id"]) for c in keyed.drain().changes] == [(added, 1), (keyed.table, 2)]
 
+    @pytest.mark.condition("M02")
     def test_an_idle_log_answers_with_an_empty_pull(self, keyed: Setting) -> None:
         keyed.drain()
         batch = keyed.reader.pull(PullLimits(rows=10, bytes=1 << 20, wait_s=0.01))
         assert (batch.events, list(batch.changes), list(batch.ddl), batch.open_transaction) == (0, [], [], None)
 
+    @pytest.mark.condition("M04")
     def test_everything_committed_before_the_source_time_has_been_delivered(self, keyed: Setting) -> None:
         keyed.insert(row(1))
         before = keyed.source.now()
@@ -542,6 +544,7 @@ class SourceContract(ABC):
             thread.join()
         assert errors == []
 
+    @pytest.mark.condition("D21")
     def test_truncating_tables_is_an_event_for_each_at_its_place(self, pair: Setting) -> None:
         one, two = pair.schemas
         with pair.transaction() as t:
@@ -571,6 +574,7 @@ class SourceContract(ABC):
     # -- chunks
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+    @pytest.mark.condition("D12")
     def test_chunks_joined_are_the_whole_table(self, composite: Setting, limit: int) -> None:
         names = ["b", "a", "B", "a b", "", "é", "z", "Z", "a'", "ab"]
         rows = [row(id_, name, note=f"{name}{id_}") for name in names for id_ in (-5, 2, 10)]
@@ -615,6 +619,7 @@ class SourceContract(ABC):
         with pytest.raises(TableError):
             keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
 
+    @pytest.mark.condition("D04", "D06")
     def test_a_read_saw_exactly_the_transactions_that_it_says(self, keyed: Setting) -> None:
         keyed.insert(row(1))
         early, late, undone = (keyed.harness.begin() for _ in range(3))
@@ -674,6 +679,7 @@ class SourceContract(ABC):
 
     # -- tables without a key
 
+    @pytest.mark.condition("D14")
     def test_a_table_without_a_key_is_read_whole(self, keyless: Setting) -> None:
         rows = [row(1), row(1), row(None, None, None, None), row(2, "b")]
         keyless.insert(*rows)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import pymysql
@@ -17,57 +16,21 @@ import pytest
 from replicator.model.errors import LogGapError, OffsetExpiredError, TransientError
 from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
-from replicator.plugins import Secret
-from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource, SourceContext
+from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource
 from replicator.state.records import Stage
 from replicator.testing import mysql_load
 from replicator.testing.captured import Captured, RunningCapture
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator.testing.waiting import wait_until
-from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.source import MysqlSource
 
 Make = Callable[..., Captured]
 
 TRANSACTIONS = 2_000
 
 
-def source_of(server: MysqlServer, **settings: Any) -> Callable[[SourceContext], MysqlSource]:
-    """What makes the sources of a server; settings go over the server's own."""
-    values = {"host": server.host, "port": server.port, "user": server.user, "password": Secret(server.password)}
-    return lambda context: MysqlSource(MysqlConfig(**{**values, **settings}), context)
-
-
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    """Makes the captures of tables of a database; further arguments are settings of the source."""
-    made: list[Captured] = []
-
-    def of(database: MysqlDatabase, *tables: str, **settings: Any) -> Captured:
-        folder = tmp_path / f"capture{len(made)}"
-        folder.mkdir()
-        name = database.name.replace("_", "-")
-        captured = Captured(
-            folder=folder,
-            name=name,
-            make_source=source_of(database.server, **settings),
-            tables=[TableId(database.name, t) for t in tables],
-        )
-        made.append(captured)
-        return captured
-
-    yield of
-    for captured in made:
-        captured.close()
-
-
-@pytest.fixture(params=["mariadb", "mysql"])
-def own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
-    """A server that the test may stop, kill and change."""
-    if request.param == "mysql" and not has_mysql():
-        pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
-    with MysqlServer(request.param) as server:
-        yield server
+def make(make_mysql: Make) -> Make:
+    return make_mysql
 
 
 def source_rows(database: MysqlDatabase, name: str) -> Counter[tuple[Any, ...]]:
@@ -188,6 +151,7 @@ def test_what_is_there_and_every_change_arrives(mysql_database: MysqlDatabase, m
     assert_equal(captured, mysql_database, "t", "bag")
 
 
+@pytest.mark.condition("D01", "D02", "D05", "D19")
 def test_snapshots_under_writers_leave_no_difference_and_no_row_goes_back(
     mysql_database: MysqlDatabase, make: Make
 ) -> None:
@@ -203,6 +167,7 @@ def test_snapshots_under_writers_leave_no_difference_and_no_row_goes_back(
     assert_equal(captured, mysql_database, "hot", "warm")
 
 
+@pytest.mark.condition("D17")
 def test_restarts_under_writers_lose_and_double_nothing(mysql_database: MysqlDatabase, make: Make) -> None:
     for name in ("hot", "warm"):
         fill(mysql_database, name, 60)
@@ -218,6 +183,7 @@ def test_restarts_under_writers_lose_and_double_nothing(mysql_database: MysqlDat
     assert_equal(captured, mysql_database, "hot", "warm")
 
 
+@pytest.mark.condition("D14")
 def test_a_table_without_a_key_is_copied_under_steady_writers(mysql_database: MysqlDatabase, make: Make) -> None:
     mysql_database.execute("CREATE TABLE bag (v int, w char(200))", "INSERT INTO bag SELECT 0, 'x'")
     for _ in range(12):
@@ -275,6 +241,7 @@ def test_random_transactions_of_every_kind_with_snapshots_and_restarts_leave_no_
     assert_equal(captured, mysql_database, *mysql_load.TABLES)
 
 
+@pytest.mark.condition("D21")
 def test_truncate_and_large_transactions_arrive_in_order(mysql_database: MysqlDatabase, make: Make) -> None:
     fill(mysql_database, "t", 15)
     captured = make(mysql_database, "t")
@@ -301,6 +268,7 @@ def dump_threads(server: MysqlServer) -> list[int]:
     ]
 
 
+@pytest.mark.condition("M01")
 def test_a_killed_log_connection_is_transient_and_the_rest_arrives_afterwards(
     mysql_database: MysqlDatabase, make: Make
 ) -> None:
@@ -317,6 +285,7 @@ def test_a_killed_log_connection_is_transient_and_the_rest_arrives_afterwards(
     assert_equal(captured, mysql_database, "t")
 
 
+@pytest.mark.condition("M01")
 def test_a_server_killed_under_load_comes_back_without_a_difference(own_server: MysqlServer, make: Make) -> None:
     with own_server.database() as database:
         fill(database, "hot", 60)
@@ -334,6 +303,7 @@ def test_a_server_killed_under_load_comes_back_without_a_difference(own_server: 
         assert_equal(captured, database, "hot")
 
 
+@pytest.mark.condition("M10")
 def test_rotated_logs_are_read_across_and_purged_ones_are_an_error_with_a_remedy(
     own_server: MysqlServer, make: Make
 ) -> None:
@@ -361,6 +331,7 @@ def test_rotated_logs_are_read_across_and_purged_ones_are_an_error_with_a_remedy
         assert_equal(captured, database, "t")
 
 
+@pytest.mark.condition("M34")
 def test_a_history_begun_anew_is_a_gap(own_server: MysqlServer, make: Make) -> None:
     with own_server.database() as database:
         fill(database, "t", 15)
@@ -376,7 +347,9 @@ def test_a_history_begun_anew_is_a_gap(own_server: MysqlServer, make: Make) -> N
         assert isinstance(error, LogGapError), error
 
 
-def test_a_replica_takes_over_amid_a_copy_and_a_prepared_transaction(own_server: MysqlServer, make: Make) -> None:
+def test_a_replica_takes_over_amid_a_copy_and_a_prepared_transaction(
+    own_server: MysqlServer, make: Make, mysql_source_of: Make
+) -> None:
     with MysqlServer(own_server.flavor) as replica, own_server.database() as database:
         replica.follow(own_server)
         fill(database, "t", 200)
@@ -405,7 +378,7 @@ def test_a_replica_takes_over_amid_a_copy_and_a_prepared_transaction(own_server:
         replica.catch_up_with(own_server)
         replica.stop_following()
         moved = MysqlDatabase(server=replica, name=database.name)
-        captured.make_source = source_of(replica)
+        captured.make_source = mysql_source_of(replica)
         moved.execute("UPDATE t SET v = 2 WHERE id = 4", "UPDATE t SET id = 3 WHERE id = 1000")
         for end in ("XA COMMIT 'one'", "XA ROLLBACK 'two'", "UPDATE t SET v = 3 WHERE id > 190"):
             with captured.running() as running:
@@ -438,6 +411,7 @@ def snapshots_of(captured: Captured, database: MysqlDatabase, name: str) -> int:
     )
 
 
+@pytest.mark.condition("D22", "M31")
 def test_what_unlogged_cascades_did_is_copied_again(mariadb: MysqlServer, make: Make) -> None:
     with mariadb.database() as database:
         database.execute(*FAMILY)
@@ -534,6 +508,7 @@ def test_a_cascade_in_an_xa_transaction_and_a_foreign_key_that_is_dropped_count(
 # --- changes of tables ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.condition("D18", "M30")
 def test_a_swap_of_tables_is_followed_by_a_new_copy_in_place(mysql_database: MysqlDatabase, make: Make) -> None:
     fill(mysql_database, "t", 25)
     captured = make(mysql_database, "t")
@@ -559,6 +534,7 @@ def test_a_swap_of_tables_is_followed_by_a_new_copy_in_place(mysql_database: Mys
         ("DROP TABLE t", "table_missing"),
     ],
 )
+@pytest.mark.condition("D18")
 def test_a_table_that_changes_is_set_aside_and_the_others_go_on(
     mysql_database: MysqlDatabase, make: Make, statement: str, code: str
 ) -> None:
@@ -588,6 +564,7 @@ def test_a_harmless_alter_changes_nothing(mysql_database: MysqlDatabase, make: M
     assert_equal(captured, mysql_database, "t")
 
 
+@pytest.mark.condition("D24", "M28")
 def test_a_change_logged_as_a_statement_sets_its_table_aside(mysql_database: MysqlDatabase, make: Make) -> None:
     for name in ("t", "other"):
         fill(mysql_database, name, 15)
@@ -634,6 +611,7 @@ def test_after_a_change_of_the_key_the_table_is_copied_once(mysql_database: Mysq
 # --- XA and compressed transactions ---------------------------------------------------------------------------------
 
 
+@pytest.mark.condition("M25")
 def test_prepared_transactions_are_held_back_until_they_are_decided(mysql_database: MysqlDatabase, make: Make) -> None:
     fill(mysql_database, "t", 15)
     captured = make(mysql_database, "t")
@@ -664,6 +642,7 @@ def test_prepared_transactions_are_held_back_until_they_are_decided(mysql_databa
     assert_equal(captured, mysql_database, "t")
 
 
+@pytest.mark.condition("M20", "M21")
 def test_compressed_transactions_arrive(mysql_database: MysqlDatabase, make: Make) -> None:
     fill(mysql_database, "t", 15)
     captured = make(mysql_database, "t")

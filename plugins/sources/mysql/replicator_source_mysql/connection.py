@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ Row = tuple[Any, ...]
 
 _CLOSE_WAIT_S: Final = 10.0
 _READ_MARGIN_S: Final = 60.0
+_HIDES_KEYS: Final = (8, 0, 30)
 # What makes values canonical: no padding, no zone, and identifiers and strings quoted as we quote them.
 _SQL_MODE: Final = "NO_BACKSLASH_ESCAPES"
 
@@ -54,7 +56,11 @@ def connect(config: MysqlConfig, *, read_timeout_s: float) -> Connection:
     try:
         connection.connect()
         with connection.cursor() as cursor:
-            cursor.execute(f"SET time_zone = '+00:00', sql_mode = '{_SQL_MODE}', character_set_results = 'utf8mb4'")
+            # PyMySQL believes the greeting, in which MySQL says that autocommit is on where `SET GLOBAL autocommit = OFF` made it
+            # off: a session would then read in one transaction, and so as of one moment, for ever.
+            cursor.execute(
+                f"SET autocommit = 1, time_zone = '+00:00', sql_mode = '{_SQL_MODE}', character_set_results = 'utf8mb4'"
+            )
     except BaseException:
         with contextlib.suppress(pymysql.MySQLError):
             connection.close()
@@ -190,6 +196,9 @@ class Session:
             # MariaDB ignores WITH CONSISTENT SNAPSHOT at lower levels; and rows wait in the socket while the journal is slow.
             isolation = "tx_isolation" if is_mariadb(connection) else "transaction_isolation"
             settings |= {isolation: "'REPEATABLE-READ'", "net_write_timeout": 3600}
+        if not is_mariadb(connection) and version_of(connection) >= _HIDES_KEYS:
+            # A server may hide from the catalogue the keys that it made by itself; the log has them all the same.
+            settings["show_gipk_in_create_table_and_information_schema"] = "ON"
         if self._is_bounded:
             bound = self._config.statement_timeout.total_seconds()
             if is_mariadb(connection):
@@ -216,6 +225,12 @@ def rows_of(connection: Connection, query: str, parameters: Sequence[Any] = ()) 
 def is_mariadb(connection: Connection) -> bool:
     """Whether the server says that it is MariaDB."""
     return "mariadb" in connection.get_server_info().lower()
+
+
+def version_of(connection: Connection) -> tuple[int, ...]:
+    """The server's version, `(8, 0, 36)`."""
+    digits = re.match(r"\d+(?:\.\d+)*", connection.get_server_info())
+    return tuple(int(part) for part in digits[0].split(".")) if digits is not None else ()
 
 
 def quoted(name: str) -> str:

@@ -54,6 +54,7 @@ CONFIG = MysqlConfig(host="127.0.0.1", user="someone")
         ({"binlog_row_event_fragment_threshold": "1048576"}, ["binlog_row_event_fragment_threshold"]),
     ],
 )
+@pytest.mark.condition("M38")
 def test_settings_that_break_replication_are_blocking(
     facts: ServerFacts, variables: Mapping[str, str], places: list[str]
 ) -> None:
@@ -167,6 +168,7 @@ def test_the_least_privileges_are_enough_and_each_missing_one_is_named(
         server.execute(f"DROP USER '{user}'@'%'")
 
 
+@pytest.mark.condition("D09", "D13", "D14", "D22", "M27")
 def test_tables_that_cannot_be_replicated_right_are_refused(mysql_database: MysqlDatabase, source_of: Make) -> None:
     mysql_database.execute(
         "CREATE TABLE parent (id int PRIMARY KEY)",
@@ -175,10 +177,11 @@ def test_tables_that_cannot_be_replicated_right_are_refused(mysql_database: Mysq
         "CREATE TABLE keyless (v int)",
         "CREATE TABLE prefix (v text NOT NULL, PRIMARY KEY (v(10)))",
         "CREATE TABLE approximate (v double PRIMARY KEY, w int NOT NULL UNIQUE)",
+        "CREATE TABLE perhaps (v int UNIQUE, w int)",
         "CREATE VIEW view_of_it AS SELECT * FROM parent",
     )
     is_mariadb = mysql_database.server.flavor == "mariadb"
-    names = ["parent", "child", "isam", "keyless", "prefix", "approximate"]
+    names = ["parent", "child", "isam", "keyless", "prefix", "approximate", "perhaps"]
     if is_mariadb:
         mysql_database.execute(
             "CREATE TABLE versioned (id int PRIMARY KEY) WITH SYSTEM VERSIONING", "CREATE SEQUENCE seq"
@@ -191,10 +194,11 @@ def test_tables_that_cannot_be_replicated_right_are_refused(mysql_database: Mysq
         expected += [("unlogged_cascade", "child"), ("system_versioned", "versioned")]
     assert sorted(blocking(found)) == sorted((code, f"{mysql_database.name}.{name}") for code, name in expected)
     assert {p.place for p in found if p.code == "no_key"} == {
-        f"{mysql_database.name}.{n}" for n in ("keyless", "prefix")
+        f"{mysql_database.name}.{n}" for n in ("keyless", "prefix", "perhaps")
     }
     keys = source.describe([TableId(mysql_database.name, n) for n in names])
     assert keys[TableId(mysql_database.name, "approximate")].schema.key == ("w",)
+    assert keys[TableId(mysql_database.name, "perhaps")].schema.key == (), "NULLs would be skipped"
     listed = {s.table.name: s for s in source.list_tables() if s.table.namespace == mysql_database.name}
     assert listed["view_of_it"].left_out is not None
     assert not is_mariadb or listed["seq"].left_out is not None
@@ -216,8 +220,14 @@ def test_helpers_of_schema_changes_are_left_out_beside_their_table(
     assert {n for n, why in found.items() if why} == {"_t_gho", "_t_old"}
 
 
-def test_a_server_s_certificate_is_proved(source_of: Make) -> None:
-    with MysqlServer.mariadb(tls=True, settings={"bind-address": "0.0.0.0"}) as server:
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.condition("M15")
+def test_a_server_s_certificate_is_proved(
+    flavor: Literal["mariadb", "mysql"], request: pytest.FixtureRequest, source_of: Make
+) -> None:
+    if flavor == "mysql":
+        request.getfixturevalue("mysql")
+    with MysqlServer(flavor, tls=True, settings={"bind-address": "0.0.0.0"}) as server:
         assert source_of(server, tls="verify-full", tls_ca=server.certificate_file).identity()
         with pytest.raises(AccessDeniedError) as refused:
             source_of(server, tls="verify-full").identity()

@@ -68,6 +68,7 @@ def gtid(number: int, flags: int = 0) -> bytes:
     return struct.pack("<QIB", number, 0, flags) + bytes(6)
 
 
+@pytest.mark.condition("M09")
 def test_places_go_on_beyond_four_gibibytes_and_are_counted_where_the_server_gives_none() -> None:
     reader = reader_of(
         event(Kind.ROTATE, struct.pack("<Q", 4) + b"binlog.000007", flags=0x20),
@@ -98,6 +99,7 @@ def test_places_go_on_beyond_four_gibibytes_and_are_counted_where_the_server_giv
         ([event(Kind.ANONYMOUS_GTID, bytes(42))], LogGapError),
     ],
 )
+@pytest.mark.condition("M29")
 def test_what_must_not_be_skipped_stops_the_reader(events: list[bytes], error: type[Exception]) -> None:
     with pytest.raises(error):
         reader_of(*events).pull(LIMITS)

@@ -10,12 +10,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.model.errors import LogGapError, SourceLagsError, TableError, TransientError
+from replicator.model.errors import (
+    CorruptStreamError,
+    LogGapError,
+    SourceLagsError,
+    SourceUnavailableError,
+    TableError,
+    TransientError,
+)
 from replicator.model.events import OPERATION, ROW, TRANSACTION_ID
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
-from replicator.plugins.source import LogReader, PullLimits
+from replicator.plugins import Secret
+from replicator.plugins.source import ChunkRequest, LogReader, PullLimits
 from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
+from replicator.testing.proxy import FaultProxy
+from replicator.testing.waiting import wait_until
+from replicator_source_mysql import dump
 from replicator_source_mysql.source import MysqlSource
 
 _LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0)
@@ -86,6 +97,7 @@ def test_tables_of_any_name_are_followed(
     assert [e.operation.value for e in log.ddl] == ["TRUNCATE_TABLE"]
 
 
+@pytest.mark.condition("M23")
 def test_tagged_gtids_are_read_and_resumed(mysql: MysqlServer, source_of: Make, open_log: Callable[..., Log]) -> None:
     with mysql.database() as database:
         database.execute("CREATE TABLE t (id int PRIMARY KEY)")
@@ -102,6 +114,7 @@ def test_tagged_gtids_are_read_and_resumed(mysql: MysqlServer, source_of: Make, 
         again.reader.close()
 
 
+@pytest.mark.condition("M36")
 def test_every_domain_of_mariadb_is_followed(
     mariadb: MysqlServer, source_of: Make, open_log: Callable[..., Log]
 ) -> None:
@@ -120,6 +133,7 @@ def test_every_domain_of_mariadb_is_followed(
         again.reader.close()
 
 
+@pytest.mark.condition("M38")
 def test_sessions_that_write_otherwise_set_their_table_aside(
     mysql_database: MysqlDatabase, open_log: Callable[..., Log]
 ) -> None:
@@ -137,6 +151,7 @@ def test_sessions_that_write_otherwise_set_their_table_aside(
     assert {t.name: e.code for t, e in log.errors.items()} == {"t": "row_image_not_full"}
 
 
+@pytest.mark.condition("M26")
 def test_savepoints_and_undone_parts_leave_no_trace(
     mysql_database: MysqlDatabase, open_log: Callable[..., Log]
 ) -> None:
@@ -167,6 +182,7 @@ def test_rows_of_a_shape_that_is_not_followed_come_in_their_own(
     assert [e.operation.value for e in log.ddl] == ["ALTER_TABLE"]
 
 
+@pytest.mark.condition("M30")
 def test_create_table_select_and_the_swap_of_names(mysql_database: MysqlDatabase, open_log: Callable[..., Log]) -> None:
     mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     log = open_log(mysql_database, "t")
@@ -180,10 +196,166 @@ def test_create_table_select_and_the_swap_of_names(mysql_database: MysqlDatabase
     assert [e.operation.value for e in log.ddl] == ["CREATE_TABLE"]
 
 
+@pytest.mark.condition("M07", "M08")
+def test_rows_have_the_columns_of_their_own_time(mysql_database: MysqlDatabase, open_log: Callable[..., Log]) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b int)")
+    log = open_log(mysql_database, "t")
+    # All of it before anybody reads: what the catalogue says now is true of the last row only.
+    mysql_database.execute(
+        "INSERT INTO t VALUES (1, 10, 20)",
+        "ALTER TABLE t MODIFY b int AFTER id",
+        "INSERT INTO t (id, a, b) VALUES (2, 10, 20)",
+        "ALTER TABLE t RENAME COLUMN a TO c",
+        "ALTER TABLE t ADD COLUMN a int DEFAULT 7 FIRST",
+        "INSERT INTO t (id, a, b, c) VALUES (3, 30, 20, 10)",
+        "ALTER TABLE t DROP COLUMN c, MODIFY b varchar(10)",
+        "INSERT INTO t (id, a, b) VALUES (4, 30, 'text')",
+    )
+    rows: list[dict[str, Any]] = []
+    while len(rows) < 4:
+        rows += [dict(c[ROW]) for c in log.drain()]
+    assert rows == [
+        {"id": 1, "a": 10, "b": 20},
+        {"id": 2, "a": 10, "b": 20},
+        {"id": 3, "a": 30, "b": 20, "c": 10},
+        {"id": 4, "a": 30, "b": "text"},
+    ]
+    assert [e.operation.value for e in log.ddl] == ["ALTER_TABLE"] * 4
+
+
+@pytest.mark.condition("M13")
+def test_tables_are_told_apart_by_database_and_by_case(
+    mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE T (id int PRIMARY KEY)")
+    with mysql_database.server.database() as other:
+        other.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        log = open_log(mysql_database, "t")
+        other.execute("INSERT INTO t VALUES (1)", "TRUNCATE t")
+        mysql_database.execute("INSERT INTO T VALUES (2)", "INSERT INTO t VALUES (3)", "TRUNCATE T")
+        assert log.rows() == [("INSERT", (3,))]
+        assert log.ddl == []
+
+
+@pytest.mark.condition("M27")
+def test_changes_of_tables_without_transactions_stand_beside_ours(
+    mysql_database: MysqlDatabase, open_log: Callable[..., Log]
+) -> None:
+    mysql_database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE isam (id int PRIMARY KEY) ENGINE = MyISAM",
+    )
+    log = open_log(mysql_database, "t")
+    mysql_database.execute("INSERT INTO isam VALUES (1)", "INSERT INTO t VALUES (1)")
+    if mysql_database.server.flavor == "mariadb":
+        # With GTIDs MySQL refuses to mix them.
+        for end, number in (("COMMIT", 2), ("ROLLBACK", 3)):
+            with closing(mysql_database.connect(autocommit=False)) as connection, connection.cursor() as cursor:
+                cursor.execute(f"INSERT INTO t VALUES ({number})")
+                cursor.execute(f"INSERT INTO isam VALUES ({number})")
+                cursor.execute(end)
+    mysql_database.execute("INSERT INTO t VALUES (4)")
+    kept = [1, 4] if mysql_database.server.flavor == "mysql" else [1, 2, 4]
+    assert log.rows() == [("INSERT", (n,)) for n in kept]
+
+
+# --- the way here -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.condition("M03", "M04")
+def test_a_network_that_swallows_everything_is_noticed_and_heartbeats_are_not_old_changes(
+    mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dump, "_SILENCE_S_MIN", 1.0)
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    with FaultProxy(mysql_database.server.host, mysql_database.server.port) as proxy:
+        source = source_of(mysql_database.server, port=proxy.port, heartbeat="100ms", statement_timeout="1s")
+        log = Log(source, TableId(mysql_database.name, "t"))
+        log.drain()
+        # Longer than the bound on silence: heartbeats come, and time goes on.
+        begun = source.now()
+        while (moment := log.reader.pull(_LIMITS).source_time) is None or moment - begun < timedelta(seconds=2):
+            pass
+        assert moment <= source.now()
+        proxy.blackhole()
+        try:
+            with pytest.raises(SourceUnavailableError):
+                pull_on(log.reader)
+        finally:
+            proxy.restore()
+            log.reader.close()
+
+
+@pytest.mark.condition("M05")
+def test_a_byte_that_is_flipped_on_its_way_is_noticed(mysql_database: MysqlDatabase, source_of: Make) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v varchar(20))")
+    with FaultProxy(mysql_database.server.host, mysql_database.server.port) as proxy:
+        # In the clear: TLS would notice it by itself.
+        source = source_of(mysql_database.server, port=proxy.port, tls="disable")
+        log = Log(source, TableId(mysql_database.name, "t"))
+        log.drain()
+        proxy.alter(b"ten thousand", b"ten thousanD")
+        mysql_database.execute("INSERT INTO t VALUES (1, 'ten thousand')")
+        with pytest.raises(CorruptStreamError) as found:
+            log.drain()
+        assert proxy.has_altered
+        assert found.value.code == "corrupt_binlog_event"
+        assert "thousan" not in str(found.value)
+        log.reader.close()
+
+
+@pytest.mark.condition("M17")
+def test_a_reader_may_rest_for_longer_than_the_server_waits_for_others(
+    mysql_database: MysqlDatabase, source_of: Make
+) -> None:
+    server = mysql_database.server
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v longtext)")
+    server.execute("SET GLOBAL net_write_timeout = 1")
+    try:
+        log = Log(source_of(server), TableId(mysql_database.name, "t"))
+    finally:
+        server.execute("SET GLOBAL net_write_timeout = DEFAULT")
+    # More than sockets hold.
+    mysql_database.execute(*(f"INSERT INTO t VALUES ({i}, REPEAT('x', 1000000))" for i in range(12)))
+    moment = server.execute("SELECT NOW(6)")[0][0]
+    wait_until(
+        lambda: (server.execute("SELECT NOW(6)")[0][0] - moment).total_seconds() > 2.5,
+        "the time is over that the server gives others",
+    )
+    ids: list[int] = []
+    # A pull ends where a large event is not whole yet.
+    while len(ids) < 12:
+        for changes in log.reader.pull(_LIMITS).changes:
+            ids += [row["id"] for row in changes.rows.column(ROW).to_pylist()]
+    assert ids == list(range(12))
+    log.reader.close()
+
+
 # --- servers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["mariadb", "mysql"])
+@pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
+@pytest.mark.condition("M37")
+def test_table_numbers_that_a_restarted_server_gives_again_are_of_other_tables(
+    flavor: Any, request: pytest.FixtureRequest, source_of: Make
+) -> None:
+    if flavor == "mysql":
+        request.getfixturevalue("mysql")
+    with MysqlServer(flavor) as server, server.database() as database:
+        database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY, v varchar(5))")
+        log = Log(source_of(server), TableId(database.name, "t"), TableId(database.name, "u"))
+        log.reader.close()
+        # Each is the first table that is opened.
+        server.restart()
+        database.execute("INSERT INTO t VALUES (1)")
+        server.restart()
+        database.execute("INSERT INTO u VALUES (2, 'two')")
+        again = Log(source_of(server), *log.schemas, after=log.offset)
+        assert again.rows() == [("INSERT", (1,)), ("INSERT", (2, "two"))]
+        again.reader.close()
+
+
+@pytest.fixture(scope="module", params=["mariadb", "mysql"])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[MysqlServer, MysqlServer]]:
     """A primary and its replica."""
     if request.param == "mysql":
@@ -193,6 +365,34 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[MysqlServer, MysqlSer
         yield primary, replica
 
 
+@pytest.mark.condition("D03")
+def test_a_balancer_that_leads_to_another_server_is_noticed(
+    pair: tuple[MysqlServer, MysqlServer], source_of: Make
+) -> None:
+    primary, replica = pair
+    for server in pair:
+        server.execute(
+            "SET SESSION sql_log_bin = 0",
+            "CREATE USER same@'%' IDENTIFIED BY 'secret'",
+            "GRANT ALL PRIVILEGES ON *.* TO same@'%'",
+        )
+    with primary.database() as database, FaultProxy(primary.host, primary.port) as proxy:
+        database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        table = TableId(database.name, "t")
+        source = source_of(primary, port=proxy.port, user="same", password=Secret("secret"))
+        schemas = {table: source.describe([table])[table].schema}
+        offset = source.prepare([table], is_first=True)
+        proxy.lead_to(replica.host, replica.port)
+        for attempt in (
+            lambda: source.read_chunk(ChunkRequest(schema=schemas[table])),
+            lambda: source.open_log(offset, schemas),
+        ):
+            with pytest.raises(SourceUnavailableError) as found:
+                attempt()
+            assert found.value.code == "another_server"
+
+
+@pytest.mark.condition("M35")
 def test_a_replica_that_takes_over_is_followed_and_one_that_lags_is_waited_for(
     pair: tuple[MysqlServer, MysqlServer], source_of: Make
 ) -> None:

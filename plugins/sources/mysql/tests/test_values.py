@@ -13,7 +13,7 @@ import pytest
 from replicator.model.events import ROW
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, PullLimits
-from replicator.testing.mysql_servers import MysqlDatabase
+from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.source import MysqlSource
 
 _LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0)
@@ -143,6 +143,7 @@ def cases(database: MysqlDatabase) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.condition("D07", "M33")
 def test_boundary_values_of_every_type_are_the_same(mysql_database: MysqlDatabase, source: MysqlSource) -> None:
     table = TableId(mysql_database.name, "every type")
     types = cases(mysql_database)
@@ -194,6 +195,7 @@ def _random_value(chance: random.Random, type_: str) -> Any:
             return chance.randbytes(chance.randint(0, 300))
 
 
+@pytest.mark.condition("D07", "M33")
 def test_random_values_are_the_same_in_one_large_event(mysql_database: MysqlDatabase, source: MysqlSource) -> None:
     types = ["bigint", "decimal(30,10)", "double", "float", "varchar(50)", "datetime(6)", "time(3)", "blob"]
     columns = ", ".join(f"c{i} {t} NULL" for i, t in enumerate(types))
@@ -214,7 +216,7 @@ def test_random_values_are_the_same_in_one_large_event(mysql_database: MysqlData
         ("bigint unsigned", [0, 5, 2**63, 2**64 - 1]),
         ("decimal(20,5)", ["-1.5", "0", "7.00001"]),
         ("bit(12)", [1, 2, 4000]),
-        ("year", [1901, 2000, 2155]),
+        ("year", [0, 1901, 2000, 2155]),
         ("date", ["2000-01-01", "2020-02-29"]),
         ("time(3)", ["-10:00:00.5", "00:00:00", "100:00:00.001"]),
         ("datetime(6)", ["2000-01-01 00:00:00.000001", "2000-01-01 00:00:00.000002"]),
@@ -227,6 +229,7 @@ def test_random_values_are_the_same_in_one_large_event(mysql_database: MysqlData
         ("set('z','a','m')", ["", "z", "a,m", "z,a,m"]),
     ],
 )  # fmt: skip
+@pytest.mark.condition("D10", "D12")
 def test_chunks_by_every_kind_of_key_are_the_whole_table(
     mysql_database: MysqlDatabase, source: MysqlSource, type_: str, values: list[Any]
 ) -> None:
@@ -244,6 +247,84 @@ def test_chunks_by_every_kind_of_key_are_the_whole_table(
     assert pa.Table.from_batches(read).to_pylist() == whole.to_pylist()
     first = source.read_chunk(ChunkRequest(schema=schema, limit=2))
     assert source.read_chunk(ChunkRequest(schema=schema, upto=first.cursor)).rows.to_pylist() == first.rows.to_pylist()
+
+
+@pytest.mark.parametrize(("type_", "values"), [(t, v) for t, v in MARIADB.items() if "compressed" not in t])
+@pytest.mark.condition("D11")
+def test_chunks_by_keys_of_mariadb_s_own_types_are_the_whole_table(
+    mariadb: MysqlServer, source_of: Callable[..., MysqlSource], type_: str, values: list[Any]
+) -> None:
+    if type_ == "uuid":
+        # Of several versions, which have orders of their own.
+        values = [*values, "ffffffff-0000-1000-8000-000000000001", "00000001-0000-1000-8000-ffffffffffff"]
+    with mariadb.database() as database:
+        test_chunks_by_every_kind_of_key_are_the_whole_table(database, source_of(mariadb), type_, values)
+
+
+@pytest.mark.condition("D26", "M32")
+def test_the_servers_time_zone_changes_no_value(
+    mysql_database: MysqlDatabase, source_of: Callable[..., MysqlSource]
+) -> None:
+    server = mysql_database.server
+    mysql_database.execute("CREATE TABLE z (id int PRIMARY KEY, m timestamp(3) NULL, d datetime)")
+    server.execute("SET GLOBAL time_zone = '-05:00'")
+    try:
+        # Connections take it when they are made.
+        log, chunk = both(
+            source_of(server),
+            TableId(mysql_database.name, "z"),
+            lambda: mysql_database.execute(
+                "INSERT INTO z VALUES (1, '2024-03-10 02:30:00.5', '2024-03-10 02:30:00')",
+                "SET time_zone = '+09:30'",
+                "INSERT INTO z VALUES (2, '2024-03-10 02:30:00.5', '2024-03-10 02:30:00')",
+            ),
+        )
+    finally:
+        server.execute("SET GLOBAL time_zone = 'SYSTEM'")
+    assert_same(log, chunk)
+    assert [str(row["m"]) for row in chunk.to_pylist()] == [
+        "2024-03-10 07:30:00.500000+00:00",
+        "2024-03-09 17:00:00.500000+00:00",
+    ]
+    assert {str(row["d"]) for row in chunk.to_pylist()} == {"2024-03-10 02:30:00"}
+
+
+@pytest.mark.condition("D29")
+def test_columns_that_are_generated_or_invisible_are_the_same(
+    mysql_database: MysqlDatabase, source: MysqlSource
+) -> None:
+    mysql_database.execute(
+        "CREATE TABLE g (id int PRIMARY KEY, a varchar(20), v int GENERATED ALWAYS AS (id + 1) VIRTUAL,"
+        " s varchar(30) GENERATED ALWAYS AS (CONCAT(a, '!')) STORED, i int INVISIBLE DEFAULT 5)"
+    )
+    log, chunk = both(
+        source,
+        TableId(mysql_database.name, "g"),
+        lambda: mysql_database.execute("INSERT INTO g (id, a) VALUES (1, 'x'), (2, NULL)"),
+    )
+    assert_same(log, chunk)
+    assert chunk.to_pylist() == [
+        {"id": 1, "a": "x", "v": 2, "s": "x!", "i": 5},
+        {"id": 2, "a": None, "v": 3, "s": None, "i": 5},
+    ]
+
+
+@pytest.mark.condition("D29")
+def test_a_key_that_the_server_made_by_itself_is_a_key_even_where_the_catalogue_hides_it(
+    mysql: MysqlServer, source_of: Callable[..., MysqlSource]
+) -> None:
+    with mysql.database() as database:
+        database.execute("SET sql_generate_invisible_primary_key = ON", "CREATE TABLE k (v int)")
+        mysql.execute("SET GLOBAL show_gipk_in_create_table_and_information_schema = OFF")
+        try:
+            source = source_of(mysql)
+            log, chunk = both(
+                source, TableId(database.name, "k"), lambda: database.execute("INSERT INTO k VALUES (7), (7)")
+            )
+        finally:
+            mysql.execute("SET GLOBAL show_gipk_in_create_table_and_information_schema = ON")
+        assert_same(log, chunk)
+        assert chunk.to_pylist() == [{"my_row_id": 1, "v": 7}, {"my_row_id": 2, "v": 7}]
 
 
 def _pages(source: MysqlSource, schema: Any, limit: int) -> Iterator[pa.RecordBatch]:

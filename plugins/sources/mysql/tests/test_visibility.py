@@ -82,6 +82,7 @@ def test_names_of_xa_transactions_have_one_spelling(row: tuple[int, int, str], e
     assert xid_of_sql(*row) == expected
 
 
+@pytest.mark.condition("D05")
 def test_reads_under_writers_of_xa_transactions_say_the_truth(
     mysql_database: MysqlDatabase, source_of: Callable[..., MysqlSource]
 ) -> None:

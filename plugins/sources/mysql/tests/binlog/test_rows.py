@@ -229,6 +229,7 @@ def test_columns_can_be_left_out_and_turned_round(binlog) -> None:
     assert some.before == whole.before
 
 
+@pytest.mark.condition("D29")
 def test_generated_and_invisible_columns(binlog) -> None:
     binlog.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, a INT, v INT GENERATED ALWAYS AS (a + 1) VIRTUAL, "
@@ -378,6 +379,7 @@ def test_a_partial_image_sets_the_table_aside(binlog) -> None:
         assert caught.value.code == "row_image_not_full"
 
 
+@pytest.mark.condition("M22")
 def test_differences_of_documents_set_the_table_aside(mysql_binlog) -> None:
     mysql_binlog.execute("CREATE TABLE t (id INT PRIMARY KEY, j JSON)")
     mysql_binlog.execute("""INSERT INTO t VALUES (1, '{"a": "a long text, a long text, a long text", "b": 1}')""")
@@ -393,6 +395,7 @@ def test_differences_of_documents_set_the_table_aside(mysql_binlog) -> None:
     assert caught.value.code == "unsupported_row_event"
 
 
+@pytest.mark.condition("M06")
 def test_a_log_without_metadata_is_told_apart(binlog) -> None:
     less = "NO_LOG" if binlog.flavor == "mariadb" else "MINIMAL"
     binlog.execute("CREATE TABLE t (id INT UNSIGNED PRIMARY KEY, e ENUM('a'), v VARCHAR(10))")
@@ -567,6 +570,7 @@ def test_text_that_is_none_follows_the_policy(binlog) -> None:
         ("ENUM('x','y')", "'x'", "'y'"),
     ],
 )
+@pytest.mark.condition("D07", "D08")
 def test_a_change_of_a_key_of_any_type_is_one(binlog, column_type: str, old: str, new: str) -> None:
     binlog.execute(f"CREATE TABLE t (k {column_type} PRIMARY KEY, a INT)")
     binlog.forget()
@@ -590,6 +594,7 @@ def test_rows_of_partitions(binlog) -> None:
     assert sorted(decoded.before.field("id").to_pylist()[4:]) == [1, 2, 3, 4]
 
 
+@pytest.mark.condition("M14")
 def test_a_large_value(binlog) -> None:
     binlog.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB, w LONGTEXT)")
     binlog.forget()

@@ -355,6 +355,7 @@ def test_geometries(binlog, column_type: str) -> None:
     assert_log_equals_select(binlog, column_type, values, bytes.fromhex, "HEX(v)")
 
 
+@pytest.mark.condition("M24")
 def test_vectors(mysql_binlog) -> None:
     values = [Raw(f"STRING_TO_VECTOR('{text}')") for text in ("[1,2,3]", "[-1.5]", "[0,1e30,-0.1]")]
     assert_log_equals_select(mysql_binlog, "VECTOR(3)", values, bytes.fromhex, "HEX(v)")
