@@ -23,7 +23,7 @@ demo: setup  ## Copy a live shop, kill -9 on the way, compare (SOURCE=mysql: fro
 	@$(BIN)/replicator demo --source $(SOURCE) --target $(TARGET)
 
 test: setup  ## Run every suite that is not slow, two files at a time; ends with pytest's summary
-	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile -m "not slow and not soak and not bench" $(PYTEST_ARGS)
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow and not soak and not bench" $(PYTEST_ARGS)
 
 check: setup  ## Lint, format, types, layers
 	$(BIN)/ruff check
@@ -38,7 +38,7 @@ format: setup  ## Let ruff mend what it can
 bench: setup  ## Measure side by side; prints the figures of docs/performance.md
 	@$(BIN)/python -m benchmarks
 
-soak: setup  ## The long runs: slow suites and hours of random kill -9 under load
+soak: setup  ## The long runs: slow suites, every crash point, and hours of random kill -9 under load
 	@$(BIN)/pytest -m "slow or soak" --timeout=0 $(PYTEST_ARGS)
 
 docs: setup  ## Write the generated pages anew, then check that the docs agree with the code and that their examples run

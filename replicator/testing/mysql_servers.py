@@ -402,13 +402,19 @@ class MysqlServer:
         (self._folder / "pid").unlink(missing_ok=True)
 
     def _run(self, command: Sequence[str]) -> None:
-        result = subprocess.run(
-            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=START_TIMEOUT_SECONDS, check=False, cwd=self._folder,
-        )  # fmt: skip
-        if result.returncode != 0:
+        with subprocess.Popen(
+            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self._folder
+        ) as process:
+            # The guardian ends this one too: left alone, a server that makes its data would go on for ever.
+            (self._folder / "pid").write_text(str(process.pid))
+            try:
+                output, _ = process.communicate(timeout=START_TIMEOUT_SECONDS)
+            finally:
+                process.kill()
+                (self._folder / "pid").unlink(missing_ok=True)
+        if process.returncode != 0:
             raise ServerFailedError(
-                f"{command[0]} ended with {result.returncode}:\n{result.stdout.decode(errors='replace')}\n{self.log[-4000:]}"
+                f"{command[0]} ended with {process.returncode}:\n{output.decode(errors='replace')}\n{self.log[-4000:]}"
             )
 
     def _write_settings(self, port: int) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,6 +149,16 @@ class Rig:
     def catch_up(self, check: int = 0) -> None:
         """`run --until-caught-up`."""
         self.command("run", str(self.file), "--until-caught-up", check=check)
+
+    def settle(self, process: subprocess.Popen[str]) -> None:
+        """Let a worker apply whatever is committed by now, as its own figure of freshness says."""
+        now = time.time() + 1.0  # the source's clock is this one; commits may get their times a little out of order
+
+        def has_all(status: dict[str, Any]) -> bool:
+            ages = [t["freshness_s"] if t["state"] == "streaming" else None for t in status["tables"]]
+            return bool(ages) and all(age is not None and time.time() - age > now for age in ages)
+
+        self.wait_for_status(has_all, process)
 
     def output(self) -> str:
         """The end of what background commands printed."""

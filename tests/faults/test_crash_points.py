@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -30,13 +31,6 @@ CAPTURE = (
     "capture.after_ack:3",
     "capture.mid_transaction",
 )
-FEW = (
-    "capture.start_recorded",
-    "capture.chunk_read:3",
-    "journal.before_index:3",
-    "capture.after_seal:4",
-    "capture.mid_transaction",
-)
 APPLY = (
     "apply.claimed",
     "target.claimed:2",
@@ -47,6 +41,8 @@ APPLY = (
     "target.after_merge",
     "apply.after_unit:3",
 )
+SLICE = ("target.claimed:2", "target.after_ddl", "apply.batch_planned:2", "target.before_merge:2", "target.after_merge")
+"""Of `APPLY`, for `make test`: each costs the start of a Spark. The others are passed there with BigQuery, which has none."""
 DELETE = (
     "delete.begun",
     "delete.source_cleaned",
@@ -56,44 +52,57 @@ DELETE = (
 )
 
 
-every_kind = pytest.mark.parametrize(
-    "kind", ["postgresql", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("mariadb", "mysql"))]
-)
+OTHERS = tuple(pytest.param(kind, marks=pytest.mark.slow) for kind in ("mariadb", "mysql"))
+every_kind = pytest.mark.parametrize("kind", ["postgresql", *OTHERS])
 
 
-@every_kind
 @pytest.mark.timeout(2400)
+@pytest.mark.parametrize(
+    ("kind", "places"),
+    [
+        pytest.param("postgresql", SLICE, id="slice"),
+        *(
+            pytest.param(kind, (*CAPTURE, *APPLY, *more), marks=pytest.mark.slow, id=kind)
+            for kind, more in (("postgresql", POSTGRESQL), ("mariadb", ()), ("mysql", ()))
+        ),
+    ],
+)
 def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
-    rig: Rig, writer: Writer, shop: Shop, kind: str, spark: Any
+    rig: Rig, writer: Writer, shop: Shop, places: Sequence[str], spark: Any
 ) -> None:
-    places = {*CAPTURE, *APPLY, *(POSTGRESQL if kind == "postgresql" else ())}
-    with_crashes(rig, sorted(places))
+    with_crashes(rig, places)
     process = rig.start()
     rig.wait_for_status(
         lambda s: s["tables"] and all(t["state"] == "streaming" for t in s["tables"]), process, timeout_s=200
     )
     # A transaction larger than a pull, so that one of them ends inside.
     shop.view_pages(120_000)
-    rig.wait_for_status(lambda _: set(crashes(rig)) == places, process, timeout_s=600)
+    rig.wait_for_status(lambda _: set(crashes(rig)) == set(places), process, timeout_s=600)
     writer.stop()
+    rig.settle(process)
     assert rig.stop(process) == 0, rig.output()
-    rig.catch_up()
     assert rig.differences(spark) == {}
 
 
-@pytest.mark.slow  # not seen to pass yet: the machine was too busy to come to its end
-@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
-def test_a_crash_at_a_boundary_of_the_capture_from_mysql_loses_and_doubles_nothing(
-    rig: Rig, writer: Writer, shop: Shop, kind: str
+@pytest.mark.parametrize(
+    ("kind", "places"),
+    [
+        pytest.param("postgresql", (*CAPTURE, *POSTGRESQL), id="postgresql"),
+        pytest.param("mariadb", CAPTURE, marks=pytest.mark.slow, id="mariadb"),
+        pytest.param("mysql", CAPTURE, marks=pytest.mark.slow, id="mysql"),
+    ],
+)
+def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
+    rig: Rig, writer: Writer, shop: Shop, places: Sequence[str]
 ) -> None:
-    """A quick slice of the test above: without a target, and what is sealed is compared."""
-    with_crashes(rig, FEW)
+    """Without a target: what is sealed is compared."""
+    with_crashes(rig, places)
     rig.command("start", str(rig.file))
     rig.command("pause", rig.name, "--apply")
     process = rig.start("serve")
     rig.wait_for_status(lambda s: s["tables"] and all(t["state"] == "streaming" for t in s["tables"]), process)
-    shop.view_pages(60_000)
-    rig.wait_for_status(lambda _: set(crashes(rig)) == set(FEW), process)
+    shop.view_pages(120_000)
+    rig.wait_for_status(lambda _: set(crashes(rig)) == set(places), process, timeout_s=600)
     writer.stop()
     assert rig.store is not None
     sealed = Sealed(name=rig.name, store=rig.store)
@@ -127,7 +136,7 @@ def test_delete_can_be_repeated_from_any_half_way_point(rig: Rig, spark: Any) ->
 @every_kind
 def test_pause_and_resume_survive_a_crash_half_way(rig: Rig, writer: Writer, spark: Any) -> None:
     process = rig.start()
-    rig.wait_for_status(lambda s: s["tables"] and all(t["state"] == "streaming" for t in s["tables"]), process)
+    rig.wait_for_status(lambda s: any(t["changes_applied"] for t in s["tables"]), process)
     with_crashes(rig, ["pause.recorded", "resume.error_cleared"])
     assert rig.command("pause", rig.name, check=None).returncode == -signal.SIGKILL
     rig.wait_for_status(lambda s: s["state"] == "paused", process)

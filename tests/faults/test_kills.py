@@ -44,10 +44,10 @@ def _kill_at_random(rig: Rig, writer: Writer, spark: Any, kills: int, seed: int)
             assert process.returncode == -signal.SIGKILL, rig.output()
             process = rig.start()
     writer.stop()
-    if process.poll() is None:
-        rig.wait_for_status(lambda s: s["state"] in ("running", "retrying"), process)
-        assert rig.stop(process) == 0, rig.output()
-    rig.catch_up()
+    if process.poll() is not None:
+        process = rig.start()
+    rig.settle(process)
+    assert rig.stop(process) == 0, rig.output()
     assert rig.differences(spark) == {}
 
 
@@ -114,8 +114,8 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer
         process.resume()
     assert zombie.wait(timeout=200) == 1, f"a worker that lost its lease says so\n{rig.output()}"
     writer.stop()
+    rig.settle(successor)
     assert rig.stop(successor) == 0, rig.output()
-    rig.catch_up()
     assert rig.differences(spark) == {}
 
 

@@ -64,11 +64,8 @@ class Replication:
         self.rig.wait_for_status(lambda s: s["state"] == "running" and _streams(s), self.worker)
         self.let_write(50)
         self.writer.stop()
-        wait_until(
-            lambda: self.rig.differences(spark) == {},
-            lambda: f"both sides are equal: {self.rig.differences(spark)}\n{self.rig.output()}",
-            every_s=1,
-        )
+        self.rig.settle(self.worker)
+        assert self.rig.differences(spark) == {}, self.rig.output()
         self.writer = _writing(self.shop)
         self.is_sound = True
 

@@ -11,7 +11,8 @@ import psutil
 # Prints the JVM's process id and goes on working until it is killed.
 CHILD = """
 from replicator.spark.session import SparkHost, SparkSettings
-host = SparkHost(SparkSettings(master="local[1]", memory="512m"), cores=1)
+from replicator.testing.java import short_lived_options
+host = SparkHost(SparkSettings(master="local[1]", memory="512m", settings=short_lived_options()), cores=1)
 host.session()
 print(host.jvm_pid, flush=True)
 input()
@@ -34,7 +35,9 @@ def test_killed_jvm_is_noticed_and_started_again(tmp_path: Path):
 import os, signal
 from pathlib import Path
 from replicator.spark.session import SparkHost, SparkSettings, spark_error
-host = SparkHost(SparkSettings(master="local[1]", memory="512m", log_file=Path({str(tmp_path / "spark.log")!r})), cores=1)
+from replicator.testing.java import short_lived_options
+log = Path({str(tmp_path / "spark.log")!r})
+host = SparkHost(SparkSettings(master="local[1]", memory="512m", settings=short_lived_options(), log_file=log), cores=1)
 session = host.session()
 os.kill(host.jvm_pid, signal.SIGKILL)
 try:
