@@ -71,6 +71,14 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
         yield server
 
 
+@pytest.fixture(params=["mariadb", "mysql", "mysql_without_gtids"])
+def every_database(request: pytest.FixtureRequest) -> Iterator[MysqlDatabase]:
+    """A fresh database on each kind of server: what tells reads from changes differs between them."""
+    server: MysqlServer = request.getfixturevalue(request.param)
+    with server.database() as database:
+        yield database
+
+
 def source_rows(database: MysqlDatabase, name: str) -> Counter[tuple[Any, ...]]:
     return Counter(database.execute(f"SELECT * FROM `{name}`"))
 
@@ -190,33 +198,33 @@ def test_what_is_there_and_every_change_arrives(mysql_database: MysqlDatabase, m
 
 
 def test_snapshots_under_writers_leave_no_difference_and_no_row_goes_back(
-    mysql_database: MysqlDatabase, make: Make
+    every_database: MysqlDatabase, make: Make
 ) -> None:
     for name in ("hot", "warm"):
-        fill(mysql_database, name, 60)
-    captured = make(mysql_database, "hot", "warm")
+        fill(every_database, name, 60)
+    captured = make(every_database, "hot", "warm")
     with captured.running() as running:
-        with Writers(mysql_database, 6, ["hot", "warm"]):
+        with Writers(every_database, 6, ["hot", "warm"]):
             captured.wait_for_streaming(running)
             for _ in range(5):
                 captured.snapshot(running)
         captured.catch_up(running)
-    assert_equal(captured, mysql_database, "hot", "warm")
+    assert_equal(captured, every_database, "hot", "warm")
 
 
-def test_restarts_under_writers_lose_and_double_nothing(mysql_database: MysqlDatabase, make: Make) -> None:
+def test_restarts_under_writers_lose_and_double_nothing(every_database: MysqlDatabase, make: Make) -> None:
     for name in ("hot", "warm"):
-        fill(mysql_database, name, 60)
-    mysql_database.execute("CREATE TABLE bag (v int)")
-    captured = make(mysql_database, "hot", "warm")
-    with Writers(mysql_database, 4, ["hot", "warm"]):
+        fill(every_database, name, 60)
+    every_database.execute("CREATE TABLE bag (v int)")
+    captured = make(every_database, "hot", "warm")
+    with Writers(every_database, 4, ["hot", "warm"]):
         for _ in range(6):
             with captured.running() as running:
                 captured.catch_up(running)
     with captured.running() as running:
         captured.wait_for_streaming(running)
         captured.catch_up(running)
-    assert_equal(captured, mysql_database, "hot", "warm")
+    assert_equal(captured, every_database, "hot", "warm")
 
 
 def test_a_table_without_a_key_is_copied_under_steady_writers(mysql_database: MysqlDatabase, make: Make) -> None:

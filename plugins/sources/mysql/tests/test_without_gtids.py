@@ -17,6 +17,7 @@ from replicator.model.errors import (
     OffsetExpiredError,
     Severity,
     SourceUnavailableError,
+    TableError,
 )
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
@@ -435,4 +436,24 @@ def test_a_table_without_a_key_is_read_as_of_a_moment_that_is_known(
     assert Seen.UNKNOWN not in answers
     assert sorted([1, *(v for v, seen in zip(values, answers, strict=True) if seen == Seen.SEEN)]) == sorted(rows)
     assert 3 not in rows
+    log.close()
+
+
+def test_a_table_without_a_key_that_is_written_all_the_time_is_set_aside(
+    database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(database, "")
+    log = Log(source_of(database.server), table)
+    asked = snapshot.ordered_end_of_log
+
+    def disturbed(connection: Any) -> Any:
+        database.execute("INSERT INTO t VALUES (2)")
+        return asked(connection)
+
+    monkeypatch.setattr(snapshot, "ordered_end_of_log", disturbed)
+    monkeypatch.setattr(snapshot, "_SNAPSHOT_TRIES_BY_FILE", 3)
+    with pytest.raises(TableError) as found, log.source.read_whole(log.schema):
+        pass
+    assert found.value.code == "no_quiet_moment"
+    assert database.execute("SELECT COUNT(*) FROM t") == [(3,)]
     log.close()
