@@ -157,6 +157,7 @@ class ChunkReader:
             try:
                 chunk = self._patiently(job, lambda at=at: self._source.read_chunk(at.request()))  # type: ignore[misc]
             except BaseException:
+                # Whatever ended the read, its share of the memory goes back.
                 self.release()
                 raise
             if chunk is None:
@@ -189,6 +190,7 @@ class ChunkReader:
                     rows.append(batch)
                 identity = read.identity()
         except BaseException:
+            # Whatever ended the read, its files go.
             rows.close()
             raise
         crash_point("capture.chunk_read")

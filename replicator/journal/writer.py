@@ -254,6 +254,7 @@ class JournalWriter:
         try:
             yield
         except BaseException:
+            # What is half written cannot be gone on with.
             self.close()
             raise
 

@@ -239,6 +239,7 @@ class SparkHost:
 
         if self._process is not None:
             if self._process.stdin is not None:
+                # A JVM that is dead already has closed its end.
                 with contextlib.suppress(BrokenPipeError):
                     self._process.stdin.close()
             if self._process.poll() is None:
@@ -308,6 +309,7 @@ def _jvm_has_ended(*, grace_s: float) -> bool:
     process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - the gateway is PySpark's own
     if process is None:
         return False
+    # Still alive after that is an answer, too.
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=grace_s)
     return process.poll() is not None

@@ -112,6 +112,7 @@ class Database:
                 with self.write() as connection:
                     migrate(connection, self.place)
         except BaseException:
+            # Nobody gets an object to close.
             self.close()
             raise
 

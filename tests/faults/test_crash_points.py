@@ -62,7 +62,7 @@ every_kind = pytest.mark.parametrize(
 
 
 @every_kind
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
     rig: Rig, writer: Writer, shop: Shop, kind: str, spark: Any
 ) -> None:

@@ -62,6 +62,7 @@ def connect(config: MysqlConfig, *, read_timeout_s: float) -> Connection:
                 f"SET autocommit = 1, time_zone = '+00:00', sql_mode = '{_SQL_MODE}', character_set_results = 'utf8mb4'"
             )
     except BaseException:
+        # Whatever ended it, an interrupt too, no session may be left on the server; that it cannot say goodbye is not the news.
         with contextlib.suppress(pymysql.MySQLError):
             connection.close()
         raise
@@ -143,6 +144,7 @@ class Session:
                     error, doing=f"{doing} on {self._config.server}", table=str(table) if table else None
                 ) from error
             except BaseException:
+                # It may be in the middle of a result: nobody may go on with it.
                 self._drop()
                 raise
 
@@ -211,6 +213,7 @@ class Session:
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
+            # Closing is all that is left to do, whether or not it still stands.
             with contextlib.suppress(pymysql.MySQLError):
                 connection._force_close()  # noqa: SLF001 - it may be in the middle of a result
 

@@ -129,6 +129,7 @@ class Dump:
     def close(self) -> None:
         """Close the connection. May be called twice."""
         self._is_closed = True
+        # Closing is all that is left to do, whether or not it still stands.
         with contextlib.suppress(pymysql.MySQLError, OSError):
             self._connection._force_close()  # noqa: SLF001 - PyMySQL's close would talk into the dump
 

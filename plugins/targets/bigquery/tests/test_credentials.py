@@ -143,7 +143,7 @@ def test_a_key_that_is_not_that_of_its_account_is_one_finding(cloud, target_of, 
     assert "PRIVATE KEY" not in str(found)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_credentials_that_expire_while_it_runs_are_one_message_and_lose_nothing(
     cloud: Cloud, emulator: BigQueryEmulator, tmp_path: Path, database: ScratchDatabase
 ) -> None:

@@ -111,7 +111,7 @@ def test_a_shop_is_copied_and_followed_without_spark(rig: Rig, writer: shop.Writ
     assert differences(rig, client) == {}, "the tables stay"
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_crash_at_any_boundary_of_the_target_loses_and_doubles_nothing(
     rig: Rig, writer: shop.Writer, client: Any
 ) -> None:
@@ -149,7 +149,7 @@ def test_tables_and_ledgers_are_dropped_on_demand(rig: Rig, client: Any) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_once(
     tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, client: Any
 ) -> None:
@@ -184,7 +184,7 @@ def state_of(rig: Rig, table: str) -> Any:
     return next(t for t in rig.status()["tables"] if t["table"] == f"public.{table}")
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_table_is_made_anew_on_demand_with_its_new_settings(rig: Rig, client: Any) -> None:
     """The cure that the errors name, by the command line: other settings, and a table that somebody dropped."""
     rig.catch_up()
@@ -262,7 +262,7 @@ def blocking(rig: Rig) -> dict[str, str]:
     return found
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_each_bad_input_is_one_finding_with_its_place_and_remedy(
     small: Rig, service: Service, emulator: BigQueryEmulator, client: Any
 ) -> None:
