@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -66,7 +67,7 @@ class Log:
         """The new rows of every change up to now."""
         mark = self.source.mark()
         found: list[tuple[Any, ...]] = []
-        for _ in range(100):
+        for _ in range(100_000):
             batch = self.reader.pull(LIMITS)
             for changes in batch.changes:
                 found += [tuple((row or {}).values()) for row in changes.rows.column("row").to_pylist()]
@@ -208,6 +209,52 @@ def test_what_is_prepared_is_read_again_and_what_was_sealed_since_is_not(
     database.execute("XA COMMIT 'x'", "INSERT INTO t VALUES (3)")
     assert log.rows() == [(1,), (3,)]
     log.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_file_of_more_than_4_gib_is_read_on_at_every_place(own_server: MysqlServer, source_of: Make) -> None:
+    with own_server.database() as database:
+        table = make_table(database)
+        database.execute(
+            "CREATE TABLE hole (a longblob) ENGINE = BLACKHOLE",
+            "CREATE TABLE many (n int)",
+            "INSERT INTO many VALUES " + ", ".join(f"({n})" for n in range(90)),
+        )
+        log = Log(source_of(own_server), table)
+        database.execute("INSERT INTO t VALUES (1)")
+        assert log.rows() == [(1,)]
+        below = log.offset
+        # The server ends the file behind a transaction that has outgrown it; so one that stands behind must be in its group.
+        other = [threading.Thread(target=database.execute, args=(f"INSERT INTO t VALUES ({n})",)) for n in range(2, 30)]
+        large = threading.Thread(
+            target=database.execute, args=("INSERT INTO hole SELECT REPEAT('x', 50000000) FROM many",)
+        )
+        large.start()
+        for thread in other:
+            thread.start()
+        for thread in (large, *other):
+            thread.join()
+        sizes = {row[0]: row[1] for row in own_server.execute("SHOW BINARY LOGS")}
+        assert max(sizes.values()) > 1 << 32
+        offsets = [below]
+        found: list[tuple[Any, ...]] = []
+        mark = log.source.mark()
+        for _ in range(20_000):
+            batch = log.reader.pull(LIMITS)
+            for changes in batch.changes:
+                found += [tuple(row.values()) for row in changes.rows.column("row").to_pylist()]
+            if batch.offset is not None:
+                offsets.append(batch.offset)
+            if mark in batch.marks:
+                break
+        log.close()
+        assert sorted(found) == [(n,) for n in range(2, 30)]
+        database.execute("INSERT INTO t VALUES (100)")
+        for offset in offsets[-2:]:
+            again = Log(source_of(own_server), table, after=offset)
+            assert again.rows()[-1] == (100,)
+            again.close()
 
 
 # --- the setting of GTIDs -----------------------------------------------------------------------------------------------
@@ -456,4 +503,53 @@ def test_a_table_without_a_key_that_is_written_all_the_time_is_set_aside(
         pass
     assert found.value.code == "no_quiet_moment"
     assert database.execute("SELECT COUNT(*) FROM t") == [(3,)]
+    log.close()
+
+
+@pytest.mark.parametrize("kind", ["plain", "xa", "compressed"])
+def test_reads_under_writers_say_the_truth(database: MysqlDatabase, source_of: Make, kind: str) -> None:
+    database.execute("CREATE TABLE t (w int, n int, PRIMARY KEY (w, n))")
+    table = TableId(database.name, "t")
+    log = Log(source_of(database.server), table)
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def write(w: int) -> None:
+        try:
+            with closing(database.connect()) as connection, connection.cursor() as cursor:
+                if kind == "compressed":
+                    cursor.execute("SET SESSION binlog_transaction_compression = ON")
+                n = 0
+                while not stop.is_set():
+                    n += 1
+                    insert = f"INSERT INTO t VALUES ({w}, {n})"
+                    xa = [f"XA {what} 'w{w}n{n}'" for what in ("START", "END", "PREPARE", "COMMIT")]
+                    for text in [xa[0], insert, *xa[1:]] if kind == "xa" else [insert]:
+                        cursor.execute(text)
+        except BaseException as error:  # noqa: BLE001 (raised in the test's thread)
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(w,)) for w in range(16)]
+    for thread in threads:
+        thread.start()
+    chunks = []
+    try:
+        while len(chunks) < 60:
+            chunks.append(log.source.read_chunk(ChunkRequest(schema=log.schema)))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(timeout=60)
+    assert not errors, errors
+    rows = log.rows()
+    delivered = pa.array(log.ids)
+    unknown = 0
+    for chunk in chunks:
+        there = set(zip(*(column.to_pylist() for column in chunk.rows.columns), strict=True))
+        answers = chunk.visibility.classify(delivered).to_pylist()
+        unknown += answers.count(Seen.UNKNOWN)
+        assert {row for row, seen in zip(rows, answers, strict=True) if seen == Seen.SEEN} <= there
+        assert not {row for row, seen in zip(rows, answers, strict=True) if seen == Seen.UNSEEN} & there
+    assert unknown, "somebody was committing"
+    assert set(log.source.visibility().classify(delivered).to_pylist()) == {int(Seen.SEEN)}, "none stays unknown"
     log.close()
