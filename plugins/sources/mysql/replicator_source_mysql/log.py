@@ -57,7 +57,7 @@ from replicator_source_mysql.events import (
     tagged_begin,
     xa_prepare,
 )
-from replicator_source_mysql.filepos import FIRST_BYTE, WRAP, FilePosition, file_number, fingerprint
+from replicator_source_mysql.filepos import FIRST_BYTE, WRAP, FilePosition, Place, file_number, fingerprint
 from replicator_source_mysql.lineage import other_history
 from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Executed, Position, executed_covers, executed_union
@@ -220,6 +220,7 @@ class BinlogReader(LogReader):
         self._again: _Event | None = None
         self._group: _Group | None = None
         self._end: LogEnd | None = None
+        self._furthest: Place = (0, 0)
         self._probed_at: float | None = None
         self._source_time: datetime | None = None
         self._pull = Pull()
@@ -442,9 +443,28 @@ class BinlogReader(LogReader):
     def _look_at_end(self) -> None:
         """Ask now and then for the end of the log, so that an idle source's time goes on."""
         now = self._clock()
-        if self._end is None and (self._probed_at is None or now - self._probed_at >= _PROBE_EVERY_S):
-            self._probed_at = now
-            self._end = self._probe()
+        if self._probed_at is not None and now - self._probed_at < _PROBE_EVERY_S:
+            return
+        self._probed_at = now
+        end = self._probe()
+        self._refuse_shrunk(end)
+        if self._end is None:
+            self._end = end
+
+    def _refuse_shrunk(self, end: LogEnd) -> None:
+        """A log that ends before what was read, or before where it once ended, was begun anew under the open dump.
+
+        The server says nothing then while the file of the same name is the shorter one: its dump waits in the file that is
+        gone (measured: RESET MASTER with the dump in the log's first file; MySQL 9.7.4 and MariaDB 10.11.19). Once the new
+        file is the longer one the dump ends with an error of reading.
+        """
+        self._furthest = max(self._furthest, (self._file_number(), self._pos))
+        if end.place < self._furthest:
+            raise other_history(
+                f"its log ends at byte {end.place[1]} of {end.file}, and was read, or ended, at byte {self._furthest[1]} of the"
+                f" file number {self._furthest[0]}"
+            )
+        self._furthest = end.place
 
     # ---- events ----
 

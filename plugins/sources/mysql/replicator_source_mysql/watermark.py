@@ -19,12 +19,14 @@ from replicator.model.errors import FatalError, Problem, SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator_source_mysql.connection import Connection, Row, literal, quoted, quoted_table, rows_of
 from replicator_source_mysql.errors import number_of
-from replicator_source_mysql.filepos import FilePosition
+from replicator_source_mysql.filepos import WRAP, FilePosition
 from replicator_source_mysql.marks import log_status_statement
 
 _READ_ONLY: Final = 1290
 # No such database, table or column; and what we may not do.
 _UNUSABLE: Final = frozenset({1044, 1049, 1054, 1142, 1143, 1146, 1364})
+# Whatever completion_type says: nothing stays open behind it.
+_COMMIT: Final = "COMMIT AND NO CHAIN NO RELEASE"
 _EVENTS_MAX: Final = 2_000
 _BEGINS: Final = frozenset({"Anonymous_Gtid", "Gtid"})
 _WITHIN: Final = (
@@ -76,7 +78,7 @@ def ordered_end_of_log(connection: Connection) -> FilePosition:
     return end
 
 
-def write_watermark(connection: Connection, table: TableId, *, commit: str = "COMMIT") -> FilePosition:
+def write_watermark(connection: Connection, table: TableId, *, commit: str = _COMMIT) -> FilePosition:
     """Commit one. Up to the place returned everything is visible to whoever looks from now on.
 
     Args:
@@ -181,8 +183,11 @@ def seen_but_for_others(
     if before.file != after.file:
         return None
     rows = rows_of(connection, f"SHOW BINLOG EVENTS IN {literal(before.file)} FROM {before.pos} LIMIT {_EVENTS_MAX}")
-    groups = _groups([row for row in rows if int(row[1]) < after.pos])
-    if not groups or (len(rows) == _EVENTS_MAX and int(rows[-1][4]) < after.pos):
+    rows = [row for row in rows if int(row[1]) < after.pos]
+    # All of it must be there, up to the end, which the server shows with 32 bits.
+    is_whole = any((int(row[4]) - after.pos) % WRAP == 0 for row in rows)
+    groups = _groups(rows) if is_whole else []
+    if not groups:
         return None
     # The first of several is as good: what precedes it precedes ours.
     ours = 0 if len(groups) == 1 else next((i for i, g in enumerate(groups) if _is_of(g, watermark)), None)

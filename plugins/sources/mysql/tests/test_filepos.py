@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +25,8 @@ from replicator_source_mysql.visibility import FileVisibility
 LIMITS = PullLimits(rows=1000, bytes=1 << 30, wait_s=0.0)
 SERVER = "aaaaaaaa-0000-0000-0000-00000000000a"
 FILE = "binlog.000003"
+# An end of the log that nobody reaches.
+FAR = LogEnd(place=(1 << 40, 0), file="binlog.999999", moment=datetime.now(UTC), executed=None)
 
 
 class Log:
@@ -83,11 +87,12 @@ class Dump:
         pass
 
 
-def reader_at(log: Log, start: Position) -> BinlogReader:
+def reader_at(log: Log, start: Position, **settings: Any) -> BinlogReader:
     assert isinstance(start.begin, FilePosition)
     values: Mapping[str, Any] = {
-        "start": start, "flavor": "mysql", "server": SERVER, "schemas": {}, "board": MarkBoard(), "probe": lambda: None,
+        "start": start, "flavor": "mysql", "server": SERVER, "schemas": {}, "board": MarkBoard(), "probe": lambda: FAR,
         "on_delivered": lambda _: None, "is_lower_case": False, "unrepresentable": "fail", "size_max": 1 << 20,
+        **settings,
     }  # fmt: skip
     return BinlogReader(Dump(log.dump(start.begin)), **values)  # type: ignore[arg-type]
 
@@ -261,3 +266,22 @@ def test_a_mark_at_the_end_is_reached_by_a_reader_that_begins_there() -> None:
     reader.pull(LIMITS)
     reader.pull(LIMITS)
     assert moment.is_reached((3, reader._pos), found.executed)
+
+
+@pytest.mark.parametrize("is_waited_for", [False, True])
+def test_an_end_that_lies_before_what_was_read_is_another_history(is_waited_for: bool) -> None:
+    log = Log()
+    read = log.transaction()
+    # The first end was reached, or is still waited for, when the log is begun anew.
+    ends = [read + is_waited_for, read + is_waited_for, read - 1]
+    probe: Callable[[], LogEnd] = lambda: replace(FAR, place=(3, ends.pop(0)))  # noqa: E731
+    times = iter(range(100))
+    reader = reader_at(log, at(FIRST_BYTE), probe=probe, clock=lambda: float(next(times)))
+
+    def pull() -> None:
+        while ends:
+            reader.pull(LIMITS)
+
+    with pytest.raises(LogGapError) as found:
+        pull()
+    assert found.value.code == "other_history"
