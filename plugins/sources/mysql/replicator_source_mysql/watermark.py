@@ -28,7 +28,7 @@ _UNUSABLE: Final = frozenset({1044, 1049, 1054, 1142, 1143, 1146, 1364})
 # Whatever completion_type says: nothing stays open behind it.
 _COMMIT: Final = "COMMIT AND NO CHAIN NO RELEASE"
 _EVENTS_MAX: Final = 2_000
-_BEGINS: Final = frozenset({"Anonymous_Gtid", "Gtid"})
+_BEGINS: Final = frozenset({"Anonymous_Gtid", "Gtid", "Gtid_tagged"})
 _WITHIN: Final = (
     "Query",
     "Table_map",
