@@ -276,13 +276,24 @@ class BinlogReader(LogReader):
                 continue
             if until is not None and self._clock() >= until:
                 return
-            received = self._dump.events(wait_s)
+            received = self._receive(wait_s)
             if received:
                 self._queue.extend(received)
                 until = until if until is not None else self._clock() + _GATHER_TOTAL_S
                 wait_s = _GATHER_S
             else:
                 return
+
+    def _receive(self, wait_s: float) -> list[bytes]:
+        try:
+            return self._dump.events(wait_s)
+        except FatalError as error:
+            # Asked to begin within an event, the server takes what it finds there for the size of one.
+            if self._proof is not None and error.code == "max_allowed_packet":
+                raise other_history(
+                    f"no event that could be sent begins at byte {self._proof.begin} of {self._proof.file}"
+                ) from error
+            raise
 
     def _take_rows(self, pull: Pull, limits: PullLimits) -> None:
         """Take what most of a log consists of, events that name a known table and bring rows of it, in as few steps as can be.

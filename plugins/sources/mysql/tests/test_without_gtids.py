@@ -150,7 +150,7 @@ def test_a_purged_file_is_expired_and_an_idle_log_leaves_it_in_time(own_server: 
         again.close()
 
 
-@pytest.mark.parametrize("how", ["shorter", "longer", "other files"])
+@pytest.mark.parametrize("how", ["shorter", "longer", "within an event", "other files"])
 def test_a_log_begun_anew_is_a_gap(own_server: MysqlServer, source_of: Make, how: str) -> None:
     with own_server.database() as database:
         table = make_table(database)
@@ -164,6 +164,8 @@ def test_a_log_begun_anew_is_a_gap(own_server: MysqlServer, source_of: Make, how
         # As long as before to the byte, where it can be.
         if how == "longer":
             database.execute(*[f"INSERT INTO t VALUES ({n})" for n in range(2, 8)])
+        if how == "within an event":
+            database.execute(f"CREATE TABLE long_one (id int) COMMENT '{'x' * 2000}'")
         if how == "other files":
             offset = Offset.of({**offset.value, "at": "binlog.000009:157"})
         source = source_of(own_server)
