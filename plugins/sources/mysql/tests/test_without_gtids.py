@@ -78,11 +78,11 @@ class Log:
             self.offset = batch.offset or self.offset
         return found
 
-    def batches(self, mark: str) -> Iterator[LogBatch]:
+    def batches(self, mark: str, limits: PullLimits = LIMITS) -> Iterator[LogBatch]:
         """Pulls up to a mark. They are not counted: a large event comes in many, and so do those of many writers."""
         until = time.monotonic() + WAIT_S
         while time.monotonic() < until:
-            batch = self.reader.pull(LIMITS)
+            batch = self.reader.pull(limits)
             yield batch
             if mark in batch.marks:
                 return
@@ -259,7 +259,8 @@ def test_a_file_of_more_than_4_gib_is_read_on_at_every_place(own_server: MysqlSe
         places = [(log.offset, 0)]
         found: list[tuple[Any, ...]] = []
         mark = log.source.mark()
-        for batch in log.batches(mark):
+        # Row by row, so that places behind the large transaction are among those that are given.
+        for batch in log.batches(mark, replace(LIMITS, rows=1)):
             found += rows_of(batch)
             if batch.offset is not None:
                 places.append((batch.offset, len(found)))
