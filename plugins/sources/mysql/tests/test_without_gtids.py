@@ -263,7 +263,8 @@ def test_a_file_of_more_than_4_gib_is_read_on_at_every_place(own_server: MysqlSe
         for batch in log.batches(mark, replace(LIMITS, rows=1)):
             found += rows_of(batch)
             if batch.offset is not None:
-                places.append((batch.offset, len(found)))
+                # Of a transaction that is open the row is here, and the place lies before it.
+                places.append((batch.offset, len(found) - (batch.open_transaction is not None)))
         log.close()
         assert sorted(found) == [(n,) for n in range(2, next(numbers))]
         beyond = [(offset, count) for offset, count in places if FilePosition.of(offset.value["at"]).pos >= WRAP]
