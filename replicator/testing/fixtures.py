@@ -116,6 +116,15 @@ def mysql() -> Iterator[MysqlServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def mysql_without_gtids() -> Iterator[MysqlServer]:
+    """As `mysql`, with GTIDs off, and with the table of watermarks."""
+    if not has_mysql():
+        pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
+    with MysqlServer.without_gtids() as server:
+        yield server
+
+
 @pytest.fixture(scope="session", params=["mariadb", "mysql"])
 def any_mysql(request: pytest.FixtureRequest) -> MysqlServer:
     """Each of the two servers in turn."""

@@ -64,6 +64,13 @@ MYSQL_SETTINGS: Mapping[str, str] = {
     "secure-file-priv": "NULL",
 }
 
+# MySQL as it was before GTIDs, and what the Replicator needs then.
+WITHOUT_GTIDS: Mapping[str, str] = {"gtid-mode": "OFF", "enforce-gtid-consistency": "OFF"}
+WATERMARK_TABLE = (
+    "CREATE DATABASE replicator",
+    "CREATE TABLE replicator.watermarks (mark CHAR(32) CHARACTER SET ascii NOT NULL PRIMARY KEY) ENGINE = InnoDB",
+)
+
 # Waits on a pipe whose other end this process holds; the end of the pipe is the end of this process.
 GUARDIAN_SCRIPT = 'read -r _; [ -f "$0/pid" ] && kill -9 "$(cat "$0/pid")" 2>/dev/null; rm -rf "$0"'
 
@@ -116,14 +123,23 @@ class MysqlServer:
     keeps data and port. Not thread-safe.
     """
 
-    def __init__(self, flavor: Flavor, *, settings: Mapping[str, str] | None = None, tls: bool = False) -> None:
+    def __init__(
+        self,
+        flavor: Flavor,
+        *,
+        settings: Mapping[str, str] | None = None,
+        tls: bool = False,
+        statements: Sequence[str] = (),
+    ) -> None:
         """Describe a server; nothing is started yet.
 
         Args:
             flavor: Whose programs.
             settings: Lines for the server's configuration file, over `DEFAULT_SETTINGS`.
             tls: Offer TLS with a certificate for localhost and 127.0.0.1 that `certificate_file` vouches for.
+            statements: Run when it is made; not in its log.
         """
+        self._statements = tuple(statements)
         self.flavor: Flavor = flavor
         self._programs = _mariadb_programs() if flavor == "mariadb" else _mysql_programs()
         self._folder = Path(tempfile.mkdtemp(prefix=f"replicator-{flavor}-"))
@@ -151,6 +167,11 @@ class MysqlServer:
     def mysql(cls, **options: Any) -> MysqlServer:
         """Describe a server from the MySQL that was unpacked beside the system."""
         return cls("mysql", **options)
+
+    @classmethod
+    def without_gtids(cls, *, settings: Mapping[str, str] | None = None, **options: Any) -> MysqlServer:
+        """Describe a MySQL without GTIDs, with the table of watermarks."""
+        return cls("mysql", settings={**WITHOUT_GTIDS, **(settings or {})}, statements=WATERMARK_TABLE, **options)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -346,6 +367,7 @@ class MysqlServer:
         script.write_text(
             f"CREATE USER '{self.user}'@'%' IDENTIFIED BY '{self.password}';\n"
             f"GRANT ALL PRIVILEGES ON *.* TO '{self.user}'@'%' WITH GRANT OPTION;\n"
+            + "".join(f"{statement};\n" for statement in self._statements)
             + ("RESET MASTER;\n" if self.flavor == "mariadb" else "RESET BINARY LOGS AND GTIDS;\n")
         )
         self._own(script)

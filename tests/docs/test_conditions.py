@@ -102,7 +102,11 @@ ONE_SERVER = {
 BOTH = frozenset({"mariadb", "mysql"})
 SERVERS = {
     **dict.fromkeys(
-        ("any_mysql", "binlog", "compressed", "facts", "flavor", "mysql_database", "own_server", "pair", "source"), BOTH
+        (
+            *("any_mysql", "binlog", "compressed", "every_database", "every_own_server", "facts", "flavor"),
+            *("mysql_database", "own_server", "pair", "source"),
+        ),
+        BOTH,
     ),
     **dict.fromkeys(("mariadb", "mariadb_binlog"), frozenset({"mariadb"})),
     **dict.fromkeys(("mysql", "mysql_binlog"), frozenset({"mysql"})),

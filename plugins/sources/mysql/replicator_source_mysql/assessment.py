@@ -40,6 +40,7 @@ def assess_server(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
         ]
     return [
         *_log(facts),
+        *_without_gtids(facts, config),
         *_rows(facts),
         *_durability(facts, config),
         *_role(facts),
@@ -52,13 +53,14 @@ def _log(facts: ServerFacts) -> list[Problem]:
     problems = []
     if not facts.is_on("log_bin"):
         problems.append(_setting("log_bin", "OFF", "ON", "add `log_bin` to the server's configuration and restart it"))
-    if facts.flavor == "mysql" and facts.variables.get("gtid_mode") != "ON":
+    if facts.is_between:
         problems.append(
-            _setting(
-                "gtid_mode",
-                facts.variables.get("gtid_mode", "OFF"),
-                "ON",
-                "SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; then ON_PERMISSIVE; then ON;",
+            Problem(
+                code="server_setting",
+                message=f"gtid_mode is {facts.gtid_mode}: the log has transactions with and without GTIDs, so that neither a set of"
+                " GTIDs says what was read, nor may another server take over; ON is needed, or OFF",
+                place="gtid_mode",
+                action="Finish the change: SET PERSIST gtid_mode = ON; -- or one step back at a time, to OFF",
             )
         )
     problems += [
@@ -75,6 +77,49 @@ def _log(facts: ServerFacts) -> list[Problem]:
     if facts.variables.get("binlog_storage_engine"):
         problems.append(
             _setting("binlog_storage_engine", facts.variables["binlog_storage_engine"], "(empty)", "unset it")
+        )
+    return problems
+
+
+def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
+    """What files and bytes in GTIDs' place need: a watermark that can be written, and commits in the order of the log."""
+    if not facts.is_by_file:
+        return []
+    problems = [
+        Problem(
+            code="no_gtids",
+            message=f"gtid_mode is OFF: places in the log are files and bytes of this very server, no other can take over; and with"
+            f" every chunk a row is written into {config.watermark} and deleted again",
+            place="gtid_mode",
+            action="Better: SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; then"
+            " ON_PERMISSIVE; then ON;",
+            severity=Severity.NOTICE,
+        )
+    ]
+    if not facts.is_on("binlog_order_commits"):
+        problems.append(
+            _setting(
+                "binlog_order_commits", "OFF", "ON", "SET PERSIST binlog_order_commits = ON; -- or switch GTIDs on"
+            )
+        )
+    if facts.is_on("read_only") or facts.is_on("super_read_only"):
+        problems.append(
+            Problem(
+                code="server_setting",
+                message="read_only is ON: without GTIDs a watermark is written",
+                place="read_only",
+                action="Name the primary server as host, or switch GTIDs on.",
+            )
+        )
+    is_lower_case = facts.lower_case_table_names != 0
+    if name := facts.filters.of_log(config.watermark, is_lower_case=is_lower_case):
+        problems.append(
+            Problem(
+                code="left_out_of_log",
+                message=f"{name} keeps watermarks out of the log",
+                place="source.watermark_table",
+                action="Remove the filter, or name a table of another database.",
+            )
         )
     return problems
 
@@ -179,7 +224,7 @@ def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             code="privilege_missing",
             message=f"the account {config.user} lacks {options[0]}",
             place="source.user",
-            action=f"GRANT {options[0]} ON *.* TO {_account(facts, config)};",
+            action=f"GRANT {options[0]} ON *.* TO {account_of(facts, config)};",
         )
         for options in needed
         if not has_privilege(facts, *options)
@@ -206,7 +251,8 @@ def _global_privileges(facts: ServerFacts) -> set[str]:
     return found
 
 
-def _account(facts: ServerFacts, config: MysqlConfig) -> str:
+def account_of(facts: ServerFacts, config: MysqlConfig) -> str:
+    """Our account as the server names it."""
     for grant in facts.grants:
         if match := re.search(r" TO ([`'\"].*?[`'\"]@[`'\"].*?[`'\"])", grant):
             return match[1]

@@ -10,6 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from replicator.model.schema import TableId
 from replicator.plugins import ConfigModel, Duration, Secret, Size
 
 TlsMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
@@ -46,8 +47,15 @@ class MysqlConfig(ConfigModel):
     )
     start_at: str | None = Field(
         default=None,
-        description="A GTID set (MariaDB: GTID position) behind which the log is read at the very first start, instead"
-        " of now: for a copy restored from a backup, with snapshot.mode: never.",
+        description="A GTID set (MariaDB: GTID position; MySQL without GTIDs: file and byte, as binlog.000003:1234) behind"
+        " which the log is read at the very first start, instead of now: for a copy restored from a backup, with"
+        " snapshot.mode: never.",
+    )
+    watermark_table: str = Field(
+        default="replicator.watermarks",
+        pattern=r"^[^.]+\.[^.]+$",
+        description="Used with MySQL without GTIDs only: the table, as database.table, into which a row is inserted and"
+        " deleted again with every chunk. validate prints the statements that make it.",
     )
     unrepresentable: Literal["fail", "null"] = Field(
         default="fail",
@@ -126,6 +134,11 @@ class MysqlConfig(ConfigModel):
         if self.tls is not None:
             return self.tls
         return "prefer" if is_loopback(self.host) else "verify-full"
+
+    @property
+    def watermark(self) -> TableId:
+        """`watermark_table`."""
+        return TableId(*self.watermark_table.split("."))
 
     @property
     def server(self) -> str:

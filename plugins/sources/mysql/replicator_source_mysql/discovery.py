@@ -47,23 +47,25 @@ ORDER BY 1, 2, 3
 """
 
 
-def list_tables(connection: Connection) -> list[TableSummary]:
-    """Every table of a user's database, and why it is left out if it is."""
+def list_tables(connection: Connection, *, watermark: TableId) -> list[TableSummary]:
+    """Every table of a user's database, and why it is left out if it is; `watermark` is `source.watermark_table`."""
     rows = rows_of(connection, _LIST)
     names: dict[str, set[str]] = defaultdict(set)
     for schema, name, _ in rows:
         names[schema].add(name)
     return sorted(
-        (_summary(TableId(schema, name), kind, frozenset(names[schema])) for schema, name, kind in rows),
+        (_summary(TableId(schema, name), kind, frozenset(names[schema]), watermark) for schema, name, kind in rows),
         key=lambda s: s.table,
     )
 
 
-def _summary(table: TableId, kind: str, names: frozenset[str]) -> TableSummary:
+def _summary(table: TableId, kind: str, names: frozenset[str], watermark: TableId) -> TableSummary:
     shown = _KINDS.get(kind, "table")
     left_out: str | None = None
     if kind in _KINDS:
         left_out = f"a {shown} has no rows of its own in the log"
+    elif table == watermark:
+        left_out = "the table of our watermarks"
     elif table.name.startswith("#sql"):
         left_out = "a table that the server made for itself"
     elif base := shadow_of(table.name, names):

@@ -21,6 +21,7 @@ from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import Connection, SameServer, connect, literal, rows_of
 from replicator_source_mysql.errors import translate, translate_log
+from replicator_source_mysql.filepos import FilePosition
 from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.position import Executed
 from replicator_source_mysql.wire import EOF, ERROR, PacketReader, error_of
@@ -68,6 +69,8 @@ class Dump:
     def open(cls, config: MysqlConfig, same: SameServer, *, flavor: Flavor, behind: Executed) -> Dump:
         """Connect to the same server as the others, and ask for everything behind these transactions.
 
+        Behind a file's place: the event that proves the history comes first, if there is one.
+
         Raises:
             ReplicatorError: As `errors.translate`.
         """
@@ -82,7 +85,9 @@ class Dump:
             server_id = (1 << 31) | secrets.randbits(31)
             _execute(connection, COMMAND.COM_REGISTER_SLAVE, _registration(server_id))
             connection._read_ok_packet()  # noqa: SLF001 - PyMySQL has no name for what replication needs
-            if isinstance(behind, GtidSet):
+            if isinstance(behind, FilePosition):
+                _execute(connection, COMMAND.COM_BINLOG_DUMP, _file_request(server_id, behind))
+            elif isinstance(behind, GtidSet):
                 _execute(connection, COMMAND.COM_BINLOG_DUMP_GTID, _gtid_request(server_id, behind))
             else:
                 _state(connection, str(behind))
@@ -201,6 +206,11 @@ def _registration(server_id: int) -> bytes:
     """COM_REGISTER_SLAVE: the server then lists us, by name, among its replicas."""
     host = b"replicator"
     return struct.pack("<IB", server_id, len(host)) + host + b"\0\0" + struct.pack("<HII", 0, 0, 0)
+
+
+def _file_request(server_id: int, behind: FilePosition) -> bytes:
+    assert behind.can_be_asked_for
+    return struct.pack("<IHI", behind.begin, 0, server_id) + behind.file.encode()
 
 
 def _gtid_request(server_id: int, executed: GtidSet) -> bytes:

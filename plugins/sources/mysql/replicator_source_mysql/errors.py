@@ -54,6 +54,7 @@ _UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
 # The log is not there any more, or does not join: only the text of 1236 says which.
 _LOG_ERROR: Final = frozenset({1236, 1789, 1371, 1373})
 _PURGED: Final = ("purged", "could not find first log file", "could not find gtid state", "missing")
+_WITHOUT_GTIDS: Final = ("auto_position", "anonymous transaction")
 _TOO_LARGE: Final = "max_allowed_packet"
 _NUMBERS_WITH_VALUES: Final = frozenset({1062, 1264, 1292, 1366, 1406})
 
@@ -105,10 +106,21 @@ def translate_log(number: int, text: str, *, doing: str) -> ReplicatorError:
             return FatalError(
                 message, code="max_allowed_packet", action="Raise max_allowed_packet on the server, to 1G at most."
             )
+        if any(word in lowered for word in _WITHOUT_GTIDS):
+            return gtids_are_off(message)
         if any(word in lowered for word in _PURGED):
             return OffsetExpiredError(message, code="log_removed", action=RESTART_ACTION)
         return LogGapError(message, code="other_history", action=RESTART_ACTION)
     return translate(pymysql.err.OperationalError(number, text), doing=doing)
+
+
+def gtids_are_off(message: str) -> LogGapError:
+    """GTIDs were on when the replicator began, and are not any more."""
+    return LogGapError(
+        message,
+        code="gtid_off",
+        action=f"Switch gtid_mode to ON again. If transactions were committed without GTIDs meanwhile: {RESTART_ACTION}",
+    )
 
 
 def _facts(error: Exception) -> str:

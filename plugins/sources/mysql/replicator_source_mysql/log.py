@@ -41,7 +41,7 @@ from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades, Parent
 from replicator_source_mysql.ddl import Effect, TableEffect, effects
 from replicator_source_mysql.dump import HEADER, HEADER_SIZE, Dump
-from replicator_source_mysql.errors import RESTART_ACTION
+from replicator_source_mysql.errors import RESTART_ACTION, gtids_are_off
 from replicator_source_mysql.events import (
     FLAG_ARTIFICIAL,
     FLAG_IGNORABLE,
@@ -57,11 +57,13 @@ from replicator_source_mysql.events import (
     tagged_begin,
     xa_prepare,
 )
+from replicator_source_mysql.filepos import FIRST_BYTE, WRAP, FilePosition, Place, file_number, fingerprint
+from replicator_source_mysql.lineage import other_history
 from replicator_source_mysql.marks import LogEnd, MarkBoard
-from replicator_source_mysql.position import Executed, Position, executed_covers, executed_union, file_number
+from replicator_source_mysql.position import Executed, Position, executed_covers, executed_union
 from replicator_source_mysql.pulls import Pull, Transaction
 from replicator_source_mysql.versions import Version, Versions
-from replicator_source_mysql.visibility import mariadb_id, xa_commit_id
+from replicator_source_mysql.visibility import file_id, mariadb_id, xa_commit_id
 
 _ROWS: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | set(MARIADB_COMPRESSED)
 _BEGINS: Final = frozenset({Kind.GTID, Kind.GTID_TAGGED, Kind.MARIADB_GTID, Kind.ANONYMOUS_GTID})
@@ -72,8 +74,9 @@ _TABLE_MAP: Final = int(Kind.TABLE_MAP)
 _NUMBER: Final = slice(HEADER_SIZE, HEADER_SIZE + 6)
 # Tables that are remembered with their numbers; new numbers come with every statement that changes a table.
 _KNOWN_MAX: Final = 10_000
+# What says no place of its own, or is no event of the file.
+_PLACELESS: Final = frozenset({Kind.ROTATE, Kind.HEARTBEAT, Kind.HEARTBEAT_V2})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_WRAP: Final = 1 << 32
 _PROBE_EVERY_S: Final = 1.0
 # While data flows, so long for more of it, and so long in all: rows of many small transactions share the cost of a pull.
 _GATHER_S: Final = 0.004
@@ -103,7 +106,7 @@ class _Group:
     """The group of events that is being read.
 
     Attributes:
-        begin: Its first event.
+        begin: Its first event. Without GTIDs its `gtid` is where that ended, `binlog.000003:1234`.
         id: The transaction's id.
         is_open: A BEGIN came, so that it ends with a commit; without, its first statement ends it.
         is_skipped: It was durable here before (see `Position.restart`).
@@ -129,7 +132,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """An XA transaction that is prepared and not decided. `before`: what was executed before its PREPARE."""
+    """An XA transaction that is prepared and not decided. `before`: where reading begins so that its PREPARE comes again."""
 
     gtid: str
     before: Executed
@@ -143,7 +146,7 @@ class BinlogReader(LogReader):
     """See `LogReader`.
 
     Args:
-        dump: Opened behind `start.restart` or, without one, `start.executed`.
+        dump: Opened behind `start.begin`.
         start: Where to begin.
         flavor: Whose log it is.
         server: What offsets name as the server.
@@ -191,7 +194,7 @@ class BinlogReader(LogReader):
         self._known: dict[bytes, tuple[int, Version | None]] = {}
         self._parents: dict[int, Parent] = {}
         # What is executed up to here, but for the GTIDs of the transactions since, which are added when somebody asks.
-        self._executed_before = start.executed if start.restart is None else start.restart
+        self._executed_before = start.begin
         self._committed: list[str] = []
         # What is durable here beyond `restart`, but for the prepared transactions, is skipped on the way back.
         self._skipping = start.executed if start.restart is not None else None
@@ -199,9 +202,17 @@ class BinlogReader(LogReader):
         self._prepared: dict[str, _Prepared] = {}
         # Where reading begins; unknown on another server, and on the way back.
         is_known = start.server == server and start.restart is None
+        # By file: the event that must come first, the last event of the file, and the last place that can be asked for.
+        self._proof: FilePosition | None = None
+        self._last_event = (0, b"")
+        self._low: FilePosition | None = None
         self._file = start.file if is_known else ""
         self._pos = start.pos if is_known else 0
         self._numbered = ("", 0)
+        begin = start.begin
+        if isinstance(begin, FilePosition):
+            self._file, self._pos, self._low = begin.file, begin.begin, begin
+            self._proof = begin if begin.crc is not None else None
         self._boundary = (self._file, self._pos)
         self._last_offset = start
         self._queue: deque[bytes] = deque()
@@ -209,6 +220,7 @@ class BinlogReader(LogReader):
         self._again: _Event | None = None
         self._group: _Group | None = None
         self._end: LogEnd | None = None
+        self._furthest: Place = (0, 0)
         self._probed_at: float | None = None
         self._source_time: datetime | None = None
         self._pull = Pull()
@@ -264,13 +276,24 @@ class BinlogReader(LogReader):
                 continue
             if until is not None and self._clock() >= until:
                 return
-            received = self._dump.events(wait_s)
+            received = self._receive(wait_s)
             if received:
                 self._queue.extend(received)
                 until = until if until is not None else self._clock() + _GATHER_TOTAL_S
                 wait_s = _GATHER_S
             else:
                 return
+
+    def _receive(self, wait_s: float) -> list[bytes]:
+        try:
+            return self._dump.events(wait_s)
+        except FatalError as error:
+            # Asked to begin within an event, the server takes what it finds there for the size of one.
+            if self._proof is not None and error.code == "max_allowed_packet":
+                raise other_history(
+                    f"no event that could be sent begins at byte {self._proof.begin} of {self._proof.file}"
+                ) from error
+            raise
 
     def _take_rows(self, pull: Pull, limits: PullLimits) -> None:
         """Take what most of a log consists of, events that name a known table and bring rows of it, in as few steps as can be.
@@ -324,22 +347,38 @@ class BinlogReader(LogReader):
             if inner is not None:
                 return _Event(inner.timestamp, inner.type_code, inner.server_id, inner.flags, memoryview(inner.body))
             self._inner = None
-        if not self._queue:
-            return None
-        raw = self._queue.popleft()
-        timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(raw)
-        body = memoryview(raw)[HEADER_SIZE:]
-        self._move(kind, size, end, flags)
-        return _Event(timestamp, kind, server_id, flags, body)
+        while self._queue:
+            raw = self._queue.popleft()
+            timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(raw)
+            body = memoryview(raw)[HEADER_SIZE:]
+            self._move(kind, size, end, flags)
+            if self._low is not None and self._is_known(raw, kind, size, end, flags):
+                continue
+            return _Event(timestamp, kind, server_id, flags, body)
+        return None
+
+    def _is_known(self, raw: bytes, kind: int, size: int, end: int, flags: int) -> bool:
+        """By file: remember the event, and compare it if it is the one that was read last; then it is not read again."""
+        if kind in _PLACELESS or flags & FLAG_ARTIFICIAL or (not end and self._group is None):
+            return False
+        self._last_event = (self._pos - size, raw)
+        proof, self._proof = self._proof, None
+        if proof is None:
+            return False
+        if self._last_event[0] != proof.begin or fingerprint(raw) != proof.crc:
+            raise other_history(
+                f"another event than the one that was read begins at byte {proof.begin} of {proof.file}"
+            )
+        return proof.begin < proof.pos
 
     def _move(self, kind: int, size: int, end: int, flags: int) -> None:
         """Count the place in the file: the header has 32 bits for it, and MariaDB leaves it 0 within transactions."""
         if flags & FLAG_ARTIFICIAL or kind in (Kind.ROTATE, Kind.HEARTBEAT_V2):
             return
         if kind == Kind.HEARTBEAT or end:
-            pos = (self._pos & ~(_WRAP - 1)) | end
-            if pos < self._pos and self._pos - pos > _WRAP // 2:
-                pos += _WRAP
+            pos = (self._pos & ~(WRAP - 1)) | end
+            if pos < self._pos and self._pos - pos > WRAP // 2:
+                pos += WRAP
             self._pos = max(pos, self._pos)
         elif self._group is not None:
             self._pos += size
@@ -355,6 +394,7 @@ class BinlogReader(LogReader):
     def _executed(self) -> Executed:
         """What is executed up to here."""
         if self._committed:
+            assert not isinstance(self._executed_before, FilePosition), "GTIDs are counted where there are some"
             self._executed_before = self._executed_before.with_gtids(self._committed)
             self._committed.clear()
         return self._executed_before
@@ -382,6 +422,9 @@ class BinlogReader(LogReader):
 
     def _position(self) -> Position:
         held = list(self._prepared.values())
+        if isinstance(self._skipping, FilePosition):
+            # The same server, and so the same order: nothing new comes before all of it has been read again.
+            return self._last_offset
         if self._skipping is not None:
             # On the way back: what is prepared has not all been read again. A server that took over may have logged new
             # transactions before some that are skipped (MariaDB: of other domains); then no place in its files says what is durable.
@@ -400,15 +443,39 @@ class BinlogReader(LogReader):
             file=self._boundary[0],
             pos=self._boundary[1],
             prepared=tuple(sorted(p.gtid for p in held)),
-            restart=held[0].before if held else None,
+            restart=held[0].before if held else self._restart(),
         )
+
+    def _restart(self) -> FilePosition | None:
+        """Where reading must begin again if it cannot where the last transaction ended: 32 bits are not enough for it."""
+        is_too_far = isinstance(self._executed, FilePosition) and not self._executed.can_be_asked_for
+        return self._low if is_too_far else None
 
     def _look_at_end(self) -> None:
         """Ask now and then for the end of the log, so that an idle source's time goes on."""
         now = self._clock()
-        if self._end is None and (self._probed_at is None or now - self._probed_at >= _PROBE_EVERY_S):
-            self._probed_at = now
-            self._end = self._probe()
+        if self._probed_at is not None and now - self._probed_at < _PROBE_EVERY_S:
+            return
+        self._probed_at = now
+        end = self._probe()
+        self._refuse_shrunk(end)
+        if self._end is None:
+            self._end = end
+
+    def _refuse_shrunk(self, end: LogEnd) -> None:
+        """A log that ends before what was read, or before where it once ended, was begun anew under the open dump.
+
+        The server says nothing then while the file of the same name is the shorter one: its dump waits in the file that is
+        gone (measured: RESET MASTER with the dump in the log's first file; MySQL 9.7.4 and MariaDB 10.11.19). Once the new
+        file is the longer one the dump ends with an error of reading.
+        """
+        self._furthest = max(self._furthest, (self._file_number(), self._pos))
+        if end.place < self._furthest:
+            raise other_history(
+                f"its log ends at byte {end.place[1]} of {end.file}, and was read, or ended, at byte {self._furthest[1]} of the"
+                f" file number {self._furthest[0]}"
+            )
+        self._furthest = end.place
 
     # ---- events ----
 
@@ -429,6 +496,8 @@ class BinlogReader(LogReader):
             self._inner = transaction_payload(event.body, size_max=self._size_max)
         elif kind == Kind.XA_PREPARE:
             self._xa_prepare(event, pull)
+        elif kind == Kind.FORMAT_DESCRIPTION:
+            self._begin_file()
         elif kind not in IGNORED:
             self._handle_rare(event)
         return True
@@ -463,11 +532,20 @@ class BinlogReader(LogReader):
     def _rotate(self, event: _Event) -> None:
         file, pos = rotate(event.body)
         if file != self._file:
+            self._refuse_unproved()
             self._forget_numbers()
             if self._group is not None:
                 self._lose_group()
         if file != self._file or pos > self._pos:
             self._file, self._pos = file, pos
+
+    def _begin_file(self) -> None:
+        """By file: the one before is read, and may be purged."""
+        if self._low is not None and self._group is None and self._last_event[0] == FIRST_BYTE:
+            _, raw = self._last_event
+            self._low = FilePosition(self._file, FIRST_BYTE, FIRST_BYTE, fingerprint(raw))
+            self._boundary = (self._file, FIRST_BYTE)
+            self._advance(self._low)
 
     def _lose_group(self) -> None:
         """A file ended inside a transaction: the server went down while it wrote it, and it never committed."""
@@ -480,7 +558,12 @@ class BinlogReader(LogReader):
             )
         self._group = None
 
+    def _refuse_unproved(self) -> None:
+        if self._proof is not None:
+            raise other_history(f"{self._proof.file} ends before what was read of it")
+
     def _heartbeat(self, file: str, pos: int | None) -> None:
+        self._refuse_unproved()
         if file and file != self._file:
             self._file, self._pos = file, 0
         if pos is not None:
@@ -492,18 +575,18 @@ class BinlogReader(LogReader):
         if self._group is not None:
             raise corrupt("A transaction in the log begins inside another one.")
         self._forget_numbers()
-        if event.kind == Kind.GTID:
+        is_by_file = self._low is not None
+        if event.kind == Kind.GTID or (event.kind == Kind.ANONYMOUS_GTID and is_by_file):
             begin = mysql_begin(event.body)
         elif event.kind == Kind.GTID_TAGGED:
             begin = tagged_begin(event.body)
         elif event.kind == Kind.MARIADB_GTID:
             begin = mariadb_begin(event.body, event.server_id)
         else:
-            raise LogGapError(
-                "the log has a transaction without a GTID.",
-                code="gtid_off",
-                action="Switch gtid_mode to ON again, and then: " + RESTART_ACTION,
-            )
+            raise gtids_are_off("the log has a transaction without a GTID.")
+        if is_by_file:
+            # GTIDs may be switched on and off as one likes: they are not looked at.
+            begin = replace(begin, gtid=file_id(self._file, self._pos))
         id_ = begin.gtid
         if self._flavor == "mariadb":
             id_ = mariadb_id(begin.gtid, (self._file_number(), self._pos))
@@ -522,9 +605,11 @@ class BinlogReader(LogReader):
         self._parents.clear()
 
     def _is_skipped(self, gtid: str) -> bool:
-        if self._skipping is None:
+        if self._skipping is None or gtid in self._pending_xa:
             return False
-        return gtid in self._skipping and gtid not in self._pending_xa
+        if isinstance(self._skipping, FilePosition):
+            return (file_number(self._file), self._pos) <= self._skipping.place
+        return gtid in self._skipping
 
     def _open_group(self, what: str) -> _Group:
         if self._group is None:
@@ -535,12 +620,26 @@ class BinlogReader(LogReader):
         """The group is committed: it counts as executed."""
         group = self._open_group("commit")
         self._group = None
-        self._committed.append(group.begin.gtid)
-        if self._skipping is not None and executed_covers(self._executed, self._skipping):
-            self._skipping = None
+        if self._low is not None:
+            event, raw = self._last_event
+            here = FilePosition(self._file, self._pos, event, fingerprint(raw))
+            self._low = here if here.can_be_asked_for else self._low
+            self._advance(here)
+        else:
+            self._committed.append(group.begin.gtid)
+            self._look_whether_known()
         if group.transaction is not None:
             pull.end(group.transaction)
         self._boundary = (self._file, self._pos)
+
+    def _advance(self, here: FilePosition) -> None:
+        self._executed_before = here
+        self._look_whether_known()
+
+    def _look_whether_known(self) -> None:
+        """What was durable at the start is skipped no longer once all of it has passed."""
+        if self._skipping is not None and executed_covers(self._executed, self._skipping):
+            self._skipping = None
 
     def _transaction(self, group: _Group) -> Transaction:
         if group.transaction is None:
@@ -632,7 +731,7 @@ class BinlogReader(LogReader):
         if not is_one_phase and not group.is_skipped:
             self._prepared[xid] = _Prepared(
                 group.begin.gtid,
-                self._executed,
+                self._restart() or self._executed,
                 group.held,
                 group.held_bytes,
                 group.unlogged,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from replicator_source_mysql.connection import Connection, is_mariadb, rows_of
-from replicator_source_mysql.position import Executed, Place, executed_of, file_number
+from replicator_source_mysql.filepos import Place, file_number
+from replicator_source_mysql.position import Executed, executed_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from replicator.model.errors import CorruptStreamError
 from replicator.model.offset import Offset
 from replicator_source_mysql.binlog import Flavor
+from replicator_source_mysql.filepos import FIRST_BYTE, FilePosition, Place, file_number
 from replicator_source_mysql.gtid import GtidPosition, GtidSet
 
-Executed = GtidSet | GtidPosition
-Place = tuple[int, int]
-"""A place in a server's binary log: the number of the file, and the byte behind the event."""
+Executed = GtidSet | GtidPosition | FilePosition
+
+_BY_FILE: Final = 2
+"""Version of the JSON form of a place without GTIDs. The form with GTIDs, version 1, does not say its version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +25,11 @@ class Position:
     Attributes:
         executed: Everything up to and including these transactions is durable.
         server: Whose files `file` and `pos` are in: MySQL's server_uuid, MariaDB's server_id.
-        file: The binary log file that was being read; a hint, never what decides.
+        file: The binary log file that was being read; with GTIDs a hint, never what decides.
         pos: The place in it.
-        prepared: GTIDs of XA transactions that are prepared and not decided: their changes are not durable here.
-        restart: Where reading must begin so that those are read again; what lies behind it and in `executed` is skipped.
+        prepared: Ids of XA transactions that are prepared and not decided: their changes are not durable here.
+        restart: Where reading must begin so that those are read again, or because `executed` cannot be asked for; what lies
+            behind it and in `executed` is skipped.
     """
 
     flavor: Flavor
@@ -45,6 +49,8 @@ class Position:
         """
         value = offset.value
         try:
+            if "version" in value:
+                return cls._by_file(value)
             flavor: Flavor = value["flavor"]
             executed = executed_of(flavor, value["gtids"])
             restart = value.get("restart")
@@ -60,19 +66,62 @@ class Position:
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptStreamError(f"{offset} is no offset of a MySQL source.", code="corrupt_offset") from error
 
+    @classmethod
+    def _by_file(cls, value: Mapping[str, Any]) -> Self:
+        if value["version"] != _BY_FILE:
+            raise ValueError("its version is not known")
+        restart = value.get("restart")
+        executed = FilePosition.of(value["at"])
+        return cls(
+            flavor="mysql",
+            executed=executed,
+            server=value["server"],
+            file=executed.file,
+            pos=executed.pos,
+            prepared=tuple(value.get("prepared", ())),
+            restart=FilePosition.of(restart) if restart is not None else None,
+        )
+
+    @classmethod
+    def at_file(cls, executed: FilePosition, server: str) -> Self:
+        """Where nothing is prepared that was read."""
+        # What 32 bits are not enough for is read again from its file's beginning.
+        restart = None if executed.can_be_asked_for else FilePosition(executed.file, FIRST_BYTE)
+        return cls(
+            flavor="mysql", executed=executed, server=server, file=executed.file, pos=executed.pos, restart=restart
+        )
+
     @property
     def offset(self) -> Offset:
         """As an offset."""
-        value: dict[str, Any] = {
-            "flavor": self.flavor,
-            "gtids": str(self.executed),
-            "server": self.server,
-            "file": self.file,
-            "pos": self.pos,
-        }
+        value: dict[str, Any] = (
+            {
+                "version": _BY_FILE,
+                "at": str(self.executed),
+                "server": self.server,
+            }
+            if self.is_by_file
+            else {
+                "flavor": self.flavor,
+                "gtids": str(self.executed),
+                "server": self.server,
+                "file": self.file,
+                "pos": self.pos,
+            }
+        )
         if self.restart is not None:
             value |= {"prepared": list(self.prepared), "restart": str(self.restart)}
         return Offset.of(value)
+
+    @property
+    def is_by_file(self) -> bool:
+        """Whether it is a file and a byte, without GTIDs."""
+        return isinstance(self.executed, FilePosition)
+
+    @property
+    def begin(self) -> Executed:
+        """Behind what the log must be asked for."""
+        return self.executed if self.restart is None else self.restart
 
     @property
     def place(self) -> Place:
@@ -80,8 +129,9 @@ class Position:
         return file_number(self.file), self.pos
 
     def covers(self, other: Position) -> bool:
-        """Whether everything up to the other is also up to this one. Never across flavors."""
-        return executed_covers(self.executed, other.executed)
+        """Whether everything up to the other is also up to this one. Never across flavors, nor, by files, across servers."""
+        is_comparable = not self.is_by_file or self.server == other.server
+        return is_comparable and executed_covers(self.executed, other.executed)
 
 
 def executed_of(flavor: Flavor, text: str) -> Executed:
@@ -93,6 +143,8 @@ def executed_covers(a: Executed, b: Executed) -> bool:
     """Whether everything in `b` is in `a`. Never across flavors."""
     if isinstance(a, GtidSet) and isinstance(b, GtidSet):
         return a.covers(b)
+    if isinstance(a, FilePosition) and isinstance(b, FilePosition):
+        return a.covers(b)
     return isinstance(a, GtidPosition) and isinstance(b, GtidPosition) and a.covers(b)
 
 
@@ -103,9 +155,3 @@ def executed_union(a: Executed, b: Executed) -> Executed:
     assert isinstance(a, GtidPosition)
     assert isinstance(b, GtidPosition)
     return a.union(b)
-
-
-def file_number(file: str) -> int:
-    """The number that a binary log file's name ends with; 0 for none."""
-    _, _, digits = file.rpartition(".")
-    return int(digits) if digits.isdigit() else 0

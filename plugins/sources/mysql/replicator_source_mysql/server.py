@@ -64,6 +64,21 @@ class ServerFacts:
         return self.variables.get("server_uuid") or self.variables.get("server_id", "")
 
     @property
+    def gtid_mode(self) -> str:
+        """MySQL's."""
+        return self.variables.get("gtid_mode", "OFF").upper()
+
+    @property
+    def is_by_file(self) -> bool:
+        """Whether places in its log are files and bytes: MySQL without GTIDs."""
+        return self.flavor == "mysql" and self.gtid_mode == "OFF"
+
+    @property
+    def is_between(self) -> bool:
+        """Whether GTIDs are being switched on or off."""
+        return self.flavor == "mysql" and self.gtid_mode not in {"ON", "OFF"}
+
+    @property
     def lower_case_table_names(self) -> int:
         """0: names are as written. 1, 2: case does not matter."""
         return int(self.variables.get("lower_case_table_names", "0"))

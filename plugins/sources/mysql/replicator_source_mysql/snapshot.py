@@ -1,10 +1,11 @@
 """Reads of tables: chunks in key order, and whole tables without a key.
 
 On MariaDB a read is one transaction with a consistent snapshot, which lives as long as the read. On MySQL a chunk is one
-statement between two looks at the executed GTIDs: what came in between is unknown, and left to the log. In a table
-without a key nothing can be left to the log row by row, and its first row may be long in coming; so MySQL reads it in a
-consistent snapshot too, taken between two looks with nothing in between, if a few tries find such a moment. Every read
-gives way to whoever waits for the table's metadata lock.
+statement between two looks at the executed GTIDs (without GTIDs: behind a watermark, and before a look at the end of the
+log): what came in between is unknown, and left to the log. In a table without a key nothing can be left to the log row by
+row, and its first row may be long in coming; so MySQL reads it in a consistent snapshot too, taken between two looks with
+nothing in between, if a few tries find such a moment. Every read gives way to whoever waits for the table's metadata
+lock.
 """
 
 from __future__ import annotations
@@ -33,17 +34,19 @@ from replicator_source_mysql.catalogue import CatalogTable
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection, Session, is_mariadb, rows_of
 from replicator_source_mysql.discovery import read_tables
+from replicator_source_mysql.filepos import file_number
 from replicator_source_mysql.gtid import GtidSet
-from replicator_source_mysql.position import file_number
 from replicator_source_mysql.textrows import Rows, text_rows
 from replicator_source_mysql.values import decoded
 from replicator_source_mysql.visibility import (
+    FileVisibility,
     MariadbVisibility,
     MysqlVisibility,
     executed_or_committing,
     prepared_xids,
     snapshot_gtids,
 )
+from replicator_source_mysql.watermark import ordered_end_of_log, seen_but_for_others, write_watermark
 
 _BLOCK_ROWS: Final = 50_000
 _BLOCK_BYTES: Final = 32 << 20
@@ -51,6 +54,10 @@ _WHOLE_ROWS: Final = 10_000
 _SILENCE_S: Final = 3600.0
 # How often a moment without a commit is looked for; beyond it what was committed then is unknown.
 _SNAPSHOT_TRIES: Final = 100
+
+# Without GTIDs, where a moment without a commit of a change of the table is enough; each try is a small transaction.
+_SNAPSHOT_TRIES_BY_FILE: Final = 500
+_SNAPSHOT: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 _WAITING_QUERY: Final = """
 SELECT id FROM information_schema.processlist
@@ -110,9 +117,10 @@ class TableReader:
 
     Attributes:
         session: The reading connection.
-        watch_session: Another one, on which waiting locks and executed GTIDs are looked at.
+        watch_session: Another one, on which waiting locks, executed GTIDs and the end of the log are looked at.
         delivered: What the log has handed out so far (MySQL).
         is_by_gtid: Whether ids of another server's files have to be judged (MariaDB).
+        watermark: Where watermarks are written; None where GTIDs tell, and on MariaDB.
         watch_every_s: How often a running read looks for waiting locks.
         statement_s: How long the reading of a chunk may take.
     """
@@ -125,6 +133,7 @@ class TableReader:
     statement_s: float
     delivered: Callable[[], GtidSet]
     is_by_gtid: Callable[[], bool]
+    watermark: Callable[[Connection], TableId | None]
     _tables: dict[TableId, CatalogTable] = field(default_factory=dict)
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
@@ -216,6 +225,8 @@ class _Run:
         self._is_whole = is_whole
         self._visibility: Visibility | None = None
         self._before = GtidSet()
+        self._watermark = reader.watermark(connection)
+        self._before_place = (0, 0)
         self._identity: Mapping[str, Any] | None = None
 
     def begin(self) -> None:
@@ -223,7 +234,10 @@ class _Run:
         if self._is_mariadb:
             self._visibility = begin_snapshot(self._connection, is_by_gtid=self._reader.is_by_gtid())
         elif self._is_whole:
-            self._visibility = self._quiet_snapshot()
+            quiet = self._quiet_snapshot if self._watermark is None else self._quiet_snapshot_by_file
+            self._visibility = quiet()
+        elif self._watermark is not None:
+            self._before_place = write_watermark(self._connection, self._watermark).place
         else:
             self._before = executed_or_committing(self._connection)[0]
 
@@ -239,16 +253,43 @@ class _Run:
             before, _ = executed_or_committing(self._connection)
             with self._connection.cursor() as cursor:
                 # Ends the one before.
-                cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+                cursor.execute(_SNAPSHOT)
             _, after = executed_or_committing(self._connection)
             if after == before:
                 break
         return MysqlVisibility(before=before, after=after, delivered=self._reader.delivered())
 
+    def _quiet_snapshot_by_file(self) -> FileVisibility:
+        """Open the snapshot in a moment in which nothing that touches this table is being committed.
+
+        Raises:
+            TableError: There was no such moment.
+        """
+        assert self._watermark is not None
+        table = self._table.table
+        for _ in range(_SNAPSHOT_TRIES_BY_FILE):
+            # One statement commits the watermark and opens the snapshot: the moment is as short as can be.
+            before = write_watermark(self._connection, self._watermark, commit=_SNAPSHOT)
+            after = ordered_end_of_log(self._connection)
+            seen = seen_but_for_others(self._connection, table, watermark=self._watermark, before=before, after=after)
+            if seen is not None:
+                return FileVisibility(before=seen.place, after=after.place)
+        raise TableError(
+            f"it has no key and is written all the time: {_SNAPSHOT_TRIES_BY_FILE} moments were tried, and in each of them"
+            " a change of it was being committed, of which nobody can say without GTIDs whether a read sees it.",
+            code="no_quiet_moment",
+            table=str(table),
+            action="Run `replicator snapshot NAME TABLE` while it is written less; or give it a key, or switch GTIDs on.",
+        )
+
     def visibility(self) -> Visibility:
         """What the statement saw; asked for once it has given its first row, or ended."""
         if self._visibility is not None:
             return self._visibility
+        if self._watermark is not None:
+            with self._reader.watch_session.use("reading the end of the log") as connection:
+                end = ordered_end_of_log(connection)
+            return FileVisibility(before=self._before_place, after=end.place)
         with self._reader.watch_session.use("reading the executed GTIDs") as connection:
             _, after = executed_or_committing(connection)
         return MysqlVisibility(before=self._before, after=after, delivered=self._reader.delivered())

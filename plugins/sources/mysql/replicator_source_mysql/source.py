@@ -1,4 +1,9 @@
-"""MySQL and MariaDB as a `DeltaSource`: catalogue, the log, and reads of tables. Nothing is made on the server."""
+"""MySQL and MariaDB as a `DeltaSource`: catalogue, the log, and reads of tables. Nothing is made on the server.
+
+MySQL with GTIDs, and MariaDB, are only read. Without GTIDs watermarks are written into a table that the user made, and
+leave nothing there. Which of the two it is, the place in the log decides once it is opened; GTIDs that are switched on
+later count from the next new place on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 from typing_extensions import override
 
-from replicator.model.errors import ConfigError, Problem
+from replicator.model.errors import ConfigError, FatalError, Problem
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import (
@@ -26,23 +31,24 @@ from replicator.plugins.source import (
     Visibility,
     WholeRead,
 )
-from replicator_source_mysql import assessment, discovery, lineage, table_assessment
+from replicator_source_mysql import assessment, discovery, lineage, table_assessment, watermark
 from replicator_source_mysql.cascades import Cascades, Edge, read_edges
 from replicator_source_mysql.catalogue import CatalogTable
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.connection import SameServer, Session, is_mariadb
+from replicator_source_mysql.connection import Connection, SameServer, Session, is_mariadb, rows_of
 from replicator_source_mysql.dump import Dump
+from replicator_source_mysql.filepos import FilePosition
 from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.log import BinlogReader
 from replicator_source_mysql.marks import LogEnd, MarkBoard, log_end
 from replicator_source_mysql.position import Executed, Position, executed_of
 from replicator_source_mysql.server import ServerFacts, read_facts
 from replicator_source_mysql.snapshot import TableReader, begin_snapshot
-from replicator_source_mysql.visibility import MysqlVisibility, executed_or_committing, owners
+from replicator_source_mysql.visibility import FileVisibility, MysqlVisibility, executed_or_committing, owners
 
 
 class MysqlSource(DeltaSource[MysqlConfig]):
-    """The databases of one server: MySQL 8.0 or later with GTIDs, or MariaDB 10.5 or later.
+    """The databases of one server: MySQL 8.0 or later, or MariaDB 10.5 or later.
 
     Connections: one each for control, chunks, the watch for waiting locks, the log, and the end of the log; all are
     opened when first needed.
@@ -66,6 +72,8 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         self._delivered: Executed | None = None
         self._open_reader: BinlogReader | None = None
         self._is_by_gtid = False
+        # Unknown until the log is opened: then the server's setting decides.
+        self._is_by_file: bool | None = None
         self._reader = TableReader(
             session=reading,
             watch_session=self._watch,
@@ -75,6 +83,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             statement_s=config.statement_timeout.total_seconds(),
             delivered=self._delivered_gtids,
             is_by_gtid=lambda: self._is_by_gtid,
+            watermark=self._watermark,
         )
 
     @override
@@ -86,7 +95,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
     @override
     def list_tables(self) -> Sequence[TableSummary]:
         with self._control.use("reading the catalogue") as connection:
-            return discovery.list_tables(connection)
+            return discovery.list_tables(connection, watermark=self.config.watermark)
 
     @override
     def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:
@@ -103,6 +112,9 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             found = discovery.read_tables(
                 connection, tables, may_see_storage=assessment.has_privilege(facts, "PROCESS")
             )
+            if facts.is_by_file:
+                account = assessment.account_of(facts, self.config)
+                problems += watermark.assess(connection, self.config.watermark, account)
         for table in tables:
             problems += (
                 table_assessment.assess_table(found[table], facts, self.config)
@@ -113,19 +125,35 @@ class MysqlSource(DeltaSource[MysqlConfig]):
 
     @override
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
-        """See `DeltaSource.prepare`. Nothing is made: the whole log is there for everybody who may read it."""
+        """See `DeltaSource.prepare`. Nothing is made: the whole log is there for everybody who may read it.
+
+        Without GTIDs a watermark is written at a new place, to see that it can be.
+        """
         with self._control.use("reading the server's position") as connection:
             facts = read_facts(connection)
-            position = lineage.current_position(connection, facts)
-        if is_first and self.config.start_at is not None:
-            try:
-                executed = executed_of(facts.flavor, self.config.start_at)
-            except ValueError as error:
-                raise ConfigError(
-                    f"source.start_at is no GTID set of {facts.name}: {error}.", code="invalid_start"
-                ) from error
-            position = Position(flavor=facts.flavor, executed=executed, server=facts.server)
-        return position.offset
+            position = lineage.current_position(connection, facts) if is_first or not facts.is_between else None
+            if is_first and facts.is_by_file:
+                watermark.verify_round_trip(connection, self.config.watermark)
+            if is_first and self.config.start_at is not None:
+                position = self._start_at(connection, facts, self.config.start_at.strip())
+        return position.offset if position is not None else Offset.of({})
+
+    def _start_at(self, connection: Connection, facts: ServerFacts, text: str) -> Position:
+        try:
+            if not facts.is_by_file:
+                return Position(flavor=facts.flavor, executed=executed_of(facts.flavor, text), server=facts.server)
+            at = FilePosition.of(text)
+            lineage.verify_place(connection, at)
+        except ValueError as error:
+            kind = "place in the log" if facts.is_by_file else "GTID set"
+            raise ConfigError(
+                f"source.start_at is no {kind} of {facts.name}: {error}.", code="invalid_start"
+            ) from error
+        except FatalError as error:
+            raise ConfigError(
+                f"source.start_at is no place in the log of {facts.name}: {error.message}", code="invalid_start"
+            ) from error
+        return Position.at_file(at, facts.server)
 
     @override
     def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
@@ -160,10 +188,10 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             facts = read_facts(connection)
             lineage.verify_joins(connection, facts, position)
         self._is_by_gtid = self._is_by_gtid or (position.server != facts.server)
+        self._is_by_file = position.is_by_file
         self._delivered = position.executed
-        behind = position.executed if position.restart is None else position.restart
         cascades = self._cascades(facts, schemas)
-        dump = Dump.open(self.config, self._same, flavor=facts.flavor, behind=behind)
+        dump = Dump.open(self.config, self._same, flavor=facts.flavor, behind=position.begin)
         reader = BinlogReader(
             dump,
             start=position,
@@ -194,6 +222,10 @@ class MysqlSource(DeltaSource[MysqlConfig]):
                 visibility = begin_snapshot(connection, is_by_gtid=self._is_by_gtid)
                 connection.rollback()
                 return visibility
+            table = self._watermark(connection)
+            if table is not None:
+                begin = watermark.write_watermark(connection, table)
+                return FileVisibility(before=begin.place, after=watermark.ordered_end_of_log(connection).place)
             before, after = executed_or_committing(connection)
         return MysqlVisibility(before=before, after=after, delivered=self._delivered_gtids())
 
@@ -230,6 +262,13 @@ class MysqlSource(DeltaSource[MysqlConfig]):
     def _facts(self) -> ServerFacts:
         with self._control.use("reading the server's settings") as connection:
             return read_facts(connection)
+
+    def _watermark(self, connection: Connection) -> TableId | None:
+        """Where watermarks are written, if reads need them."""
+        is_by_file = self._is_by_file
+        if is_by_file is None:
+            is_by_file = not is_mariadb(connection) and rows_of(connection, "SELECT @@GLOBAL.gtid_mode") == [("OFF",)]
+        return self.config.watermark if is_by_file else None
 
     def _read_tables(self, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
         with self._control.use("reading the catalogue") as connection:

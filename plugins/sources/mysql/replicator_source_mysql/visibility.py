@@ -4,6 +4,10 @@ MySQL: of the GTIDs executed before the read began it saw all, of those that wer
 once it had begun it saw none, and of the rest nobody can say. (A commit becomes visible before its GTID counts as
 executed; in between it stands in `gtid_owned`.) No write is needed, and the order of commits does not matter.
 
+MySQL without GTIDs: what stood in the log before a watermark of ours (see `watermark`) is visible once that has
+committed; what comes behind the end of the log as it was once the read had begun was not; in between nobody can say. A
+transaction's id is the file and the byte behind its first event: `binlog.000003:1234`.
+
 MariaDB: a consistent snapshot names the exact place in the binary log up to which it saw everything. A transaction's id
 therefore has its place behind its GTID: `0-1-55@3:1234`, file and byte. On a server that took over, whose files are
 others, ids are compared by their GTIDs.
@@ -27,8 +31,8 @@ import pyarrow as pa
 from replicator.plugins.source import Seen, Visibility
 from replicator_source_mysql.connection import Connection, rows_of
 from replicator_source_mysql.events import xid_text
+from replicator_source_mysql.filepos import Place, file_number
 from replicator_source_mysql.gtid import GtidPosition, GtidSet
-from replicator_source_mysql.position import Place
 
 _NAME_PART: Final = re.compile(r"X'([0-9A-Fa-f]+)'|'([^']*)'")
 _EXECUTED: Final = "SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed"
@@ -68,6 +72,36 @@ class MysqlVisibility(Visibility):
         """The GTIDs of then that are owned and not executed yet. One that is neither any more was rolled back."""
         of_then = earlier.after.union(earlier.delivered)
         return of_then.intersection(self.after).without(self.before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileVisibility(Visibility):
+    """See the module. Ids are of the very server that was read: without GTIDs no other takes over.
+
+    Attributes:
+        before: Everything up to here was seen.
+        after: Nothing behind here was seen.
+    """
+
+    before: Place
+    after: Place
+
+    def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
+        """See `Visibility`."""
+        answers = {text: int(self._judge(text)) for text in transaction_ids.unique().to_pylist()}
+        return pa.array([answers[text] for text in transaction_ids.to_pylist()], pa.int8())
+
+    def is_beyond(self, earlier: Visibility) -> bool:
+        """See `Visibility`. Who has not reached the log by then is in the log later."""
+        assert isinstance(earlier, FileVisibility)
+        return self.before >= earlier.after
+
+    def _judge(self, text: str) -> Seen:
+        file, _, pos = text.rpartition(":")
+        place = file_number(file), int(pos)
+        if place <= self.before:
+            return Seen.SEEN
+        return Seen.UNKNOWN if place <= self.after else Seen.UNSEEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +149,11 @@ class MariadbVisibility(Visibility):
             return gtid in gtids
         file, _, pos = where.partition(":")
         return (int(file), int(pos)) <= place
+
+
+def file_id(file: str, pos: int) -> str:
+    """The id of a transaction without a GTID: where its first event ended."""
+    return f"{file}:{pos}"
 
 
 def mariadb_id(gtid: str, place: Place) -> str:

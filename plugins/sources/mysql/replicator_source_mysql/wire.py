@@ -50,16 +50,23 @@ class PacketReader:
         self._poll.register(self._socket, select.POLLIN)
 
     def packets(self, wait_s: float) -> list[bytes]:
-        """Contents of the packets that have arrived, waiting at most `wait_s` for the first bytes.
+        """Contents of the packets that have arrived, waiting at most `wait_s` for the first that is whole.
+
+        A large one comes in thousands of pieces: the caller is not given nothing for each of them.
 
         Raises:
             LostError: The connection has ended, or nothing came for longer than the bound on silence.
             pymysql.InternalError: A packet is out of sequence.
         """
-        if not self._await(wait_s):
-            return []
-        data = self._receive()
-        return self._split(data) if data is not None else []
+        until = time.monotonic() + wait_s
+        while self._await(wait_s):
+            data = self._receive()
+            if data is not None:
+                return self._split(data)
+            wait_s = until - time.monotonic()
+            if wait_s <= 0:
+                break
+        return []
 
     def _await(self, wait_s: float) -> bool:
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():

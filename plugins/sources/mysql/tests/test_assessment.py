@@ -64,9 +64,10 @@ def test_settings_that_break_replication_are_blocking(
     assert all(p.action for p in found)
 
 
-def test_gtid_mode_and_replicas_without_a_log_are_refused(facts: ServerFacts) -> None:
+def test_gtids_that_are_being_switched_and_replicas_without_a_log_are_refused(facts: ServerFacts) -> None:
     if facts.flavor == "mysql":
-        changed = replace(facts, variables={**facts.variables, "gtid_mode": "OFF", "log_replica_updates": "OFF"})
+        between = {"gtid_mode": "OFF_PERMISSIVE", "log_replica_updates": "OFF"}
+        changed = replace(facts, variables={**facts.variables, **between})
         expected = [("server_setting", "gtid_mode"), ("replica_does_not_log", "log_replica_updates")]
     else:
         changed = replace(facts, variables={**facts.variables, "log_slave_updates": "OFF"})

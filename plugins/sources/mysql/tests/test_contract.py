@@ -11,7 +11,7 @@ import pytest
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import SourceContext
-from replicator.testing.mysql_servers import MysqlDatabase
+from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator.testing.source_contract import Row, SourceContract, SourceHarness, TableKind, WriterTransaction
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import quoted, quoted_table
@@ -110,4 +110,11 @@ class TestMysqlSource(SourceContract):
     @pytest.fixture
     def harness(self, mysql_database: MysqlDatabase) -> Iterator[SourceHarness]:
         with MysqlHarness(mysql_database) as harness:
+            yield harness
+
+
+class TestMysqlSourceWithoutGtids(SourceContract):
+    @pytest.fixture
+    def harness(self, mysql_without_gtids: MysqlServer) -> Iterator[SourceHarness]:
+        with mysql_without_gtids.database() as database, MysqlHarness(database) as harness:
             yield harness

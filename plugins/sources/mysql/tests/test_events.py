@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -23,10 +24,12 @@ from replicator_source_mysql.events import (
 )
 from replicator_source_mysql.gtid import GtidPosition
 from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import MarkBoard
+from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Position
 
 LIMITS = PullLimits(rows=100, bytes=1 << 20, wait_s=0.0)
+# An end of the log that nobody reaches.
+FAR = LogEnd(place=(1 << 40, 0), file="binlog.999999", moment=datetime.now(UTC), executed=None)
 
 
 class Script:
@@ -54,7 +57,7 @@ def reader_of(*events: bytes, **settings: Any) -> BinlogReader:
         "server": "1",
         "schemas": {},
         "board": MarkBoard(),
-        "probe": lambda: None,
+        "probe": lambda: FAR,
         "on_delivered": lambda _: None,
         "is_lower_case": False,
         "unrepresentable": "fail",

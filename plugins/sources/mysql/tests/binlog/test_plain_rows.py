@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import PullLimits
 from replicator_source_mysql.gtid import GtidPosition, GtidSet
 from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import MarkBoard
+from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Position
 
 IDLE_PULLS = 3
+# An end of the log that nobody reaches.
+FAR = LogEnd(place=(1 << 40, 0), file="binlog.999999", moment=datetime.now(UTC), executed=None)
 
 
 class Script:
@@ -66,7 +69,7 @@ def everything(binlog: Any, events: list[bytes], *names: str, at_once: int, limi
         server="1",
         schemas=schemas,
         board=MarkBoard(),
-        probe=lambda: None,  # type: ignore[arg-type, return-value]
+        probe=lambda: FAR,
         on_delivered=lambda _: None,
         is_lower_case=False,
         unrepresentable="fail",
