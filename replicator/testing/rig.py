@@ -111,7 +111,12 @@ class Rig:
             process.wait()
 
     def stop(self, process: subprocess.Popen[str]) -> int:
-        """End a foreground worker as Ctrl-C does."""
+        """End a foreground worker as Ctrl-C does, once it works.
+
+        While it starts it does not listen yet: it would end with an error, or, started by a shell in the background,
+        which has its children ignore the signal, never learn of it.
+        """
+        self.wait_for_status(lambda status: is_worker(status, process), process)
         process.send_signal(signal.SIGINT)
         return process.wait(timeout=200 * PATIENCE)
 
@@ -173,6 +178,12 @@ class Rig:
             "COLUMNS": "200",
             **self.environ,
         }
+
+
+def is_worker(status: Mapping[str, Any], process: subprocess.Popen[str]) -> bool:
+    """Whether a process holds the lease; it listens to signals by then."""
+    holder = (status.get("worker") or {}).get("holder", "::")
+    return bool(holder.split(":")[1] == str(process.pid))
 
 
 def crashes(rig: Rig) -> list[str]:
