@@ -154,6 +154,19 @@ class Rig:
         """`run --until-caught-up`."""
         self.command("run", str(self.file), "--until-caught-up", check=check)
 
+    def catch_up_at_its_pace(self, still_s: float = 240) -> None:
+        """The same with much to apply: it may take as long as it gets on, and fails when nothing happens for `still_s`."""
+        process = self.start("run", str(self.file), "--until-caught-up")
+        before: Any = None
+        while process.poll() is None:
+
+            def look(before: Any = before) -> bool:
+                return process.poll() is not None or self._places() != before
+
+            wait_until(look, lambda: f"it gets on; now {self.status()}\n{self.output()}", timeout_s=still_s)
+            before = self._places()
+        assert process.returncode == 0, self.output()
+
     def output(self) -> str:
         """The end of what background commands printed."""
         log = self.folder / "output.log"
@@ -169,6 +182,14 @@ class Rig:
             if source != target:
                 found[table] = (source, target)
         return found
+
+    def _places(self) -> Any:
+        status = self.status()
+        return status and (
+            status["worker"],
+            status["journal"]["last_sequence_num"],
+            [(t["table"], t["state"], t["incarnation"], t["last_applied"]) for t in status["tables"]],
+        )
 
     def _environ(self) -> dict[str, str]:
         return {
