@@ -179,7 +179,7 @@ class Apply:
         rest_s = self._ends.target.rest_s(table, is_behind=applier.is_behind) if backlog > 0 else 0.0
         if max(rest_s, self._waits_s(table)) > 0:
             # It may have been offered while it had its turn.
-            self._schedule.withdraw(table)
+            self._schedule.hold(table, now=self._clock())
             return
         if backlog > 0 or self._lacks_time(table, applier):
             self._schedule.offer(table, now=self._clock(), backlog=backlog)

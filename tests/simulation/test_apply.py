@@ -877,3 +877,43 @@ def test_a_batch_says_how_far_it_reaches_in_the_log_of_the_source(shop: Shop) ->
     target.apply_batch = note  # type: ignore[method-assign]
     shop.run(target)
     assert positions == ['{"place":3}']
+
+
+def test_a_small_table_that_has_rested_goes_before_a_larger_one(shop: Shop) -> None:
+    """What it rests for the target's sake it has waited; it does not wait as long again for a thread."""
+    now = [0.0]
+    shop.settings = replace(shop.settings, tables_parallel=1, max_wait_s=300.0)
+    for table in (A, B):
+        shop.copy(table, 1)
+    target = shop.target()
+    target.rest_s = lambda table, **_: max(0.0, 300.0 - now[0]) if table == B else 0.0  # type: ignore[method-assign]
+    apply = Apply(
+        target,
+        shop.store,
+        JournalReader(shop.store, NAME),
+        name=NAME,
+        uuid=shop.uuid,
+        epoch=shop.epoch,
+        settings=shop.settings,
+        clock=lambda: now[0],
+    )
+    control = Control(shop.is_done)
+
+    def turn() -> TableId:
+        taken = apply._schedule.take(now[0])
+        assert taken is not None
+        apply._take_turn(taken, control)
+        apply._end_turn(taken)
+        return taken.table
+
+    apply._remember()
+    apply._look()
+    while apply._tables[A].looked_to < shop.highest(A):
+        assert turn() == A
+    now[0] = 200.0
+    for number in range(2, 20):
+        shop.rows(A, insert(0, item(number, "more")))
+    apply._look()
+    now[0] = 310.0
+    apply._look()
+    assert [turn(), turn()] == [B, A]
