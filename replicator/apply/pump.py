@@ -15,7 +15,14 @@ from replicator.apply.settings import ApplySettings, Patience
 from replicator.apply.table import Ends, TableApplier
 from replicator.journal import JournalReader
 from replicator.model.control import Control
-from replicator.model.errors import FatalError, FencedError, TableError, ThrottledError, TransientError
+from replicator.model.errors import (
+    FatalError,
+    FencedError,
+    TableError,
+    TargetUnavailableError,
+    ThrottledError,
+    TransientError,
+)
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import DeltaTarget
@@ -28,10 +35,14 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wait:
-    """A table that the target throttles, until when on the pump's clock, and why."""
+    """A table that the target cannot take now: until when on the pump's clock, and why.
+
+    `units` is how many had been applied of all tables when the table first had to wait: what comes on top is of others.
+    """
 
     until: float
-    error: ThrottledError
+    error: TargetUnavailableError
+    units: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +69,10 @@ class Apply:
 
     One thread looks at the journal whenever it is woken; `tables_parallel` threads apply. A thread that has finished
     a unit takes the next at once. An error of one table sets that table aside, a throttled table waits for a time that
-    the retry policy chooses, and is set aside when that gives it up; any other error ends the loop once the units in
-    flight are done, and is raised: whoever restarts it goes on from the ledgers.
+    the retry policy chooses, and is set aside when that gives it up. So is a table at which the target failed, as long
+    as it takes others: after the first failure nobody knows that yet, and the table waits alone; if it fails again and
+    nothing was applied meanwhile, it is the target that is away. That, and any other error, ends the loop once the
+    units in flight are done, and is raised: whoever restarts it goes on from the ledgers.
 
     Args:
         target: Where to.
@@ -107,6 +120,7 @@ class Apply:
         self._is_ending = False
         self._errors: list[BaseException] = []
         self._waits: dict[TableId, _Wait] = {}
+        self._units = 0
         self._patience: dict[TableId, Patience] = {}
 
     def run(self, control: Control) -> None:
@@ -179,7 +193,7 @@ class Apply:
         rest_s = self._ends.target.rest_s(table, is_behind=applier.is_behind) if backlog > 0 else 0.0
         if max(rest_s, self._waits_s(table)) > 0:
             # It may have been offered while it had its turn.
-            self._schedule.withdraw(table)
+            self._schedule.hold(table, now=self._clock())
             return
         if backlog > 0 or self._lacks_time(table, applier):
             self._schedule.offer(table, now=self._clock(), backlog=backlog)
@@ -246,32 +260,51 @@ class Apply:
         applier = self._tables[turn.table]
         try:
             if turn.is_upkeep:
-                applier.maintain()
+                _look_after(applier, turn.table)
                 return
-            if applier.step():
+            was_applied = applier.step()
+            if was_applied:
                 control.announce("progress")
-            self._go_on(turn.table)
+            self._go_on(turn.table, units=int(was_applied))
             if applier.commits >= self._settings.maintain_every:
-                applier.maintain()
+                _look_after(applier, turn.table)
         except TableError as error:
             applier.set_aside(error)
             self._go_on(turn.table)
-        except ThrottledError as error:
+        except TargetUnavailableError as error:
+            others_go_on = self._do_others_go_on(turn.table)
+            is_of_table = isinstance(error, ThrottledError) or others_go_on is True
+            if not is_of_table and (error.table is None or others_go_on is False):
+                raise
             applier.leave_alone()
             if not self._let_wait(turn.table, error):
+                if not is_of_table:
+                    raise
                 applier.set_aside(_exhausted(error, self._ends.name))
                 self._go_on(turn.table)
 
-    def _let_wait(self, table: TableId, error: ThrottledError) -> bool:
+    def _do_others_go_on(self, table: TableId) -> bool | None:
+        """Whether the target has taken something of other tables since this one first had to wait; None if it has not yet."""
+        with self._news:
+            wait = self._waits.get(table)
+            return None if wait is None else self._units > wait.units
+
+    def _let_wait(self, table: TableId, error: TargetUnavailableError) -> bool:
         """Leave one table alone for a while; False if it was tried for as long as the policy allows."""
         with self._news:
             now = self._clock()
             patience = self._patience.setdefault(table, self._settings.patience())
-            delay = patience.delay_at_limit() if error.is_limit else patience.delay(now)
+            if isinstance(error, ThrottledError):
+                delay = patience.delay_at_limit() if error.is_limit else patience.delay(now)
+                least_s = error.rest_s
+            else:
+                delay, least_s = patience.delay(now), 0.0
             if delay is None:
                 return False
-            delay = max(delay, error.rest_s)
-            self._waits[table] = _Wait(until=now + delay, error=error)
+            delay = max(delay, least_s)
+            before = self._waits.get(table)
+            units = self._units if before is None else before.units
+            self._waits[table] = _Wait(until=now + delay, error=error, units=units)
         _log.warning(
             "table_waits",
             table=str(table),
@@ -281,8 +314,9 @@ class Apply:
         )
         return True
 
-    def _go_on(self, table: TableId) -> None:
+    def _go_on(self, table: TableId, units: int = 0) -> None:
         with self._news:
+            self._units += units
             self._waits.pop(table, None)
             self._patience.pop(table, None)
 
@@ -332,7 +366,18 @@ class Apply:
         return {"retry_in_s": round(rest_s, 1), "code": None, "message": None} if rest_s > 0 else None
 
 
-def _exhausted(error: ThrottledError, name: str) -> TableError:
+def _look_after(applier: TableApplier, table: TableId) -> None:
+    """Upkeep that the target cannot do for this table now is put off until it is due again; nothing waits for it."""
+    try:
+        applier.maintain()
+    except TargetUnavailableError as error:
+        if error.table is None:
+            raise
+        applier.leave_alone()
+        _log.warning("upkeep_put_off", table=str(table), code=error.code, reason=error.message)
+
+
+def _exhausted(error: TargetUnavailableError, name: str) -> TableError:
     """What becomes of an error of one table once it has been tried for as long as the retry budget allows."""
     return TableError(
         f"gave up after the retry budget: {error.message}",

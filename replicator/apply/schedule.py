@@ -26,14 +26,17 @@ class Schedule:
 
     A free thread always takes work, so nothing waits while the target is idle. When there are more tables than
     threads, waiting lets batches grow: the table with the most to do goes first, until another has waited for
-    `max_wait_s`; those go in the order of their waiting. Upkeep comes when no table waits, and leaves a thread free
-    if there are several.
+    `max_wait_s`; those go in the order of their waiting. A table waits from when it has something to apply, also while
+    it may not have a turn: what has rested for so long does not wait as long again behind larger tables. So every table
+    has its turn after all that began to wait before it, however much others have to do. Upkeep comes when no table
+    waits, and leaves a thread free if there are several.
     """
 
     def __init__(self, *, threads: int, max_wait_s: float) -> None:
         self._max_wait_s = max_wait_s
         self._upkeep_max = max(1, threads - 1)
         self._waiting: dict[TableId, _Waiting] = {}
+        self._held: dict[TableId, float] = {}
         self._upkeep: dict[TableId, None] = {}
         self._busy: dict[TableId, Turn] = {}
 
@@ -47,15 +50,16 @@ class Schedule:
 
         `backlog` compares with that of other tables. Again while it waits: only the backlog changes.
         """
-        since = self._waiting[table].since if table in self._waiting else now
-        self._waiting[table] = _Waiting(since, backlog)
+        self._waiting[table] = _Waiting(self._since(table, now), backlog)
+        self._held.pop(table, None)
 
     def offer_upkeep(self, table: TableId) -> None:
         """The table may be looked after."""
         self._upkeep[table] = None
 
-    def withdraw(self, table: TableId) -> None:
-        """The table is not to have a turn now; does nothing if it does not wait for one."""
+    def hold(self, table: TableId, *, now: float) -> None:
+        """The table is not to have a turn until it is offered again; it waits all the same."""
+        self._held[table] = self._since(table, now)
         self._waiting.pop(table, None)
         self._upkeep.pop(table, None)
 
@@ -77,6 +81,10 @@ class Schedule:
     def release(self, table: TableId) -> None:
         """The table's thread is done with it."""
         del self._busy[table]
+
+    def _since(self, table: TableId, now: float) -> float:
+        waiting = self._waiting.get(table)
+        return self._held.get(table, now) if waiting is None else waiting.since
 
     def _start(self, turn: Turn) -> Turn:
         self._busy[turn.table] = turn

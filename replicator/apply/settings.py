@@ -12,7 +12,7 @@ from replicator.plugins.target import TableOptions
 
 
 class Patience(Protocol):
-    """How long a table that the target throttles is tried: the policy of `runtime`, one for each table."""
+    """How long a table that the target cannot take is tried: the policy of `runtime`, one for each table."""
 
     def delay(self, now: float) -> float | None:
         """Seconds until the next attempt; None once it is given up."""
@@ -44,14 +44,14 @@ class ApplySettings:
 
     Attributes:
         tables_parallel: Tables written at the same time.
-        max_wait_s: The longest that a table waits for a thread so that batches of busier tables go first; a free thread never waits.
+        max_wait_s: The longest that a table waits so that batches of busier tables go first, its rests included; a free thread never waits.
         batch: When a batch is large enough.
         maintain_every: Commits of a table after which it is looked after even if it has more to apply.
         maintain_idle: Commits after which it is looked after when it has nothing to apply.
         feed_items: Items of a table's feed read at a time.
         wake_s: The longest between two looks at the journal when nobody says that it grew.
         options: What a table's copy is like.
-        patience: Makes what says how long a throttled table is tried.
+        patience: Makes what says how long a table is tried that the target cannot take.
     """
 
     tables_parallel: int = 4

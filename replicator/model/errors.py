@@ -66,7 +66,10 @@ class SourceLagsError(SourceUnavailableError):
 
 
 class TargetUnavailableError(TransientError):
-    """The target cannot be reached, or cannot take data now."""
+    """The target cannot be reached, or cannot take data now.
+
+    With a `table` that may be the trouble of that table alone: it waits while the target takes others.
+    """
 
 
 class ThrottledError(TargetUnavailableError):

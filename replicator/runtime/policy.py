@@ -26,7 +26,7 @@ def verdict(error: BaseException) -> Verdict:
 
     A `TableError` that reaches this place was not confined to its table by the pump, and an unknown exception is a
     bug: both stop the replicator. A `ThrottledError` does not get here: the pump lets its table wait, and sets it aside
-    when a budget of its own is used up.
+    when a budget of its own is used up. Nor does a `TargetUnavailableError` of one table while the target takes others.
     """
     match error:
         case TransientError():

@@ -112,7 +112,12 @@ class Rig:
             process.wait()
 
     def stop(self, process: subprocess.Popen[str]) -> int:
-        """End a foreground worker as Ctrl-C does."""
+        """End a foreground worker as Ctrl-C does, once it works.
+
+        While it starts it does not listen yet: it would end with an error, or, started by a shell in the background,
+        which has its children ignore the signal, never learn of it.
+        """
+        self.wait_for_status(lambda status: is_worker(status, process), process)
         process.send_signal(signal.SIGINT)
         return process.wait(timeout=200 * PATIENCE)
 
@@ -160,6 +165,19 @@ class Rig:
 
         self.wait_for_status(has_all, process)
 
+    def catch_up_at_its_pace(self, still_s: float = 240) -> None:
+        """The same with much to apply: it may take as long as it gets on, and fails when nothing happens for `still_s`."""
+        process = self.start("run", str(self.file), "--until-caught-up")
+        before: Any = None
+        while process.poll() is None:
+
+            def look(before: Any = before) -> bool:
+                return process.poll() is not None or self._places() != before
+
+            wait_until(look, lambda: f"it gets on; now {self.status()}\n{self.output()}", timeout_s=still_s)
+            before = self._places()
+        assert process.returncode == 0, self.output()
+
     def output(self) -> str:
         """The end of what background commands printed."""
         log = self.folder / "output.log"
@@ -176,6 +194,14 @@ class Rig:
                 found[table] = (source, target)
         return found
 
+    def _places(self) -> Any:
+        status = self.status()
+        return status and (
+            status["worker"],
+            status["journal"]["last_sequence_num"],
+            [(t["table"], t["state"], t["incarnation"], t["last_applied"]) for t in status["tables"]],
+        )
+
     def _environ(self) -> dict[str, str]:
         return {
             **os.environ,
@@ -184,6 +210,12 @@ class Rig:
             "COLUMNS": "200",
             **self.environ,
         }
+
+
+def is_worker(status: Mapping[str, Any], process: subprocess.Popen[str]) -> bool:
+    """Whether a process holds the lease; it listens to signals by then."""
+    holder = (status.get("worker") or {}).get("holder", "::")
+    return bool(holder.split(":")[1] == str(process.pid))
 
 
 def crashes(rig: Rig) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 
 from replicator.demo.shop import TABLES
 from replicator.demo.sources import Writer
-from replicator.testing.rig import Rig
+from replicator.testing.rig import Rig, is_worker
 from replicator.testing.waiting import wait_until
 
 
@@ -97,13 +97,11 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer
         lambda: _put_to_sleep(rig, [psutil.Process(zombie.pid), *asleep]), "the worker sleeps between two writes"
     )
 
-    def has_lease(worker: subprocess.Popen[str]) -> bool:
-        holder = (rig.status().get("worker") or {}).get("holder", "")
-        return str(worker.pid) in holder
-
     def take_over() -> subprocess.Popen[str] | None:
         successor = rig.start()
-        wait_until(lambda: successor.poll() is not None or has_lease(successor), "the lease is taken or refused")
+        wait_until(
+            lambda: successor.poll() is not None or is_worker(rig.status(), successor), "the lease is taken or refused"
+        )
         return successor if successor.poll() is None else None
 
     successor = wait_until(take_over, lambda: f"the lease of the sleeping worker is over\n{rig.output()}")

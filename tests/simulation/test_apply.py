@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -591,18 +592,35 @@ class Minutes:
         return self.now
 
 
-def throttled(target: MemoryTarget, table: TableId, times: int, **how: Any) -> list[TableId]:
-    """Let the target refuse batches of one table; the tables whose batches came, in order."""
+def failing(target: MemoryTarget, error: Callable[[TableId], Exception | None]) -> list[TableId]:
+    """Let the target refuse batches; the tables whose batches came, in order."""
     apply_batch, came = target.apply_batch, []
 
     def refuse(claimed: Any, batch: Any) -> Any:
         came.append(claimed.table)
-        if claimed.table == table and came.count(table) <= times:
-            raise ThrottledError("slower", code="target_throttled", table=str(table), **how)
+        if found := error(claimed.table):
+            raise found
         return apply_batch(claimed, batch)
 
     target.apply_batch = refuse  # type: ignore[method-assign]
     return came
+
+
+def throttled(target: MemoryTarget, table: TableId, times: int, **how: Any) -> list[TableId]:
+    """Let the target refuse batches of one table; the tables whose batches came, in order."""
+
+    def error(asked: TableId) -> Exception | None:
+        if asked != table or came.count(table) > times:
+            return None
+        return ThrottledError("slower", code="target_throttled", table=str(table), **how)
+
+    came = failing(target, error)
+    return came
+
+
+def broken(asked: TableId) -> TargetUnavailableError:
+    """What a service says that fails at a request."""
+    return TargetUnavailableError("failed", code="target_unreachable", table=str(asked))
 
 
 def test_a_throttled_table_waits_alone_and_is_claimed_again(shop: Shop) -> None:
@@ -672,6 +690,91 @@ def test_a_copy_in_place_whose_rows_fail_for_too_long_is_not_taken_for_a_way_on(
     throttled(target, A, times=2)
     shop.run(target, clock=Minutes(), is_done=lambda: shop.applied(A).last_applied >= shop.highest(A))
     assert (shop.names(A), shop.applied(A).is_failing) == ({1: "later"}, False)
+
+
+def test_a_table_at_which_the_target_fails_waits_alone_while_others_go_on(shop: Shop) -> None:
+    steps = Steps()
+    shop.settings = replace(shop.settings, patience=lambda: steps, tables_parallel=1)
+    for table in (A, B):
+        shop.copy(table, 1)
+    target = shop.target()
+    came = failing(target, lambda asked: broken(asked) if asked == A and came.count(A) <= 3 else None)
+    shop.run(target, clock=Minutes())
+    assert (shop.names(A), shop.names(B)) == ({1: "snapshot"}, {1: "snapshot"})
+    assert (came.count(A), came.index(B)) == (4, 1), "the other one does not wait for it"
+    assert all(later - earlier >= 60 for earlier, later in pairwise(steps.asked))
+    waits = [w for r in shop.control.reports if (w := r["tables"].get(str(A), {}).get("waiting"))]
+    assert waits[0]["code"] == "target_unreachable"
+
+
+def test_a_table_at_which_the_target_fails_for_too_long_is_set_aside_while_others_go_on(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, patience=lambda: Steps(allowed=3), tables_parallel=1)
+    for table in (A, B):
+        shop.copy(table, 1)
+    target = shop.target()
+    came = failing(target, lambda asked: broken(asked) if asked == A else None)
+    shop.run(target, clock=Minutes())
+    error = shop.applied(A).error
+    assert error is not None
+    assert (error.code, "gave up" in error.message, came.count(A)) == ("target_unreachable", True, 4)
+    assert shop.names(B) == {1: "snapshot"}
+
+
+def test_a_target_that_fails_at_every_table_ends_the_run_at_the_second_attempt(shop: Shop) -> None:
+    steps = Steps()
+    shop.settings = replace(shop.settings, patience=lambda: steps, tables_parallel=1)
+    for table in (A, B):
+        shop.copy(table, 1)
+    target = shop.target()
+    came = failing(target, broken)
+    with pytest.raises(TargetUnavailableError):
+        shop.run(target, clock=Minutes())
+    assert sorted(came.count(table) for table in (A, B)) == [1, 2]
+    shop.run()
+    assert (shop.names(A), shop.names(B)) == ({1: "snapshot"}, {1: "snapshot"})
+
+
+def test_upkeep_that_fails_is_put_off_and_holds_up_nothing(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, maintain_every=1, patience=lambda: Steps(allowed=0))
+    shop.copy(A, 1)
+    target = shop.target()
+    asked: list[TableId] = []
+
+    def refuse(claimed: Any) -> None:
+        asked.append(claimed.table)
+        raise broken(claimed.table)
+
+    target.maintain = refuse  # type: ignore[method-assign]
+    shop.run(target)
+    shop.rows(A, insert(0, item(2, "more")))
+    shop.run(target)
+    assert (shop.names(A), shop.applied(A).error) == ({1: "snapshot", 2: "more"}, None)
+    assert set(asked) == {A}
+
+
+def test_a_target_that_is_away_for_no_table_in_particular_ends_the_run_at_once(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, patience=Steps)
+    shop.copy(A, 1)
+    target = shop.target()
+    came = failing(target, lambda _: TargetUnavailableError("Spark's JVM has died.", code="spark_lost"))
+    with pytest.raises(TargetUnavailableError):
+        shop.run(target, clock=Minutes())
+    assert came == [A]
+
+
+def test_a_target_that_goes_away_later_is_not_taken_for_a_table_s_own_trouble(shop: Shop) -> None:
+    """What others did before the table failed says nothing."""
+    shop.settings = replace(shop.settings, patience=Steps, tables_parallel=1)
+    for table in (A, B):
+        shop.copy(table, 1)
+    shop.run()
+    shop.rows(B, insert(0, item(2, "more")))
+    shop.rows(A, insert(0, item(2, "more")))
+    target = shop.target()
+    came = failing(target, lambda asked: broken(asked) if asked == A or came.count(A) else None)
+    with pytest.raises(TargetUnavailableError):
+        shop.run(target, clock=Minutes())
+    assert came.count(A) <= 2
 
 
 def test_a_limit_is_waited_for_without_end_and_uses_up_no_patience(shop: Shop) -> None:
@@ -877,3 +980,43 @@ def test_a_batch_says_how_far_it_reaches_in_the_log_of_the_source(shop: Shop) ->
     target.apply_batch = note  # type: ignore[method-assign]
     shop.run(target)
     assert positions == ['{"place":3}']
+
+
+def test_a_small_table_that_has_rested_goes_before_a_larger_one(shop: Shop) -> None:
+    """What it rests for the target's sake it has waited; it does not wait as long again for a thread."""
+    now = [0.0]
+    shop.settings = replace(shop.settings, tables_parallel=1, max_wait_s=300.0)
+    for table in (A, B):
+        shop.copy(table, 1)
+    target = shop.target()
+    target.rest_s = lambda table, **_: max(0.0, 300.0 - now[0]) if table == B else 0.0  # type: ignore[method-assign]
+    apply = Apply(
+        target,
+        shop.store,
+        JournalReader(shop.store, NAME),
+        name=NAME,
+        uuid=shop.uuid,
+        epoch=shop.epoch,
+        settings=shop.settings,
+        clock=lambda: now[0],
+    )
+    control = Control(shop.is_done)
+
+    def turn() -> TableId:
+        taken = apply._schedule.take(now[0])
+        assert taken is not None
+        apply._take_turn(taken, control)
+        apply._end_turn(taken)
+        return taken.table
+
+    apply._remember()
+    apply._look()
+    while apply._tables[A].looked_to < shop.highest(A):
+        assert turn() == A
+    now[0] = 200.0
+    for number in range(2, 20):
+        shop.rows(A, insert(0, item(number, "more")))
+    apply._look()
+    now[0] = 310.0
+    apply._look()
+    assert [turn(), turn()] == [B, A]

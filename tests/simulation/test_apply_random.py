@@ -17,6 +17,7 @@ import pytest
 
 from replicator.apply import Apply, ApplySettings, BatchLimits
 from replicator.apply import table as apply_table
+from replicator.apply.settings import NoPatience
 from replicator.journal import JournalReader
 from replicator.model.errors import FencedError, TargetUnavailableError
 from replicator.model.schema import TableId
@@ -32,6 +33,13 @@ ACTIONS = ("claim", "apply_batch", "apply_ddl", "complete_snapshot", "advance")
 
 class Killed(BaseException):
     """The process ends here."""
+
+
+class Soon(NoPatience):
+    """Tries again at once, for ever."""
+
+    def delay(self, now: float) -> float | None:
+        return 0.0
 
 
 class Control:
@@ -90,6 +98,7 @@ class World:
             feed_items=rng.choice([1, 2, 3, 5, 1000]),
             maintain_every=3,
             maintain_idle=1,
+            patience=Soon,
         )
         reader = JournalReader(self.store, NAME)
         return Apply(target, self.store, reader, name=NAME, uuid=self.uuid, epoch=self.epoch, settings=settings), target
@@ -141,6 +150,10 @@ def make_world(tmp_path: Path) -> Iterator[Callable[[int], World]]:
         world.store.close()
 
 
+def _gone(table: str | None = None) -> TargetUnavailableError:
+    return TargetUnavailableError("gone", code="target_unavailable", table=table)
+
+
 def _plant_faults(world: World, target: MemoryTarget, monkeypatch: pytest.MonkeyPatch, rate: float) -> None:
     rng = world.rng
 
@@ -152,9 +165,7 @@ def _plant_faults(world: World, target: MemoryTarget, monkeypatch: pytest.Monkey
     for action in ACTIONS:
         for place in ("", ".after"):
             actions = [
-                None
-                if rng.random() > rate
-                else rng.choice([Killed(), TargetUnavailableError("gone", code="target_unavailable")])
+                None if rng.random() > rate else rng.choice([Killed(), _gone(), _gone("of one of them")])
                 for _ in range(50)
             ]
             target.faults.script(f"{action}{place}", *actions)

@@ -64,10 +64,48 @@ def test_a_single_thread_does_upkeep_too() -> None:
     assert schedule.take(0) == Turn(table=A, is_upkeep=True)
 
 
-def test_an_offer_that_is_withdrawn_gets_no_turn() -> None:
+def test_a_table_that_is_held_gets_no_turn() -> None:
     schedule = Schedule(threads=1, max_wait_s=5)
     schedule.offer(A, now=0, backlog=1)
     schedule.offer_upkeep(B)
     for table in (A, B, C):
-        schedule.withdraw(table)
+        schedule.hold(table, now=1)
     assert schedule.take(9) is None
+
+
+def test_a_small_table_that_has_rested_for_long_does_not_wait_as_long_again_for_a_thread() -> None:
+    schedule = Schedule(threads=1, max_wait_s=300)
+    schedule.hold(B, now=0)
+    schedule.offer(A, now=200, backlog=1_000_000)
+    schedule.hold(B, now=250)
+    schedule.offer(B, now=300, backlog=1)
+    assert schedule.take(300) == Turn(table=B)
+    schedule.release(B)
+    assert schedule.take(300) == Turn(table=A)
+    schedule.release(A)
+    schedule.offer(B, now=301, backlog=1)
+    schedule.offer(A, now=302, backlog=1_000_000)
+    assert schedule.take(302) == Turn(table=A), "its waiting begins anew with every turn"
+
+
+def test_a_table_that_waits_for_a_thread_keeps_its_place_while_it_is_held() -> None:
+    schedule = Schedule(threads=1, max_wait_s=5)
+    schedule.offer(A, now=0, backlog=1)
+    schedule.offer(B, now=1, backlog=9)
+    schedule.hold(A, now=3)
+    schedule.offer(A, now=7, backlog=1)
+    assert schedule.take(7) == Turn(table=A)
+
+
+def test_no_table_starves_among_tables_that_always_have_more_to_do() -> None:
+    schedule = Schedule(threads=1, max_wait_s=5)
+    served: dict[TableId, float] = {}
+    schedule.offer(C, now=0, backlog=1)
+    for now in range(20):
+        for table in (A, B):
+            schedule.offer(table, now=now, backlog=1000 + now)
+        turn = schedule.take(now)
+        assert turn is not None
+        served.setdefault(turn.table, now)
+        schedule.release(turn.table)
+    assert served[C] <= 5 + 2, "only those that had waited for as long go first"

@@ -330,6 +330,8 @@ def test_a_partitioned_table_is_one_table_and_its_identity_knows_its_leaves(
 def test_column_list_and_row_filter_of_the_user_s_publication_hold_for_reads(
     any_database: ScratchDatabase, make_source: MakeSource
 ) -> None:
+    if any_database.server.major_version < 15:
+        pytest.skip("column lists and row filters came with PostgreSQL 15")
     any_database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, secret text, v text)",
         "INSERT INTO t SELECT i, 's', 'v' FROM generate_series(1, 10) i",

@@ -111,6 +111,12 @@ def test_a_shop_is_copied_and_followed_without_spark(rig: Rig, writer: shop.Writ
     assert differences(rig, client) == {}, "the tables stay"
 
 
+def test_a_worker_that_is_stopped_before_it_works_ends_at_a_clean_point(rig: Rig) -> None:
+    """It is not to be missed that it was asked: a worker that starts does not listen yet."""
+    assert rig.stop(rig.start()) == 0, rig.output()
+    assert rig.status()["worker"] is None, "it gave its lease back"
+
+
 @pytest.mark.timeout(900)
 def test_a_crash_at_any_boundary_of_the_target_loses_and_doubles_nothing(
     rig: Rig, writer: shop.Writer, client: Any

@@ -26,6 +26,9 @@ PLACES = (
     "target.before_merge", "target.uploaded", "target.loaded", "target.merged", "target.after_merge", "apply.after_unit",
 )  # fmt: skip
 
+MEANWHILE = 150
+"""Transactions at most that come while something is done to the replicator."""
+
 
 @pytest.fixture
 def client(emulator: BigQueryEmulator) -> Iterator[Any]:
@@ -60,18 +63,20 @@ tables:
         self.writer = Writer(database, seed)
 
     def run(self, rounds: int, flags: str, client: Any, more: int = 60) -> None:
+        self.writer.let_write(MEANWHILE)
         self.writer.start()
         process = self.rig.start()
         try:
             self.rig.wait_for_status(lambda s: bool(s["tables"]), process)
             for _ in range(rounds):
                 target = self.writer.transactions + self.draw.randint(more // 2, more)
+                self.writer.let_write(target + MEANWHILE)
                 wait_until(lambda t=target: self.writer.transactions >= t, "the writer goes on", timeout_s=120)
                 process = self.disturb(process, flags)
             self.rig.wait_for_status(lambda s: all(t["state"] != "pending" for t in s["tables"]), process)
             self.writer.stop()
             assert self.rig.stop(process) == 0, self.rig.output()
-            self.rig.catch_up()
+            self.rig.catch_up_at_its_pace()
         finally:
             self.writer.stop()
             self.rig.kill()

@@ -78,11 +78,12 @@ def differences(database: Database, client: Any, dataset: str) -> dict[str, tupl
 
 
 class Writer:
-    """Threads that write until they are stopped; conflicts among them are given up, as applications do."""
+    """Threads that write as much as they may until they are stopped; conflicts among them are given up, as applications do."""
 
     def __init__(self, database: Database, seed: int, *, threads: int = 2, pause_s: float = 0.02) -> None:
         self._database, self._pause_s = database, pause_s
         self._stop = threading.Event()
+        self._bound = 0
         self._failures: list[BaseException] = []
         self._threads = [threading.Thread(target=self._run, args=(seed * 100 + n,)) for n in range(threads)]
         self.transactions = 0
@@ -90,6 +91,13 @@ class Writer:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
+
+    def let_write(self, bound: int) -> None:
+        """So many transactions altogether, and those that are under way.
+
+        Without it a busy machine, on which everything takes longer, would have ever more to apply.
+        """
+        self._bound = bound
 
     def stop(self) -> None:
         self._stop.set()
@@ -105,6 +113,8 @@ class Writer:
         try:
             with closing(_connect(self._database)) as connection:
                 while not self._stop.wait(self._pause_s):
+                    if self.transactions >= self._bound:
+                        continue
                     _transaction(connection, draw, is_postgresql=is_postgresql, may_truncate=True)
                     self.transactions += 1
         except BaseException as error:  # noqa: BLE001 - raised by `stop`
