@@ -14,7 +14,7 @@ import pytest
 
 from replicator.testing.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
 from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
-from replicator.testing.rig import Rig, with_crashes
+from replicator.testing.rig import Rig, is_worker, with_crashes
 from replicator.testing.servers import ScratchDatabase
 from replicator.testing.waiting import wait_until
 
@@ -93,7 +93,10 @@ tables:
             victim.send_signal(signal.SIGKILL)
             if victim.pid == process.pid:
                 process.wait()
-                return self.rig.start()
+                successor = self.rig.start()
+                # Started while the replicator is paused it would refuse to run, and rightly.
+                self.rig.wait_for_status(lambda s: is_worker(s, successor), successor)
+                return successor
         elif what == "pause":
             self.rig.command("pause", self.rig.name, "--apply")
             self.rig.command("resume", self.rig.name)
