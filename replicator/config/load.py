@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Final
@@ -55,17 +55,17 @@ def load(
     sources: Mapping[str, type[BaseModel]],
     targets: Mapping[str, type[BaseModel]],
     place: str | None = None,
-    broken: Mapping[tuple[str, str], str] | None = None,
+    broken: Callable[[str, str], str | None] = lambda *_: None,
     env: Mapping[str, str] | None = None,
 ) -> LoadedConfig:
     """Read and check a configuration.
 
     Args:
         source: A Path is a file; a str is the YAML itself.
-        sources: Settings models of the source plugins by name.
+        sources: Settings models of the source plugins by name; asked only for the one that is named, unless there is none.
         targets: The same for targets.
         place: What to call it in messages; the file's name, or `configuration`, by default.
-        broken: Why an installed plugin cannot be used, by kind and name, for a better message.
+        broken: Says of a kind and a name why that installed plugin cannot be used, for a better message; None: it can.
         env: Environment variables; those of this process by default.
 
     Secrets that it resolves are registered with the log redaction before anything is checked.
@@ -80,7 +80,7 @@ def load(
     resolver = Resolver(document, environment() if env is None else env)
     values = resolver.resolve(document.values)
     models = {"source": sources, "target": targets}
-    chosen, problems = _choose_plugins(document, values, models, broken or {})
+    chosen, problems = _choose_plugins(document, values, models, broken)
     blocks = _blocks(document, values, chosen)
     for block in blocks:
         _register_secrets(block)
@@ -147,18 +147,17 @@ def _choose_plugins(
     document: Document,
     values: Mapping[str, Any],
     models: Mapping[str, Mapping[str, type[BaseModel]]],
-    broken: Mapping[tuple[str, str], str],
+    broken: Callable[[str, str], str | None],
 ) -> tuple[dict[str, tuple[str, type[BaseModel]]], list[Problem]]:
     chosen: dict[str, tuple[str, type[BaseModel]]] = {}
     problems: list[Problem] = []
     for kind in KINDS:
         known = models[kind]
-        names = f"Installed {kind}s: {', '.join(sorted(known)) or 'none'}."
         block = values.get(kind)
         if not isinstance(block, dict):
             what = "must be a block of keys and values" if kind in values else "is missing"
             code = "wrong_type" if kind in values else "missing_key"
-            action = f"Add `{kind}:` with a `type:` and the plugin's settings. {names}"
+            action = f"Add `{kind}:` with a `type:` and the plugin's settings. {_installed(kind, known)}"
             problems.append(
                 Problem(code=code, message=f"`{kind}` {what}.", place=document.where((kind,)), action=action)
             )
@@ -168,13 +167,17 @@ def _choose_plugins(
         if not isinstance(name, str):
             what = "must be text" if "type" in block else "is missing"
             code = "wrong_type" if "type" in block else "missing_key"
-            action = f"Name a plugin. {names}"
+            action = f"Name a plugin. {_installed(kind, known)}"
             problems.append(Problem(code=code, message=f"`{kind}.type` {what}.", place=where, action=action))
         elif name not in known:
-            problems.append(replace(unknown_plugin(kind, name, known, broken.get((kind, name))), place=where))
+            problems.append(replace(unknown_plugin(kind, name, known, broken(kind, name)), place=where))
         else:
             chosen[kind] = str(name), known[name]
     return chosen, problems
+
+
+def _installed(kind: str, known: Iterable[str]) -> str:
+    return f"Installed {kind}s: {', '.join(sorted(known)) or 'none'}."
 
 
 def _blocks(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 import pluggy
@@ -74,11 +73,30 @@ class _Found(Generic[ClassT]):
     infos: tuple[PluginInfo, ...]
 
 
+class _Models(Mapping[str, type[BaseModel]]):
+    """Settings models of the usable plugins of one kind, by name; looking one up imports no other plugin."""
+
+    def __init__(self, lookup: Callable[[str], Source | Target | None], names: Callable[[], Iterable[str]]) -> None:
+        self._lookup, self._names = lookup, names
+
+    def __getitem__(self, name: str) -> type[BaseModel]:
+        found = self._lookup(name)
+        if found is None:
+            raise KeyError(name)
+        return found.config_model
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._names())
+
+
 class Registry:
     """The plugins of this installation.
 
-    Classes are asked for, and thereby imported, when the first plugin of their kind is needed: looking up a source never imports a
-    target. A plugin that fails never stands in the way of another.
+    Classes are asked for, and thereby imported, when they are needed: looking up one plugin imports no other, as long as its entry
+    point is called by the convention, `source-NAME` or `target-NAME`. A plugin that fails never stands in the way of another.
     """
 
     def __init__(
@@ -146,24 +164,28 @@ class Registry:
         Raises:
             ConfigError: `unknown_plugin`: there is none, or it is broken.
         """
-        return self._class("source", name, self._sources)
+        return self._class("source", name, self._source(name), lambda: self._sources)
 
     def target(self, name: str) -> Target:
         """Return the target plugin called `name`. Errors as `source`."""
-        return self._class("target", name, self._targets)
+        return self._class("target", name, self._target(name), lambda: self._targets)
 
     def source_models(self) -> Mapping[str, type[BaseModel]]:
         """Return the settings model of every usable source plugin, by name."""
-        return MappingProxyType({name: c.config_model for name, c in self._sources.classes.items()})
+        return _Models(self._source, lambda: self._sources.classes)
 
     def target_models(self) -> Mapping[str, type[BaseModel]]:
         """Return the settings model of every usable target plugin, by name."""
-        return MappingProxyType({name: c.config_model for name, c in self._targets.classes.items()})
+        return _Models(self._target, lambda: self._targets.classes)
 
     def load(self, source: Path | str, *, place: str | None = None) -> LoadedConfig:
         """Read a configuration file (a Path) or text (a str) with the models of these plugins. Errors as `replicator.config.load`."""
         return load(
-            source, sources=self.source_models(), targets=self.target_models(), place=place, broken=self._reasons()
+            source,
+            sources=self.source_models(),
+            targets=self.target_models(),
+            place=place,
+            broken=lambda kind, name: self._reasons().get((kind, name)),
         )
 
     @cached_property
@@ -174,11 +196,34 @@ class Registry:
     def _targets(self) -> _Found[Target]:
         return self._find("target", cast("Target", DeltaTarget))
 
-    def _class(self, kind: PluginKind, name: str, found: _Found[ClassT]) -> ClassT:
-        if name in found.classes:
-            return found.classes[name]
-        problem = unknown_plugin(kind, name, found.classes, self._reasons().get((kind, name)))
+    def _source(self, name: str) -> Source | None:
+        found = self._promised("source", name, cast("Source", DeltaSource))
+        return found or self._sources.classes.get(name)
+
+    def _target(self, name: str) -> Target | None:
+        found = self._promised("target", name, cast("Target", DeltaTarget))
+        return found or self._targets.classes.get(name)
+
+    def _promised(self, kind: PluginKind, name: str, base: ClassT) -> ClassT | None:
+        """The class that the one entry point of that name gives; None where all plugins have to be asked."""
+        hooks = [hook for hook in self._hooks(kind) if self._origins[hook.plugin_name].entry == f"{kind}-{name}"]
+        if len(hooks) != 1:
+            return None
+        classes, _ = _ask(hooks[0].function, base)
+        fitting = [c for c in classes if _fault(c, base) is None and _type_name(c) == name]
+        return fitting[0] if len(fitting) == 1 else None
+
+    def _class(
+        self, kind: PluginKind, name: str, found: ClassT | None, all_found: Callable[[], _Found[ClassT]]
+    ) -> ClassT:
+        if found is not None:
+            return found
+        problem = unknown_plugin(kind, name, all_found().classes, self._reasons().get((kind, name)))
         raise ConfigError(problem.message, code=problem.code, action=problem.action, problems=(problem,))
+
+    def _hooks(self, kind: PluginKind) -> Sequence[pluggy.HookImpl]:
+        hooks: Sequence[pluggy.HookImpl] = getattr(self._manager.hook, _HOOKS[kind]).get_hookimpls()
+        return hooks
 
     def _reasons(self) -> Mapping[tuple[str, str], str]:
         infos = (*self._sources.infos, *self._targets.infos, *self._unloaded)
@@ -187,7 +232,7 @@ class Registry:
     def _find(self, kind: PluginKind, base: ClassT) -> _Found[ClassT]:
         candidates: list[tuple[ClassT, _Origin]] = []
         infos: list[PluginInfo] = []
-        for implementation in getattr(self._manager.hook, _HOOKS[kind]).get_hookimpls():
+        for implementation in self._hooks(kind):
             origin = self._origins[implementation.plugin_name]
             classes, reason = _ask(implementation.function, base)
             if reason is not None:

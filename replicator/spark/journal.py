@@ -12,8 +12,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 from replicator.model.events import ABSENT, BEFORE, IS_SNAPSHOT, OPERATION, ROW, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.model.schema import TableSchema
+from replicator.spark.limits import is_readable
 
-_DECIMAL_MAX = 38
 _SIMPLE: dict[pa.DataType, T.DataType] = {
     pa.bool_(): T.BooleanType(),
     pa.int8(): T.ByteType(),
@@ -63,13 +63,6 @@ def read_changes(spark: Any, uris: Sequence[str], schema: TableSchema, *, skip_t
             fields = [_text_of_time(F.col(f"{name}.{field.name}"), field.type).alias(field.name) for field in struct]
             changes = changes.withColumn(name, F.when(F.col(name).isNotNull(), F.struct(*fields)))
     return changes
-
-
-def is_readable(type_: pa.DataType) -> bool:
-    """Whether Spark can read the type from Parquet: decimals of more than 38 digits it cannot."""
-    if pa.types.is_list(type_):
-        return is_readable(type_.value_type)
-    return not (pa.types.is_decimal(type_) and type_.precision > _DECIMAL_MAX)
 
 
 def spark_type(type_: pa.DataType) -> T.DataType:

@@ -1,13 +1,21 @@
-"""Java's options for a Spark that lives for a minute or two, in demos and tests."""
+"""Settings of a Spark that lives for a minute or two, in demos and tests."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 CLASS_ARCHIVE: Final = Path(sys.prefix) / "spark-classes.jsa"
 """Spark's classes as the JVM holds them in memory, made by `make setup`: a start takes two thirds of the processor time."""
+
+INTERPRETED: Final[Mapping[str, str]] = MappingProxyType(
+    {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+)
+"""No code is generated for each query, whose compilation takes a fifth of the processor time of the first merges. For
+workers that are killed soon; what proves the values of types runs with generated code, as users do."""
 
 _SHORT_LIVED: Final = (
     "-XX:+UseSerialGC",
@@ -15,6 +23,9 @@ _SHORT_LIVED: Final = (
     "-XX:TieredStopAtLevel=1",
     # Without that compiler Java reserves less room for code than Spark's takes.
     "-XX:ReservedCodeCacheSize=240m",
+    # What Java would prove about the jars' classes at every start is the same at every start.
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
 )
 
 

@@ -41,7 +41,7 @@ APPLY = (
     "target.after_merge",
     "apply.after_unit:3",
 )
-SLICE = ("target.claimed:2", "target.after_ddl", "apply.batch_planned:2", "target.before_merge:2", "target.after_merge")
+SLICE = ("target.claimed:2", "target.after_ddl", "target.after_merge")
 """Of `APPLY`, for `make test`: each costs the start of a Spark. The others are passed there with BigQuery, which has none."""
 DELETE = (
     "delete.begun",

@@ -141,6 +141,27 @@ def test_looking_up_a_source_imports_no_target(site):
     assert "_targets" not in vars(registry)
 
 
+def test_a_plugin_that_is_named_is_the_only_one_that_is_imported(site):
+    site.install("plugin_one", GOOD_SOURCE, entry="source-one")
+    site.install("plugin_two", "@hookimpl\ndef replicator_register_sources():\n    raise SystemExit('asked')\n")
+    site.install(
+        "plugin_lake", "@hookimpl\ndef replicator_register_targets():\n    return (Target,)\n", entry="target-lake"
+    )
+    registry = site.registry()
+    assert registry.source("one").type_name == "one"
+    loaded = registry.load("name: x\nsource: {type: one}\ntarget: {type: lake}\n")
+    assert (loaded.source_type, loaded.target_type) == ("one", "lake")
+    assert registry.target("lake").type_name == "lake"
+
+
+def test_a_plugin_is_found_though_its_entry_point_is_called_otherwise(site):
+    site.install("plugin_one", GOOD_SOURCE, entry="source-other")
+    registry = site.registry()
+    assert registry.source("one").type_name == "one"
+    with pytest.raises(ConfigError, match="Installed sources: one"):
+        registry.source("other")
+
+
 def test_unknown_plugin_names_the_nearest_the_installed_and_the_command(site):
     site.install("plugin_one", GOOD_SOURCE)
     with pytest.raises(ConfigError) as caught:

@@ -34,6 +34,7 @@ PLACES = (
     "target.before_ddl",
     "target.table_made",
     "target.after_ddl",
+    "apply.batch_planned:2",
     "target.before_merge",
     "target.uploaded",
     "target.loaded",

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from replicator.model.events import BEFORE, ROW
 from replicator.model.schema import TableSchema
-from replicator.spark.journal import is_readable
+from replicator.spark.limits import is_readable
 from replicator_target_delta.storage import Storage
 
 _BATCH_ROWS = 50_000

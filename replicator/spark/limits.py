@@ -1,0 +1,16 @@
+"""What Spark cannot read; without Spark, so that who only asks need not import it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+_DECIMAL_DIGITS_MAX: Final = 38
+
+
+def is_readable(type_: pa.DataType) -> bool:
+    """Whether Spark can read the type from Parquet: decimals of more than 38 digits it cannot."""
+    if pa.types.is_list(type_):
+        return is_readable(type_.value_type)
+    return not (pa.types.is_decimal(type_) and type_.precision > _DECIMAL_DIGITS_MAX)
