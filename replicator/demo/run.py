@@ -119,8 +119,8 @@ class _Demo:
                 lambda s: _is_streaming(s) and _applied(s) > applied,
             )
             self._show("all tables follow")
-            target = writer.transactions + 300
-            self._wait_for(process, "300 more transactions at the source", lambda _: writer.transactions >= target)
+            target = writer.transactions + 100
+            self._wait_for(process, "100 more transactions at the source", lambda _: writer.transactions >= target)
             writer.stop()
             self._say(f"The writer rests after {writer.transactions:,} transactions. Catching up …")
             catch_up = self._catch_up()

@@ -40,19 +40,19 @@ class Shop:
     view_pages: Callable[[int], None]
 
 
-def shop_of(database: Database, size: shop.Size) -> Shop:
-    """The shop in the SQL of its database."""
+def shop_of(database: Database, size: shop.Size, *, pause_s: float = 0.01) -> Shop:
+    """The shop in the SQL of its database; its writer rests so long between two transactions."""
     if isinstance(database, ScratchDatabase):
         return Shop(
             fill=lambda: shop.fill(database.dsn, size),
-            writer=lambda: shop.Writer(database.dsn, size),
+            writer=lambda: shop.Writer(database.dsn, size, pause_s=pause_s),
             view_pages=lambda count: shop.view_pages(database.dsn, count),
         )
     from replicator.demo import mysql_shop  # with a driver that the other one does without
 
     return Shop(
         fill=lambda: mysql_shop.fill(database, size),
-        writer=lambda: mysql_shop.Writer(database, size),
+        writer=lambda: mysql_shop.Writer(database, size, pause_s=pause_s),
         view_pages=lambda count: mysql_shop.view_pages(database, count),
     )
 
@@ -77,7 +77,8 @@ def demo_source(name: str) -> Iterator[DemoSource]:
         ServerProgramsNotFoundError: No such server is installed.
     """
     with _mysql() if name == "mysql" else _postgresql() as (title, database):
-        yield DemoSource(title=title, database=database, shop=shop_of(database, shop.Size()))
+        # Some thirty transactions a second leave the processor to what is to be seen.
+        yield DemoSource(title=title, database=database, shop=shop_of(database, shop.Size(), pause_s=0.03))
 
 
 @contextmanager

@@ -39,6 +39,7 @@ from replicator_source_mysql.binlog.events import (
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades, Parent
+from replicator_source_mysql.cursor import Cursor
 from replicator_source_mysql.ddl import Effect, TableEffect, effects
 from replicator_source_mysql.dump import HEADER, HEADER_SIZE, Dump
 from replicator_source_mysql.errors import RESTART_ACTION, gtids_are_off
@@ -57,13 +58,14 @@ from replicator_source_mysql.events import (
     tagged_begin,
     xa_prepare,
 )
-from replicator_source_mysql.filepos import FIRST_BYTE, WRAP, FilePosition, Place, file_number, fingerprint
+from replicator_source_mysql.filepos import FilePosition
 from replicator_source_mysql.lineage import other_history
 from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Executed, Position, executed_covers, executed_union
 from replicator_source_mysql.pulls import Pull, Transaction
 from replicator_source_mysql.versions import Version, Versions
 from replicator_source_mysql.visibility import file_id, mariadb_id, xa_commit_id
+from replicator_source_mysql.xa import HeldRows, Prepared, PreparedTransactions, xid_of
 
 _ROWS: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | set(MARIADB_COMPRESSED)
 _BEGINS: Final = frozenset({Kind.GTID, Kind.GTID_TAGGED, Kind.MARIADB_GTID, Kind.ANONYMOUS_GTID})
@@ -74,8 +76,6 @@ _TABLE_MAP: Final = int(Kind.TABLE_MAP)
 _NUMBER: Final = slice(HEADER_SIZE, HEADER_SIZE + 6)
 # Tables that are remembered with their numbers; new numbers come with every statement that changes a table.
 _KNOWN_MAX: Final = 10_000
-# What says no place of its own, or is no event of the file.
-_PLACELESS: Final = frozenset({Kind.ROTATE, Kind.HEARTBEAT, Kind.HEARTBEAT_V2})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PROBE_EVERY_S: Final = 1.0
 # While data flows, so long for more of it, and so long in all: rows of many small transactions share the cost of a pull.
@@ -125,21 +125,9 @@ class _Group:
     is_skipped: bool = False
     transaction: Transaction | None = None
     is_xa: bool = False
-    held: list[tuple[Version, int, bytes]] = field(default_factory=list)
+    held: HeldRows = field(default_factory=list)
     held_bytes: int = 0
     unlogged: frozenset[TableId] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """An XA transaction that is prepared and not decided. `before`: where reading begins so that its PREPARE comes again."""
-
-    gtid: str
-    before: Executed
-    held: list[tuple[Version, int, bytes]]
-    held_bytes: int
-    unlogged: frozenset[TableId]
-    since: datetime
 
 
 class BinlogReader(LogReader):
@@ -198,34 +186,24 @@ class BinlogReader(LogReader):
         self._committed: list[str] = []
         # What is durable here beyond `restart`, but for the prepared transactions, is skipped on the way back.
         self._skipping = start.executed if start.restart is not None else None
-        self._pending_xa = set(start.prepared)
-        self._prepared: dict[str, _Prepared] = {}
+        self._prepared = PreparedTransactions(start.prepared)
         # Where reading begins; unknown on another server, and on the way back.
         is_known = start.server == server and start.restart is None
-        # By file: the event that must come first, the last event of the file, and the last place that can be asked for.
-        self._proof: FilePosition | None = None
-        self._last_event = (0, b"")
-        self._low: FilePosition | None = None
-        self._file = start.file if is_known else ""
-        self._pos = start.pos if is_known else 0
-        self._numbered = ("", 0)
         begin = start.begin
-        if isinstance(begin, FilePosition):
-            self._file, self._pos, self._low = begin.file, begin.begin, begin
-            self._proof = begin if begin.crc is not None else None
-        self._boundary = (self._file, self._pos)
+        self._cursor = Cursor(
+            start.file if is_known else "",
+            start.pos if is_known else 0,
+            begin if isinstance(begin, FilePosition) else None,
+        )
         self._last_offset = start
         self._queue: deque[bytes] = deque()
         self._inner: Iterator[InnerEvent] | None = None
         self._again: _Event | None = None
         self._group: _Group | None = None
         self._end: LogEnd | None = None
-        self._furthest: Place = (0, 0)
         self._probed_at: float | None = None
         self._source_time: datetime | None = None
         self._pull = Pull()
-        self.oldest_open: OpenTransaction | None = None
-        """The XA transaction that has been prepared for longest, of those prepared since `start`."""
 
     # ---- the interface ----
 
@@ -241,8 +219,7 @@ class BinlogReader(LogReader):
         if self._group is not None:
             opened = self._group.transaction
             return replace(batch, offset=offset, open_transaction=opened.id if opened is not None else None)
-        place = (self._file_number(), self._pos)
-        if self._end is not None and self._end.is_reached(place, self._executed):
+        if self._end is not None and self._end.is_reached(self._cursor.place, self._executed):
             self._source_time = self._end.moment
             self._end = None
         return replace(batch, offset=offset, source_time=self._source_time)
@@ -252,6 +229,11 @@ class BinlogReader(LogReader):
 
     def keep_alive(self) -> None:
         """As `LogReader.keep_alive`: the server waits, as long as its `net_write_timeout`, which this dump has at an hour."""
+
+    @property
+    def oldest_open(self) -> OpenTransaction | None:
+        """The XA transaction that has been prepared for longest, of those prepared since `start`."""
+        return self._prepared.oldest_open
 
     def close(self) -> None:
         """As `LogReader.close`."""
@@ -289,9 +271,9 @@ class BinlogReader(LogReader):
             return self._dump.events(wait_s)
         except FatalError as error:
             # Asked to begin within an event, the server takes what it finds there for the size of one.
-            if self._proof is not None and error.code == "max_allowed_packet":
+            if (proof := self._cursor.proof) is not None and error.code == "max_allowed_packet":
                 raise other_history(
-                    f"no event that could be sent begins at byte {self._proof.begin} of {self._proof.file}"
+                    f"no event that could be sent begins at byte {proof.begin} of {proof.file}"
                 ) from error
             raise
 
@@ -305,7 +287,8 @@ class BinlogReader(LogReader):
             return
         known, numbers, parents, header_at = self._known, self._numbers, self._parents, HEADER.unpack_from
         rows = pull.rows_of(self._transaction(group)) if group.transaction is not None else None
-        pos = self._pos
+        cursor = self._cursor
+        pos = cursor.pos
         is_full = pull.is_full(limits)
         while queue and not is_full:
             raw = queue[0]
@@ -329,13 +312,13 @@ class BinlogReader(LogReader):
                 break
             queue.popleft()
             if end > pos and not flags & FLAG_ARTIFICIAL:
-                # As `_move`, below 4 GiB.
+                # As `move`, below 4 GiB.
                 pos = end
             else:
-                self._pos = pos
-                self._move(kind, size, end, flags)
-                pos = self._pos
-        self._pos = pos
+                cursor.pos = pos
+                cursor.move(kind, size, end, flags, in_transaction=True)
+                pos = cursor.pos
+        cursor.pos = pos
 
     def _next(self) -> _Event | None:
         """The next event that is here: put back, out of a compressed transaction, or out of the queue."""
@@ -347,47 +330,22 @@ class BinlogReader(LogReader):
             if inner is not None:
                 return _Event(inner.timestamp, inner.type_code, inner.server_id, inner.flags, memoryview(inner.body))
             self._inner = None
+        cursor, in_transaction = self._cursor, self._group is not None
         while self._queue:
             raw = self._queue.popleft()
             timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(raw)
             body = memoryview(raw)[HEADER_SIZE:]
-            self._move(kind, size, end, flags)
-            if self._low is not None and self._is_known(raw, kind, size, end, flags):
+            cursor.move(kind, size, end, flags, in_transaction=in_transaction)
+            if cursor.is_by_file and cursor.was_read(raw, kind, size, end, flags, in_transaction=in_transaction):
                 continue
             return _Event(timestamp, kind, server_id, flags, body)
         return None
-
-    def _is_known(self, raw: bytes, kind: int, size: int, end: int, flags: int) -> bool:
-        """By file: remember the event, and compare it if it is the one that was read last; then it is not read again."""
-        if kind in _PLACELESS or flags & FLAG_ARTIFICIAL or (not end and self._group is None):
-            return False
-        self._last_event = (self._pos - size, raw)
-        proof, self._proof = self._proof, None
-        if proof is None:
-            return False
-        if self._last_event[0] != proof.begin or fingerprint(raw) != proof.crc:
-            raise other_history(
-                f"another event than the one that was read begins at byte {proof.begin} of {proof.file}"
-            )
-        return proof.begin < proof.pos
-
-    def _move(self, kind: int, size: int, end: int, flags: int) -> None:
-        """Count the place in the file: the header has 32 bits for it, and MariaDB leaves it 0 within transactions."""
-        if flags & FLAG_ARTIFICIAL or kind in (Kind.ROTATE, Kind.HEARTBEAT_V2):
-            return
-        if kind == Kind.HEARTBEAT or end:
-            pos = (self._pos & ~(WRAP - 1)) | end
-            if pos < self._pos and self._pos - pos > WRAP // 2:
-                pos += WRAP
-            self._pos = max(pos, self._pos)
-        elif self._group is not None:
-            self._pos += size
 
     def _at_mark(self) -> bool:
         """Take the marks that are reached here, which is a boundary."""
         if self._group is not None or self._board.is_empty:
             return False
-        self._pull.marks += self._board.reached((self._file_number(), self._pos), self._executed)
+        self._pull.marks += self._board.reached(self._cursor.place, self._executed)
         return bool(self._pull.marks)
 
     @property
@@ -404,12 +362,6 @@ class BinlogReader(LogReader):
         self._versions.drop(table)
         self._known.clear()
 
-    def _file_number(self) -> int:
-        """The number of the file that is being read."""
-        if self._numbered[0] != self._file:
-            self._numbered = (self._file, file_number(self._file))
-        return self._numbered[1]
-
     def _offset(self) -> Offset | None:
         """Where the last transaction that was committed ended, if that is news."""
         position = self._position()
@@ -421,7 +373,7 @@ class BinlogReader(LogReader):
         return position.offset
 
     def _position(self) -> Position:
-        held = list(self._prepared.values())
+        prepared = self._prepared
         if isinstance(self._skipping, FilePosition):
             # The same server, and so the same order: nothing new comes before all of it has been read again.
             return self._last_offset
@@ -434,22 +386,20 @@ class BinlogReader(LogReader):
                 server=self._server,
                 file="",
                 pos=0,
-                prepared=tuple(sorted(self._pending_xa.union(p.gtid for p in held))),
+                prepared=prepared.gtids_with_pending,
             )
         return Position(
             flavor=self._flavor,
             executed=self._executed,
             server=self._server,
-            file=self._boundary[0],
-            pos=self._boundary[1],
-            prepared=tuple(sorted(p.gtid for p in held)),
-            restart=held[0].before if held else self._restart(),
+            file=self._cursor.boundary[0],
+            pos=self._cursor.boundary[1],
+            prepared=prepared.gtids,
+            restart=oldest.before if (oldest := prepared.oldest) else self._restart(),
         )
 
     def _restart(self) -> FilePosition | None:
-        """Where reading must begin again if it cannot where the last transaction ended: 32 bits are not enough for it."""
-        is_too_far = isinstance(self._executed, FilePosition) and not self._executed.can_be_asked_for
-        return self._low if is_too_far else None
+        return self._cursor.restart(self._executed)
 
     def _look_at_end(self) -> None:
         """Ask now and then for the end of the log, so that an idle source's time goes on."""
@@ -458,24 +408,9 @@ class BinlogReader(LogReader):
             return
         self._probed_at = now
         end = self._probe()
-        self._refuse_shrunk(end)
+        self._cursor.refuse_shrunk(end)
         if self._end is None:
             self._end = end
-
-    def _refuse_shrunk(self, end: LogEnd) -> None:
-        """A log that ends before what was read, or before where it once ended, was begun anew under the open dump.
-
-        The server says nothing then while the file of the same name is the shorter one: its dump waits in the file that is
-        gone (measured: RESET MASTER with the dump in the log's first file; MySQL 9.7.4 and MariaDB 10.11.19). Once the new
-        file is the longer one the dump ends with an error of reading.
-        """
-        self._furthest = max(self._furthest, (self._file_number(), self._pos))
-        if end.place < self._furthest:
-            raise other_history(
-                f"its log ends at byte {end.place[1]} of {end.file}, and was read, or ended, at byte {self._furthest[1]} of the"
-                f" file number {self._furthest[0]}"
-            )
-        self._furthest = end.place
 
     # ---- events ----
 
@@ -507,9 +442,9 @@ class BinlogReader(LogReader):
         if event.kind == Kind.ROTATE:
             self._rotate(event)
         elif event.kind == Kind.HEARTBEAT:
-            self._heartbeat(bytes(event.body).decode(errors="replace"), None)
+            self._cursor.heartbeat(bytes(event.body).decode(errors="replace"), None)
         elif event.kind == Kind.HEARTBEAT_V2:
-            self._heartbeat(*heartbeat_v2(event.body))
+            self._cursor.heartbeat(*heartbeat_v2(event.body))
         elif event.kind == Kind.INCIDENT:
             raise LogGapError(
                 "the server says that changes are missing from its log (an INCIDENT event).",
@@ -530,22 +465,15 @@ class BinlogReader(LogReader):
         return query(event.body, is_load=event.kind == Kind.EXECUTE_LOAD_QUERY)
 
     def _rotate(self, event: _Event) -> None:
-        file, pos = rotate(event.body)
-        if file != self._file:
-            self._refuse_unproved()
+        if self._cursor.enter(*rotate(event.body)):
             self._forget_numbers()
             if self._group is not None:
                 self._lose_group()
-        if file != self._file or pos > self._pos:
-            self._file, self._pos = file, pos
 
     def _begin_file(self) -> None:
-        """By file: the one before is read, and may be purged."""
-        if self._low is not None and self._group is None and self._last_event[0] == FIRST_BYTE:
-            _, raw = self._last_event
-            self._low = FilePosition(self._file, FIRST_BYTE, FIRST_BYTE, fingerprint(raw))
-            self._boundary = (self._file, FIRST_BYTE)
-            self._advance(self._low)
+        begin = self._cursor.begin_file() if self._group is None else None
+        if begin is not None:
+            self._advance(begin)
 
     def _lose_group(self) -> None:
         """A file ended inside a transaction: the server went down while it wrote it, and it never committed."""
@@ -558,25 +486,14 @@ class BinlogReader(LogReader):
             )
         self._group = None
 
-    def _refuse_unproved(self) -> None:
-        if self._proof is not None:
-            raise other_history(f"{self._proof.file} ends before what was read of it")
-
-    def _heartbeat(self, file: str, pos: int | None) -> None:
-        self._refuse_unproved()
-        if file and file != self._file:
-            self._file, self._pos = file, 0
-        if pos is not None:
-            self._pos = max(self._pos, pos)
-
     # ---- groups ----
 
     def _begin(self, event: _Event) -> None:
         if self._group is not None:
             raise corrupt("A transaction in the log begins inside another one.")
         self._forget_numbers()
-        is_by_file = self._low is not None
-        if event.kind == Kind.GTID or (event.kind == Kind.ANONYMOUS_GTID and is_by_file):
+        cursor = self._cursor
+        if event.kind == Kind.GTID or (event.kind == Kind.ANONYMOUS_GTID and cursor.is_by_file):
             begin = mysql_begin(event.body)
         elif event.kind == Kind.GTID_TAGGED:
             begin = tagged_begin(event.body)
@@ -584,12 +501,12 @@ class BinlogReader(LogReader):
             begin = mariadb_begin(event.body, event.server_id)
         else:
             raise gtids_are_off("the log has a transaction without a GTID.")
-        if is_by_file:
+        if cursor.is_by_file:
             # GTIDs may be switched on and off as one likes: they are not looked at.
-            begin = replace(begin, gtid=file_id(self._file, self._pos))
+            begin = replace(begin, gtid=file_id(cursor.file, cursor.pos))
         id_ = begin.gtid
         if self._flavor == "mariadb":
-            id_ = mariadb_id(begin.gtid, (self._file_number(), self._pos))
+            id_ = mariadb_id(begin.gtid, cursor.place)
         self._group = _Group(
             begin=begin,
             id=id_,
@@ -605,10 +522,10 @@ class BinlogReader(LogReader):
         self._parents.clear()
 
     def _is_skipped(self, gtid: str) -> bool:
-        if self._skipping is None or gtid in self._pending_xa:
+        if self._skipping is None or self._prepared.is_pending(gtid):
             return False
         if isinstance(self._skipping, FilePosition):
-            return (file_number(self._file), self._pos) <= self._skipping.place
+            return self._cursor.place <= self._skipping.place
         return gtid in self._skipping
 
     def _open_group(self, what: str) -> _Group:
@@ -620,17 +537,14 @@ class BinlogReader(LogReader):
         """The group is committed: it counts as executed."""
         group = self._open_group("commit")
         self._group = None
-        if self._low is not None:
-            event, raw = self._last_event
-            here = FilePosition(self._file, self._pos, event, fingerprint(raw))
-            self._low = here if here.can_be_asked_for else self._low
+        here = self._cursor.commit()
+        if here is not None:
             self._advance(here)
         else:
             self._committed.append(group.begin.gtid)
             self._look_whether_known()
         if group.transaction is not None:
             pull.end(group.transaction)
-        self._boundary = (self._file, self._pos)
 
     def _advance(self, here: FilePosition) -> None:
         self._executed_before = here
@@ -714,7 +628,7 @@ class BinlogReader(LogReader):
     def _hold(self, group: _Group, version: Version, kind: int, body: memoryview) -> None:
         group.held.append((version, kind, bytes(body)))
         group.held_bytes += len(body)
-        total = group.held_bytes + sum(p.held_bytes for p in self._prepared.values())
+        total = group.held_bytes + self._prepared.held_bytes
         if total > self._size_max:
             raise FatalError(
                 f"prepared XA transactions hold {total} bytes of changes, more than source.transaction_bytes_max.",
@@ -729,7 +643,7 @@ class BinlogReader(LogReader):
         group = self._open_group("XA_PREPARE")
         # Also one without rows of ours: its COMMIT must find it, and a table that is added meanwhile may have rows in it.
         if not is_one_phase and not group.is_skipped:
-            self._prepared[xid] = _Prepared(
+            prepared = Prepared(
                 group.begin.gtid,
                 self._restart() or self._executed,
                 group.held,
@@ -737,7 +651,7 @@ class BinlogReader(LogReader):
                 group.unlogged,
                 _EPOCH + timedelta(seconds=group.timestamp),
             )
-            self._note_open()
+            self._prepared.add(xid, prepared)
             group.held, group.unlogged = [], frozenset()
         self._release(group, group.held, group.unlogged, pull)
         self._commit(pull)
@@ -745,8 +659,7 @@ class BinlogReader(LogReader):
     def _xa_end(self, xid: str, pull: Pull, *, is_commit: bool) -> None:
         """XA COMMIT or XA ROLLBACK: a group of its own."""
         group = self._open_group("XA COMMIT")
-        prepared = self._prepared.pop(xid, None)
-        self._note_open()
+        prepared = self._prepared.take(xid)
         if prepared is None and is_commit and not group.is_skipped:
             raise LogGapError(
                 "an XA transaction is committed that was prepared before our place in the log: its changes cannot be known.",
@@ -754,22 +667,13 @@ class BinlogReader(LogReader):
                 action=RESTART_ACTION,
             )
         if prepared is not None:
-            self._pending_xa.discard(prepared.gtid)
             if self._flavor == "mariadb":
                 group.id = xa_commit_id(group.id, xid)
             if is_commit and not group.is_skipped:
                 self._release(group, prepared.held, prepared.unlogged, pull)
         self._commit(pull)
 
-    def _note_open(self) -> None:
-        xid, oldest = next(iter(self._prepared.items()), (None, None))
-        self.oldest_open = (
-            OpenTransaction(name=f"XA {xid} ({oldest.gtid})", since=oldest.since) if oldest is not None else None
-        )
-
-    def _release(
-        self, group: _Group, held: list[tuple[Version, int, bytes]], unlogged: frozenset[TableId], pull: Pull
-    ) -> None:
+    def _release(self, group: _Group, held: HeldRows, unlogged: frozenset[TableId], pull: Pull) -> None:
         if unlogged:
             pull.unlogged(self._transaction(group), unlogged)
         for version, kind, body in held:
@@ -807,9 +711,9 @@ class BinlogReader(LogReader):
                 self._release(group, group.held, group.unlogged, pull)
                 self._commit(pull)
             else:
-                self._xa_end(_xid_of(text[len("XA COMMIT") :]), pull, is_commit=True)
+                self._xa_end(xid_of(text[len("XA COMMIT") :]), pull, is_commit=True)
         elif head.startswith("XA ROLLBACK"):
-            self._xa_end(_xid_of(text[len("XA ROLLBACK") :]), pull, is_commit=False)
+            self._xa_end(xid_of(text[len("XA ROLLBACK") :]), pull, is_commit=False)
         else:
             raise corrupt("An XA statement in the log is of an unknown kind.")
 
@@ -878,8 +782,3 @@ def _refusal(effect: TableEffect) -> TableError:
         table=str(effect.table),
         action="Run `replicator snapshot NAME TABLE`.",
     )
-
-
-def _xid_of(text: str) -> str:
-    """The name in a statement of the server's own: `X'…',X'…',1`."""
-    return ",".join(part.strip() for part in text.strip().split(",")).replace("x'", "X'")

@@ -265,7 +265,7 @@ def test_a_mark_at_the_end_is_reached_by_a_reader_that_begins_there() -> None:
     reader = reader_at(log, found)
     reader.pull(LIMITS)
     reader.pull(LIMITS)
-    assert moment.is_reached((3, reader._pos), found.executed)
+    assert moment.is_reached((3, reader._cursor.pos), found.executed)
 
 
 @pytest.mark.parametrize("is_waited_for", [False, True])
