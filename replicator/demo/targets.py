@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 NAMES: Final = ("delta", "bigquery")
 _SPARK: Final = """\
-# Java's options for a Spark that lives for two minutes.
+# Fewer, larger merges: two cores have a source, a writer and this to run.
+apply: {{max_wait: 10s}}
+# Options for a Spark that lives for two minutes.
 spark: {{settings: {settings}}}
 """
 
