@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from replicator.spark.session import SparkHost, SparkSettings
 from replicator.testing import compare
-from replicator.testing.java import INTERPRETED, short_lived_options
+from replicator.testing.java import short_lived_options
 
 if TYPE_CHECKING:
     from replicator.testing.bigquery import BigQueryEmulator
@@ -20,7 +20,7 @@ NAMES: Final = ("delta", "bigquery")
 _SPARK: Final = """\
 # Fewer, larger merges: two cores have a source, a writer and this to run.
 apply: {{max_wait: 10s}}
-# Options for a Spark that lives for two minutes.
+# Java's options for a Spark that lives for two minutes.
 spark: {{settings: {settings}}}
 """
 
@@ -62,7 +62,7 @@ class _Delta:
 
     def __init__(self, folder: Path) -> None:
         self._lake = folder / "lake"
-        options = {**short_lived_options(), **INTERPRETED}
+        options = short_lived_options()
         settings = SparkSettings(log_file=folder / "compare.log", settings=options)
         self._host = SparkHost(settings, cores=os.cpu_count() or 1)
         self.block, self.more = f"  type: delta\n  path: {self._lake}", _SPARK.format(settings=json.dumps(options))

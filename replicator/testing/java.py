@@ -1,21 +1,13 @@
-"""Settings of a Spark that lives for a minute or two, in demos and tests."""
+"""Java's options for a Spark that lives for a minute or two, in demos and tests."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 CLASS_ARCHIVE: Final = Path(sys.prefix) / "spark-classes.jsa"
 """Spark's classes as the JVM holds them in memory, made by `make setup`: a start takes two thirds of the processor time."""
-
-INTERPRETED: Final[Mapping[str, str]] = MappingProxyType(
-    {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-)
-"""No code is generated for each query, whose compilation takes a fifth of the processor time of the first merges. For
-workers that are killed soon; what proves the values of types runs with generated code, as users do."""
 
 _SHORT_LIVED: Final = (
     "-XX:+UseSerialGC",

@@ -11,7 +11,7 @@ import pytest
 from replicator.demo.shop import Size
 from replicator.demo.sources import Shop, Writer, shop_of
 from replicator.testing.databases import Database
-from replicator.testing.java import INTERPRETED, short_lived_options
+from replicator.testing.java import short_lived_options
 from replicator.testing.rig import Rig
 from replicator.testing.spark import spark, spark_host  # noqa: F401 (fixtures)
 
@@ -23,7 +23,7 @@ QUICK = f"""
 snapshot: {{chunk_rows: 1000}}
 retry: {{backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 30m}}
 spark:
-  settings: {json.dumps({"spark.driver.memory": "1g", **short_lived_options(), **INTERPRETED})}
+  settings: {json.dumps({"spark.driver.memory": "1g", **short_lived_options()})}
 """
 
 
