@@ -5,8 +5,9 @@ SHELL := /bin/bash
 BIN := .venv/bin
 # More for pytest, for example: make test PYTEST_ARGS="-x tests/unit"
 PYTEST_ARGS ?=
-# Each has a Spark and database servers of its own, which is some 4 GB of memory.
-TEST_PROCESSES ?= 2
+# One more than there are cores, because tests also wait; each has a Spark and database servers of its own, some 5 GB.
+TEST_PROCESSES ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); room=$$(($$(getconf _PHYS_PAGES) / 1024 * $$(getconf PAGE_SIZE) / (5 << 20))); \
+	wanted=$$((cores + 1 < room ? cores + 1 : room)); echo $$((wanted > 2 ? wanted : 2)))
 # What `make demo` copies to: delta or bigquery.
 SOURCE ?= postgresql
 TARGET ?= delta
@@ -22,7 +23,7 @@ setup:  ## Make .venv with the host and every plugin; quick to repeat (PYTHON=â€
 demo: setup  ## Copy a live shop, kill -9 on the way, compare (SOURCE=mysql: from MySQL or MariaDB; TARGET=bigquery: to an emulator)
 	@$(BIN)/replicator demo --source $(SOURCE) --target $(TARGET)
 
-test: setup  ## Run every suite that is not slow, two files at a time; ends with pytest's summary
+test: setup  ## Run every suite that is not slow, some files at a time; ends with pytest's summary
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow and not soak and not bench" $(PYTEST_ARGS)
 
 check: setup  ## Lint, format, types, layers

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from replicator.spark.session import SparkHost, SparkSettings
-from replicator.testing import compare
+from replicator.testing.copies import BigQueryCopies, Copies, DeltaCopies
 from replicator.testing.java import short_lived_options
 
 if TYPE_CHECKING:
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 NAMES: Final = ("delta", "bigquery")
 _SPARK: Final = """\
 # Fewer, larger merges: two cores have a source, a writer and this to run.
-apply: {{max_wait: 10s}}
+apply: {{tables_parallel: 2, max_wait: 10s}}
 # Java's options for a Spark that lives for two minutes.
 spark: {{settings: {settings}}}
 """
@@ -33,12 +31,7 @@ class DemoTarget(Protocol):
     """The `target:` block of the YAML, indented."""
     more: str
     """Further blocks of the YAML, as whole lines."""
-
-    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
-        """Row count and checksum of a source's rows as this target must hold them."""
-
-    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
-        """Row count and checksum of the copy, read by the target's own client."""
+    copies: Copies
 
     def close(self) -> None:
         """Let go of what was needed to compare."""
@@ -61,23 +54,13 @@ class _Delta:
     title = "Delta"
 
     def __init__(self, folder: Path) -> None:
-        self._lake = folder / "lake"
-        options = short_lived_options()
-        settings = SparkSettings(log_file=folder / "compare.log", settings=options)
-        self._host = SparkHost(settings, cores=os.cpu_count() or 1)
-        self.block, self.more = f"  type: delta\n  path: {self._lake}", _SPARK.format(settings=json.dumps(options))
-
-    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
-        """Delta has a type for each of theirs."""
-        return compare.sum_rows(rows)
-
-    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
-        """Read the Delta table with Spark."""
-        return compare.target_sum(self._host.session(), str(self._lake / namespace / table), columns)
+        lake = folder / "lake"
+        self.block = f"  type: delta\n  path: {lake}"
+        self.more = _SPARK.format(settings=json.dumps(short_lived_options()))
+        self.copies: Copies = DeltaCopies(lake)
 
     def close(self) -> None:
-        """End Spark."""
-        self._host.stop()
+        """Nothing is held."""
 
 
 class _BigQuery:
@@ -86,18 +69,7 @@ class _BigQuery:
     def __init__(self, emulator: BigQueryEmulator) -> None:
         self._client = emulator.client()
         self.block, self.more = emulator.block(), "apply: {max_wait: 1s}\n"
-
-    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
-        """BigQuery holds some as text."""
-        from replicator.testing import bigquery
-
-        return bigquery.canonical_sum(rows)
-
-    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
-        """Read the table with Google's own client."""
-        from replicator.testing import bigquery
-
-        return bigquery.target_sum(self._client, f"{bigquery.PROJECT}.{namespace}.{table}", columns)
+        self.copies: Copies = BigQueryCopies(self._client)
 
     def close(self) -> None:
         """Close the client."""

@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from replicator.testing.compare import Sum, source_rows, sum_rows
+from replicator.testing.compare import Sum, sum_rows
 from replicator.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -127,11 +127,6 @@ class BigQueryEmulator:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
-
-
-def source_sum(dsn: str, table: str, columns: Sequence[str]) -> Sum:
-    """A PostgreSQL table as its copy in BigQuery must be."""
-    return canonical_sum(source_rows(dsn, table, columns))
 
 
 def canonical_sum(rows: Iterable[Sequence[Any]]) -> Sum:

@@ -1,4 +1,4 @@
-"""Compares a PostgreSQL table with its Delta copy, row by row, by means of their own drivers: no code of the replication path is used."""
+"""Row counts and checksums of whole tables, and a PostgreSQL table read by its own driver."""
 
 from __future__ import annotations
 
@@ -26,16 +26,6 @@ def source_rows(dsn: str, table: str, columns: Sequence[str]) -> Iterator[Sequen
     with psycopg.connect(dsn) as connection, connection.cursor(name="compare") as cursor:
         cursor.execute(sql.SQL("SELECT {} FROM {}").format(names, sql.Identifier(table)))
         yield from cursor
-
-
-def target_sum(spark: Any, path: str, columns: Sequence[str]) -> Sum:
-    """Read the Delta table with Spark."""
-    frame = spark.read.format("delta").load(path).select(*columns)
-    return sum_rows(
-        tuple(row)
-        for batch in frame.toArrow().to_batches()
-        for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
-    )
 
 
 def columns(dsn: str, table: str) -> list[str]:

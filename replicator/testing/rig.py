@@ -18,7 +18,8 @@ import psutil
 from replicator.model.errors import StateUnavailableError
 from replicator.service import status
 from replicator.state.store import StateStore
-from replicator.testing.compare import Sum, sum_rows, target_sum
+from replicator.testing.compare import Sum
+from replicator.testing.copies import Copies
 from replicator.testing.databases import Database, source_block
 from replicator.testing.waiting import PATIENCE, wait_until
 
@@ -183,13 +184,13 @@ class Rig:
         log = self.folder / "output.log"
         return log.read_text(errors="replace")[-6000:] if log.exists() else ""
 
-    def differences(self, spark: Any, *, but: str = "") -> dict[str, tuple[Sum, Sum]]:
+    def differences(self, copies: Copies, *, but: str = "") -> dict[str, tuple[Sum, Sum]]:
         """Tables (`but` left out) whose rows are not the same on both sides."""
         found = {}
         for table in set(self.tables) - {but}:
             names = self.database.columns(table)
-            source = sum_rows(self.database.rows(table, names))
-            target = target_sum(spark, str(self.lake / self.database.namespace / table), names)
+            source = copies.wanted(self.database.rows(table, names))
+            target = copies.found(self.database.namespace, table, names)
             if source != target:
                 found[table] = (source, target)
         return found

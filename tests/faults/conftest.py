@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from replicator.demo.shop import Size
 from replicator.demo.sources import Shop, Writer, shop_of
+from replicator.testing.bigquery import WITHOUT_RESTS, BigQueryEmulator
+from replicator.testing.copies import BigQueryCopies, Copies, DeltaCopies
 from replicator.testing.databases import Database
 from replicator.testing.java import short_lived_options
 from replicator.testing.rig import Rig
@@ -19,6 +22,7 @@ SIZE = Size(customers=3_000, products=200, orders=6_000)
 # One table whose keys change and one without a key: each further one costs every start of a worker seconds.
 FOLLOWED = ("customers", "page_views")
 Opening = Callable[[Path, Database], tuple[Shop, Rig]]
+Reading = Callable[[Rig], Copies]
 QUICK = f"""
 snapshot: {{chunk_rows: 1000}}
 retry: {{backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 30m}}
@@ -42,15 +46,57 @@ def origin(kind: str, request: pytest.FixtureRequest) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="session")
-def opening() -> Opening:
+def emulator() -> Iterator[BigQueryEmulator]:
+    """BigQuery's emulator, running."""
+    with BigQueryEmulator() as emulator:
+        yield emulator
+
+
+@pytest.fixture(scope="session")
+def client(emulator: BigQueryEmulator) -> Iterator[Any]:
+    """Google's own client of it."""
+    client = emulator.client()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def target() -> str:
+    """What is copied to: delta; or bigquery, by a test that shows the same there without the starts of Spark, which take its time."""
+    return "delta"
+
+
+@pytest.fixture
+def opening(target: str, request: pytest.FixtureRequest) -> Opening:
     """Fills a shop with its first rows, and makes a replicator of it, stored nowhere yet."""
 
     def open_shop(folder: Path, origin: Database) -> tuple[Shop, Rig]:
         shop = shop_of(origin, SIZE)
         shop.fill()
-        return shop, Rig(folder=folder, database=origin, tables=FOLLOWED, extra=QUICK)
+        rig = Rig(folder=folder, database=origin, tables=FOLLOWED, extra=QUICK)
+        if target == "bigquery":
+            emulator: BigQueryEmulator = request.getfixturevalue("emulator")
+            rig.target = emulator.block(dataset=f"{origin.name}_{{namespace}}", own_dataset=f"_{origin.name}")
+            rig.extra += WITHOUT_RESTS
+            rig.write_yaml()
+        return shop, rig
 
     return open_shop
+
+
+@pytest.fixture
+def reading(target: str, request: pytest.FixtureRequest) -> Reading:
+    """Gives the copies that a replicator makes."""
+    if target == "delta":
+        return lambda rig: DeltaCopies(rig.lake)
+    client = request.getfixturevalue("client")
+    return lambda rig: BigQueryCopies(client, prefix=f"{rig.database.name}_")
+
+
+@pytest.fixture
+def copies(rig: Rig, reading: Reading) -> Copies:
+    """What the replicator's target holds."""
+    return reading(rig)
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import signal
 import sqlite3
 import subprocess
 from contextlib import closing
-from typing import Any
 
 import psutil
 import pytest
 
 from replicator.demo.shop import TABLES
 from replicator.demo.sources import Writer
+from replicator.testing.copies import Copies
 from replicator.testing.rig import Rig, is_worker
 from replicator.testing.waiting import wait_until
 
@@ -29,7 +29,7 @@ def _let_write(writer: Writer, transactions: int) -> None:
     wait_until(lambda: writer.transactions >= transactions, "the writer goes on", timeout_s=120)
 
 
-def _kill_at_random(rig: Rig, writer: Writer, spark: Any, kills: int, seed: int) -> None:
+def _kill_at_random(rig: Rig, writer: Writer, copies: Copies, kills: int, seed: int) -> None:
     draw = random.Random(seed)
     process = rig.start()
     for _ in range(kills):
@@ -48,7 +48,7 @@ def _kill_at_random(rig: Rig, writer: Writer, spark: Any, kills: int, seed: int)
         process = rig.start()
     rig.settle(process)
     assert rig.stop(process) == 0, rig.output()
-    assert rig.differences(spark) == {}
+    assert rig.differences(copies) == {}
 
 
 def _put_to_sleep(rig: Rig, worker: list[psutil.Process]) -> bool:
@@ -69,8 +69,8 @@ def _put_to_sleep(rig: Rig, worker: list[psutil.Process]) -> bool:
 @pytest.mark.parametrize(
     "kind", ["postgresql", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("mariadb", "mysql"))]
 )
-def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: Writer, spark: Any) -> None:
-    _kill_at_random(rig, writer, spark, kills=8, seed=20261121)
+def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: Writer, copies: Copies) -> None:
+    _kill_at_random(rig, writer, copies, kills=8, seed=20261121)
 
 
 @pytest.mark.soak
@@ -79,13 +79,16 @@ def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: Write
     ("kind", "seed"),
     [(kind, seed) for kind, seeds in (("postgresql", 20), ("mariadb", 5), ("mysql", 5)) for seed in range(seeds)],
 )
-def test_many_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: Writer, spark: Any, seed: int) -> None:
+def test_many_random_kills_under_load_lose_and_double_nothing(
+    rig: Rig, writer: Writer, copies: Copies, seed: int
+) -> None:
     rig.tables = TABLES
     rig.write_yaml()
-    _kill_at_random(rig, writer, spark, kills=25, seed=seed)
+    _kill_at_random(rig, writer, copies, kills=25, seed=seed)
 
 
-def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer: Writer, spark: Any) -> None:
+@pytest.mark.parametrize("target", ["bigquery", pytest.param("delta", marks=pytest.mark.slow)])
+def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer: Writer, copies: Copies) -> None:
     rig.database.execute(f'ALTER DATABASE "{rig.database.name}" SET wal_sender_timeout = 3000')
     zombie = rig.start()
     rig.wait_for_status(
@@ -114,9 +117,10 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer
     writer.stop()
     rig.settle(successor)
     assert rig.stop(successor) == 0, rig.output()
-    assert rig.differences(spark) == {}
+    assert rig.differences(copies) == {}
 
 
+@pytest.mark.parametrize("target", ["bigquery"])
 def test_a_second_worker_is_refused(rig: Rig) -> None:
     first = rig.start()
     rig.wait_for_status(lambda s: s["worker"] is not None, first)

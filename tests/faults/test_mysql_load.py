@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from replicator.testing import mysql_load
+from replicator.testing.copies import Copies
 from replicator.testing.mysql_load import TABLES, Load
 from replicator.testing.mysql_servers import MysqlDatabase
 from replicator.testing.rig import Rig
@@ -28,7 +29,9 @@ def kill_capture(worker: psutil.Process) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(3 * 3600)
 @pytest.mark.parametrize("kind", ["mariadb", "mysql"])
-def test_many_random_transactions_with_snapshots_and_kills_leave_no_difference(rig: Rig, spark: Any, kind: str) -> None:
+def test_many_random_transactions_with_snapshots_and_kills_leave_no_difference(
+    rig: Rig, copies: Copies, kind: str
+) -> None:
     """A slice of it, without a target, is in `tests/integration/test_capture_mysql.py`."""
     assert isinstance(rig.database, MysqlDatabase)
     mysql_load.create(rig.database, KEYS)
@@ -63,4 +66,4 @@ def test_many_random_transactions_with_snapshots_and_kills_leave_no_difference(r
     assert prepared > 0
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up_at_its_pace()
-    assert rig.differences(spark) == {}
+    assert rig.differences(copies) == {}

@@ -1,6 +1,6 @@
 """The cause goes, the replicator goes on, nothing is lost: source, target, Spark, disk and state store, each away for a while.
 
-One replicator lives through all of them, one after another. A test that fails ends it, and the next begins with another.
+One replicator to each target lives through all of them, one after another. A test that fails ends it, and the next begins with another.
 """
 
 from __future__ import annotations
@@ -18,19 +18,24 @@ import psutil
 import pytest
 
 from replicator.demo.sources import Shop, Writer
+from replicator.testing.copies import Copies
 from replicator.testing.databases import Database
 from replicator.testing.proxy import FaultProxy
 from replicator.testing.rig import Rig
 from replicator.testing.servers import PostgresServer
 from replicator.testing.waiting import wait_until
 
+without_spark = pytest.mark.parametrize("target", ["bigquery"])
+
 
 @dataclass(slots=True, kw_only=True)
 class Replication:
     """A replicator at work on a shop that changes, behind a proxy, its journal and its lake on small disks."""
 
+    target: str
     shop: Shop
     rig: Rig
+    copies: Copies
     proxy: FaultProxy
     mount_error: str
     """Why there are no such disks here; empty: there are."""
@@ -57,7 +62,7 @@ class Replication:
         self.writer.stop()
 
     @contextmanager
-    def outage(self, spark: Any) -> Iterator[None]:
+    def outage(self) -> Iterator[None]:
         """Inside, something goes away and comes back; afterwards it streams, and once nobody writes both sides are equal."""
         self.is_sound = False
         yield
@@ -65,7 +70,7 @@ class Replication:
         self.let_write(50)
         self.writer.stop()
         self.rig.settle(self.worker)
-        assert self.rig.differences(spark) == {}, self.rig.output()
+        assert self.rig.differences(self.copies) == {}, self.rig.output()
         self.writer = _writing(self.shop)
         self.is_sound = True
 
@@ -84,38 +89,39 @@ def replication(
     replications: list[tuple[Replication, ExitStack]],
     postgres: PostgresServer,
     tmp_path_factory: pytest.TempPathFactory,
+    target: str,
     opening: Callable[[Path, Database], tuple[Shop, Rig]],
+    reading: Callable[[Rig], Copies],
 ) -> Replication:
     """The one that has survived everything so far, or a new one."""
-    if replications and not replications[0][0].is_sound:
+    if replications and not (replications[0][0].is_sound and replications[0][0].target == target):
         replications.pop()[1].close()
     if not replications:
         with ExitStack() as resources:
-            made = _start(resources, postgres, tmp_path_factory.mktemp("outages"), opening)
+            folder = tmp_path_factory.mktemp("outages")
+            proxy = resources.enter_context(FaultProxy(postgres.host, postgres.port))
+            shop, rig = opening(folder, resources.enter_context(postgres.database()))
+            mount_error = _prepare(resources, rig, proxy)
+            resources.callback(rig.kill)
+            made = Replication(
+                target=target, shop=shop, rig=rig, copies=reading(rig), proxy=proxy, mount_error=mount_error,
+                worker=rig.start(), writer=_writing(shop),
+            )  # fmt: skip
+            resources.callback(made.close)
+            rig.wait_for_status(_streams, made.worker)
             replications.append((made, resources.pop_all()))
     return replications[0][0]
 
 
-def _start(
-    resources: ExitStack,
-    postgres: PostgresServer,
-    folder: Path,
-    opening: Callable[[Path, Database], tuple[Shop, Rig]],
-) -> Replication:
-    proxy = resources.enter_context(FaultProxy(postgres.host, postgres.port))
-    shop, rig = opening(folder, resources.enter_context(postgres.database()))
-    (folder / "small").mkdir()
+def _prepare(resources: ExitStack, rig: Rig, proxy: FaultProxy) -> str:
+    """Put journal and lake on small disks, and the proxy before the source; return why there are no such disks."""
+    small = rig.folder / "small"
+    small.mkdir()
     rig.lake.mkdir()
-    mount_error = _mount(resources, folder / "small", "size=24m") or _mount(resources, rig.lake, "size=512m")
-    rig.extra += f"journal: {{uri: {folder / 'small' / 'journal'}}}\n"
+    mount_error = _mount(resources, small, "size=24m") or _mount(resources, rig.lake, "size=512m")
+    rig.extra += f"journal: {{uri: {small / 'journal'}}}\n"
     rig.write_yaml(source={"host": proxy.host, "port": proxy.port})
-    resources.callback(rig.kill)
-    made = Replication(
-        shop=shop, rig=rig, proxy=proxy, mount_error=mount_error, worker=rig.start(), writer=_writing(shop)
-    )
-    resources.callback(made.close)
-    rig.wait_for_status(_streams, made.worker)
-    return made
+    return mount_error
 
 
 def _writing(shop: Shop) -> Writer:
@@ -153,47 +159,50 @@ def _streams(status: dict[str, Any]) -> bool:
     )
 
 
-def test_the_source_goes_away_and_comes_back(replication: Replication, spark: Any) -> None:
-    with replication.outage(spark):
+@without_spark
+def test_the_source_goes_away_and_comes_back(replication: Replication) -> None:
+    with replication.outage():
         replication.proxy.cut()
         replication.wait_for_retry("capture")
         replication.proxy.restore()
 
 
-def test_the_target_cannot_be_written_for_a_while(replication: Replication, spark: Any) -> None:
-    replication.needs_disks()
-    lake = str(replication.rig.lake)
-    with replication.outage(spark):
-        subprocess.run(["mount", "-o", "remount,ro", lake], check=True)
-        replication.wait_for_retry("apply")
-        subprocess.run(["mount", "-o", "remount,rw", lake], check=True)
-
-
-def test_the_journals_disk_is_full_for_a_while(replication: Replication, spark: Any) -> None:
+@without_spark
+def test_the_journals_disk_is_full_for_a_while(replication: Replication) -> None:
     replication.needs_disks()
     ballast = replication.rig.folder / "small" / "ballast"
-    with replication.outage(spark):
+    with replication.outage():
         _fill(ballast)
         replication.wait_for_retry("capture")
         ballast.unlink()
 
 
-def test_the_state_store_is_locked_for_a_while(replication: Replication, spark: Any) -> None:
-    with replication.outage(spark), closing(sqlite3.connect(replication.rig.home / "state.db")) as store:
+@without_spark
+def test_the_state_store_is_locked_for_a_while(replication: Replication) -> None:
+    with replication.outage(), closing(sqlite3.connect(replication.rig.home / "state.db")) as store:
         store.isolation_level = None
         store.execute("BEGIN EXCLUSIVE")
         replication.let_write(1500)  # longer than the lease
         store.execute("ROLLBACK")
 
 
-def test_the_jvm_is_killed(replication: Replication, spark: Any) -> None:
+def test_the_target_cannot_be_written_for_a_while(replication: Replication) -> None:
+    replication.needs_disks()
+    lake = str(replication.rig.lake)
+    with replication.outage():
+        subprocess.run(["mount", "-o", "remount,ro", lake], check=True)
+        replication.wait_for_retry("apply")
+        subprocess.run(["mount", "-o", "remount,rw", lake], check=True)
+
+
+def test_the_jvm_is_killed(replication: Replication) -> None:
     worker = psutil.Process(replication.worker.pid)
 
     def living_jvms() -> set[int]:
         family = [p for p in worker.children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
         return {p.pid for p in family if p.name() == "java"}
 
-    with replication.outage(spark):
+    with replication.outage():
         (jvm,) = living_jvms()
         psutil.Process(jvm).kill()
         # In the middle of a merge the apply process ends with it; between two, the next merge finds it gone.

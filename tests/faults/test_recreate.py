@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from replicator.demo.sources import Writer
+from replicator.testing.copies import Copies
 from replicator.testing.rig import Rig
 
 
 @pytest.mark.slow  # three Sparks; its parts are tested with capture and with the target
-def test_changed_settings_of_a_table_take_effect_when_it_is_recreated(rig: Rig, writer: Writer, spark: Any) -> None:
+def test_changed_settings_of_a_table_take_effect_when_it_is_recreated(
+    rig: Rig, writer: Writer, copies: Copies, spark: Any
+) -> None:
     rig.tables = ("products", "customers")
     rig.write_yaml()
     rig.catch_up()
@@ -29,4 +32,4 @@ def test_changed_settings_of_a_table_take_effect_when_it_is_recreated(rig: Rig, 
     live = spark.read.format("delta").load(products_path).where("NOT _is_deleted")
     skus = {row[0] for row in rig.database.execute("SELECT sku FROM products")}
     assert {row.sku for row in live.select("sku").collect()} == skus
-    assert rig.differences(spark, but="products") == {}
+    assert rig.differences(copies, but="products") == {}

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from replicator.demo.sources import Writer
+from replicator.testing.copies import Copies
 from replicator.testing.rig import Rig
 from replicator.testing.waiting import wait_until
 
@@ -83,7 +84,9 @@ def _kill_one(rig: Rig, worker: Any, draw: random.Random) -> Any:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb", "mysql"])
-def test_files_and_merges_stay_bounded_under_load_and_kills(rig: Rig, writer: Writer, spark: Any) -> None:
+def test_files_and_merges_stay_bounded_under_load_and_kills(
+    rig: Rig, writer: Writer, copies: Copies, spark: Any
+) -> None:
     rig.target = f"  type: delta\n  path: {rig.lake}\n  maintenance: {UPKEEP}"
     rig.extra += "\njournal: {keep: 1m}"
     rig.write_yaml()
@@ -100,6 +103,6 @@ def test_files_and_merges_stay_bounded_under_load_and_kills(rig: Rig, writer: Wr
     for path in paths:
         _wait_for_upkeep(spark, path)
     assert rig.stop(worker) == 0, rig.output()
-    assert rig.differences(spark) == {}
+    assert rig.differences(copies) == {}
     for path in paths:
         _check_merges(spark, path)

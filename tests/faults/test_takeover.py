@@ -9,6 +9,7 @@ import pytest
 
 from replicator.demo.shop import Size
 from replicator.demo.sources import Writer, shop_of
+from replicator.testing.copies import Copies
 from replicator.testing.databases import Database
 from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 from replicator.testing.rig import Rig
@@ -49,7 +50,7 @@ def go_on(writer: Writer) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["mariadb", "mysql"])
 def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
-    rig: Rig, writer: Writer, origin: MysqlDatabase, replica: MysqlDatabase, spark: Any
+    rig: Rig, writer: Writer, origin: MysqlDatabase, replica: MysqlDatabase, copies: Copies
 ) -> None:
     process = rig.start()
     rig.wait_for_status(lambda s: s["tables"] and streams(s), process)
@@ -59,7 +60,7 @@ def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
     writer.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()
-    assert rig.differences(spark) == {}
+    assert rig.differences(copies) == {}
 
     # The replica lacks what was captured: it is waited for.
     rig.database = replica
@@ -81,7 +82,7 @@ def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
         successor.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()
-    assert rig.differences(spark) == {}
+    assert rig.differences(copies) == {}
 
     # The old primary never had that, and goes on by itself.
     origin.execute("UPDATE customers SET balance = 0 WHERE id < 20")
@@ -93,4 +94,4 @@ def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
     assert error["code"] in {"source_lags", "other_history"}
     assert "--restart" in error["action"]
     rig.database = replica
-    assert rig.differences(spark) == {}, "nothing of it came"
+    assert rig.differences(copies) == {}, "nothing of it came"

@@ -14,8 +14,8 @@ import pytest
 from google.api_core.exceptions import NotFound
 
 from replicator.demo import shop
-from replicator.testing.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator, source_sum, target_sum
-from replicator.testing.compare import Sum, columns
+from replicator.testing.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
+from replicator.testing.copies import BigQueryCopies
 from replicator.testing.rig import Rig, crashes, with_crashes
 from replicator.testing.servers import ScratchDatabase
 
@@ -49,7 +49,7 @@ def rig(tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator) -
     """A replicator of the shop, stored nowhere yet; its datasets are its own."""
     shop.fill(database.dsn, SIZE)
     target = emulator.block(dataset=f"{database.name}_{{namespace}}", own_dataset=f"_{database.name}")
-    rig = Rig(folder=tmp_path, database=database, extra=QUICK, target=target)
+    rig = Rig(folder=tmp_path, database=database, tables=shop.TABLES, extra=QUICK, target=target)
     yield rig
     rig.kill()
 
@@ -71,27 +71,22 @@ def client(emulator: BigQueryEmulator) -> Iterator[Any]:
     client.close()
 
 
+@pytest.fixture
+def copies(client: Any, database: ScratchDatabase) -> BigQueryCopies:
+    return BigQueryCopies(client, prefix=f"{database.name}_")
+
+
 def dataset(rig: Rig) -> str:
     return f"{PROJECT}.{rig.database.name}_public"
-
-
-def differences(rig: Rig, client: Any) -> dict[str, tuple[Sum, Sum]]:
-    """Tables whose rows are not the same on both sides."""
-    found = {}
-    for table in shop.TABLES:
-        names = columns(rig.database.dsn, table)
-        source = source_sum(rig.database.dsn, table, names)
-        target = target_sum(client, f"{dataset(rig)}.{table}", names)
-        if source != target:
-            found[table] = (source, target)
-    return found
 
 
 def is_streaming(status: Any) -> bool:
     return bool(status["tables"]) and all(t["state"] == "streaming" for t in status["tables"])
 
 
-def test_a_shop_is_copied_and_followed_without_spark(rig: Rig, writer: shop.Writer, client: Any) -> None:
+def test_a_shop_is_copied_and_followed_without_spark(
+    rig: Rig, writer: shop.Writer, client: Any, copies: BigQueryCopies
+) -> None:
     process = rig.start()
     rig.wait_for_status(is_streaming, process)
     target = writer.transactions + 50
@@ -101,7 +96,7 @@ def test_a_shop_is_copied_and_followed_without_spark(rig: Rig, writer: shop.Writ
     writer.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()
-    assert differences(rig, client) == {}
+    assert rig.differences(copies) == {}
     assert not (rig.home / "logs" / f"{rig.name}.spark.log").exists()
     own = [t.table_id for t in client.list_tables(f"{PROJECT}._{rig.database.name}")]
     assert len([t for t in own if t.startswith("ledger_")]) == len(shop.TABLES)
@@ -109,7 +104,7 @@ def test_a_shop_is_copied_and_followed_without_spark(rig: Rig, writer: shop.Writ
 
     rig.command("delete", rig.name, "--yes")
     assert [t.table_id for t in client.list_tables(f"{PROJECT}._{rig.database.name}") if "ledger" in t.table_id] == []
-    assert differences(rig, client) == {}, "the tables stay"
+    assert rig.differences(copies) == {}, "the tables stay"
 
 
 def test_a_worker_that_is_stopped_before_it_works_ends_at_a_clean_point(rig: Rig) -> None:
@@ -120,7 +115,7 @@ def test_a_worker_that_is_stopped_before_it_works_ends_at_a_clean_point(rig: Rig
 
 @pytest.mark.timeout(900)
 def test_a_crash_at_any_boundary_of_the_target_loses_and_doubles_nothing(
-    rig: Rig, writer: shop.Writer, client: Any
+    rig: Rig, writer: shop.Writer, copies: BigQueryCopies
 ) -> None:
     with_crashes(rig, PLACES)
     process = rig.start()
@@ -130,12 +125,12 @@ def test_a_crash_at_any_boundary_of_the_target_loses_and_doubles_nothing(
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()
     assert sorted(crashes(rig)) == sorted(PLACES)
-    assert differences(rig, client) == {}
+    assert rig.differences(copies) == {}
 
 
 @pytest.mark.slow
 def test_a_killed_supervisor_leaves_no_writer_and_the_next_one_goes_on(
-    rig: Rig, writer: shop.Writer, client: Any
+    rig: Rig, writer: shop.Writer, copies: BigQueryCopies
 ) -> None:
     process = rig.start()
     rig.wait_for_status(lambda s: any(t["changes_applied"] for t in s["tables"]), process)
@@ -143,7 +138,7 @@ def test_a_killed_supervisor_leaves_no_writer_and_the_next_one_goes_on(
     process.wait()
     writer.stop()
     rig.catch_up()
-    assert differences(rig, client) == {}
+    assert rig.differences(copies) == {}
 
 
 def test_tables_and_ledgers_are_dropped_on_demand(rig: Rig, client: Any) -> None:
@@ -158,7 +153,7 @@ def test_tables_and_ledgers_are_dropped_on_demand(rig: Rig, client: Any) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_once(
-    tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, client: Any
+    tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, copies: BigQueryCopies
 ) -> None:
     """Requests are refused, lost before and lost after they were carried out; jobs fail after they were accepted."""
     shop.fill(database.dsn, SIZE)
@@ -170,7 +165,7 @@ def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_on
             dataset=f"{database.name}_{{namespace}}", own_dataset=f"_{database.name}", endpoint=service.endpoint,
             staging=f"{{bucket: staging, prefix: {database.name}, endpoint: '{service.endpoint}'}}",
         )  # fmt: skip
-        rig = Rig(folder=tmp_path, database=database, extra=QUICK, target=block)
+        rig = Rig(folder=tmp_path, database=database, tables=shop.TABLES, extra=QUICK, target=block)
         writer = shop.Writer(database.dsn, SIZE)
         writer.start()
         try:
@@ -184,7 +179,7 @@ def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_on
         finally:
             writer.stop()
             rig.kill()
-    assert differences(rig, client) == {}
+    assert rig.differences(copies) == {}
 
 
 def state_of(rig: Rig, table: str) -> Any:
@@ -192,7 +187,7 @@ def state_of(rig: Rig, table: str) -> Any:
 
 
 @pytest.mark.timeout(900)
-def test_a_table_is_made_anew_on_demand_with_its_new_settings(rig: Rig, client: Any) -> None:
+def test_a_table_is_made_anew_on_demand_with_its_new_settings(rig: Rig, client: Any, copies: BigQueryCopies) -> None:
     """The cure that the errors name, by the command line: other settings, and a table that somebody dropped."""
     rig.catch_up()
     rig.write_yaml(settings={"public.products": {"deletes": "soft"}})
@@ -215,7 +210,7 @@ def test_a_table_is_made_anew_on_demand_with_its_new_settings(rig: Rig, client: 
     rig.catch_up()
     live = client.query(f"SELECT sku FROM `{dataset(rig)}.products` WHERE NOT _is_deleted").result()
     assert {row["sku"] for row in live} == {row[0] for row in rig.database.execute("SELECT sku FROM products")}
-    assert set(differences(rig, client)) <= {"products"}, "soft deletes leave rows there"
+    assert set(rig.differences(copies)) <= {"products"}, "soft deletes leave rows there"
     assert state_of(rig, "orders")["incarnation"] == 2
 
 

@@ -13,6 +13,7 @@ import pytest
 from replicator.model.events import DDLEvent, DDLOperation, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import Batch, BatchFile, BatchResult, TableOptions, TargetContext, TargetTable
+from replicator.testing.delta import read_delta, rows_of
 from replicator.testing.spark import spark, spark_host  # noqa: F401 - fixtures
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.target import DeltaLakeTarget
@@ -126,8 +127,7 @@ class Lake:
     def rows(self, *columns: str) -> set[tuple[Any, ...]]:
         """The table's rows; without columns, those of the source."""
         names = columns or tuple(c.name for c in self.schema.columns)
-        frame = self.spark.read.format("delta").load(str(self.path))
-        rows = [tuple(row) for row in frame.select(*[f"`{n}`" for n in names]).collect()]
+        rows = list(rows_of(read_delta(self.path, names)))
         assert len(set(rows)) == len(rows)
         return set(rows)
 

@@ -44,7 +44,7 @@ def scenarios():
     return [first, second, [], [], [], [], []]
 
 
-@pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize("deletes", ["hard", pytest.param("soft", marks=pytest.mark.slow)])
 def test_merged_batches_equal_a_plain_replay(new_lake, deletes):
     lake = new_lake(SCHEMA, TableOptions(deletes=deletes))
     numbers = itertools.count(lake.next)
