@@ -24,7 +24,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, TableDescription, Visibility
-from replicator.state.records import Stage
+from replicator.state.records import Stage, TableRecord
 
 T = TypeVar("T")
 Descriptions = Mapping[TableId, TableDescription]
@@ -88,7 +88,8 @@ class Follow:
         configured: The tables that the configuration selects.
         decoded: The tables whose changes the open log hands out; one leaves it when its changes cannot be decoded.
         done_requests: Requests that the next commit closes.
-        anew: Tables whose next copy begins a new incarnation, whatever their shape.
+        anew: Tables whose next copy begins a new incarnation, whatever their shape. What makes it durable: until a captured
+            table's copy begins, the request for it stays open; the record of one that is not captured has no identity.
         changed_at: Of tables whose copy waits to begin: the number of the last change that the log does not have.
         needs_reopening: A copy waits that can only begin behind a log opened anew, because this one skips its table.
     """
@@ -179,6 +180,13 @@ class Follow:
 
         self._ask(ask, lambda answer: self._copy_fit(tables, *answer, requests))
 
+    def renew(self, tables: Sequence[TableId]) -> None:
+        """Have the next copies of these tables begin new incarnations."""
+        self.anew.update(tables)
+        for followed in map(self.tables.get, tables):
+            if followed is not None and not followed.is_captured:
+                self.tables.put(self._uncaptured(followed.record))
+
     def _copy_fit(
         self, tables: Sequence[TableId], found: Descriptions, refused: Refusals, requests: Sequence[int]
     ) -> None:
@@ -218,7 +226,7 @@ class Follow:
             return
         record = followed.record
         self.copying.drop(table)
-        is_anew = table in self.anew
+        is_anew = table in self.anew or record.identity is None
         self.anew.discard(table)
         if record.schema is None:
             self.tables.begin_copy(followed, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode)
@@ -383,6 +391,8 @@ class Follow:
         if followed.is_captured:
             event = event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=followed.table)
             self._by_policy(followed, event, number, self.settings.drop_table)
+            if self.settings.drop_table == "apply":
+                self.anew.add(followed.table)
         self.set_aside(
             followed,
             SchemaConflictError(
@@ -396,6 +406,7 @@ class Follow:
     def set_aside(self, followed: Followed, error: TableError) -> None:
         """The table stops; the others go on."""
         self.copying.drop(followed.table)
+        self.tables.put(self._uncaptured(followed.record))
         self.tables.fail(followed, error)
 
     def _alter(self, followed: Followed, schema: TableSchema | None) -> None:
@@ -410,7 +421,11 @@ class Follow:
     def _suspend(self, followed: Followed) -> None:
         """Write nothing of the table until its new copy begins, also after a restart."""
         self.copying.drop(followed.table)
-        self.tables.put(replace(followed.record, stage=Stage.PENDING, snapshot=None, error=None))
+        record = self._uncaptured(followed.record)
+        self.tables.put(replace(record, stage=Stage.PENDING, snapshot=None, error=None))
+
+    def _uncaptured(self, record: TableRecord) -> TableRecord:
+        return replace(record, identity=None) if record.table in self.anew else record
 
     def _by_policy(self, followed: Followed, event: DDLEvent, number: int | None, policy: str) -> None:
         if policy == "stop":

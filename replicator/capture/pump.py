@@ -537,14 +537,12 @@ class _Session:
 
     def _request_snapshot(self, request: int, names: Sequence[str], *, is_anew: bool) -> None:
         wanted = {TableId.parse(n) for n in names}
-        tables = [
-            f.table
-            for f in self._tables.all(Stage.SNAPSHOT, Stage.STREAMING, Stage.FAILING)
-            if not names or f.table in wanted
-        ]
+        stages = Stage.PENDING, Stage.SNAPSHOT, Stage.STREAMING, Stage.FAILING
+        chosen = [f for f in self._tables.all(*stages) if not names or f.table in wanted]
+        if is_anew:
+            self._follow.renew([f.table for f in chosen])
+        tables = [f.table for f in chosen if f.record.stage is not Stage.PENDING]
         if tables:
-            if is_anew:
-                self._follow.anew.update(tables)
             self._follow.copy(tables, requests=[request])
         else:
             self._follow.done_requests.append(request)

@@ -10,6 +10,7 @@ import pytest
 
 from replicator.model.errors import FatalError, FencedError, SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
+from replicator.model.schema import TableId
 from replicator.state.records import Stage
 
 COPIED = (Stage.STREAMING,)
@@ -255,6 +256,74 @@ def test_requested_snapshot_runs_in_place_and_closes_its_request(bench: Any) -> 
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)() and bench.holds(bag)())
     phases = [i.phase for _, i in bench.items(table) if isinstance(i, SnapshotEvent)]
     assert phases == [SnapshotPhase.STARTED, SnapshotPhase.COMPLETED] * 2
+
+
+def creates(bench: Any, table: TableId) -> int:
+    """How many incarnations of the table the journal begins."""
+    events = [i for _, i in bench.items(table) if isinstance(i, DDLEvent)]
+    return sum(e.operation is DDLOperation.CREATE_TABLE for e in events)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_dropped_table_that_came_back_begins_a_new_incarnation(bench: Any, is_stopped: bool) -> None:
+    bench.settings = replace(bench.settings, drop_table="apply", compare_every_s=0.05)
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 3)
+
+    def come_back(capture: Any) -> None:
+        bench.create(bench.schema("t"))
+        bench.fill(table, 2, first=50)
+        bench.store.add_request("test", "snapshot", {"tables": [str(table)]})
+        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*COPIED)() and bench.holds(table)())
+
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bench.database.drop_table(table)
+        capture.until(bench.is_at(Stage.FAILING))
+        if not is_stopped:
+            come_back(capture)
+    if is_stopped:
+        with bench.running() as capture:
+            come_back(capture)
+    assert bench.record(table).incarnation == creates(bench, table) == 2
+
+
+def test_recreation_survives_that_the_log_is_opened_anew_for_it(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 3)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+    bench.database.drop_table(table)
+    with (  # noqa: PT012 (it is raised when the capture is joined)
+        pytest.raises(SourceUnavailableError),
+        bench.running(lambda s: s.faults.script("open_log", None, UNAVAILABLE)) as capture,
+    ):
+        capture.until(bench.is_at(Stage.FAILING))
+        bench.create(bench.schema("t"))
+        bench.store.add_request("test", "snapshot", {"tables": [str(table)], "recreate": True})
+        capture.join()
+    assert bench.record(table).stage is Stage.PENDING
+    with bench.running() as capture:
+        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*COPIED)() and bench.holds(table)())
+    assert bench.record(table).incarnation == creates(bench, table) == 2
+
+
+def test_recreation_of_a_table_that_waits_for_its_copy_is_that_copy(bench: Any) -> None:
+    table, other = bench.create(bench.schema("t")), bench.create(bench.schema("other"))
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        hidden = bench.write(other, {"id": 1, "a": None, "b": None}, visible=False)
+        capture.until(lambda: any(text.startswith(f"{hidden}@") for text in bench.store.last_segment("test").ring))
+    bench.database.drop_table(table)
+    bench.create(bench.schema("t"))
+    with bench.running() as capture:
+        capture.until(lambda: bench.record(table).stage is Stage.PENDING)
+        bench.store.add_request("test", "snapshot", {"tables": [str(table)], "recreate": True})
+        capture.until(lambda: not bench.store.requests("test"))
+    bench.database.make_visible(hidden)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+    assert bench.record(table).incarnation == creates(bench, table) == 2
 
 
 def test_place_request_is_answered_by_the_number_that_covers_it(bench: Any) -> None:
