@@ -70,6 +70,7 @@ class _Beginning:
     `since`: taken once the tables were published as `found` has them, where the log may have left out changes made
         before; then also every transaction that had begun by then must have ended. What such a transaction wrote
         before is not in the log, so the copy must see it.
+    `by`: taken once the floor was known; whoever keeps it from being reached had begun by then.
     """
 
     tables: Sequence[TableId]
@@ -77,6 +78,11 @@ class _Beginning:
     floor: int
     requests: Sequence[int]
     since: Visibility | None
+    by: Visibility | None = None
+
+    def note(self, by: Visibility) -> None:
+        """The answer for `by`."""
+        self.by = by
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,7 +133,7 @@ class Follow:
         """Between transactions: begin the copies whose floor is reached, and that wait for nobody."""
         waiting = []
         for beginning in self._beginnings:
-            if self.window.start_number(beginning.floor) < beginning.floor or self._is_early(beginning.since):
+            if self._is_hidden(beginning) or self._is_early(beginning.since):
                 waiting.append(beginning)
                 continue
             for table in beginning.tables:
@@ -142,8 +148,17 @@ class Follow:
 
     @property
     def since(self) -> Visibility | None:
-        """By when whoever keeps the first copy from beginning had begun; None if none waits for that."""
-        return next((b.since for b in self._beginnings if self._is_early(b.since)), None)
+        """By when whoever keeps the first copy from beginning had begun; None if none waits for anybody."""
+        return next((since for since in map(self._waits_for, self._beginnings) if since is not None), None)
+
+    def _waits_for(self, beginning: _Beginning) -> Visibility | None:
+        if self._is_early(beginning.since):
+            return beginning.since
+        return beginning.by if self._is_hidden(beginning) else None
+
+    def _is_hidden(self, beginning: _Beginning) -> bool:
+        """Whether reads may not see a transaction below its floor."""
+        return self.window.start_number(beginning.floor) < beginning.floor
 
     def _is_early(self, since: Visibility | None) -> bool:
         """Whether somebody who had begun then has not ended; looks again meanwhile."""
@@ -211,7 +226,10 @@ class Follow:
     def _await_floor(
         self, tables: Sequence[TableId], found: Descriptions, requests: Sequence[int], since: Visibility | None
     ) -> None:
-        self._beginnings.append(_Beginning(tables, found, self.writer.next_sequence_num, requests, since))
+        beginning = _Beginning(tables, found, self.writer.next_sequence_num, requests, since)
+        self._beginnings.append(beginning)
+        if self._is_hidden(beginning):
+            self._ask(self.source.visibility, beginning.note)
 
     def _begin(self, table: TableId, found: TableDescription | None) -> None:
         followed = self.tables.get(table)

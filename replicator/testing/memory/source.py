@@ -126,8 +126,10 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         self.faults.hit("prepare.after")
         return self.offset(end)
 
-    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:  # noqa: ARG002 - nobody waits
-        return ()
+    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
+        if not isinstance(since, MemoryVisibility):
+            return ()
+        return [f"transaction {i}" for i in self.database.invisible() if int(i) < since.snapshot.next_id]
 
     def remove(self) -> None:
         self.faults.hit("remove")

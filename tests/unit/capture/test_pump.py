@@ -326,6 +326,17 @@ def test_recreation_of_a_table_that_waits_for_its_copy_is_that_copy(bench: Any) 
     assert bench.record(table).incarnation == creates(bench, table) == 2
 
 
+def test_copy_that_waits_for_a_transaction_to_become_visible_says_so(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        hidden = bench.write(table, {"id": 1, "a": None, "b": None}, visible=False)
+        bench.store.add_request("test", "snapshot", {"tables": [str(table)]})
+        capture.until(lambda: capture.control.status.get("waiting_for") == [f"transaction {hidden}"])
+        bench.database.make_visible(hidden)
+        capture.until(lambda: not bench.store.requests("test") and not capture.control.status["waiting_for"])
+
+
 def test_place_request_is_answered_by_the_number_that_covers_it(bench: Any) -> None:
     table = bench.create(bench.schema("t"))
     with bench.running() as capture:
