@@ -68,13 +68,15 @@ def judge(
     """
     if found is None:
         return Change.GONE
-    parts = different_parts(identity, found.identity)
+    # A part that an older version did not know is learned.
+    new = found.identity.keys() - identity.keys() if identity else frozenset()
+    parts = different_parts(identity, found.identity) - new
     if not same_columns(schema, found.schema):
         return Change.COLUMNS
     if schema.key != found.schema.key:
         return Change.KEY
     if not parts:
-        return Change.NONE
+        return Change.EXPLAINED if new else Change.NONE
     if parts == {STORAGE} and STORAGE in identity and identity[STORAGE] is None:
         return Change.ASK_AGAIN if truncates_since else Change.EXPLAINED
     return Change.OBJECT

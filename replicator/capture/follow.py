@@ -242,6 +242,7 @@ class Follow:
             self._suspend(followed)
             self.needs_reopening = True
             return
+        self.source.accept({table: found.identity})
         record = followed.record
         self.copying.drop(table)
         is_anew = table in self.anew or record.identity is None

@@ -206,6 +206,9 @@ class Capture:
             self._parts.store.put_tables(self._parts.lease.replicator, self._parts.lease.epoch, tables.take_changed())
         schemas = {t: d.schema for t, d in found.items() if t not in refused}
         schemas |= {f.table: f.schema for f in tables.all() if f.table in schemas and f.is_captured}
+        self._parts.source.accept(
+            {f.table: f.record.identity for f in tables.all() if f.is_captured and f.record.identity}
+        )
         reader = self._parts.source.open_log(offset, schemas)
         return _Session(self._parts, reader, tables, found, offset, ring, decoded=set(schemas))
 
@@ -331,6 +334,7 @@ class _Session:
             for followed in [
                 f for f in self._tables.all(Stage.PENDING) if f.record.schema is None and f.table in found
             ]:
+                self._source.accept({followed.table: found[followed.table].identity})
                 self._tables.begin_copy(
                     followed, found[followed.table], incarnation=followed.record.incarnation, mode="never"
                 )

@@ -337,6 +337,13 @@ class DeltaSource(ABC, Generic[ConfigT]):
     def leftovers(self) -> Sequence[str]:
         """Statements that remove by hand what `remove` would; for `delete --force` when the source cannot be reached. No I/O."""
 
+    def accept(self, identities: Mapping[TableId, Mapping[str, Any]]) -> None:
+        """Know under which identities (`TableDescription.identity`) these tables are followed from here on.
+
+        Called before `open_log`, and when a copy of a table begins. A source whose log calls tables by name alone can
+        tell by them that another object bears the name. No I/O.
+        """
+
     @abstractmethod
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
         """Open the log behind `after` for these tables, whose last known shapes are given.

@@ -43,6 +43,7 @@ class CatalogColumn:
 
     name: str
     position: int
+    type_oid: int
     type_sql: str
     mapping: PgType | None
     is_nullable: bool
@@ -82,11 +83,16 @@ class KeyIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """A partition that holds rows. `identity_columns` are those of its replica identity's index."""
+    """A partition that holds rows.
+
+    `identity_columns` are those of its replica identity's index. `attached` changes whenever it, or a partition above
+    it, is attached (the catalogue rows' xmin).
+    """
 
     name: TableId
     oid: int
     filenode: int
+    attached: str
     persistence: str
     identity: Identity
     identity_columns: frozenset[str]
@@ -104,7 +110,8 @@ class Publication:
     is_owned: bool
     comment: str | None
     is_for_all_tables: bool
-    schemas: tuple[str, ...]
+    schemas: Mapping[str, int]
+    """Of each schema whose tables are in it: the oid of the catalogue's row that says so."""
     operations: frozenset[str]
     via_root: bool
     generated: str
@@ -113,7 +120,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedAs:
-    """How a table stands in the publication; `rel_oid` is None if a schema or FOR ALL TABLES brings it in."""
+    """How a table stands in the publication; `rel_oid` is of its own row there, or of its schema's; None: FOR ALL TABLES."""
 
     rel_oid: int | None
     columns: tuple[int, ...] | None
@@ -249,6 +256,10 @@ class CatalogTable:
             "partitions": {str(leaf.oid): [leaf.filenode, leaf.identity.value] for leaf in self.leaves}
             if self.is_partitioned
             else None,
+            "attached": {str(leaf.oid): leaf.attached for leaf in self.leaves} if self.is_partitioned else None,
+            "is_partition": self.is_partition,
+            # A column that is dropped and added again keeps its name, and its type says nothing of how values are written.
+            "columns": {c.name: [c.position, c.type_oid] for c in self.replicable_columns},
         }
 
     @property

@@ -79,17 +79,17 @@ def read_publication(connection: Connection, name: str) -> Publication | None:
     version = connection.info.server_version
     generated = "p.pubgencols::text" if version >= VERSION_GENERATED_PUBLISHED else "'n'"
     schemas = (
-        "ARRAY(SELECT n.nspname::text FROM pg_publication_namespace pn JOIN pg_namespace n ON n.oid = pn.pnnspid"
-        " WHERE pn.pnpubid = p.oid ORDER BY 1)"
+        "(SELECT coalesce(json_object_agg(n.nspname, pn.oid::int8), '{}') FROM pg_publication_namespace pn"
+        " JOIN pg_namespace n ON n.oid = pn.pnnspid WHERE pn.pnpubid = p.oid)"
         if version >= VERSION_COLUMN_LISTS
-        else "ARRAY[]::text[]"
+        else "'{}'::json"
     )
     row = connection.execute(
         _PUBLICATION_QUERY.format(generated=generated, schemas=schemas).encode(), (name,)
     ).fetchone()
     if row is None:
         return None
-    oid, xmin, owner, is_owned, comment, is_for_all, operations, via_root, generated_kind, schema_names = row
+    oid, xmin, owner, is_owned, comment, is_for_all, operations, via_root, generated_kind, schemas_in = row
     members = connection.execute(
         "SELECT n.nspname, c.relname FROM pg_publication_rel pr"
         " JOIN pg_class c ON c.oid = pr.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -104,7 +104,7 @@ def read_publication(connection: Connection, name: str) -> Publication | None:
         is_owned=is_owned,
         comment=comment,
         is_for_all_tables=is_for_all,
-        schemas=tuple(schema_names),
+        schemas=schemas_in,
         operations=frozenset(operations),
         via_root=via_root,
         generated=generated_kind,
@@ -122,7 +122,7 @@ def fingerprint_query(table: TableId, publication: str) -> str:
     literals = {"namespace": table.namespace, "name": table.name, "publication": publication}
     quoted = {key: sql.Literal(value).as_string(None) for key, value in literals.items()}
     return (
-        f"SELECT {_FINGERPRINT.format(publication=quoted['publication'])}"  # noqa: S608 literals, quoted
+        f"SELECT {_FINGERPRINT.format(publication=quoted['publication'], attached=_ATTACHED)}"  # noqa: S608 literals, quoted
         " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         f" WHERE n.nspname = {quoted['namespace']} AND c.relname = {quoted['name']}"
     )
@@ -137,7 +137,7 @@ class _CatalogReader:
 
     def read(self, wanted: Sequence[TableId]) -> dict[TableId, CatalogTable]:
         publication = read_publication(self._connection, self._publication_name)
-        query = _TABLES_QUERY.format(fingerprint=_FINGERPRINT.format(publication="%(publication)s"))
+        query = _TABLES_QUERY.format(fingerprint=_FINGERPRINT.format(publication="%(publication)s", attached=_ATTACHED))
         parameters = {
             "namespaces": [t.namespace for t in wanted],
             "names": [t.name for t in wanted],
@@ -175,7 +175,7 @@ class _CatalogReader:
             and publication is not None
             and (publication.is_for_all_tables or namespace in publication.schemas)
         ):
-            published = PublishedAs(rel_oid=None, columns=None, row_filter=None)
+            published = PublishedAs(rel_oid=publication.schemas.get(namespace), columns=None, row_filter=None)
         return CatalogTable(
             table=TableId(namespace, name),
             server_version=self._connection.info.server_version,
@@ -221,6 +221,7 @@ class _CatalogReader:
             column = CatalogColumn(
                 name=name,
                 position=position,
+                type_oid=type_oid,
                 type_sql=type_sql,
                 mapping=column_type(type_oid, typmod, info) if info is not None else None,
                 is_nullable=not is_not_null,
@@ -267,13 +268,23 @@ class _CatalogReader:
         if not roots:
             return {}
         found: dict[int, list[Leaf]] = {}
-        for root, namespace, name, oid, filenode, persistence, identity, columns, estimate in self._connection.execute(
-            _LEAVES_QUERY, (list(roots),)
-        ):
+        for (
+            root,
+            namespace,
+            name,
+            oid,
+            filenode,
+            attached,
+            persistence,
+            identity,
+            columns,
+            estimate,
+        ) in self._connection.execute(_LEAVES_QUERY, (list(roots),)):
             leaf = Leaf(
                 name=TableId(namespace, name),
                 oid=oid,
                 filenode=filenode,
+                attached=attached,
                 persistence=persistence,
                 identity=Identity(identity),
                 identity_columns=frozenset(columns),
@@ -318,6 +329,11 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
   AND n.nspname !~ '^pg_(toast|temp_|toast_temp_)'
 """
 
+# Attached again, a partition is the same table, whose changes in between nobody published.
+_ATTACHED: Final = """
+(SELECT string_agg(h.xmin::text, ':' ORDER BY h.inhrelid) FROM pg_partition_ancestors(l.oid) a JOIN pg_inherits h ON h.inhrelid = a.relid)
+"""
+
 # What reads of a table depend on: the object, its columns, the index of its key, how it is published, and its partitions.
 _FINGERPRINT: Final = """
 concat_ws('|', c.oid, c.relfilenode, c.relkind, c.relreplident, c.relpersistence,
@@ -330,7 +346,8 @@ concat_ws('|', c.oid, c.relfilenode, c.relkind, c.relreplident, c.relpersistence
   (SELECT concat_ws(':', p.oid, p.xmin) FROM pg_publication p WHERE p.pubname = {publication}),
   (SELECT concat_ws(':', pr.oid, pr.xmin) FROM pg_publication p JOIN pg_publication_rel pr ON pr.prpubid = p.oid
     WHERE p.pubname = {publication} AND pr.prrelid = c.oid),
-  (SELECT md5(string_agg(concat_ws(':', l.oid, l.relfilenode, l.relreplident), ',' ORDER BY l.oid))
+  c.relispartition,
+  (SELECT md5(string_agg(concat_ws(':', l.oid, l.relfilenode, l.relreplident, {attached}), ',' ORDER BY l.oid))
      FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE c.relkind = 'p' AND t.isleaf AND l.relkind <> 'p'))
 """
 
@@ -377,8 +394,8 @@ WHERE i.indrelid = ANY(%s::oid[]) AND (i.indisprimary OR i.indisreplident) AND k
 ORDER BY i.indrelid, i.indexrelid, k.ordinal
 """
 
-_LEAVES_QUERY: Final = """
-SELECT r.oid::int8, n.nspname, l.relname, l.oid::int8, l.relfilenode::int8, l.relpersistence::text, l.relreplident::text,
+_LEAVES_QUERY: Final = f"""
+SELECT r.oid::int8, n.nspname, l.relname, l.oid::int8, l.relfilenode::int8, {_ATTACHED}, l.relpersistence::text, l.relreplident::text,
   ARRAY(SELECT a.attname::text FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, ordinal)
     JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
     WHERE i.indrelid = l.oid AND i.indisvalid AND i.indimmediate AND k.ordinal <= i.indnkeyatts
@@ -390,7 +407,7 @@ JOIN pg_class l ON l.oid = t.relid AND l.relkind <> 'p'
 JOIN pg_namespace n ON n.oid = l.relnamespace
 WHERE t.isleaf
 ORDER BY r.oid, l.oid
-"""
+"""  # noqa: S608 our own text
 
 _PUBLICATION_QUERY: Final = """
 SELECT p.oid::int8, p.xmin::text, pg_get_userbyid(p.pubowner), pg_has_role(p.pubowner, 'USAGE'),

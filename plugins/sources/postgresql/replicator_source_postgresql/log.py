@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -49,6 +50,7 @@ _EPOCH_2000_US: Final = 946_684_800_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Arrow's offsets are 32 bits wide, a message has less than 1 GiB, and the last one of a pull may go over the bound.
 _BYTES_MAX: Final = 1 << 30
+_ASK_END_EVERY_S: Final = 1.0
 # A transaction of one row takes three messages.
 _MESSAGES_PER_ROW: Final = 3
 
@@ -133,13 +135,20 @@ class PgLogReader(LogReader):
         marks: str,
         lsn_marks: LsnMarks,
         offset_fields: Mapping[str, Any],
+        objects: Mapping[TableId, int] = MappingProxyType({}),
         unrepresentable: Unrepresentable = "fail",
+        log_end: Callable[[], tuple[int, datetime]] | None = None,
         idle_move_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Read from an open feed; `open` explains the arguments."""
         self._feed = feed
         self._followed = dict(schemas)
+        self._objects = objects
+        self._log_end = log_end
+        # A moment, and where the log ended then: once the stream is there, everything before that moment was delivered.
+        self._awaited: tuple[int, datetime] | None = None
+        self._ask_end_at = clock()
         self._resolve_types = resolve_types
         self._marks = marks
         self._lsn_marks = lsn_marks
@@ -176,7 +185,9 @@ class PgLogReader(LogReader):
         marks: str,
         lsn_marks: LsnMarks,
         offset_fields: Mapping[str, Any],
+        objects: Mapping[TableId, int] = MappingProxyType({}),
         unrepresentable: Unrepresentable = "fail",
+        log_end: Callable[[], tuple[int, datetime]] | None = None,
         idle_move_s: float = 10.0,
     ) -> PgLogReader:
         """Connect and start streaming behind `start_lsn`.
@@ -195,6 +206,9 @@ class PgLogReader(LogReader):
             marks: `mark_prefix(context.uuid)`.
             lsn_marks: The source's `LsnMarks`; used on servers before 14 only.
             offset_fields: Copied into every offset beside `lsn` (timeline, system id, …).
+            log_end: Where the server's log ends now, and the server's clock just before; for servers that send keepalives in the
+                middle of a backlog. Asked once a second at most. None: a keepalive means that the whole log was sent.
+            objects: The oids under which tables are followed; looked at again with each Relation message.
             unrepresentable: What to do with values that the canonical type cannot hold. Those in key columns always fail the table.
             idle_move_s: An idle database's offset moves at most once in so many seconds (and when the server asks for
                 an answer, as it does when it shuts down).
@@ -212,7 +226,7 @@ class PgLogReader(LogReader):
         feed = Feed.open(conninfo, slot=slot, publication=publication, start_lsn=start_lsn)
         return cls(
             feed, schemas=schemas, resolve_types=resolve_types, start_lsn=start_lsn, xid_near=xid_near, marks=marks, lsn_marks=lsn_marks,
-            offset_fields=offset_fields, unrepresentable=unrepresentable, idle_move_s=idle_move_s,
+            offset_fields=offset_fields, objects=objects, log_end=log_end, unrepresentable=unrepresentable, idle_move_s=idle_move_s,
         )  # fmt: skip
 
     def pull(self, limits: PullLimits) -> LogBatch:
@@ -465,10 +479,11 @@ class PgLogReader(LogReader):
         if error is not None:
             events.errors[relation.table] = error
             self._drop(relation.table)
-        if old is not None and old.schema.table != relation.table:
-            events.ddl.append(
-                DDLEvent(operation=DDLOperation.RENAME_TABLE, table=old.schema.table, new_table=relation.table)
-            )
+        name = old.schema.table if old is not None else self._name_of(relation.id)
+        if name is not None and name != relation.table:
+            events.ddl.append(DDLEvent(operation=DDLOperation.RENAME_TABLE, table=name, new_table=relation.table))
+        if known is not None and self._objects.get(relation.table, relation.id) != relation.id:
+            events.ddl.append(DDLEvent(operation=DDLOperation.CREATE_TABLE, table=relation.table, schema=known))
         for relation_id, other in list(self._shapes.items()):
             if shape is not None and other is not None and other.schema.table == relation.table:
                 del self._shapes[relation_id]
@@ -484,6 +499,10 @@ class PgLogReader(LogReader):
         if missing:
             self._infos.update(self._resolve_types(missing))
         return p.shape_of(relation, known, self._infos)
+
+    def _name_of(self, relation_id: int) -> TableId | None:
+        """Of a relation that this session has not seen yet: as what it is followed."""
+        return next((table for table, oid in self._objects.items() if oid == relation_id), None)
 
     def _has_relation(self, table: TableId) -> bool:
         return any(shape is not None and shape.schema.table == table for shape in self._shapes.values())
@@ -516,9 +535,18 @@ class PgLogReader(LogReader):
         place = int(part.frames.starts[keepalives[-1]])
         end, moment = (int(number) for number in part.frames.int64(np.array([place + 1, place + 9])))
         self._idle_lsn = max(self._idle_lsn, end)
+        if self._log_end is not None:
+            self._compare_end(end, self._log_end)
         # The server sends one unasked when it has read its whole log; one that wants an answer may come in the middle of a backlog.
-        if not part.frames.data[place + KEEPALIVE_SIZE - 1]:
+        elif not part.frames.data[place + KEEPALIVE_SIZE - 1]:
             self._idle_time = _moment(moment + _EPOCH_2000_US)
+
+    def _compare_end(self, reached: int, log_end: Callable[[], tuple[int, datetime]]) -> None:
+        """Tell by where the log ended a moment ago whether the stream has all that was committed by then."""
+        if self._awaited is None and self._clock() >= self._ask_end_at:
+            self._awaited, self._ask_end_at = log_end(), self._clock() + _ASK_END_EVERY_S
+        if self._awaited is not None and reached >= self._awaited[0]:
+            self._idle_time, self._awaited = self._awaited[1], None
 
     def _finish(self, batch: LogBatch) -> LogBatch:
         """Add what does not come from changes: the position and time of an idle log, marks that are places."""

@@ -86,7 +86,8 @@ def align_publication(
     listed = publication.tables if publication else frozenset()
     wanted = {table.table for table in tables}
     added = [table for table in tables if table.table not in listed]
-    _refuse_unfit(added)
+    # A partition's changes are published as its root's, also if it became one after it was listed.
+    _refuse_unfit([*added, *(table for table in tables if table.is_partition and table.table in listed)])
     comment = sql.Literal(_COMMENT.format(name=replicator, uuid=uuid)).as_string(None)
     statements = []
     if publication is None:
@@ -126,12 +127,24 @@ def verify_publication(publication: Publication | None, name: str, tables: Seque
             code="publication_missing",
             action=f"Run there: {statement};",
         )
+    _refuse_unfit([table for table in tables if table.is_partition])
     lacking = [table.table for table in tables if table.published is None]
     if lacking:
+        message = f"the publication {name} does not list"
+        action = "Run in the source: ALTER PUBLICATION {publication} ADD TABLE {tables};"
         raise ConfigError(
-            f"the publication {name} does not list {', '.join(map(str, lacking))}.",
+            f"{message} {', '.join(map(str, lacking))}.",
             code="table_not_published",
-            action=f"Run in the source: ALTER PUBLICATION {_quote(name)} ADD TABLE {_table_list(lacking)};",
+            action=action.format(publication=_quote(name), tables=_table_list(lacking)),
+            problems=tuple(
+                Problem(
+                    code="table_not_published",
+                    message=f"{message} it",
+                    place=str(table),
+                    action=action.format(publication=_quote(name), tables=_table_list([table])),
+                )
+                for table in lacking
+            ),
         )
 
 
@@ -397,16 +410,19 @@ def verify_joins(
     after: Position,
     system: System,
     history: dict[int, int],
+    log_end: int | None,
     replicator: str,
 ) -> None:
     """See that the log continues exactly behind `after`: same server, same history, a slot that was never moved beyond it.
+
+    `log_end`: up to where the server's log is on disk; None on a standby.
 
     Raises:
         LogGapError: It does not.
         OffsetExpiredError: The slot has lost its log.
         TransientError: Somebody else reads the slot.
     """
-    if fault := _gap(slot, slot_name, database, after, system, history):
+    if fault := _gap(slot, slot_name, database, after, system, history, log_end):
         code, message = fault
         raise LogGapError(message, code=code, action=RESTART_ACTION.format(name=replicator))
     assert slot is not None
@@ -420,8 +436,25 @@ def verify_joins(
         raise slot_active_error(slot_name, slot.active_pid)
 
 
+def verify_not_moved(slot: SlotState | None, slot_name: str, after: Position, replicator: str) -> None:
+    """See that a slot that is being read was not made anew, beyond `after`, since `verify_joins`.
+
+    Raises:
+        LogGapError: It was.
+    """
+    if slot is not None and (fault := _ahead(slot, slot_name, after)):
+        code, message = fault
+        raise LogGapError(message, code=code, action=RESTART_ACTION.format(name=replicator))
+
+
 def _gap(
-    slot: SlotState | None, slot_name: str, database: str, after: Position, system: System, history: dict[int, int]
+    slot: SlotState | None,
+    slot_name: str,
+    database: str,
+    after: Position,
+    system: System,
+    history: dict[int, int],
+    log_end: int | None,
 ) -> tuple[str, str] | None:
     if system.identifier != after.system:
         return (
@@ -438,6 +471,9 @@ def _gap(
         if switch < after.lsn:
             places = f"at {lsn_to_text(switch)}, before the recorded position {lsn_to_text(after.lsn)}"
             return "timeline_behind", f"the server went over to timeline {system.timeline} {places}."
+    if log_end is not None and log_end < after.lsn:
+        places = f"ends at {lsn_to_text(log_end)}, before the recorded position {lsn_to_text(after.lsn)}"
+        return "log_behind", f"the server's log {places}: it was set back to an older state."
     if slot is None:
         return (
             "slot_missing",
@@ -445,6 +481,10 @@ def _gap(
         )
     if fault := slot.unusable_in(database):
         return "slot_replaced", f"the replication slot {slot_name} {fault}."
+    return _ahead(slot, slot_name, after)
+
+
+def _ahead(slot: SlotState, slot_name: str, after: Position) -> tuple[str, str] | None:
     if slot.lost is None and slot.confirmed_flush is not None and slot.confirmed_flush > after.lsn:
         places = f"stands at {lsn_to_text(slot.confirmed_flush)}, beyond the recorded position {lsn_to_text(after.lsn)}"
         return "slot_ahead", f"the replication slot {slot_name} {places}: it was made anew or moved by somebody else."

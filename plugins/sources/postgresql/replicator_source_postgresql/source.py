@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from psycopg import sql
 from pydantic import BaseModel
@@ -39,6 +39,7 @@ from replicator_source_postgresql.snapshot import CHUNK_SETTINGS, PgVisibility, 
 from replicator_source_postgresql.types import TypeInfo
 
 VERSION_WITH_MESSAGES = 140000
+VERSION_EARLY_KEEPALIVES = 150000
 _NAME_BYTES_MAX = 63
 
 
@@ -59,6 +60,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         self._slot_name = config.slot or made
         self._publication_name = config.publication or made
         self._lsn_marks = LsnMarks()
+        self._objects: dict[TableId, int] = {}
         bounds = {
             "lock_timeout": _milliseconds(config.lock_timeout),
             "statement_timeout": _milliseconds(config.statement_timeout),
@@ -188,6 +190,10 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         return statements
 
     @override
+    def accept(self, identities: Mapping[TableId, Mapping[str, Any]]) -> None:
+        self._objects |= {table: identity["oid"] for table, identity in identities.items() if "oid" in identity}
+
+    @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
         position = Position.of(after)
         with self._replication.use("identifying the server") as replication:
@@ -198,12 +204,21 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         self._replication.release()
         with self._control.use("reading the replication slot") as connection:
             state = slot.read_slot(connection, self._slot_name)
-            row = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text").fetchone()
+            row = connection.execute(
+                "SELECT pg_snapshot_xmax(pg_current_snapshot())::text,"
+                " CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_flush_lsn()::text END,"
+                " current_setting('synchronous_standby_names') <> ''"
+            ).fetchone()
+            # Such a server sends one for each transaction that has nothing for us, so that nobody waits for our answer.
+            has_early_keepalives = (
+                row is not None and row[2] and connection.info.server_version >= VERSION_EARLY_KEEPALIVES
+            )
         assert row is not None
+        log_end = None if row[1] is None else lsn_from_text(row[1])
         slot.verify_joins(
-            state, self._slot_name, self.config.database, position, system, history, self.context.replicator
+            state, self._slot_name, self.config.database, position, system, history, log_end, self.context.replicator
         )
-        return PgLogReader.open(
+        reader = PgLogReader.open(
             self._parameters(),
             slot=self._slot_name,
             publication=self._publication_name,
@@ -214,8 +229,19 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
             marks=mark_prefix(self.context.uuid),
             lsn_marks=self._lsn_marks,
             offset_fields=Position(lsn=0, timeline=system.timeline, system=system.identifier).fields,
+            objects=self._objects,
+            log_end=self._log_end if has_early_keepalives else None,
             unrepresentable=self.config.unrepresentable,
         )
+        try:
+            # Nobody else can move it any more; somebody may have made it anew since it was looked at.
+            with self._control.use("reading the replication slot") as connection:
+                state = slot.read_slot(connection, self._slot_name)
+            slot.verify_not_moved(state, self._slot_name, position, self.context.replicator)
+        except BaseException:
+            reader.close()
+            raise
+        return reader
 
     @override
     def mark(self) -> str:
@@ -332,6 +358,12 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     def _resolve_types(self, oids: Collection[int]) -> Mapping[int, TypeInfo]:
         with self._log_catalogue.use("reading types") as connection:
             return discovery.resolve_types(connection, oids)
+
+    def _log_end(self) -> tuple[int, datetime]:
+        with self._log_catalogue.use("reading where the log ends") as connection:
+            row = connection.execute("SELECT clock_timestamp(), pg_current_wal_flush_lsn()::text").fetchone()
+        assert row is not None
+        return lsn_from_text(row[1]), row[0].astimezone(UTC)
 
     def _session(self, settings: Mapping[str, str], **parameters: str) -> Session:
         return Session({**self._parameters(), **parameters}, settings=settings, server=self.config.server)

@@ -445,7 +445,7 @@ def test_the_log_joins_or_the_reason_is_named(
     slot: s.SlotState | None, timeline: int, history: dict[int, int], code: str | None
 ) -> None:
     def verify() -> None:
-        s.verify_joins(slot, "x", "d", AFTER, s.System(identifier="7", timeline=timeline), history, "shop")
+        s.verify_joins(slot, "x", "d", AFTER, s.System(identifier="7", timeline=timeline), history, None, "shop")
 
     if code is None:
         verify()
@@ -453,6 +453,19 @@ def test_the_log_joins_or_the_reason_is_named(
     with pytest.raises(ReplicatorError) as caught:
         verify()
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(("log_end", "fits"), [(None, True), (100, True), (99, False)])
+def test_a_log_that_ends_before_our_place_was_set_back(log_end: int | None, fits: bool) -> None:
+    def verify() -> None:
+        s.verify_joins(SLOT, "x", "d", AFTER, s.System(identifier="7", timeline=1), {}, log_end, "shop")
+
+    if fits:
+        verify()
+        return
+    with pytest.raises(ReplicatorError) as caught:
+        verify()
+    assert caught.value.code == "log_behind"
 
 
 # -- removal
