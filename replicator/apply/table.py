@@ -214,7 +214,11 @@ class TableApplier:
             window = self._ends.reader.feed(self._table, after, page)
             after = last_number(window[-1]) if window else after
             items += [item for item in window if item.incarnation >= incarnation]
-            unit = self._next(items, is_whole=len(window) < page)
+            try:
+                unit = self._next(items, is_whole=len(window) < page)
+            except CorruptStreamError:
+                self._check_beginning(items)
+                raise
         if not isinstance(unit, BeginUnit):
             self._check_kept()
         self._looked_to = after if unit is None else self._ledger
@@ -272,7 +276,8 @@ class TableApplier:
                 action=f"Restore the newest state store, or delete `{self._ends.name}` and copy its tables anew.",
             )
         rows, is_copying = self._missed(self._record.last_applied, ledger)
-        if is_copying:
+        if is_copying or ledger < self._record.last_applied:
+            # A target that was set back may stand in the middle of a copy, too.
             self._is_copying, self._whole_at = True, None
         self._claimed, self._ledger = table, ledger
         self._put(last_applied=ledger, rows=self._record.rows + rows, source_time=self._source_time(None))
@@ -284,6 +289,16 @@ class TableApplier:
                 code="journal_gap",
                 table=str(self._table),
                 action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
+            )
+
+    def _check_beginning(self, items: Sequence[Item]) -> None:
+        """The beginning of the newest incarnation is not there: damage, unless retention dropped it before it was applied."""
+        if self._ends.reader.is_lost(self._table, max(item.incarnation for item in items), EMPTY_LEDGER):
+            raise TableError(
+                "The journal no longer holds the beginning of the table's newest copy.",
+                code="journal_gap",
+                table=str(self._table),
+                action=f"Run `replicator snapshot {self._ends.name} {self._table} --recreate`.",
             )
 
     def _find_way_on(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import pairwise
@@ -1087,3 +1088,49 @@ def test_a_table_that_capture_does_not_follow_gets_no_fresher(shop: Shop) -> Non
     assert shop.names(A) == {1: "snapshot", 2: "last"}
     assert progress[A].source_time == before
     assert progress[B].source_time == START + timedelta(seconds=1000)
+
+
+def test_a_dropped_beginning_of_an_incarnation_sets_its_table_aside(shop: Shop) -> None:
+    for table in (A, B):
+        shop.copy(table, 1)
+    shop.run()
+    refused = shop.target()
+    refused.faults.script("apply_batch", TableError("refused", code="schema_conflict", table=str(A)))
+    shop.rows(A, insert(0, item(5)))
+    shop.run(refused)
+    shop.copy(A, 1, 2)
+    shop.rows(A, insert(0, item(6)))
+    swept = Retention(shop.store, NAME, epoch=shop.epoch, keep_s=0, bytes_max=1).sweep()
+    assert [record.table for record in swept.given_up] == [A]
+    shop.records[A] = swept.given_up[0]
+    shop.rows(A, insert(0, item(7)))
+    shop.rows(B, insert(0, item(7)))
+    for _ in range(2):
+        shop.run(is_done=lambda: shop.is_done() and shop.applied(A).is_failing)
+    error = shop.applied(A).error
+    assert error is not None
+    assert (error.code, "--recreate" in (error.action or "")) == ("journal_gap", True)
+    assert set(shop.names(B)) == {1, 7}
+    shop.copy(A, 3)
+    shop.run(is_done=lambda: shop.applied(A).last_applied == shop.highest(A))
+    assert set(shop.names(A)) == {3}
+
+
+def test_a_target_that_was_set_back_is_fresh_only_once_it_has_everything_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    older = deepcopy(shop.warehouse.tables[A])
+    shop.rows(A, insert(0, item(2)))
+    shop.run()
+    shop.warehouse.tables[A] = older
+    shop.rows(A, insert(0, item(3)))
+    with monkeypatch.context() as patched:
+        kill_at(patched, "apply.batch_planned")
+        with pytest.raises(Killed):
+            shop.run()
+    assert shop.applied(A).source_time is None
+    shop.run()
+    assert set(shop.names(A)) == {1, 2, 3}
+    shop.run(is_done=lambda: shop.applied(A).source_time is not None)
