@@ -10,7 +10,7 @@ from replicator.model.errors import FencedError, SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.target import TableOptions, TargetContext
-from replicator_target_delta.storage import Storage
+from replicator_target_delta.ledger import Transaction
 from replicator_target_delta.target import DeltaLakeTarget
 
 SOFT = TableOptions(deletes="soft")
@@ -263,21 +263,17 @@ def test_dropped_table_takes_no_changes_until_it_is_made_anew(lake):
 
 def test_drop_of_an_old_holder_spares_the_files_of_the_next(lake, monkeypatch):
     lake.apply(lake.insert(id=1, name="a", note="x"))
-    paused, remove = lake.target, Storage.remove
     successor, table = lake.process(), lake.owned(epoch=2, incarnation=1)
+    empty = Transaction.empty
 
-    def wake(storage, path):
-        if storage is paused._storage and not paused_at:
-            paused_at.append(path)
-            successor.claim(table)
-            lake.create(successor, table)
-            successor.apply_batch(table, lake.batch([lake.insert(id=7, name="new", note=None)]))
-        remove(storage, path)
+    def sleep_behind(transaction, *args):
+        empty(transaction, *args)
+        successor.claim(table)
+        lake.create(successor, table)
+        successor.apply_batch(table, lake.batch([lake.insert(id=7, name="new", note=None)]))
 
-    paused_at: list[str] = []
-    monkeypatch.setattr(Storage, "remove", wake)
-    lake.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=lake.schema.table), paused)
-    assert paused_at
+    monkeypatch.setattr(Transaction, "empty", sleep_behind)
+    lake.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=lake.schema.table))
     assert lake.rows() == {(7, "new", None)}
 
 
