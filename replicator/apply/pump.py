@@ -219,6 +219,13 @@ class Apply:
             and captured.incarnation == applier.record.incarnation
         )
 
+    def _fresh_to(self, table: TableId) -> datetime | None:
+        """Everything committed before it is in the journal; None if unknown, or if capture does not follow the table."""
+        with self._news:
+            captured, incarnation = self._captured.get(table), self._tables[table].record.incarnation
+            follows = captured is not None and captured.stage in {Stage.SNAPSHOT, Stage.STREAMING}
+            return self._newest if captured and follows and captured.incarnation == incarnation else None
+
     def _is_removed(self, table: TableId) -> bool:
         captured = self._captured.get(table)
         return captured is not None and captured.stage is Stage.REMOVED
@@ -262,7 +269,7 @@ class Apply:
             if turn.is_upkeep:
                 _look_after(applier, turn.table)
                 return
-            was_applied = applier.step()
+            was_applied = applier.step(self._fresh_to(turn.table))
             if was_applied:
                 control.announce("progress")
             self._go_on(turn.table, units=int(was_applied))
@@ -323,10 +330,12 @@ class Apply:
     # -- telling
 
     def _progress(self, table: TableId, applier: TableApplier) -> TableProgress:
-        newest, record, highest = self._newest, applier.record, self._highest.get(table, -1)
+        record, highest = applier.record, self._highest.get(table, -1)
+        newest = self._fresh_to(table)
         source_time = record.source_time
         is_idle = highest <= applier.looked_to and table not in self._schedule.busy
-        if is_idle and applier.is_complete and not applier.is_set_aside and newest is not None:
+        is_well = not applier.is_set_aside and not record.is_failing
+        if is_idle and is_well and applier.is_complete and newest is not None:
             source_time = newest if source_time is None else max(source_time, newest)
         return TableProgress(
             incarnation=record.incarnation,

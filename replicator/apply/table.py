@@ -37,7 +37,7 @@ from replicator.model.errors import (
     ThrottledError,
     TransientError,
 )
-from replicator.model.events import DDLEvent, SnapshotEvent
+from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, DeltaTarget, TargetTable
@@ -141,10 +141,14 @@ class TableApplier:
         """Commits since the table was last looked after."""
         return self._commits
 
-    def step(self) -> bool:
+    def step(self, fresh_to: datetime | None) -> bool:
         """Do the next unit; False if there is none, or if it was too large: the next time it is cut.
 
         A table that is set aside looks for a way on first.
+
+        Args:
+            fresh_to: Everything committed at the source before it is in the journal by now; None if that is unknown,
+                or not so for this table.
 
         Raises:
             TableError: The table is to be set aside (`set_aside`).
@@ -153,8 +157,6 @@ class TableApplier:
         """
         if self._is_set_aside and not self._find_way_on():
             return False
-        # Read first: what the feed shows afterwards may be newer, never older.
-        fresh_to = self._ends.freshness.newest()
         if self._is_copying and self._whole_at is None:
             self._whole_at = self._find_whole()
         unit = self._plan()
@@ -163,7 +165,8 @@ class TableApplier:
             unit = self._plan()
         if unit is None:
             self._see_whole(self._looked_to)
-            self._put(source_time=self._source_time(fresh_to))
+            if not self._record.is_failing:
+                self._put(source_time=self._source_time(fresh_to))
             return False
         if self._is_new and isinstance(unit, BatchUnit):
             self._is_new, self._is_behind = False, unit.following is not None
@@ -211,7 +214,11 @@ class TableApplier:
             window = self._ends.reader.feed(self._table, after, page)
             after = last_number(window[-1]) if window else after
             items += [item for item in window if item.incarnation >= incarnation]
-            unit = self._next(items, is_whole=len(window) < page)
+            try:
+                unit = self._next(items, is_whole=len(window) < page)
+            except CorruptStreamError:
+                self._check_beginning(items)
+                raise
         if not isinstance(unit, BeginUnit):
             self._check_kept()
         self._looked_to = after if unit is None else self._ledger
@@ -268,9 +275,12 @@ class TableApplier:
                 table=str(self._table),
                 action=f"Restore the newest state store, or delete `{self._ends.name}` and copy its tables anew.",
             )
-        rows = self._record.rows + self._rows_between(self._record.last_applied, ledger)
+        rows, is_copying = self._missed(self._record.last_applied, ledger)
+        if is_copying or ledger < self._record.last_applied:
+            # A target that was set back may stand in the middle of a copy, too.
+            self._is_copying, self._whole_at = True, None
         self._claimed, self._ledger = table, ledger
-        self._put(last_applied=ledger, rows=rows)
+        self._put(last_applied=ledger, rows=self._record.rows + rows, source_time=self._source_time(None))
 
     def _check_kept(self) -> None:
         if self._ends.reader.is_lost(self._table, self._record.incarnation, self._ledger):
@@ -279,6 +289,16 @@ class TableApplier:
                 code="journal_gap",
                 table=str(self._table),
                 action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
+            )
+
+    def _check_beginning(self, items: Sequence[Item]) -> None:
+        """The beginning of the newest incarnation is not there: damage, unless retention dropped it before it was applied."""
+        if self._ends.reader.is_lost(self._table, max(item.incarnation for item in items), EMPTY_LEDGER):
+            raise TableError(
+                "The journal no longer holds the beginning of the table's newest copy.",
+                code="journal_gap",
+                table=str(self._table),
+                action=f"Run `replicator snapshot {self._ends.name} {self._table} --recreate`.",
             )
 
     def _find_way_on(self) -> bool:
@@ -313,11 +333,13 @@ class TableApplier:
         """Go on above a number: an in-place snapshot reads anew whatever came before."""
         self._claim()
         assert self._claimed is not None
+        self._is_copying, self._whole_at = True, None
+        self._put(source_time=None)
         if number > self._ledger:
             self._ends.target.advance(self._claimed, number)
             self._ledger = number
-        self._is_set_aside, self._is_copying, self._whole_at = False, True, None
-        self._put(last_applied=self._ledger, is_failing=False, error=None, source_time=None)
+        self._is_set_aside = False
+        self._put(last_applied=self._ledger, is_failing=False, error=None)
 
     # -- doing it
 
@@ -460,21 +482,27 @@ class TableApplier:
         known = self._record.source_time
         return max(known, reached) if known is not None and reached is not None else reached or known
 
-    def _rows_between(self, after: int, upto: int) -> int:
-        """Rows that the target has and the record does not count: a process ended between the two."""
-        rows = 0
+    def _missed(self, after: int, upto: int) -> tuple[int, bool]:
+        """What the target has and the record does not know, because a process ended between the two.
+
+        Returns:
+            How many rows; whether a snapshot began and did not end.
+        """
+        rows, is_copying = 0, False
         page = self._ends.settings.feed_items
         while after < upto:
             window = self._ends.reader.feed(self._table, after, page)
-            rows += sum(
-                item.rows
-                for item in window
-                if isinstance(item, SegmentFile) and item.incarnation == self._record.incarnation and item.last <= upto
-            )
+            for item in window:
+                if item.incarnation != self._record.incarnation or last_number(item) > upto:
+                    continue
+                if isinstance(item, SegmentFile):
+                    rows += item.rows
+                elif isinstance(item.event, SnapshotEvent):
+                    is_copying = item.event.phase is SnapshotPhase.STARTED
             if len(window) < page:
                 break
             after = last_number(window[-1])
-        return rows
+        return rows, is_copying
 
     def _put(self, **changes: Any) -> None:
         record = replace(self._record, **changes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import pairwise
@@ -1020,3 +1021,116 @@ def test_a_small_table_that_has_rested_goes_before_a_larger_one(shop: Shop) -> N
     now[0] = 310.0
     apply._look()
     assert [turn(), turn()] == [B, A]
+
+
+def start_in_place_after_a_gap(shop: Shop) -> None:
+    """Capture set the table aside and missed changes; a snapshot in place makes up for them."""
+    shop.copy(A, 1, 2)
+    shop.run()
+    shop.records[A] = replace(shop.records[A], stage=Stage.FAILING)
+    shop.commit()
+    shop.start_in_place(A)
+    shop.rows(A, insert(0, item(9, "copied"), is_snapshot=True))
+
+
+@pytest.mark.parametrize("place", [None, "apply.after_unit"])
+def test_a_copy_that_has_begun_is_not_called_whole_after_a_kill(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, place: str | None
+) -> None:
+    start_in_place_after_a_gap(shop)
+    if place is not None:
+        with monkeypatch.context() as patched:
+            kill_at(patched, place)
+            with pytest.raises(Killed):
+                shop.run(is_done=lambda: False)
+    shop.rows(A, insert(0, item(10, "log")))
+    progress = shop.run().progress()[A]
+    assert (progress.is_complete, progress.source_time) == (False, None)
+    assert shop.applied(A).source_time is None
+    shop.complete(A, shop.records[A].snapshot.start_number)  # type: ignore[union-attr]
+    progress = shop.run().progress()[A]
+    assert progress.is_complete
+    assert shop.names(A) == {9: "copied", 10: "log"}
+
+
+def test_a_kill_on_the_way_to_a_copy_leaves_the_table_without_freshness(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    shop.event(A, DDLEvent(operation=DDLOperation.ALTER_TABLE, table=A, schema=shop.schemas[A]))
+    shop.run()
+    shop.rows(A, update(0, item(1, "lost")))
+    shop.rows(A, insert(0, item(3, "log")))
+    shop.start_in_place(A)
+    shop.commit()
+    target = shop.target()
+    advance = target.advance
+
+    def kill(*args: Any) -> None:
+        advance(*args)
+        raise Killed
+
+    target.advance = kill  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        shop.run(target, is_done=lambda: False)
+    assert shop.applied(A).source_time is None
+
+
+def test_a_table_that_capture_does_not_follow_gets_no_fresher(shop: Shop) -> None:
+    for table in (A, B):
+        shop.copy(table, 1)
+    shop.run()
+    shop.rows(A, insert(0, item(2, "last")))
+    shop.records[A] = replace(shop.records[A], stage=Stage.FAILING)
+    before = shop.applied(A).source_time
+    shop.commit(seconds=1000)
+    assert shop.run(is_done=lambda: True).progress()[A].source_time == before
+    progress = shop.run().progress()
+    assert shop.names(A) == {1: "snapshot", 2: "last"}
+    assert progress[A].source_time == before
+    assert progress[B].source_time == START + timedelta(seconds=1000)
+
+
+def test_a_dropped_beginning_of_an_incarnation_sets_its_table_aside(shop: Shop) -> None:
+    for table in (A, B):
+        shop.copy(table, 1)
+    shop.run()
+    refused = shop.target()
+    refused.faults.script("apply_batch", TableError("refused", code="schema_conflict", table=str(A)))
+    shop.rows(A, insert(0, item(5)))
+    shop.run(refused)
+    shop.copy(A, 1, 2)
+    shop.rows(A, insert(0, item(6)))
+    swept = Retention(shop.store, NAME, epoch=shop.epoch, keep_s=0, bytes_max=1).sweep()
+    assert [record.table for record in swept.given_up] == [A]
+    shop.records[A] = swept.given_up[0]
+    shop.rows(A, insert(0, item(7)))
+    shop.rows(B, insert(0, item(7)))
+    for _ in range(2):
+        shop.run(is_done=lambda: shop.is_done() and shop.applied(A).is_failing)
+    error = shop.applied(A).error
+    assert error is not None
+    assert (error.code, "--recreate" in (error.action or "")) == ("journal_gap", True)
+    assert set(shop.names(B)) == {1, 7}
+    shop.copy(A, 3)
+    shop.run(is_done=lambda: shop.applied(A).last_applied == shop.highest(A))
+    assert set(shop.names(A)) == {3}
+
+
+def test_a_target_that_was_set_back_is_fresh_only_once_it_has_everything_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    older = deepcopy(shop.warehouse.tables[A])
+    shop.rows(A, insert(0, item(2)))
+    shop.run()
+    shop.warehouse.tables[A] = older
+    shop.rows(A, insert(0, item(3)))
+    with monkeypatch.context() as patched:
+        kill_at(patched, "apply.batch_planned")
+        with pytest.raises(Killed):
+            shop.run()
+    assert shop.applied(A).source_time is None
+    shop.run()
+    assert set(shop.names(A)) == {1, 2, 3}
+    shop.run(is_done=lambda: shop.applied(A).source_time is not None)

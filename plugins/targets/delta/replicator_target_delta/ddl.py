@@ -79,6 +79,16 @@ def schema_conflict(table: TargetTable, replicator: str) -> SchemaConflictError:
     )
 
 
+def table_missing(table: TargetTable, replicator: str) -> SchemaConflictError:
+    """The error when the target has no table for the changes: it was dropped, and not made anew."""
+    return SchemaConflictError(
+        "The table was dropped in the target.",
+        code="schema_conflict",
+        table=str(table.table),
+        action=f"Make it anew: replicator snapshot {replicator} {table.table} --recreate.",
+    )
+
+
 def _column(schema: TableSchema, name: str) -> str:
     column = schema.column(name)
     constraint = " NOT NULL" if name in schema.key else ""

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from replicator.model.errors import FencedError, TableError
+from replicator.model.errors import FencedError, TableError, TargetUnavailableError
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
 from replicator_target_delta.tablelog import DROPPED, INCARNATION, STATE, UUID
 
@@ -109,6 +109,16 @@ def fenced(table: TargetTable, epoch: int) -> FencedError:
         f"Epoch {epoch} has claimed the table; this process has epoch {table.epoch}.",
         code="fenced",
         table=str(table.table),
+    )
+
+
+def claim_lost(table: TargetTable) -> TargetUnavailableError:
+    """The error where the table's log is not the one that we claimed: it is claimed again."""
+    return TargetUnavailableError(
+        "The table was made anew since this process claimed it.",
+        code="target_busy",
+        table=str(table.table),
+        action="It is tried again by itself.",
     )
 
 

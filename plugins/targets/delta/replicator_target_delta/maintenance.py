@@ -21,6 +21,10 @@ VACUUM_LEDGER: Final = "replicator/vacuum"
 PATIENCE: Final = 3
 
 
+# No merge takes longer: its files are spared by a VACUUM whose retention is not shorter.
+LONGEST_MERGE: Final = timedelta(days=1)
+
+
 class Upkeep(StrEnum):
     """What can be done, the most urgent first."""
 
@@ -64,6 +68,15 @@ def statement(upkeep: Upkeep, path: str, retention: timedelta) -> str:
             # A full one: files that killed merges left behind are in no log.
             hours = retention / timedelta(hours=1)
             return f"VACUUM {path_of(path)} RETAIN {hours:g} HOURS"
+
+
+def takes_turn(upkeep: Upkeep, retention: timedelta) -> bool:
+    """Whether it must not run beside a merge.
+
+    VACUUM commits nothing that a merge could conflict with, but with a short retention it would remove files that the
+    merge has written and not committed yet.
+    """
+    return upkeep is not Upkeep.VACUUM or retention < LONGEST_MERGE
 
 
 def condition_of(session: Any, path: str, config: MaintenanceConfig, last_vacuum: datetime) -> Condition:

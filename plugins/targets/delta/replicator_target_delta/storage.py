@@ -54,6 +54,19 @@ class Storage:
         selector = pafs.FileSelector(self._inner(path), allow_not_found=True)
         return [info.base_name for info in self._fs.get_file_info(selector)]
 
+    def files(self, path: str, *, besides: str) -> list[str]:
+        """Paths of the files below a folder, but for those in the folder `besides` directly in it."""
+        found: list[str] = []
+        for info in self._fs.get_file_info(pafs.FileSelector(self._inner(path), allow_not_found=True)):
+            inner = f"{path}/{info.base_name}"
+            if info.base_name == besides:
+                continue
+            if info.type is pafs.FileType.Directory:
+                found += self.files(inner, besides="")
+            else:
+                found.append(inner)
+        return found
+
     def kind(self, path: str) -> pafs.FileType:
         """Whether there is a file, a folder, or nothing."""
         return self._fs.get_file_info(self._inner(path)).type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -21,7 +22,16 @@ from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchResult, Claim, D
 from replicator_target_delta import ddl, maintenance
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.errors import is_concurrent, translated
-from replicator_target_delta.ledger import Entry, Transaction, exists, fenced, identified, not_ours, plan_claim
+from replicator_target_delta.ledger import (
+    Entry,
+    Transaction,
+    claim_lost,
+    exists,
+    fenced,
+    identified,
+    not_ours,
+    plan_claim,
+)
 from replicator_target_delta.rewrite import readable_files
 from replicator_target_delta.storage import DROP_MARK, Storage, absolute
 from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, read_log
@@ -90,12 +100,18 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         path = self._storage.table_path(table.table)
         mark = f"{path}/{DROP_MARK}"
         with translated(str(table.table)):
-            log = read_log(self._storage, path)
+            is_marked = self._is_marked(mark, table)
+            try:
+                log = read_log(self._storage, path)
+            except ValueError:
+                if not is_marked:
+                    raise
+                log = None  # what an attempt before left of it
             if log is not None:
                 if log.properties.get(UUID) != table.uuid:
                     raise not_ours(table, log.properties.get(UUID))
                 self._storage.write_json(mark, {"uuid": table.uuid})
-            elif self._storage.kind(mark) is pafs.FileType.NotFound:
+            elif not is_marked:
                 return
             names = sorted(self._storage.names(path), key=lambda name: (name == DROP_MARK, name == "_delta_log"))
             for name in names:
@@ -150,6 +166,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             if not uris or not batch.rows:
                 self._advance(table, place, held, batch.last)
                 return BatchResult(details={"way": "advance"})
+            self._check_exists(table, held)
             if held.properties.get(SCHEMA) != ddl.schema_mark(batch.schema, table.options):
                 raise ddl.schema_conflict(table, self.context.replicator)
             crash_point("target.before_merge")
@@ -291,6 +308,15 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             raise FatalError("The Delta target needs Spark, and the host gave none.", code="spark_missing")
         return self.context.spark()
 
+    def _is_marked(self, mark: str, table: TargetTable) -> bool:
+        """Whether an attempt to delete the table had begun; a mark that is not whole says nothing."""
+        if self._storage.kind(mark) is pafs.FileType.NotFound:
+            return False
+        try:
+            return bool(json.loads(self._storage.read(mark)) == {"uuid": table.uuid})
+        except ValueError:
+            return False
+
     def _place(self, table: TableId) -> _Place:
         with self._lock:
             return self._places.setdefault(table, _Place(self._storage.table_path(table)))
@@ -331,9 +357,36 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             table, transaction.transactions, transaction.properties, may_adopt=self.config.adopt == "replace"
         )
         if claimed.last > held.last:
+            own = Entry.of(transaction.transactions.get(table.ledger_name))
+            if own is not None and own.epoch < table.epoch:
+                # Made by an older epoch after we had claimed a place without a table.
+                raise claim_lost(table)
             # Somebody of our own epoch applied something: only a second process with our lease could.
             raise fenced(table, table.epoch)
         return transaction, dict(claimed.records)
+
+    def _check_exists(self, table: TargetTable, held: _Held) -> None:
+        """What changes rows needs a table of this incarnation; one that was dropped has to be made anew."""
+        if not exists(table, held.properties):
+            raise ddl.table_missing(table, self.context.replicator)
+
+    def _check_claim(self, table: TargetTable, place: _Place) -> int:
+        """What our ledger in the table's log says now, as Delta keeps it.
+
+        Delta compares a statement's identifier with the log that it finds: in one that was made anew since we claimed
+        the table it finds nothing to compare with.
+
+        Raises:
+            TableError: `not_ours`.
+            TargetUnavailableError: Our claim is not there.
+        """
+        log = read_log(self._storage, place.path)
+        if log is not None and log.properties.get(UUID) != table.uuid:
+            raise not_ours(table, log.properties.get(UUID))
+        recorded = None if log is None else log.transactions.get(table.ledger_name)
+        if recorded is None:
+            raise claim_lost(table)
+        return recorded
 
     def _create(self, table: TargetTable, place: _Place, held: _Held, event: DDLEvent, sequence_num: int) -> None:
         assert event.schema is not None
@@ -367,10 +420,11 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             held.last = sequence_num
             return
         ledgers[table.ledger_name] = Entry(table.epoch, sequence_num).version
+        # Listed before the commit: what stands there after it may be the next holder's.
+        files = self._storage.files(place.path, besides="_delta_log")
         transaction.empty({STATE: DROPPED}, ledgers)
-        for name in self._storage.names(place.path):
-            if name != "_delta_log":
-                self._storage.remove(f"{place.path}/{name}")
+        for file in files:
+            self._storage.remove(file)
         held.properties = {**held.properties, STATE: DROPPED}
         held.last = sequence_num
 
@@ -379,9 +433,10 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     ) -> None:
         from replicator_target_delta import merge
 
-        if exists(table, held.properties):
-            with identified(held.session, table, sequence_num):
-                held.session.sql(merge.clear_statement(place.path, table.options, sequence_num, below))
+        self._check_exists(table, held)
+        self._check_claim(table, place)
+        with identified(held.session, table, sequence_num):
+            held.session.sql(merge.clear_statement(place.path, table.options, sequence_num, below))
         # Where there was nothing to clear, Delta makes no commit.
         self._advance(table, place, held, sequence_num, may_be_there=True)
 
@@ -404,9 +459,10 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         from replicator.spark.journal import read_changes
         from replicator_target_delta import merge
 
+        recorded = self._check_claim(table, place)
         changes = read_changes(held.session, uris, batch.schema, skip_to=batch.skip_to)
         if batch.is_append:
-            return self._append(table, place, held, batch, changes)
+            return self._append(table, place, held, batch, changes, recorded)
         statement, source = self._merge_parts(table, place, held, batch, changes)
         source.createOrReplaceTempView(merge.VIEW)
         try:
@@ -449,7 +505,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         return merge.merge_statement(place.path, schema, options, has_absent=batch.has_absent), source
 
     def _append(
-        self, table: TargetTable, place: _Place, held: _Held, batch: Batch, changes: Any
+        self, table: TargetTable, place: _Place, held: _Held, batch: Batch, changes: Any, recorded: int
     ) -> dict[str, Any] | None:
         from replicator_target_delta import merge
 
@@ -457,8 +513,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         # Unlike a merge, an append does not say whether Delta skipped it: the log does, by the number it had before
         # and has now.
         version = Entry(table.epoch, batch.last).version
-        before = self._recorded(place, table)
-        if before is not None and before >= version:
+        if recorded >= version:
             return None
         with identified(held.session, table, batch.last):
             rows.write.format("delta").mode("append").save(place.path)
@@ -497,10 +552,10 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         try:
             with ExitStack() as stack:
                 if upkeep is maintenance.Upkeep.VACUUM:
-                    # It commits nothing that a merge could conflict with, so it takes no turn. The setting asks the
-                    # administrator, who has set the retention.
+                    # The setting asks the administrator, who has set the retention.
                     session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-                elif not stack.enter_context(place.turns.upkeep(session, tag)):
+                takes_turn = maintenance.takes_turn(upkeep, self.config.maintenance.vacuum_retention)
+                if takes_turn and not stack.enter_context(place.turns.upkeep(session, tag)):
                     return "merge_in_progress"
                 session.sql(statement).collect()
             if upkeep is maintenance.Upkeep.VACUUM:

@@ -14,7 +14,7 @@ from replicator.plugins.target import TableOptions, TargetContext, TargetTable
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.ddl import create_statement
 from replicator_target_delta.ledger import EPOCH_MAX, Entry, plan_claim
-from replicator_target_delta.storage import Storage
+from replicator_target_delta.storage import DROP_MARK, Storage
 from replicator_target_delta.tablelog import UUID, read_log
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_target_delta.types import clustering_columns
@@ -107,6 +107,19 @@ def test_log_is_read_back_to_front(tmp_path):
     (tmp_path / "_delta_log" / f"{1:020}.json").unlink()
     with pytest.raises(ValueError, match="version 1 is missing"):
         read_log(Storage(str(tmp_path)), str(tmp_path))
+
+
+def test_deleting_that_ended_inside_the_log_is_taken_up_again(tmp_path):
+    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), TargetContext(replicator="test", uuid="u-1"))
+    folder = tmp_path / "public" / "people"
+    write_log(folder, [{"add": {"path": "x"}}], version=1)
+    for mark in ("", json.dumps({"uuid": "u-2"})):
+        (folder / DROP_MARK).write_text(mark)
+        with pytest.raises(ValueError, match="version 0 is missing"):
+            target.drop(TABLE)
+    (folder / DROP_MARK).write_text(json.dumps({"uuid": "u-1"}))
+    target.drop(TABLE)
+    assert not folder.exists()
 
 
 def test_entry_is_ordered_by_epoch_first():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from replicator_target_delta.config import MaintenanceConfig
-from replicator_target_delta.maintenance import PATIENCE, Condition, Turns, Upkeep, due, statement
+from replicator_target_delta.maintenance import PATIENCE, Condition, Turns, Upkeep, due, statement, takes_turn
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 CONFIG = MaintenanceConfig(small_files_max=10)
@@ -32,6 +32,16 @@ def test_upkeep_takes_no_turn_while_a_merge_has_it():
     turns = Turns()
     with turns.writing(), turns.upkeep(None, "tag") as has_turn:
         assert not has_turn
+
+
+def test_vacuum_runs_beside_a_merge_unless_its_retention_is_short(new_lake):
+    assert takes_turn(Upkeep.COMPACT, timedelta(days=7))
+    assert not takes_turn(Upkeep.VACUUM, timedelta(days=1))
+    lake = new_lake(maintenance={"vacuum_retention": "5m"})
+    lake.target._last_vacuum = lambda _place, now: now - timedelta(days=2)
+    with lake.target._place(lake.table.table).turns.writing():
+        assert lake.target.maintain(lake.table)["outcome"] == "merge_in_progress"
+    assert lake.target.maintain(lake.table)["outcome"] == "done"
 
 
 class Session:

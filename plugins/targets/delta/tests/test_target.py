@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from replicator.model.errors import FencedError, TableError
+from replicator.model.errors import FencedError, SchemaConflictError, TableError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation
-from replicator.plugins.target import TableOptions
+from replicator.model.schema import TableId
+from replicator.plugins.target import TableOptions, TargetContext
+from replicator_target_delta.ledger import Transaction
+from replicator_target_delta.target import DeltaLakeTarget
 
 SOFT = TableOptions(deletes="soft")
 
@@ -82,8 +87,6 @@ def test_late_creation_by_an_older_incarnation_is_replaced(spark, tmp_path, new_
 
 
 def test_new_incarnation_replaces_columns_key_and_rows_in_one_commit(lake):
-    from dataclasses import replace
-
     import pyarrow as pa
 
     from replicator.model.schema import Column
@@ -136,7 +139,7 @@ def test_truncate_empties_and_its_replay_spares_later_rows(lake):
 def test_dropped_table_keeps_its_ledger_and_can_come_again(lake):
     lake.apply(lake.insert(id=1, name="a", note="x"))
     number = lake.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=lake.schema.table))
-    assert [p.name for p in lake.path.iterdir()] == ["_delta_log"]
+    assert {p.relative_to(lake.path).parts[0] for p in lake.path.rglob("*") if p.is_file()} == {"_delta_log"}
     claim = lake.process().claim(lake.table)
     assert (claim.last_applied, claim.exists) == (number, False)
     table = lake.owned(incarnation=1)
@@ -216,11 +219,79 @@ def test_drop_removes_the_folder_and_only_ours(lake):
 
 
 def test_changed_shape_is_refused(lake):
-    from dataclasses import replace
-
     with pytest.raises(TableError) as caught:
         lake.apply(lake.insert(id=1, name="a"), schema=replace(lake.schema, columns=lake.schema.columns[:2]))
     assert caught.value.code == "schema_conflict"
     with pytest.raises(TableError) as caught:
         lake.event(DDLEvent(operation=DDLOperation.ALTER_TABLE, table=lake.schema.table, schema=lake.schema))
     assert caught.value.code == "ddl_not_supported"
+
+
+def test_table_made_by_an_older_epoch_behind_the_claim_is_claimed_again(lake):
+    lake.schema = replace(lake.schema, table=TableId("public", "later"))
+    paused, successor, table = lake.target, lake.process(), lake.owned(epoch=2)
+    paused.claim(lake.owned())
+    assert not successor.claim(table).exists
+    event = DDLEvent(operation=DDLOperation.CREATE_TABLE, table=lake.schema.table, schema=lake.schema)
+    paused.apply_ddl(lake.owned(), event, 0)
+    with pytest.raises(TargetUnavailableError) as caught:
+        successor.apply_ddl(table, event, 0)
+    assert caught.value.code == "target_busy"
+    assert successor.claim(table).last_applied == 0
+    successor.apply_ddl(table, event, 0)
+    successor.apply_batch(table, lake.batch([lake.insert(id=1, name="a", note="x")], last=1))
+    assert lake.rows("id") == {(1,)}
+
+
+def test_dropped_table_takes_no_changes_until_it_is_made_anew(lake):
+    last = lake.batch([lake.insert(id=1, name="a", note="x")])
+    lake.target.apply_batch(lake.table, last)
+    lake.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=lake.schema.table))
+    assert lake.target.apply_batch(lake.table, last).was_skipped
+    start = lake.number()
+    lake.target.advance(lake.table, start)
+    for attempt in (
+        lambda: lake.apply(lake.change("INSERT", row={"id": 2, "name": "b", "note": None}, is_snapshot=True)),
+        lambda: lake.target.complete_snapshot(lake.table, lake.schema, start, lake.number()),
+        lambda: lake.event(DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=lake.schema.table)),
+    ):
+        with pytest.raises(SchemaConflictError, match="--recreate"):
+            attempt()
+    assert lake.process().claim(lake.table).last_applied == start
+    assert lake.rows() == set()
+
+
+def test_drop_of_an_old_holder_spares_the_files_of_the_next(lake, monkeypatch):
+    lake.apply(lake.insert(id=1, name="a", note="x"))
+    successor, table = lake.process(), lake.owned(epoch=2, incarnation=1)
+    empty = Transaction.empty
+
+    def sleep_behind(transaction, *args):
+        empty(transaction, *args)
+        successor.claim(table)
+        lake.create(successor, table)
+        successor.apply_batch(table, lake.batch([lake.insert(id=7, name="new", note=None)]))
+
+    monkeypatch.setattr(Transaction, "empty", sleep_behind)
+    lake.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=lake.schema.table))
+    assert lake.rows() == {(7, "new", None)}
+
+
+@pytest.mark.parametrize("owner", ["u-1", "u-2"])
+def test_changes_go_into_no_table_made_anew_since_the_claim(lake, owner):
+    lake.apply(lake.insert(id=1, name="a", note="x"))
+    late = [
+        lake.batch([lake.insert(id=98, name="late", note=None)]),
+        lake.batch([lake.insert(id=99, name="late", note=None)], is_append=True, has_absent=False),
+    ]
+    lake.process().drop(lake.table)
+    context = TargetContext(replicator="test", uuid=owner, epoch=2, spark=lambda: lake.spark)
+    other, table = DeltaLakeTarget(lake.target.config, context), lake.owned(uuid=owner, epoch=2, incarnation=1)
+    other.claim(table)
+    lake.create(other, table)
+    for batch in late:
+        with pytest.raises(TableError if owner == "u-2" else TargetUnavailableError):
+            lake.target.apply_batch(lake.table, batch)
+    with pytest.raises(TableError if owner == "u-2" else TargetUnavailableError):
+        lake.target.complete_snapshot(lake.table, lake.schema, 100, 101)
+    assert lake.rows() == set()
