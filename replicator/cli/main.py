@@ -309,10 +309,11 @@ def _finish(name: str, outcome: Outcome) -> None:
     if outcome.error:
         show.error(outcome.error)
         sys.exit(1)
+    end = outcome.end.value.replace("_", " ")
     if outcome.set_aside:
         click.echo(
-            f"{name}: caught up but for {', '.join(outcome.set_aside)}, set aside; see: replicator status {name}",
+            f"{name}: {end} but for {', '.join(outcome.set_aside)}, set aside; see: replicator status {name}",
             err=True,
         )
         sys.exit(1)
-    click.echo(f"{name}: {outcome.end.value.replace('_', ' ')}.", err=True)
+    click.echo(f"{name}: {end}.", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -40,21 +41,40 @@ class CatchUp:
     _place: int | None = field(default=None)
 
     def check(self) -> CaughtUp | None:
-        """One look; None while there is something to wait for."""
-        tables = [t for t in self.store.tables(self.name) if t.stage is not Stage.REMOVED]
-        applied = self.store.applied(self.name)
+        """One look; None while there is something to wait for.
+
+        Requests are read before what the commit that closes them brings.
+        """
+        requests = self.store.requests(self.name)
+        tables = self._tables()
         if not tables or any(t.stage in (Stage.PENDING, Stage.SNAPSHOT) for t in tables):
             return None
-        if any(request.kind in _BEGINNINGS for request in self.store.requests(self.name)):
+        if any(request.kind in _BEGINNINGS for request in requests):
             return None
         if self._asked is None:
             self._asked = self.store.add_request(self.name, PLACE, {})
+            return None
         if self._place is None:
-            last = self.store.last_segment(self.name)
-            if last is None or any(request.id == self._asked for request in self.store.requests(self.name)):
-                return None
-            self._place = last.last
-        verdicts = {table.table: self._is_set_aside(table, applied.get(table.table), self._place) for table in tables}
+            if all(request.id != self._asked for request in requests):
+                self._place = self._newest()
+            # What was read before the place was known is too old to be judged by it.
+            return None
+        return self._judge(tables, self._place)
+
+    def check_sealed(self) -> CaughtUp | None:
+        """One look at a replicator whose capture has ended: everything in the journal is waited for."""
+        return self._judge(self._tables(), self._newest())
+
+    def _tables(self) -> list[TableRecord]:
+        return [t for t in self.store.tables(self.name) if t.stage is not Stage.REMOVED]
+
+    def _newest(self) -> int:
+        last = self.store.last_segment(self.name)
+        return -1 if last is None else last.last
+
+    def _judge(self, tables: Sequence[TableRecord], place: int) -> CaughtUp | None:
+        applied = self.store.applied(self.name)
+        verdicts = {table.table: self._is_set_aside(table, applied.get(table.table), place) for table in tables}
         if None in verdicts.values():
             return None
         return CaughtUp(set_aside=tuple(table for table, is_set_aside in verdicts.items() if is_set_aside))

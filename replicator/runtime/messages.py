@@ -57,6 +57,11 @@ def decode_error(fields: Mapping[str, Any]) -> ReplicatorError:
     )
 
 
+def as_ours(error: BaseException) -> ReplicatorError:
+    """The error itself if it is one of ours, else an `internal_error` in its place."""
+    return error if isinstance(error, ReplicatorError) else decode_error(encode_error(error))
+
+
 def _last_line(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     return f"(at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""

@@ -47,6 +47,7 @@ class WorkerProcess:
         self.error: ReplicatorError | None = None
         self.has_finished = False
         self._deliver, self._log = deliver, log
+        self._write = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "replicator.runtime.worker", role.value, name, str(epoch)],
             stdin=subprocess.PIPE,
@@ -68,11 +69,12 @@ class WorkerProcess:
         return self._process.pid
 
     def tell(self, line: str) -> None:
-        """Send one line; a worker that is gone does not hear it."""
+        """Send one line, from any thread; a worker that is gone does not hear it."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
+            with self._write:
+                self._process.stdin.write(line + "\n")
+                self._process.stdin.flush()
         except (BrokenPipeError, ValueError):
             return  # its end arrives as an `exit` message
 

@@ -13,14 +13,13 @@ from replicator.model.errors import FencedError, ReplicatorError, StateUnavailab
 from replicator.observability import get_logger
 from replicator.runtime import messages
 from replicator.runtime.caught_up import CatchUp
+from replicator.runtime.leases import renewed
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryBudget, RetryLimits, Verdict, verdict
 from replicator.runtime.process import Message, WorkerProcess
 from replicator.state.records import Desired, ErrorRecord, Lease, ReplicatorRecord, Role
 from replicator.state.store import StateStore
 
-LEASE_S = 10.0
-_RENEW_S = 3.0
 _TICK_S = 0.5
 _CLEAN_STOP_S = 120.0
 _FAILED_STOP_S = 5.0
@@ -41,7 +40,10 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a supervisor ended. `error` is set for FAILED and REFUSED, `set_aside` names tables that did not make it to CAUGHT_UP."""
+    """How a supervisor ended.
+
+    `error` is set for FAILED and REFUSED, `set_aside` names tables that did not make it to CAUGHT_UP or COMPLETE.
+    """
 
     end: End
     error: ReplicatorError | None = None
@@ -78,7 +80,8 @@ class Supervisor:
         self._workers: dict[Role, WorkerProcess] = {}
         self._not_before: dict[Role, float] = {}
         self._finished: set[Role] = set()
-        self._catch_up = CatchUp(store=store, name=name, since=store.now()) if until_caught_up else None
+        self._catch_up = CatchUp(store=store, name=name, since=store.now())
+        self._until_caught_up = until_caught_up
         self._refuse_first = refuse_first
         self._lost: ReplicatorError | None = None
         self._lease: Lease | None = None
@@ -87,33 +90,34 @@ class Supervisor:
         """Supervise under `lease` (just acquired) until `stop` is set or there is a reason to end."""
         self._lease = lease
         run = self._store.start_run(lease)
-        renewing = threading.Event()
-        renewer = threading.Thread(target=self._keep_lease, args=(renewing,), name="lease", daemon=True)
-        renewer.start()
         outcome = Outcome(end=End.FAILED)
-        try:
-            outcome = self._loop(stop)
-        except ReplicatorError as error:
-            outcome = Outcome(end=End.FAILED, error=error)
-        finally:
-            self._stop_all(
-                kill=self._lost is not None, within_s=_CLEAN_STOP_S if outcome.error is None else _FAILED_STOP_S
-            )
-            renewing.set()
-            renewer.join()
-        if self._lost is None and not isinstance(outcome.error, StateUnavailableError):
-            self._record_end(run, outcome)
+        with renewed(self._store, lease, self._lose):
+            try:
+                outcome = self._loop(stop)
+            except ReplicatorError as error:
+                outcome = Outcome(end=End.FAILED, error=error)
+            except Exception as error:  # noqa: BLE001 - a bug: it is recorded, so that others do not wait for this run
+                _log.exception("supervisor_crashed", replicator=self._name)
+                outcome = Outcome(end=End.FAILED, error=messages.as_ours(error))
+            finally:
+                self._stop_all(
+                    kill=self._lost is not None, within_s=_CLEAN_STOP_S if outcome.error is None else _FAILED_STOP_S
+                )
+        if not isinstance(self._lost or outcome.error, FencedError | StateUnavailableError):
+            self._record_end(lease, run, outcome)
         return outcome
 
-    def _record_end(self, run: int, outcome: Outcome) -> None:
+    def _record_end(self, lease: Lease, run: int, outcome: Outcome) -> None:
+        """Say how the run ended, unless somebody has taken over and the word is theirs."""
         error = ErrorRecord.of(outcome.error, self._store.now()) if outcome.error else None
         if outcome.end is End.DELETED:
             return
-        self._store.end_run(run, outcome.end.value, error)
-        if error:
-            self._store.set_error(self._name, error)
-        assert self._lease is not None
-        self._store.release_lease(self._lease)
+        try:
+            self._store.end_run(lease, run, outcome.end.value, error)
+        except FencedError as fenced:
+            _log.warning("end_not_recorded", replicator=self._name, end=outcome.end.value, error=str(fenced))
+            return
+        self._store.release_lease(lease)
 
     def _loop(self, stop: threading.Event) -> Outcome:
         next_look = 0.0
@@ -144,10 +148,10 @@ class Supervisor:
             self._delete(record, self._lease)
             return Outcome(end=End.DELETED)
         self._reconcile(record)
-        if self._catch_up and (done := self._catch_up.check()):
+        if self._until_caught_up and (done := self._catch_up.check()):
             return Outcome(end=End.CAUGHT_UP, set_aside=tuple(str(t) for t in done.set_aside))
-        if Role.CAPTURE in self._finished and self._all_applied():
-            return Outcome(end=End.COMPLETE)
+        if Role.CAPTURE in self._finished and (done := self._catch_up.check_sealed()):
+            return Outcome(end=End.COMPLETE, set_aside=tuple(str(t) for t in done.set_aside))
         return None
 
     def _reconcile(self, record: ReplicatorRecord) -> None:
@@ -222,13 +226,6 @@ class Supervisor:
         _log.warning("worker_ended", role=role, code=error.code, error=str(error), retry_in_ms=round(delay * 1000))
         return None
 
-    def _all_applied(self) -> bool:
-        applied = self._store.applied(self._name)
-        return all(
-            table in applied and applied[table].last_applied >= last
-            for table, last in self._store.feed_tables(self._name).items()
-        )
-
     def _stop_all(self, *, kill: bool = False, within_s: float = _CLEAN_STOP_S) -> None:
         for worker in self._workers.values():
             if kill:
@@ -246,23 +243,8 @@ class Supervisor:
             worker.kill()
             worker.wait(_CLEAN_STOP_S)
 
-    def _keep_lease(self, done: threading.Event) -> None:
-        """Renew until `done`; when the lease is lost, or the store was away for longer than it lasts, the workers are killed."""
-        valid_until = time.monotonic() + LEASE_S
-        while not done.wait(_RENEW_S):
-            try:
-                assert self._lease is not None
-                self._lease = self._store.renew_lease(self._lease, LEASE_S)
-                valid_until = time.monotonic() + LEASE_S
-            except FencedError as error:
-                self._lose(error)
-                return
-            except StateUnavailableError as error:
-                if time.monotonic() > valid_until:
-                    self._lose(error)
-                    return
-
     def _lose(self, error: ReplicatorError) -> None:
+        """The lease is kept no longer: the workers are killed, and the loop ends."""
         self._lost = error
         for worker in list(self._workers.values()):
             worker.kill()

@@ -51,7 +51,7 @@ def tear_down(
     shutil.rmtree(home.folder / "spool" / record.name, ignore_errors=True)
     shutil.rmtree(home.folder / "scratch" / record.name, ignore_errors=True)
     crash_point("delete.before_state")
-    store.delete_replicator(record.name)
+    store.delete_replicator(record.name, record.uuid)
     return notes
 
 

@@ -15,9 +15,10 @@ from replicator.observability import get_logger
 from replicator.plugins.registry import Registry
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
+from replicator.runtime.leases import LEASE_S, renewed
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryBudget, RetryLimits
-from replicator.runtime.supervisor import LEASE_S, Outcome, Supervisor
+from replicator.runtime.supervisor import Outcome, Supervisor
 from replicator.runtime.teardown import DELETE, tear_down
 from replicator.service.assess import Assessment, assess
 from replicator.state import holder_id
@@ -204,7 +205,9 @@ def delete(
     while True:
         lease = store.acquire_lease(name, holder_id(), LEASE_S)
         if lease is not None:
-            for line in tear_down(store, registry, home, record, lease):
+            with renewed(store, lease, lambda error: _log.warning("lease_lost", replicator=name, error=str(error))):
+                notes = tear_down(store, registry, home, record, lease)
+            for line in notes:
                 tell(line)
             return
         if store.replicator(name) is None:

@@ -21,9 +21,9 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
     capture = _fresh(statuses, Role.CAPTURE, now)
     apply = _fresh(statuses, Role.APPLY, now)
     retrying = _retrying(statuses, now)
-    # Of a capture that does not run any more, too: where it stopped, the place in the log stays.
+    # Of a capture that does not run any more, too: where it stopped, the place in the log stays, and clocks differ as they did.
     last_report = statuses.get(Role.CAPTURE, (now, {}))[1]
-    clock = now + timedelta(seconds=float((capture or {}).get("clock_ahead_s") or 0.0))
+    clock = now + timedelta(seconds=float(last_report.get("clock_ahead_s") or 0.0))
     applied = store.applied(record.name)
     told_at = statuses[Role.APPLY][0] if Role.APPLY in statuses else now
     tables = [
@@ -102,7 +102,7 @@ def _table(
         "changes_applied": applied.rows if applied else 0,
         "last_applied": applied.last_applied if applied else -1,
         "freshness_s": None
-        if source_time is None or table.stage in (Stage.PENDING, Stage.SNAPSHOT)
+        if source_time is None or table.stage in (Stage.PENDING, Stage.SNAPSHOT, Stage.FAILING)
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
         "last_batch": _reported(table.table, apply).get("last_batch"),
         "waiting": None if is_failing else _waiting(_reported(table.table, apply).get("waiting"), told_at),

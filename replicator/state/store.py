@@ -144,19 +144,23 @@ class StateStore:
             leases.check_epoch(connection, lease.replicator, lease.epoch)
             connection.execute(update(REPLICATORS).where(REPLICATORS.c.name == lease.replicator).values(values))
 
-    def set_error(self, name: str, error: ErrorRecord | None) -> None:
-        """Record why it stopped by itself; None when it runs again."""
-        self._set(name, error=write_error(error))
+    def set_error(self, name: str, error: ErrorRecord | None, *, epoch: int | None = None) -> None:
+        """Record why it stopped by itself, fenced by the epoch where one is given; None when it runs again."""
+        with self._database.write() as connection:
+            if epoch is not None:
+                leases.check_epoch(connection, name, epoch)
+            _set(connection, name, error=write_error(error))
 
-    def delete_replicator(self, name: str) -> None:
-        """Remove every row of it; the last step of `delete`. Replay: does nothing.
+    def delete_replicator(self, name: str, uuid: str) -> None:
+        """Remove every row of it; the last step of `delete`. Replay, or another one has the name by now: does nothing.
 
         A replicator of the same name made later begins above the last epoch of this one, so its old workers stay fenced.
         """
         with self._database.write() as connection:
             epoch = connection.scalar(select(LEASES.c.epoch).where(LEASES.c.replicator == name).with_for_update())
-            if epoch is not None:
-                connection.execute(update(STORE).where(STORE.c.epoch_floor < epoch).values(epoch_floor=epoch))
+            if connection.scalar(select(REPLICATORS.c.uuid).where(REPLICATORS.c.name == name)) != uuid:
+                return
+            connection.execute(update(STORE).where(STORE.c.epoch_floor < epoch).values(epoch_floor=epoch))
             for table in OWNED:
                 connection.execute(delete(table).where(table.c.replicator == name))
             connection.execute(delete(REPLICATORS).where(REPLICATORS.c.name == name))
@@ -356,9 +360,12 @@ class StateStore:
             connection.execute(insert(RUNS), [values])
             return id_
 
-    def end_run(self, run: int, outcome: str, error: ErrorRecord | None) -> None:
-        """Record how a run ended. Replay: the later word stands."""
+    def end_run(self, lease: Lease, run: int, outcome: str, error: ErrorRecord | None) -> None:
+        """Record how a run ended, and with an error why the replicator stopped. Fenced by epoch. Replay: the later word stands."""
         with self._database.write() as connection:
+            leases.check_epoch(connection, lease.replicator, lease.epoch)
+            if error is not None:
+                _set(connection, lease.replicator, error=write_error(error))
             values = {"ended_at": self._database.now(connection), "outcome": outcome, "error": write_error(error)}
             connection.execute(update(RUNS).where(RUNS.c.id == run).values(values))
 
@@ -370,8 +377,12 @@ class StateStore:
 
     def _set(self, name: str, **values: Any) -> None:
         with self._database.write() as connection:
-            _check_exists(connection, name)
-            connection.execute(update(REPLICATORS).where(REPLICATORS.c.name == name).values(values))
+            _set(connection, name, **values)
+
+
+def _set(connection: Connection, name: str, **values: Any) -> None:
+    _check_exists(connection, name)
+    connection.execute(update(REPLICATORS).where(REPLICATORS.c.name == name).values(values))
 
 
 def _put_tables(connection: Connection, name: str, tables: Sequence[TableRecord]) -> None:

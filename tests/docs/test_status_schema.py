@@ -257,6 +257,24 @@ def test_every_wish_and_state(store: StateStore, clock: Clock):
     assert seen == set(SCHEMA["properties"]["state"]["enum"])
 
 
+def test_a_table_that_capture_set_aside_has_no_freshness(store: StateStore):
+    """Apply goes on telling the time of the others for it."""
+    store.create_replicator("shop", "name: shop", "/j")
+    fill(store)
+    store.put_status("shop", Role.APPLY, {"tables": {"public.aside": {"source_time": NOW.isoformat()}}})
+    (aside,) = (t for t in document(store)["tables"] if t["table"] == "public.aside")
+    assert aside["freshness_s"] is None
+
+
+def test_the_sources_clock_is_remembered_while_capture_is_down(store: StateStore, clock: Clock):
+    store.create_replicator("shop", "name: shop", "/j")
+    fill(store)
+    clock.now += timedelta(hours=1)
+    (streaming,) = (t for t in document(store)["tables"] if t["table"] == "public.streaming")
+    # The record says two seconds before; the source's clock is half a second ahead.
+    assert streaming["freshness_s"] == 3602.5
+
+
 def test_the_schema_bears_the_version_of_the_code():
     assert SCHEMA["properties"]["version"]["const"] == VERSION
     assert SCHEMA["$id"] == f"urn:replicator:status:{VERSION}"

@@ -107,7 +107,7 @@ def test_records_round_trip(store: StateStore) -> None:
     assert store.replicator("r") == made
     assert made.created_at.tzinfo is UTC
     with pytest.raises(ConfigError):
-        store.create_replicator("r", "", "gs://b/j")
+        made = store.create_replicator("r", "", "gs://b/j")
     lease = store.acquire_lease("r", holder_id(), 60)
     assert lease is not None
     store.set_desired("r", Desired.PAUSED)
@@ -130,13 +130,13 @@ def test_records_round_trip(store: StateStore) -> None:
     assert store.applied("r") == {A: applied}
     assert store.statuses("r")[Role.APPLY][1] == {"x": 1}
     run = store.start_run(lease)
-    store.end_run(run, "ended", None)
+    store.end_run(lease, run, "ended", None)
     assert [r.id for r in store.runs("r")] == [run]
     store.seal("r", 1, [segment(3, 10, 10, events=(entry(10),))])
     store.drop_segments("r", 1, [1])
     assert store.dropped("r") == {A: (1, 9)}
     assert [s.id for s in store.segments("r", 0, 10)] == [3]
-    store.delete_replicator("r")
+    store.delete_replicator("r", made.uuid)
     assert store.replicators() == []
 
 

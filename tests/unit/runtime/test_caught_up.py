@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.runtime.caught_up import CatchUp, CaughtUp
-from replicator.state.records import AppliedRecord, ErrorRecord, SnapshotProgress, Stage, TableRecord
+from replicator.state import holder_id
+from replicator.state.records import (
+    AppliedRecord,
+    ErrorRecord,
+    EventEntry,
+    Segment,
+    SnapshotProgress,
+    Stage,
+    TableRecord,
+)
 from replicator.state.store import StateStore
 
 NAME = "shop"
@@ -61,3 +71,68 @@ def test_a_snapshot_that_was_asked_for_is_waited_for(store: StateStore) -> None:
     _put(store, copied_at=NOON, failed_at=NOON + timedelta(minutes=1))
     store.add_request(NAME, "snapshot", {"tables": [str(TABLE)]})
     assert CatchUp(store=store, name=NAME, _asked=0, _place=0).check() is None
+
+
+def _seal(store: StateStore, *, number: int, stages: dict[TableId, Stage], closes: Sequence[int] = ()) -> None:
+    """One segment, with an event of each table."""
+    lease = store.lease(NAME) or store.acquire_lease(NAME, holder_id(), 60)
+    assert lease is not None
+    numbers = range(number, number + len(stages))
+    events = [
+        EventEntry(sequence_num=n, table=t, incarnation=1, event=SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=t))
+        for n, t in zip(numbers, stages, strict=True)
+    ]
+    segment = Segment(
+        id=number + 1, first=numbers[0], last=numbers[-1], epoch=lease.epoch, offset=None, source_time=None, ring=(), files=(),
+        events=events, sealed_at=NOON,
+    )  # fmt: skip
+    tables = [TableRecord(table=t, incarnation=1, stage=stage) for t, stage in stages.items()]
+    store.seal(NAME, lease.epoch, [segment], tables=tables, done_requests=closes)
+
+
+def _apply(store: StateStore, table: TableId, upto: int, *, is_failing: bool = False) -> None:
+    lease = store.lease(NAME)
+    assert lease is not None
+    error = ErrorRecord(code="schema_conflict", message="other columns", action=None, at=NOON) if is_failing else None
+    record = AppliedRecord(table=table, incarnation=1, last_applied=upto, is_failing=is_failing, error=error)
+    store.put_applied(NAME, lease.epoch, [record])
+
+
+def test_the_place_is_read_behind_the_answer_to_the_request(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    _seal(store, number=0, stages={TABLE: Stage.STREAMING})
+    _apply(store, TABLE, 0)
+    catch_up = CatchUp(store=store, name=NAME)
+    assert catch_up.check() is None
+    read = store.last_segment
+
+    def answer() -> None:
+        if asked := [r.id for r in store.requests(NAME)]:
+            _seal(store, number=1, stages={TABLE: Stage.STREAMING}, closes=asked)
+
+    def read_before_the_answer(name: str) -> Segment | None:
+        found = read(name)
+        answer()
+        return found
+
+    monkeypatch.setattr(store, "last_segment", read_before_the_answer)
+    assert catch_up.check() is None
+    answer()
+    assert [catch_up.check() for _ in range(2)] == [None, None]
+    _apply(store, TABLE, 1)
+    assert catch_up.check() == CaughtUp(set_aside=())
+
+
+def test_what_is_sealed_waits_for_no_removed_table_and_names_those_set_aside(store: StateStore) -> None:
+    other, gone = TableId("public", "u"), TableId("public", "gone")
+    _seal(store, number=0, stages={TABLE: Stage.STREAMING, other: Stage.STREAMING, gone: Stage.REMOVED})
+    catch_up = CatchUp(store=store, name=NAME)
+    _apply(store, other, -1, is_failing=True)
+    assert catch_up.check_sealed() is None
+    _apply(store, TABLE, 0)
+    assert catch_up.check_sealed() == CaughtUp(set_aside=(other,))
+
+
+def test_a_copy_that_capture_set_aside_is_not_complete(store: StateStore) -> None:
+    _seal(store, number=0, stages={TABLE: Stage.FAILING})
+    _apply(store, TABLE, 0)
+    assert CatchUp(store=store, name=NAME).check_sealed() == CaughtUp(set_aside=(TABLE,))

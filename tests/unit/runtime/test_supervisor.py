@@ -1,17 +1,34 @@
-"""What the supervisor makes of news that come late."""
+"""What the supervisor makes of news that come late, of errors that nobody expected, and of a lease that it lost."""
 
 from __future__ import annotations
 
 import queue
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from replicator.model.errors import AccessDeniedError, FencedError, ReplicatorError
+from replicator.model.events import SnapshotEvent, SnapshotPhase
+from replicator.model.schema import TableId
+from replicator.runtime import leases
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryLimits
 from replicator.runtime.process import Message, WorkerProcess
-from replicator.runtime.supervisor import Supervisor
-from replicator.state.records import Role
+from replicator.runtime.supervisor import End, Outcome, Supervisor
+from replicator.state import holder_id
+from replicator.state.records import (
+    AppliedRecord,
+    Desired,
+    EventEntry,
+    Lease,
+    Role,
+    Segment,
+    Stage,
+    TableRecord,
+)
 from replicator.state.store import StateStore
 
 
@@ -44,3 +61,94 @@ def _end_of(worker: WorkerProcess, news: queue.Queue[Message]) -> Message:
         message = news.get(timeout=30)
         if (message.event, message.pid) == ("exit", worker.pid):
             return message
+
+
+NAME = "shop"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[StateStore]:
+    store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
+    store.create_replicator(NAME, f"name: {NAME}", f"file://{tmp_path}/journal")
+    yield store
+    store.close()
+
+
+def _lease(store: StateStore) -> Lease:
+    lease = store.acquire_lease(NAME, holder_id(), 60)
+    assert lease is not None
+    return lease
+
+
+def _supervisor(store: StateStore, folder: Path, delete: Callable[..., object] = lambda *_: None) -> Supervisor:
+    return Supervisor(store, NAME, log=LogFile(folder / "log.jsonl"), limits=RetryLimits(), delete=delete)
+
+
+@pytest.mark.parametrize("error", [FencedError("over", code="fenced"), ReplicatorError("no", code="source_error")])
+def test_who_was_taken_over_says_nothing_of_the_living_one(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ReplicatorError
+) -> None:
+    def fail_behind_a_takeover(_: threading.Event) -> Outcome:
+        _lease(store)
+        return Outcome(end=End.FAILED, error=error)
+
+    old, supervisor = _lease(store), _supervisor(store, tmp_path)
+    monkeypatch.setattr(supervisor, "_loop", fail_behind_a_takeover)
+    assert supervisor.run(old, threading.Event()).error is error
+    record, lease = store.replicator(NAME), store.lease(NAME)
+    assert record is not None
+    assert lease is not None
+    assert (record.error, lease.epoch) == (None, old.epoch + 1)
+
+
+def test_an_unexpected_error_is_recorded(store: StateStore, tmp_path: Path) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("version 2 is missing")
+
+    store.set_desired(NAME, Desired.DELETED)
+    outcome = _supervisor(store, tmp_path, fail).run(_lease(store), threading.Event())
+    record = store.replicator(NAME)
+    assert record is not None
+    assert record.error is not None
+    assert (outcome.end, record.error.code, store.lease(NAME)) == (End.FAILED, "internal_error", None)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(AccessDeniedError("no", code="state_access_denied"), "state_access_denied"), (ValueError("x"), "internal_error")],
+)
+def test_a_lease_that_cannot_be_renewed_is_lost_whatever_the_error(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str
+) -> None:
+    lost: queue.Queue[ReplicatorError] = queue.Queue()
+
+    def refuse(*_: object) -> Lease:
+        raise error
+
+    monkeypatch.setattr(leases, "RENEW_S", 0.01)
+    monkeypatch.setattr(store, "renew_lease", refuse)
+    with leases.renewed(store, _lease(store), lost.put):
+        assert lost.get(timeout=30).code == code
+
+
+def test_a_run_that_ends_by_itself_names_the_tables_set_aside(store: StateStore, tmp_path: Path) -> None:
+    tables = [TableId("public", name) for name in ("whole", "half", "gone")]
+    lease = _lease(store)
+    events = [
+        EventEntry(sequence_num=n, table=t, incarnation=1, event=SnapshotEvent(phase=SnapshotPhase.STARTED, table=t))
+        for n, t in enumerate(tables)
+    ]
+    segment = Segment(
+        id=1, first=0, last=2, epoch=lease.epoch, offset=None, source_time=None, ring=(), files=(), events=events,
+        sealed_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )  # fmt: skip
+    records = [
+        TableRecord(table=table, incarnation=1, stage=stage)
+        for table, stage in zip(tables, (Stage.STREAMING, Stage.FAILING, Stage.REMOVED), strict=True)
+    ]
+    store.seal(NAME, lease.epoch, [segment], tables=records)
+    store.put_applied(NAME, lease.epoch, [AppliedRecord(table=tables[0], incarnation=1, last_applied=0)])
+    store.set_desired(NAME, Desired.RUNNING, apply_paused=True)
+    supervisor = _supervisor(store, tmp_path)
+    supervisor._finished.add(Role.CAPTURE)
+    assert supervisor._look() == Outcome(end=End.COMPLETE, set_aside=("public.half",))

@@ -123,7 +123,7 @@ def test_a_released_lease_cannot_be_renewed(store):
 def test_epochs_outlive_a_deleted_replicator(store):
     for _ in range(3):
         lease = store.acquire_lease("a", holder_id(), TTL_S)
-    store.delete_replicator("a")
+    store.delete_replicator("a", store.replicator("a").uuid)
     with pytest.raises(FencedError):
         store.check_epoch("a", lease.epoch)
     store.create_replicator("a", "config", "/j")

@@ -255,12 +255,35 @@ def test_runs_are_kept_newest_first_and_bounded(sealed, clock, monkeypatch):
     assert RUNS_KEPT > 3
     lease = sealed.lease("r")
     ids = [sealed.start_run(lease) for _ in range(5)]
-    sealed.end_run(ids[-1], "failed", ERROR)
+    sealed.end_run(lease, ids[-1], "failed", ERROR)
     runs = sealed.runs("r")
     assert [run.id for run in runs] == ids[:1:-1]
     assert (runs[0].outcome, runs[0].error, runs[0].ended_at, runs[0].epoch) == ("failed", ERROR, clock.time, 1)
     assert (runs[1].outcome, runs[1].ended_at) == (None, None)
     assert [run.id for run in sealed.runs("r", limit=1)] == ids[-1:]
+
+
+def test_only_the_holder_of_the_epoch_says_why_it_stopped(sealed):
+    old = sealed.lease("r")
+    run = sealed.start_run(old)
+    new = sealed.acquire_lease("r", holder_id(), 60)
+    for write in (
+        lambda: sealed.end_run(old, run, "failed", ERROR),
+        lambda: sealed.set_error("r", ERROR, epoch=old.epoch),
+    ):
+        with pytest.raises(FencedError):
+            write()
+    assert (sealed.replicator("r").error, sealed.runs("r")[0].outcome) == (None, None)
+    sealed.end_run(new, run, "failed", ERROR)
+    assert sealed.replicator("r").error == ERROR
+
+
+def test_deleting_spares_a_later_replicator_of_the_same_name(store):
+    old = store.create_replicator("a", "one", "/j")
+    store.delete_replicator("a", old.uuid)
+    new = store.create_replicator("a", "two", "/j")
+    store.delete_replicator("a", old.uuid)
+    assert store.replicator("a") == new
 
 
 def test_dropping_keeps_the_newest_and_remembers_what_is_gone(sealed):
@@ -292,8 +315,9 @@ def test_deleting_removes_every_row_and_no_others(sealed):
         sealed.put_status(name, Role.APPLY, {})
         sealed.add_request(name, "snapshot", {})
         sealed.start_run(lease)
+    uuid = sealed.replicator("r").uuid
     for _ in range(2):
-        sealed.delete_replicator("r")
+        sealed.delete_replicator("r", uuid)
     assert [r.name for r in sealed.replicators()] == ["other"]
     assert len(sealed.segments("other", 0, 9)) == 1
     with sealed._database.read() as connection:

@@ -1,0 +1,17 @@
+"""Exit codes of `run`."""
+
+from __future__ import annotations
+
+import pytest
+
+from replicator.cli.main import _finish
+from replicator.runtime.supervisor import End, Outcome
+
+
+@pytest.mark.parametrize("end", [End.CAUGHT_UP, End.COMPLETE])
+def test_a_run_that_set_a_table_aside_exits_with_1(end: End, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _finish("shop", Outcome(end=end, set_aside=("public.half",)))
+    assert ended.value.code == 1
+    assert "but for public.half, set aside" in capsys.readouterr().err
+    _finish("shop", Outcome(end=end))

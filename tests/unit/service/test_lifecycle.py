@@ -1,0 +1,40 @@
+"""`delete` holds the lease for as long as it takes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from replicator.plugins.registry import Registry
+from replicator.runtime import leases
+from replicator.runtime.home import Home
+from replicator.service import lifecycle
+from replicator.state.records import Lease
+from replicator.state.store import StateStore
+
+
+def test_the_lease_is_renewed_while_a_replicator_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
+    store.create_replicator("shop", "name: shop", "/j")
+    renew, renewals = store.renew_lease, threading.Semaphore(0)
+
+    def count(lease: Lease, ttl_s: float) -> Lease:
+        renewed = renew(lease, ttl_s)
+        renewals.release()
+        return renewed
+
+    def tear_down(*_: object) -> Sequence[str]:
+        assert all(renewals.acquire(timeout=30) for _ in range(2))
+        return ["left behind"]
+
+    monkeypatch.setattr(leases, "RENEW_S", 0.01)
+    monkeypatch.setattr(store, "renew_lease", count)
+    monkeypatch.setattr(lifecycle, "tear_down", tear_down)
+    told: list[str] = []
+    home = Home.from_environment()
+    lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=False, tell=told.append)
+    store.close()
+    assert told == ["left behind"]
