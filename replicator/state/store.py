@@ -160,7 +160,8 @@ class StateStore:
             epoch = connection.scalar(select(LEASES.c.epoch).where(LEASES.c.replicator == name).with_for_update())
             if connection.scalar(select(REPLICATORS.c.uuid).where(REPLICATORS.c.name == name)) != uuid:
                 return
-            connection.execute(update(STORE).where(STORE.c.epoch_floor < epoch).values(epoch_floor=epoch))
+            if epoch is not None:
+                connection.execute(update(STORE).where(STORE.c.epoch_floor < epoch).values(epoch_floor=epoch))
             for table in OWNED:
                 connection.execute(delete(table).where(table.c.replicator == name))
             connection.execute(delete(REPLICATORS).where(REPLICATORS.c.name == name))
