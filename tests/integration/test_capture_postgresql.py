@@ -733,17 +733,21 @@ THERE_AND_BACK = {
 def test_what_was_changed_and_changed_back_is_copied_again(
     database: ScratchDatabase, make: Make, is_running: bool
 ) -> None:
+    with database.connect() as connection:
+        has_schemas = connection.info.server_version >= 150000
     database.execute(
         "CREATE TABLE t (id bigint PRIMARY KEY, v bigint NOT NULL, at cidr, note text)",
         "INSERT INTO t SELECT i, 0, '10.0.0.1/32', 'note ' || i FROM generate_series(1, 20) AS i",
         "CREATE TABLE p (id bigint PRIMARY KEY, v bigint) PARTITION BY RANGE (id)",
         "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100)",
         "INSERT INTO p SELECT i, 0 FROM generate_series(1, 10) AS i",
-        "CREATE PUBLICATION mine FOR TABLES IN SCHEMA public WITH (publish_via_partition_root)",
+        f"CREATE PUBLICATION mine FOR {'TABLES IN SCHEMA public' if has_schemas else 'ALL TABLES'} WITH (publish_via_partition_root)",
     )
     captured = make(database, "t", "p", publication="mine")
     captured.settings = replace(captured.settings, compare_every_s=0.1)
     for name, statements in THERE_AND_BACK.items():
+        if name == "schema_of_the_publication" and not has_schemas:
+            continue
         if is_running and name == "imposter":
             continue  # a comparison in between would find no table
         changed = "p" if name == "partition" else "t"

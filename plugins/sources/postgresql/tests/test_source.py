@@ -159,7 +159,8 @@ def test_sessions_say_whose_they_are(any_database: ScratchDatabase, source: Post
 
 def test_a_connection_that_was_lost_is_made_again(any_database: ScratchDatabase, source: PostgresqlSource) -> None:
     source.now()
-    any_database.execute(f"SELECT pg_terminate_backend(pid, 10000) {OURS}")
+    any_database.execute(f"SELECT pg_terminate_backend(pid) {OURS}")
+    wait_until(lambda: not any_database.execute(f"SELECT pid {OURS}"), "the session has ended")
     with pytest.raises(SourceUnavailableError):
         source.now()
     source.now()
