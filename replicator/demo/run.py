@@ -148,7 +148,6 @@ class _Demo:
                 target.checksum,
                 "[green]equal[/green]" if source == target else "[red]DIFFERENT[/red]",
             )
-        self._target.close()
         self._console.print(table)
         self._say("[bold green]source == target[/bold green]" if is_equal else "[bold red]source != target[/bold red]")
         return 0 if is_equal else 1

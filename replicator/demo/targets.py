@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from replicator.testing.copies import BigQueryCopies, Copies, DeltaCopies
 from replicator.testing.java import short_lived_options
-
-if TYPE_CHECKING:
-    from replicator.testing.bigquery import BigQueryEmulator
 
 NAMES: Final = ("delta", "bigquery")
 _SPARK: Final = """\
@@ -23,54 +21,42 @@ spark: {{settings: {settings}}}
 """
 
 
-class DemoTarget(Protocol):
-    """A target that the demo can copy to."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoTarget:
+    """A target that the demo can copy to.
+
+    Attributes:
+        block: The `target:` block of the YAML, indented.
+        more: Further blocks of the YAML, as whole lines.
+        copies: What it holds.
+    """
 
     title: str
     block: str
-    """The `target:` block of the YAML, indented."""
     more: str
-    """Further blocks of the YAML, as whole lines."""
     copies: Copies
-
-    def close(self) -> None:
-        """Let go of what was needed to compare."""
 
 
 @contextmanager
 def demo_target(name: str, folder: Path) -> Iterator[DemoTarget]:
     """Make a place for the copies, and remove it afterwards."""
     if name == "delta":
-        yield _Delta(folder)
+        lake = folder / "lake"
+        settings = json.dumps(short_lived_options())
+        yield DemoTarget(
+            title="Delta",
+            block=f"  type: delta\n  path: {lake}",
+            more=_SPARK.format(settings=settings),
+            copies=DeltaCopies(lake),
+        )
         return
     # The emulator is a package of the tests: only here.
     from replicator.testing.bigquery import BigQueryEmulator
 
-    with BigQueryEmulator(folder / "emulator.log") as emulator:
-        yield _BigQuery(emulator)
-
-
-class _Delta:
-    title = "Delta"
-
-    def __init__(self, folder: Path) -> None:
-        lake = folder / "lake"
-        self.block = f"  type: delta\n  path: {lake}"
-        self.more = _SPARK.format(settings=json.dumps(short_lived_options()))
-        self.copies: Copies = DeltaCopies(lake)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class _BigQuery:
-    title = "BigQuery (emulator)"
-
-    def __init__(self, emulator: BigQueryEmulator) -> None:
-        self._client = emulator.client()
-        self.block, self.more = emulator.block(), "apply: {max_wait: 1s}\n"
-        self.copies: Copies = BigQueryCopies(self._client)
-
-    def close(self) -> None:
-        """Close the client."""
-        self._client.close()
+    with BigQueryEmulator(folder / "emulator.log") as emulator, closing(emulator.client()) as client:
+        yield DemoTarget(
+            title="BigQuery (emulator)",
+            block=emulator.block(),
+            more="apply: {max_wait: 1s}\n",
+            copies=BigQueryCopies(client),
+        )

@@ -828,6 +828,9 @@ def test_a_table_that_becomes_a_partition_is_set_aside(database: ScratchDatabase
             "INSERT INTO root VALUES (50, 1, 'by way of the root')",
         )
         wait_for_failing(captured, running, "leaf", "is_partition")
+        error = captured.record(table("leaf")).error
+        assert error is not None
+        assert "name its root" in str(error.action)
         wait_for_copies(captured, running, "root", 4)
         captured.catch_up(running)
     assert_equal(captured, database, "root")

@@ -177,20 +177,29 @@ def _refuse_unfit(tables: Sequence[CatalogTable]) -> None:
     unfit = [table for table in tables if table.key_fault is not None or table.is_partition]
     if not unfit:
         return
-    problems = tuple(
-        Problem(
-            code=table.key_fault.value if table.key_fault else "is_partition",
-            message="it cannot be published: its changes could not be attributed to rows, and its updates might fail",
-            place=str(table.table),
-        )
-        for table in unfit
-    )
     names = ", ".join(str(table.table) for table in unfit)
+    why = "are partitions" if all(table.is_partition for table in unfit) else "have no usable identity"
     raise ConfigError(
-        f"these tables have no usable identity: {names}.",
+        f"these tables {why}: {names}.",
         code="table_not_publishable",
         action="`replicator validate` prints the SQL that cures them.",
-        problems=problems,
+        problems=tuple(map(_unfit_problem, unfit)),
+    )
+
+
+def _unfit_problem(table: CatalogTable) -> Problem:
+    if table.is_partition:
+        return Problem(
+            code="is_partition",
+            message="it is a partition: its changes are published as those of its root",
+            place=str(table.table),
+            action="Take it out of `tables.include` and name its root instead.",
+        )
+    assert table.key_fault is not None
+    return Problem(
+        code=table.key_fault.value,
+        message="it cannot be published: its changes could not be attributed to rows, and its updates might fail",
+        place=str(table.table),
     )
 
 
@@ -423,8 +432,7 @@ def verify_joins(
         TransientError: Somebody else reads the slot.
     """
     if fault := _gap(slot, slot_name, database, after, system, history, log_end):
-        code, message = fault
-        raise LogGapError(message, code=code, action=RESTART_ACTION.format(name=replicator))
+        raise _gap_error(fault, replicator)
     assert slot is not None
     if slot.lost is not None:
         raise OffsetExpiredError(
@@ -443,8 +451,12 @@ def verify_not_moved(slot: SlotState | None, slot_name: str, after: Position, re
         LogGapError: It was.
     """
     if slot is not None and (fault := _ahead(slot, slot_name, after)):
-        code, message = fault
-        raise LogGapError(message, code=code, action=RESTART_ACTION.format(name=replicator))
+        raise _gap_error(fault, replicator)
+
+
+def _gap_error(fault: tuple[str, str], replicator: str) -> LogGapError:
+    code, message = fault
+    return LogGapError(message, code=code, action=RESTART_ACTION.format(name=replicator))
 
 
 def _gap(

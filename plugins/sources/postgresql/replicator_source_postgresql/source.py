@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
@@ -209,39 +209,36 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                 " CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_flush_lsn()::text END,"
                 " current_setting('synchronous_standby_names') <> ''"
             ).fetchone()
-            # Such a server sends one for each transaction that has nothing for us, so that nobody waits for our answer.
-            has_early_keepalives = (
-                row is not None and row[2] and connection.info.server_version >= VERSION_EARLY_KEEPALIVES
-            )
-        assert row is not None
+            assert row is not None
+            # With synchronous standbys a keepalive comes for each transaction that has nothing for us, also in a backlog.
+            has_early_keepalives = row[2] and connection.info.server_version >= VERSION_EARLY_KEEPALIVES
         log_end = None if row[1] is None else lsn_from_text(row[1])
         slot.verify_joins(
             state, self._slot_name, self.config.database, position, system, history, log_end, self.context.replicator
         )
-        reader = PgLogReader.open(
-            self._parameters(),
-            slot=self._slot_name,
-            publication=self._publication_name,
-            start_lsn=position.lsn,
-            schemas=schemas,
-            resolve_types=self._resolve_types,
-            xid_near=int(row[0]),
-            marks=mark_prefix(self.context.uuid),
-            lsn_marks=self._lsn_marks,
-            offset_fields=Position(lsn=0, timeline=system.timeline, system=system.identifier).fields,
-            objects=self._objects,
-            log_end=self._log_end if has_early_keepalives else None,
-            unrepresentable=self.config.unrepresentable,
-        )
-        try:
+        with ExitStack() as unless_returned:
+            reader = PgLogReader.open(
+                self._parameters(),
+                slot=self._slot_name,
+                publication=self._publication_name,
+                start_lsn=position.lsn,
+                schemas=schemas,
+                resolve_types=self._resolve_types,
+                xid_near=int(row[0]),
+                marks=mark_prefix(self.context.uuid),
+                lsn_marks=self._lsn_marks,
+                offset_fields=Position(lsn=0, timeline=system.timeline, system=system.identifier).fields,
+                objects=self._objects,
+                log_end=self._log_end if has_early_keepalives else None,
+                unrepresentable=self.config.unrepresentable,
+            )
+            unless_returned.callback(reader.close)
             # Nobody else can move it any more; somebody may have made it anew since it was looked at.
             with self._control.use("reading the replication slot") as connection:
                 state = slot.read_slot(connection, self._slot_name)
             slot.verify_not_moved(state, self._slot_name, position, self.context.replicator)
-        except BaseException:
-            reader.close()
-            raise
-        return reader
+            unless_returned.pop_all()
+            return reader
 
     @override
     def mark(self) -> str:

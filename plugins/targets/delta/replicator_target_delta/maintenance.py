@@ -19,8 +19,6 @@ VACUUM_LEDGER: Final = "replicator/vacuum"
 # After so many times that a merge has cut upkeep short, the merge waits once: without upkeep merges become slower and
 # slower.
 PATIENCE: Final = 3
-
-
 # No merge takes longer: its files are spared by a VACUUM whose retention is not shorter.
 LONGEST_MERGE: Final = timedelta(days=1)
 
