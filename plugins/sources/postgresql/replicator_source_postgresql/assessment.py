@@ -14,7 +14,8 @@ from psycopg import sql
 from replicator.model.errors import Problem, Severity
 from replicator_source_postgresql.catalogue import CatalogTable, Publication
 from replicator_source_postgresql.discovery import Connection
-from replicator_source_postgresql.slot import PLUGIN, SlotState, belongs_to_another, publication_statement
+from replicator_source_postgresql.publication import belongs_to_another, publication_statement
+from replicator_source_postgresql.slot import PLUGIN, SlotState
 from replicator_source_postgresql.table_assessment import finding, quoted
 
 OLDEST_VERSION: Final = 130000

@@ -28,7 +28,7 @@ from replicator.plugins.source import (
     Visibility,
     WholeRead,
 )
-from replicator_source_postgresql import assessment, discovery, slot, table_assessment
+from replicator_source_postgresql import assessment, continuity, discovery, publication, slot, table_assessment
 from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.connection import Session
@@ -147,7 +147,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         lsn = self._prepare_slot(is_first=is_first)
         crash_point("source.slot_made")
         with self._replication.use("identifying the server") as replication:
-            system = slot.identify_system(replication)
+            system = continuity.identify_system(replication)
         self._replication.release()
         return Position(lsn=lsn, timeline=system.timeline, system=system.identifier).offset
 
@@ -166,19 +166,19 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     def remove(self) -> None:
         """See `DeltaSource.remove`. The slot goes first: the publication's comment says whose both are."""
         with self._control.use("reading the catalogue") as connection:
-            publication = discovery.read_publication(connection, self._publication_name)
+            found = discovery.read_publication(connection, self._publication_name)
             state = slot.read_slot(connection, self._slot_name)
         if (
             self.config.publication is None
-            and publication is not None
-            and slot.belongs_to_another(publication, self.context.uuid)
+            and found is not None
+            and publication.belongs_to_another(found, self.context.uuid)
         ):
             return
         if self.config.slot is None and state is not None and state.unusable_in(self.config.database) is None:
             self._drop_slot(state)
         if self.config.publication is None:
             with self._control.use("dropping the publication") as connection:
-                slot.drop_publication(connection, self._publication_name)
+                publication.drop_publication(connection, self._publication_name)
 
     @override
     def leftovers(self) -> Sequence[str]:
@@ -197,9 +197,11 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
         position = Position.of(after)
         with self._replication.use("identifying the server") as replication:
-            system = slot.identify_system(replication)
+            system = continuity.identify_system(replication)
             history = (
-                slot.read_timeline_history(replication, system.timeline) if system.timeline != position.timeline else {}
+                continuity.read_timeline_history(replication, system.timeline)
+                if system.timeline != position.timeline
+                else {}
             )
         self._replication.release()
         with self._control.use("reading the replication slot") as connection:
@@ -213,7 +215,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
             # With synchronous standbys a keepalive comes for each transaction that has nothing for us, also in a backlog.
             has_early_keepalives = row[2] and connection.info.server_version >= VERSION_EARLY_KEEPALIVES
         log_end = None if row[1] is None else lsn_from_text(row[1])
-        slot.verify_joins(
+        continuity.verify_joins(
             state, self._slot_name, self.config.database, position, system, history, log_end, self.context.replicator
         )
         with ExitStack() as unless_returned:
@@ -236,7 +238,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
             # Nobody else can move it any more; somebody may have made it anew since it was looked at.
             with self._control.use("reading the replication slot") as connection:
                 state = slot.read_slot(connection, self._slot_name)
-            slot.verify_not_moved(state, self._slot_name, position, self.context.replicator)
+            continuity.verify_not_moved(state, self._slot_name, position, self.context.replicator)
             unless_returned.pop_all()
             return reader
 
@@ -302,11 +304,11 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     def _prepare_publication(self, tables: Sequence[CatalogTable]) -> None:
         with self._control.use("preparing the publication") as connection:
             if self.config.publication is not None:
-                slot.verify_publication(
+                publication.verify_publication(
                     discovery.read_publication(connection, self._publication_name), self._publication_name, tables
                 )
             else:
-                slot.align_publication(
+                publication.align_publication(
                     connection,
                     self._publication_name,
                     tables,
@@ -342,7 +344,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         """Why the server refuses a replication connection; None if it does not."""
         try:
             with self._replication.use("connecting for replication") as replication:
-                slot.identify_system(replication)
+                continuity.identify_system(replication)
         except ReplicatorError as error:
             return error.message
         self._replication.release()

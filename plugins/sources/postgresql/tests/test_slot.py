@@ -15,8 +15,9 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import LogReader, PullLimits
 from replicator.testing.servers import PostgresServer, ScratchDatabase, find_distribution
 from replicator.testing.waiting import wait_until
-from replicator_source_postgresql import slot as s
+from replicator_source_postgresql.continuity import System, parse_timeline_history, verify_joins
 from replicator_source_postgresql.position import Position
+from replicator_source_postgresql.slot import SlotState, resource_name
 from replicator_source_postgresql.source import PostgresqlSource
 
 MakeSource = Callable[..., PostgresqlSource]
@@ -68,7 +69,7 @@ def drained(reader: LogReader, source: PostgresqlSource) -> Offset:
 
 def test_names_of_different_replicators_never_meet() -> None:
     names = ["shop", "a-b", "a_b", "x" * 63, "x" * 62 + "y", "a-" + "x" * 61]
-    made = [s.resource_name(name) for name in names]
+    made = [resource_name(name) for name in names]
     assert made[0] == "replicator_shop"
     assert made[1].startswith("replicator_a_b_")
     assert len(set(made)) == len(names)
@@ -414,11 +415,11 @@ def test_a_new_timeline_is_followed_only_if_it_passes_through_our_position(sourc
 
 def test_timeline_history_is_read_as_the_server_writes_it() -> None:
     text = "1\t0/16B3748\tno recovery target specified\n\n2\t1/0\tbefore 2000-01-01 # comment\n"
-    assert s.parse_timeline_history(text) == {1: 0x16B3748, 2: 1 << 32}
+    assert parse_timeline_history(text) == {1: 0x16B3748, 2: 1 << 32}
 
 
 AFTER = Position(lsn=100, timeline=1, system="7")
-SLOT = s.SlotState(
+SLOT = SlotState(
     name="x", plugin="pgoutput", database="d", is_temporary=False, active_pid=None, confirmed_flush=100, lost=None
 )
 
@@ -442,10 +443,10 @@ SLOT = s.SlotState(
     ],
 )
 def test_the_log_joins_or_the_reason_is_named(
-    slot: s.SlotState | None, timeline: int, history: dict[int, int], code: str | None
+    slot: SlotState | None, timeline: int, history: dict[int, int], code: str | None
 ) -> None:
     def verify() -> None:
-        s.verify_joins(slot, "x", "d", AFTER, s.System(identifier="7", timeline=timeline), history, None, "shop")
+        verify_joins(slot, "x", "d", AFTER, System(identifier="7", timeline=timeline), history, None, "shop")
 
     if code is None:
         verify()
@@ -458,7 +459,7 @@ def test_the_log_joins_or_the_reason_is_named(
 @pytest.mark.parametrize(("log_end", "fits"), [(None, True), (100, True), (99, False)])
 def test_a_log_that_ends_before_our_place_was_set_back(log_end: int | None, fits: bool) -> None:
     def verify() -> None:
-        s.verify_joins(SLOT, "x", "d", AFTER, s.System(identifier="7", timeline=1), {}, log_end, "shop")
+        verify_joins(SLOT, "x", "d", AFTER, System(identifier="7", timeline=1), {}, log_end, "shop")
 
     if fits:
         verify()

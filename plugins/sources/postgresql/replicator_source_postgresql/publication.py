@@ -1,0 +1,184 @@
+"""A replicator's publication: made, kept in line with its tables, checked where it is the user's own, and dropped.
+
+The comment of one that is ours says whose it is, and so whose the slot of the same name is. It is made before the slot (a slot older
+than its publication fails for ever) and dropped after it. A crash in between leaves something that the next call brings in line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from psycopg import sql
+
+from replicator.model.errors import ConfigError, Problem
+from replicator.model.schema import TableId
+from replicator_source_postgresql.catalogue import CatalogTable, Publication
+from replicator_source_postgresql.discovery import Connection, read_publication
+
+_COMMENT: Final = "Made by the Replicator for {name} ({uuid}). Dropped by `replicator delete {name}`."
+_COMMENT_PATTERN: Final = re.compile(r"Made by the Replicator for (\S+) \(([^)]*)\)")
+
+
+def publication_statement(name: str, tables: Sequence[TableId]) -> str:
+    """`CREATE PUBLICATION` that lists the tables by name."""
+    # ONLY: the children of an inheritance tree are tables of their own. It means nothing for partitioned tables,
+    # whose partitions always belong to them.
+    listed = f" FOR TABLE {_table_list(tables)}" if tables else ""
+    return (
+        f"CREATE PUBLICATION {_quote(name)}{listed}"
+        " WITH (publish = 'insert, update, delete, truncate', publish_via_partition_root = true)"
+    )
+
+
+def belongs_to_another(publication: Publication, uuid: str) -> bool:
+    """Whether the publication's comment names another replicator than `uuid`. Unknown on either side: no."""
+    match = _COMMENT_PATTERN.search(publication.comment or "")
+    return bool(match and match[2] and uuid and match[2] != uuid)
+
+
+def align_publication(
+    connection: Connection, name: str, tables: Sequence[CatalogTable], *, replicator: str, uuid: str
+) -> None:
+    """Make our publication list exactly these tables, in one transaction. Replay: does nothing.
+
+    Tables that are in it and stay are not touched.
+
+    Raises:
+        ConfigError: The publication is not ours, or a table cannot be published without making the application's updates fail.
+    """
+    publication = read_publication(connection, name)
+    _refuse_foreign(publication, name, uuid)
+    listed = publication.tables if publication else frozenset()
+    wanted = {table.table for table in tables}
+    added = [table for table in tables if table.table not in listed]
+    # A partition's changes are published as its root's, also if it became one after it was listed.
+    _refuse_unfit([*added, *(table for table in tables if table.is_partition and table.table in listed)])
+    comment = sql.Literal(_COMMENT.format(name=replicator, uuid=uuid)).as_string(None)
+    statements = []
+    if publication is None:
+        statements.append(publication_statement(name, [table.table for table in tables]))
+        statements.append(f"COMMENT ON PUBLICATION {_quote(name)} IS {comment}")
+    else:
+        if removed := sorted(listed - wanted):
+            statements.append(f"ALTER PUBLICATION {_quote(name)} DROP TABLE {_table_list(removed)}")
+        # Somebody's column list or row filter would make the copy partial. Listed anew, the table has another
+        # identity, which the host notices.
+        if narrowed := sorted(t.table for t in tables if t.table in listed and _is_narrowed(t)):
+            statements.append(f"ALTER PUBLICATION {_quote(name)} DROP TABLE {_table_list(narrowed)}")
+            added = [*added, *(t for t in tables if t.table in set(narrowed))]
+        if added:
+            statements.append(f"ALTER PUBLICATION {_quote(name)} ADD TABLE {_table_list([t.table for t in added])}")
+        if publication.operations != _ALL_OPERATIONS or not publication.via_root:
+            statements.append(
+                f"ALTER PUBLICATION {_quote(name)} SET (publish = 'insert, update, delete, truncate', publish_via_partition_root = true)"
+            )
+    if not statements:
+        return
+    with connection.transaction():
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def verify_publication(publication: Publication | None, name: str, tables: Sequence[CatalogTable]) -> None:
+    """See that the user's publication lists the tables.
+
+    Raises:
+        ConfigError: It does not exist, or lacks some.
+    """
+    if publication is None:
+        statement = publication_statement(name, [table.table for table in tables])
+        raise ConfigError(
+            f"there is no publication {name} in the source.",
+            code="publication_missing",
+            action=f"Run there: {statement};",
+        )
+    _refuse_unfit([table for table in tables if table.is_partition])
+    lacking = [table.table for table in tables if table.published is None]
+    if lacking:
+        message = f"the publication {name} does not list"
+        action = "Run in the source: ALTER PUBLICATION {publication} ADD TABLE {tables};"
+        raise ConfigError(
+            f"{message} {', '.join(map(str, lacking))}.",
+            code="table_not_published",
+            action=action.format(publication=_quote(name), tables=_table_list(lacking)),
+            problems=tuple(
+                Problem(
+                    code="table_not_published",
+                    message=f"{message} it",
+                    place=str(table),
+                    action=action.format(publication=_quote(name), tables=_table_list([table])),
+                )
+                for table in lacking
+            ),
+        )
+
+
+def drop_publication(connection: Connection, name: str) -> None:
+    """Drop our publication. Replay: does nothing."""
+    connection.execute(f"DROP PUBLICATION IF EXISTS {_quote(name)}".encode())
+
+
+_ALL_OPERATIONS: Final = frozenset({"insert", "update", "delete", "truncate"})
+
+
+def _refuse_foreign(publication: Publication | None, name: str, uuid: str) -> None:
+    if publication is None:
+        return
+    if belongs_to_another(publication, uuid):
+        raise ConfigError(
+            f"the publication {name} in the source, and the slot of that name, belong to another replicator of this name.",
+            code="publication_of_another",
+            action="Rename this replicator; or, if the other one is gone for good, drop its slot and its publication.",
+        )
+    if publication.is_for_all_tables or publication.schemas:
+        raise ConfigError(
+            f"the publication {name} in the source is for all tables or for schemas, so it is not one that we made.",
+            code="publication_name_taken",
+            action="Rename the replicator, or drop that publication.",
+        )
+
+
+def _refuse_unfit(tables: Sequence[CatalogTable]) -> None:
+    unfit = [table for table in tables if table.key_fault is not None or table.is_partition]
+    if not unfit:
+        return
+    names = ", ".join(str(table.table) for table in unfit)
+    why = "are partitions" if all(table.is_partition for table in unfit) else "have no usable identity"
+    raise ConfigError(
+        f"these tables {why}: {names}.",
+        code="table_not_publishable",
+        action="`replicator validate` prints the SQL that cures them.",
+        problems=tuple(map(_unfit_problem, unfit)),
+    )
+
+
+def _unfit_problem(table: CatalogTable) -> Problem:
+    if table.is_partition:
+        return Problem(
+            code="is_partition",
+            message="it is a partition: its changes are published as those of its root",
+            place=str(table.table),
+            action="Take it out of `tables.include` and name its root instead.",
+        )
+    assert table.key_fault is not None
+    return Problem(
+        code=table.key_fault.value,
+        message="it cannot be published: its changes could not be attributed to rows, and its updates might fail",
+        place=str(table.table),
+    )
+
+
+def _is_narrowed(table: CatalogTable) -> bool:
+    return table.published is not None and (
+        table.published.columns is not None or table.published.row_filter is not None
+    )
+
+
+def _table_list(tables: Sequence[TableId]) -> str:
+    return ", ".join(f"ONLY {sql.Identifier(t.namespace, t.name).as_string(None)}" for t in tables)
+
+
+def _quote(name: str) -> str:
+    return sql.Identifier(name).as_string(None)
