@@ -40,7 +40,7 @@ from replicator.model.errors import (
 from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
-from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, DeltaTarget, TargetTable
+from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, DeltaTarget, Ledger, TargetTable
 from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, Stage, TableRecord
 from replicator.state.store import StateStore
 
@@ -65,6 +65,14 @@ class Ends:
         segment = self.store.last_segment(self.name)
         return -1 if segment is None else segment.last
 
+    def check_lease(self) -> None:
+        """See that nobody has taken over: everything that was read of the journal before was then sealed under this epoch or an older one.
+
+        Raises:
+            FencedError: Somebody has.
+        """
+        self.store.check_epoch(self.name, self.epoch)
+
     def record_of(self, table: TableId) -> TableRecord | None:
         """What capture knows of a table now."""
         return next((r for r in self.store.tables(self.name) if r.table == table), None)
@@ -76,7 +84,7 @@ class TableApplier:
     A unit of work takes these steps; what a crash behind each leaves:
 
     1. For a new incarnation, its number is recorded. It is claimed next time; the target still holds the old copy.
-    2. Once per process and incarnation the table is claimed in the target, and the ledger read. It is claimed again.
+    2. Once per process and incarnation the ledger is read, the epoch recorded, and the table claimed in the target. It is claimed again.
     3. The unit is applied together with the ledger. The ledger says so; the record lags behind and follows at the next claim.
     4. The record of the table is brought up to the ledger.
     """
@@ -265,22 +273,49 @@ class TableApplier:
             epoch=self._ends.epoch,
             options=self._ends.settings.options(self._table),
         )
+        self._check_store(self._ends.target.read_ledger(table))
+        self._put(claimed_by=self._ends.epoch)
+        crash_point("apply.claim_recorded")
         ledger = self._ends.target.claim(table).last_applied
         crash_point("apply.claimed")
-        newest = self._ends.newest_number()
-        if ledger > newest:
-            raise FatalError(
-                f"The target has applied number {ledger}, the journal ends at {newest}: the state store is older than the target.",
-                code="ledger_ahead",
-                table=str(self._table),
-                action=f"Restore the newest state store, or delete `{self._ends.name}` and copy its tables anew.",
-            )
         rows, is_copying = self._missed(self._record.last_applied, ledger)
         if is_copying or ledger < self._record.last_applied:
             # A target that was set back may stand in the middle of a copy, too.
             self._is_copying, self._whole_at = True, None
         self._claimed, self._ledger = table, ledger
         self._put(last_applied=ledger, rows=self._record.rows + rows, source_time=self._source_time(None))
+
+    def _check_store(self, found: Ledger | None) -> None:
+        """Refuse to go on where the target knows more than this state store, which then was restored from an older copy.
+
+        Numbers are given anew behind such a copy, so the target would take new changes for applied ones. In an unbroken history the store
+        knows every incarnation and epoch before they claim the table, and whoever applies has the lease after reading what it applies.
+
+        Raises:
+            FencedError: The target knows more because another process has the lease by now.
+            FatalError: `ledger_ahead`.
+        """
+        if found is None or found.incarnation < self._record.incarnation:
+            return
+        newest, sealed_by = self._ends.newest_number(), self._ends.store.sealed_by(self._ends.name, found.last_applied)
+        number, epoch, claimed_by = found.last_applied, found.epoch, self._record.claimed_by
+        if found.incarnation > self._record.incarnation:
+            reason = f"holds incarnation {found.incarnation} of the table, which this state store does not know"
+        elif number > newest:
+            reason = f"has applied number {number}, and the journal ends at {newest}"
+        elif claimed_by is not None and epoch > claimed_by:
+            reason = f"was written by epoch {epoch}, which never claimed the table in this state store"
+        elif sealed_by is not None and sealed_by > epoch:
+            reason = f"has applied number {number} under epoch {epoch}, and epoch {sealed_by} gave numbers below it"
+        else:
+            return
+        self._ends.check_lease()
+        raise FatalError(
+            f"The target {reason}: the state store is older than the target.",
+            code="ledger_ahead",
+            table=str(self._table),
+            action=f"Restore the newest state store; or run `replicator delete {self._ends.name} --drop-target`, and its file anew.",
+        )
 
     def _check_kept(self) -> None:
         if self._ends.reader.is_lost(self._table, self._record.incarnation, self._ledger):
@@ -336,6 +371,7 @@ class TableApplier:
         self._is_copying, self._whole_at = True, None
         self._put(source_time=None)
         if number > self._ledger:
+            self._ends.check_lease()
             self._ends.target.advance(self._claimed, number)
             self._ledger = number
         self._is_set_aside = False
@@ -346,6 +382,7 @@ class TableApplier:
     def _do(self, unit: BatchUnit | EventUnit | AdvanceUnit) -> bool:
         """Apply a unit; False if it was too large: the next one is smaller."""
         assert self._claimed is not None, "what has an incarnation is claimed before it is planned"
+        self._ends.check_lease()
         target, table = self._ends.target, self._claimed
         try:
             match unit:

@@ -63,6 +63,15 @@ class TargetTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """What a target has recorded of a table: its newest incarnation, the epoch that wrote last, and the last sequence number applied."""
+
+    incarnation: int
+    epoch: int
+    last_applied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What a target holds for a table after claiming it.
 
@@ -144,6 +153,13 @@ class DeltaTarget(ABC, Generic[ConfigT]):
 
         Paths not writable, tables that belong to somebody else, types that cannot be held and by which policy they
         are changed, names that clash. Needs no Spark.
+        """
+
+    @abstractmethod
+    def read_ledger(self, table: TargetTable) -> Ledger | None:
+        """The ledger of this uuid's newest incarnation, as it stands; None if there is none or another uuid has the table. Changes nothing.
+
+        Asked before a claim, which overwrites the epoch: by it the host finds out whether the target knows more than its state store.
         """
 
     @abstractmethod

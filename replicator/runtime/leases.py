@@ -38,7 +38,7 @@ def _renew(store: StateStore, lease: Lease, lose: Callable[[ReplicatorError], ob
     valid_until = time.monotonic() + LEASE_S
     while not done.wait(RENEW_S):
         try:
-            store.renew_lease(lease, LEASE_S)
+            lease = store.renew_lease(lease, LEASE_S)
             valid_until = time.monotonic() + LEASE_S
         except StateUnavailableError as error:
             if time.monotonic() > valid_until:

@@ -130,6 +130,7 @@ def write_applied(record: AppliedRecord) -> Mapping[str, Any]:
     return {
         "table_name": str(record.table),
         "incarnation": record.incarnation,
+        "claimed_by": record.claimed_by,
         "last_applied": record.last_applied,
         "row_count": record.rows,
         "source_time": record.source_time,
@@ -144,6 +145,7 @@ def read_applied(row: Row[Any]) -> AppliedRecord:
     return AppliedRecord(
         table=_table_id(row.table_name),
         incarnation=row.incarnation,
+        claimed_by=row.claimed_by,
         last_applied=row.last_applied,
         rows=row.row_count,
         source_time=row.source_time,

@@ -71,6 +71,12 @@ def list_segments(connection: Connection, name: str, after_id: int, limit: int, 
     return _with_contents(connection, name, rows)
 
 
+def sealed_by(connection: Connection, name: str, number: int) -> int | None:
+    """The epoch of the newest segment that begins at or below a number; None if there is none."""
+    below = (SEGMENTS.c.replicator == name) & (SEGMENTS.c.first_num <= number)
+    return connection.scalar(select(SEGMENTS.c.epoch).where(below).order_by(SEGMENTS.c.id.desc()).limit(1))
+
+
 def feed(
     connection: Connection, name: str, table: TableId, after: int, limit: int
 ) -> Sequence[SegmentFile | EventEntry]:

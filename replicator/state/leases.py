@@ -61,11 +61,18 @@ def renew(connection: Connection, lease: Lease, ttl_s: float, now: datetime) -> 
     """Move the end of a lease that nobody else has taken.
 
     Raises:
-        FencedError: Somebody took it, or it was released.
+        FencedError: Somebody took it, it was released, or the store was set back to before its last renewal: what was sealed and applied
+            since may be gone from it, and is judged under a new epoch.
     """
     row = check_epoch(connection, lease.replicator, lease.epoch)
     if row.holder != lease.holder:
         raise _fenced(lease.replicator, lease.epoch, row)
+    if row.expires_at < lease.expires_at:
+        raise FencedError(
+            f"The state store of the replicator {lease.replicator} was set back to an older copy while it ran.",
+            code="fenced",
+            action="Start it again.",
+        )
     expires_at = now + timedelta(seconds=ttl_s)
     connection.execute(update(LEASES).where(LEASES.c.replicator == lease.replicator).values(expires_at=expires_at))
     return Lease(replicator=lease.replicator, epoch=lease.epoch, holder=lease.holder, expires_at=expires_at)

@@ -162,7 +162,12 @@ def _first_format(connection: Connection) -> None:
         connection.execute(text(statement))
 
 
-MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (_first_format,)
+def _claims(connection: Connection) -> None:
+    """Which epoch claimed was not recorded, and a worker of the version before that still runs goes on not recording it."""
+    connection.execute(text("ALTER TABLE applied ADD COLUMN claimed_by BIGINT"))
+
+
+MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (_first_format, _claims)
 FORMAT_VERSION: Final = len(MIGRATIONS)
 
 

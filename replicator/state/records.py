@@ -155,6 +155,8 @@ class AppliedRecord:
 
     Attributes:
         incarnation: Recorded *before* it is claimed in the target; journal items of a lower one are superseded.
+        claimed_by: The newest epoch that set out to claim the incarnation, recorded *before* it did: no newer one stands in the target's
+            ledger, unless this store was restored from an older copy. None where a version wrote the record that did not record it.
         last_applied: Sequence number; -1 for nothing.
         rows: Changes applied since the incarnation began.
         source_time: Everything committed at the source before it is in the target.
@@ -163,6 +165,7 @@ class AppliedRecord:
 
     table: TableId
     incarnation: int
+    claimed_by: int | None = 0
     last_applied: int = -1
     rows: int = 0
     source_time: datetime | None = None

@@ -236,6 +236,11 @@ class StateStore:
         with self._database.read() as connection:
             return index.list_segments(connection, name, after_id, limit, above)
 
+    def sealed_by(self, name: str, number: int) -> int | None:
+        """The newest epoch that gave numbers up to this one, of those that the journal still has; None if it has none."""
+        with self._database.read() as connection:
+            return index.sealed_by(connection, name, number)
+
     def feed(self, name: str, table: TableId, after: int, limit: int) -> Sequence[SegmentFile | EventEntry]:
         """Files (whose `last` > after) and events (number > after) of one table over all incarnations, in order of sequence numbers."""
         with self._database.read() as connection:

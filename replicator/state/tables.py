@@ -196,6 +196,7 @@ APPLIED: Final = Table(
     _owner(),
     Column("table_name", Text, primary_key=True),
     Column("incarnation", BigInteger, nullable=False),
+    Column("claimed_by", BigInteger),
     Column("last_applied", BigInteger, nullable=False),
     Column("row_count", BigInteger, nullable=False),
     Column("source_time", Moment),

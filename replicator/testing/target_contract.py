@@ -27,7 +27,7 @@ import pytest
 from replicator.model.errors import FencedError, Problem, Severity, TableError
 from replicator.model.events import DDLEvent, DDLOperation, DMLOperation
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.plugins.target import EMPTY_LEDGER, BatchResult, Claim, DeltaTarget, TableOptions, TargetTable
+from replicator.plugins.target import EMPTY_LEDGER, BatchResult, Claim, DeltaTarget, Ledger, TableOptions, TargetTable
 from replicator.testing.batches import Row, RowChange, delete, insert, update, write_batch
 
 UUID = "6f1d2a34-0000-4000-8000-000000000001"
@@ -761,6 +761,26 @@ class TargetContract(ABC):
         copy.apply(insert(1, item(1, "a")))
         assert copy.claim() == copy.claim() == copy.restart(epoch=2) == Claim(last_applied=1, exists=True)
 
+    def test_the_ledger_is_read_without_a_claim(self, harness: TargetHarness, tmp_path: Path) -> None:
+        copy = self.copy(harness, tmp_path)
+        assert copy.target.read_ledger(copy.table) is None
+        copy.create()
+        copy.apply(insert(1, item(1, "a")))
+        later = replace(copy.table, epoch=7)
+        written = Ledger(incarnation=copy.table.incarnation, epoch=copy.table.epoch, last_applied=1)
+        for _ in range(2):
+            assert copy.target.read_ledger(later) == written
+        copy.apply(insert(2, item(2, "b")))
+        written = replace(written, last_applied=2)
+        assert copy.target.read_ledger(later) == copy.target.read_ledger(replace(later, incarnation=9)) == written
+        assert copy.target.read_ledger(replace(later, uuid=STRANGER)) is None
+        copy.restart(epoch=7)
+        assert copy.target.read_ledger(copy.table) == replace(written, epoch=7)
+        copy.table = replace(copy.table, incarnation=copy.table.incarnation + 1)
+        copy.create(3)
+        made = Ledger(incarnation=copy.table.incarnation, epoch=7, last_applied=3)
+        assert copy.target.read_ledger(later) == copy.target.read_ledger(copy.table) == made
+
     def test_a_writer_of_an_older_epoch_changes_nothing(self, harness: TargetHarness, tmp_path: Path) -> None:
         zombie = self.copy(harness, tmp_path)
         zombie.create()
@@ -825,6 +845,10 @@ class TargetContract(ABC):
         heir.create()
         heir.apply(insert(1, item(2, "b")))
         assert heir.live() == as_tuples(copy.schema, [item(2, "b")])
+        assert copy.target.read_ledger(copy.table) is None
+        with pytest.raises(TableError) as refused:
+            copy.restart(epoch=2)
+        assert refused.value.code == "not_ours"
 
     def test_check_finds_nothing_wrong_with_tables_of_our_own_and_leaves_nothing(
         self, harness: TargetHarness, tmp_path: Path

@@ -32,6 +32,7 @@ CAPTURE = (
     "capture.mid_transaction",
 )
 APPLY = (
+    "apply.claim_recorded",
     "apply.claimed",
     "target.claimed:2",
     "target.before_ddl",

@@ -24,7 +24,16 @@ from replicator.model.events import (
     DMLOperation,
 )
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchResult, Claim, DeltaTarget, TargetContext, TargetTable
+from replicator.plugins.target import (
+    EMPTY_LEDGER,
+    Batch,
+    BatchResult,
+    Claim,
+    DeltaTarget,
+    Ledger,
+    TargetContext,
+    TargetTable,
+)
 from replicator.testing.memory.database import State, state_of
 from replicator.testing.memory.faults import Faults
 
@@ -133,6 +142,14 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
         return [
             Problem(code="not_ours", message="the table belongs to another replicator", place=str(t)) for t in foreign
         ]
+
+    def read_ledger(self, table: TargetTable) -> Ledger | None:
+        self.faults.hit("read_ledger")
+        with self.warehouse.lock:
+            held = self.warehouse.tables.get(table.table)
+            if held is None or held.uuid != table.uuid:
+                return None
+            return Ledger(incarnation=held.incarnation, epoch=held.epoch, last_applied=held.ledger)
 
     def claim(self, table: TargetTable) -> Claim:
         self.faults.hit("claim")

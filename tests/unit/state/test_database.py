@@ -14,9 +14,11 @@ import pytest
 from sqlalchemy import create_engine, inspect
 
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, StateUnavailableError
+from replicator.model.schema import TableId
 from replicator.state import local_files, migrations
 from replicator.state.database import is_shared, parse_state_url
 from replicator.state.local_files import network_mount
+from replicator.state.records import AppliedRecord
 from replicator.state.store import StateStore
 from replicator.state.tables import METADATA
 
@@ -92,13 +94,30 @@ def test_an_older_format_is_migrated_once(url, state_file, monkeypatch):
     def second(connection):
         steps.append(connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN extra TEXT"))
 
+    newer = migrations.FORMAT_VERSION + 1
     monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, second))
-    monkeypatch.setattr(migrations, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(migrations, "FORMAT_VERSION", newer)
     for _ in range(2):
         with closing_store(url) as store:
             assert store.replicator("a") is not None
     assert len(steps) == 1
-    assert _execute(state_file, "SELECT format_version FROM store") == [(2,)]
+    assert _execute(state_file, "SELECT format_version FROM store") == [(newer,)]
+
+
+def test_who_claimed_is_not_known_of_what_was_applied_before_it_was_recorded(url, state_file, monkeypatch):
+    with monkeypatch.context() as first:
+        first.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:1])
+        first.setattr(migrations, "FORMAT_VERSION", 1)
+        with closing_store(url) as store:
+            store.create_replicator("a", "config", "/j")
+    columns = "replicator, table_name, incarnation, last_applied, row_count, is_failing"
+    _execute(state_file, f"INSERT INTO applied ({columns}) VALUES ('a', 'shop.items', 1, 7, 3, 0)")
+    with closing_store(url) as store:
+        # A worker of that version may still run.
+        _execute(state_file, f"INSERT INTO applied ({columns}) VALUES ('a', 'shop.late', 1, 7, 3, 0)")
+        for name in ("items", "late"):
+            record = AppliedRecord(table=TableId("shop", name), incarnation=1, claimed_by=None, last_applied=7, rows=3)
+            assert store.applied("a")[record.table] == record
 
 
 def test_a_failed_migration_leaves_the_old_format(url, state_file, monkeypatch):
@@ -108,11 +127,12 @@ def test_a_failed_migration_leaves_the_old_format(url, state_file, monkeypatch):
         connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN extra TEXT")
         raise RuntimeError("power cut")
 
+    older = migrations.FORMAT_VERSION
     monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, broken))
-    monkeypatch.setattr(migrations, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(migrations, "FORMAT_VERSION", older + 1)
     with pytest.raises(RuntimeError):
         StateStore(url)
-    assert _execute(state_file, "SELECT format_version FROM store") == [(1,)]
+    assert _execute(state_file, "SELECT format_version FROM store") == [(older,)]
     assert "extra" not in {row[1] for row in _execute(state_file, "PRAGMA table_info(runs)")}
 
 

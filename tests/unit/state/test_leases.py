@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -81,6 +83,19 @@ def test_a_renewed_lease_lasts(store, clock):
         lease = store.renew_lease(lease, TTL_S)
     assert store.acquire_lease("a", holder_id(), TTL_S) is None
     assert lease.epoch == 1
+
+
+def test_a_store_that_is_set_back_beneath_its_holder_ends_the_lease(store, clock):
+    lease = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    clock.advance(1)
+    renewed = store.renew_lease(lease, TTL_S)
+    assert store.renew_lease(lease, TTL_S) == renewed  # whose answer was lost
+    clock.advance(1)
+    older = replace(renewed, expires_at=renewed.expires_at + timedelta(seconds=1))
+    with pytest.raises(FencedError, match="set back"):
+        store.renew_lease(older, TTL_S)
+    store.release_lease(renewed)
+    assert store.acquire_lease("a", ELSEWHERE, TTL_S).epoch == lease.epoch + 1
 
 
 def test_an_expired_lease_that_nobody_took_can_be_renewed(store, clock):

@@ -24,7 +24,7 @@ from replicator.model.errors import (
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
-from replicator.plugins.target import Batch, BatchResult, Claim, DeltaTarget, TargetContext, TargetTable
+from replicator.plugins.target import Batch, BatchResult, Claim, DeltaTarget, Ledger, TargetContext, TargetTable
 from replicator_target_bigquery import ledger, pruning, statements
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.clients import bigquery_client, storage_client
@@ -129,6 +129,14 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         return self._governor.rest_s(table, is_behind=is_behind)
 
     # -- what the host asks for ---------------------------------------------------------------------------------------
+
+    def read_ledger(self, table: TargetTable) -> Ledger | None:
+        """The ledger's row, if it is about this table."""
+        with translated(str(table.table)):
+            row = self._read(self._names.ledger(table.table))
+        if row is None or (row.uuid, row.table) != (table.uuid, str(table.table)):
+            return None
+        return Ledger(incarnation=row.incarnation, epoch=row.epoch, last_applied=row.last)
 
     def claim(self, table: TargetTable) -> Claim:
         """Write this epoch into the ledger, waiting for a transaction that is about to commit, and then read it."""

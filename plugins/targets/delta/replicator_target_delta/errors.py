@@ -13,9 +13,11 @@ from replicator.model.errors import (
     KeyMissingError,
     ReplicatorError,
     SchemaConflictError,
+    TableError,
     TargetUnavailableError,
 )
 from replicator.spark.session import spark_error
+from replicator_target_delta.tablelog import DamagedLogError
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]{4,})\]")
 _THROWN: Final = re.compile(
@@ -71,6 +73,13 @@ def translate(error: BaseException, table: str, files: tuple[str, ...] = ()) -> 
     """Say what `error` means; None if it is none we know, which makes it a bug."""
     if lost := spark_error(error):
         return lost
+    if isinstance(error, DamagedLogError):
+        return TableError(
+            str(error),
+            code="target_unreadable",
+            table=table,
+            action="Restore the log, or move the folder away and make the table anew: replicator snapshot NAME TABLE --recreate.",
+        )
     text = str(error)
     return _of_storage(error, text, table) or _of_data(text, table) or _of_files(text, table, files)
 

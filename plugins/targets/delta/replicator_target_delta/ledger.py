@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from replicator.model.errors import FencedError, TableError, TargetUnavailableError
@@ -75,23 +75,33 @@ def plan_claim(
     owner = properties.get(UUID)
     if owner != table.uuid and not may_adopt:
         raise not_ours(table, owner)
-    prefix = table.ledger_name.rpartition("/")[0] + "/"
-    own = Entry.of(transactions.get(table.ledger_name))
     records: dict[str, int] = {}
-    for name, version in transactions.items():
-        entry = Entry.of(version)
-        assert entry is not None
-        if owner not in {None, table.uuid} and name.startswith(f"{owner}/"):
-            # Whoever had the table before writes here no more.
-            records[name] = Entry(EPOCH_MAX, entry.last).version
-        elif name.startswith(prefix) and (incarnation := _incarnation(name)) is not None:
-            if entry.epoch > table.epoch or incarnation > table.incarnation:
-                raise fenced(table, entry.epoch)
-            records[name] = Entry(table.epoch, entry.last).version
+    if owner not in {None, table.uuid}:
+        # Whoever had the table before writes here no more.
+        for name, version in transactions.items():
+            if name.startswith(f"{owner}/") and (before := Entry.of(version)):
+                records[name] = Entry(EPOCH_MAX, before.last).version
+    entries = entries_of(table, transactions)
+    for incarnation, entry in entries.items():
+        if entry.epoch == EPOCH_MAX:
+            raise adopted(table)
+        if entry.epoch > table.epoch or incarnation > table.incarnation:
+            raise fenced(table, entry.epoch)
+        records[replace(table, incarnation=incarnation).ledger_name] = Entry(table.epoch, entry.last).version
+    own = entries.get(table.incarnation)
     last = own.last if own else EMPTY_LEDGER
     records[table.ledger_name] = Entry(table.epoch, last).version
     changed = {name: version for name, version in records.items() if transactions.get(name) != version}
     return Claimed(records=changed, last=last)
+
+
+def entries_of(table: TargetTable, transactions: Mapping[str, int]) -> Mapping[int, Entry]:
+    """What the table's ledgers of its uuid say, by incarnation."""
+    prefix = table.ledger_name.rpartition("/")[0] + "/"
+    numbered = (
+        (name.removeprefix(prefix), version) for name, version in transactions.items() if name.startswith(prefix)
+    )
+    return {int(number): entry for number, version in numbered if number.isdigit() and (entry := Entry.of(version))}
 
 
 def exists(table: TargetTable, properties: Mapping[str, str]) -> bool:
@@ -119,6 +129,16 @@ def claim_lost(table: TargetTable) -> TargetUnavailableError:
         code="target_busy",
         table=str(table.table),
         action="It is tried again by itself.",
+    )
+
+
+def adopted(table: TargetTable) -> TableError:
+    """The error for a table that another replicator has shut us out of, and has not made anew yet."""
+    return TableError(
+        "Another replicator has taken the table over (its target.adopt: replace).",
+        code="not_ours",
+        table=str(table.table),
+        action="Delete one of the two replicators, or choose another target.path.",
     )
 
 
@@ -245,8 +265,3 @@ class Transaction:
 
     def _map(self, scala_map: Any) -> dict[str, Any]:
         return dict(self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala_map))
-
-
-def _incarnation(name: str) -> int | None:
-    text = name.rpartition("/")[2]
-    return int(text) if text.isdigit() else None

@@ -26,7 +26,7 @@ LIVE: Final = "live"
 DROPPED: Final = "dropped"
 
 _COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.[0-9a-f-]{36}|\.\d{10}\.\d{10})?\.(parquet|json)")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.[0-9a-f-]{36}|\.\d{10}\.(?P<parts>\d{10}))?\.(parquet|json)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,20 +39,34 @@ class TableLog:
     created: datetime
 
 
+class DamagedLogError(Exception):
+    """There is a Delta log, and it cannot be understood. The message says which, and why."""
+
+
 def read_log(storage: Storage, path: str) -> TableLog | None:
     """Read the newest version of the table at `path`; None if no Delta table is there.
 
     Raises:
-        ValueError: There is a log, and it cannot be understood.
+        DamagedLogError: There is a log, and it cannot be understood.
+        OSError: It cannot be reached.
     """
     folder = f"{path}/_delta_log"
+    try:
+        return _read_log(storage, folder)
+    except (ValueError, KeyError) as error:
+        raise DamagedLogError(f"The Delta log in {folder} cannot be read: {error}.") from error
+
+
+def _read_log(storage: Storage, folder: str) -> TableLog | None:
     commits: dict[int, str] = {}
-    checkpoints: dict[int, list[str]] = {}
+    found: dict[tuple[int, int], list[str]] = {}
     for name in storage.names(folder):
         if match := _COMMIT.fullmatch(name):
             commits[int(match[1])] = name
         elif match := _CHECKPOINT.fullmatch(name):
-            checkpoints.setdefault(int(match[1]), []).append(name)
+            found.setdefault((int(match[1]), int(match["parts"] or 1)), []).append(name)
+    # One in several parts that lacks some is the remains of an attempt to write it.
+    checkpoints = {version: names for (version, parts), names in found.items() if len(names) >= parts}
     if not commits and not checkpoints:
         return None
     newest = max([*commits, *checkpoints])
@@ -62,7 +76,7 @@ def read_log(storage: Storage, path: str) -> TableLog | None:
     for version in range(newest, -1, -1):
         from_checkpoint = version not in commits
         if from_checkpoint and version not in checkpoints:
-            raise ValueError(f"version {version} is missing in {folder}")
+            raise ValueError(f"version {version} is missing")
         actions = (
             _checkpoint_actions(storage, folder, checkpoints[version])
             if from_checkpoint
@@ -74,7 +88,7 @@ def read_log(storage: Storage, path: str) -> TableLog | None:
         if version in checkpoints:
             break
     if metadata is None:
-        raise ValueError(f"{folder} has no metadata")
+        raise ValueError("it has no metadata")
     created = datetime.fromtimestamp((metadata.get("createdTime") or 0) / 1000, UTC)
     return TableLog(
         version=newest, properties=dict(metadata["configuration"]), transactions=transactions, created=created

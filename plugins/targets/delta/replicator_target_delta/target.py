@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pyarrow.fs as pafs
@@ -18,14 +18,27 @@ from replicator.model.errors import FatalError, Problem, SchemaConflictError, Ta
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.naming import check_columns, check_names
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchResult, Claim, DeltaTarget, TargetContext, TargetTable
+from replicator.plugins.target import (
+    EMPTY_LEDGER,
+    Batch,
+    BatchResult,
+    Claim,
+    DeltaTarget,
+    Ledger,
+    TargetContext,
+    TargetTable,
+)
 from replicator_target_delta import ddl, maintenance
+from replicator_target_delta.check import path_problems, place_problems
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.ledger import (
+    EPOCH_MAX,
     Entry,
     Transaction,
+    adopted,
     claim_lost,
+    entries_of,
     exists,
     fenced,
     identified,
@@ -34,10 +47,8 @@ from replicator_target_delta.ledger import (
 )
 from replicator_target_delta.rewrite import readable_files
 from replicator_target_delta.storage import DROP_MARK, Storage, absolute
-from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, read_log
+from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, DamagedLogError, read_log
 from replicator_target_delta.types import type_problems
-
-_PROBE: Final = "_replicator_probe"
 
 
 @dataclass(slots=True)
@@ -86,13 +97,12 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
 
     def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
         """Look at the path, at what stands in each table's place, at types and names."""
-        problems = list(self._check_path())
-        problems += check_names(schema.table for schema in tables)
+        problems = [*path_problems(lambda: self._storage, self._root), *check_names(schema.table for schema in tables)]
+        is_reachable = not problems or problems[0].place != "target.path"
         for schema in tables:
-            problems += check_columns(schema)
-            problems += type_problems(schema)
-            if not problems or problems[0].place != "target.path":
-                problems += self._check_place(schema.table)
+            problems += [*check_columns(schema), *type_problems(schema)]
+            if is_reachable:
+                problems += place_problems(self._storage, schema.table, self.context.uuid, self.config.adopt)
         return problems
 
     def drop(self, table: TargetTable) -> None:
@@ -103,7 +113,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             is_marked = self._is_marked(mark, table)
             try:
                 log = read_log(self._storage, path)
-            except ValueError:
+            except DamagedLogError:
                 if not is_marked:
                     raise
                 log = None  # what an attempt before left of it
@@ -119,6 +129,20 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             self._storage.remove(path)
         with self._lock:
             self._places.pop(table.table, None)
+
+    def read_ledger(self, table: TargetTable) -> Ledger | None:
+        """The table's newest transaction identifier of ours, by two or three small files of its log."""
+        with translated(str(table.table)):
+            log = read_log(self._storage, self._place(table.table).path)
+        if log is None or log.properties.get(UUID) != table.uuid:
+            return None
+        entries = entries_of(table, log.transactions)
+        if not entries:
+            return None
+        incarnation, entry = max(entries.items())
+        if entry.epoch == EPOCH_MAX:
+            raise adopted(table)
+        return Ledger(incarnation=incarnation, epoch=entry.epoch, last_applied=entry.last)
 
     # -- with Spark ---------------------------------------------------------------------------------------------------
 
@@ -224,75 +248,6 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         """Forget what is held; Spark is the host's."""
         with self._lock:
             self._places.clear()
-
-    # -- checks -------------------------------------------------------------------------------------------------------
-
-    def _check_path(self) -> Sequence[Problem]:
-        missing = self._root
-        try:
-            storage = self._storage
-            above = missing
-            # The highest folder that does not exist yet is what has to be removed afterwards.
-            while storage_kind(storage, above) is pafs.FileType.NotFound and "/" in above.rstrip("/"):
-                missing, above = above, above.rpartition("/")[0] or "/"
-            if storage_kind(storage, above) is pafs.FileType.File:
-                raise NotADirectoryError(20, "Not a directory", above)
-            made = above != self._root
-            probe = f"{self._root}/{_PROBE}-{uuid4().hex}"
-            try:
-                storage.write_json(probe, {})
-            finally:
-                storage.remove(probe)
-                if made:
-                    Storage(missing).remove(missing)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-            return [
-                Problem(
-                    code="target_not_writable",
-                    message=f"{self._root} cannot be written: {reason}.",
-                    place="target.path",
-                    action="Give the process the right to write there, or choose another target.path.",
-                )
-            ]
-        return []
-
-    def _check_place(self, table: TableId) -> Sequence[Problem]:
-        path = self._storage.table_path(table)
-        if self._storage.kind(path) is pafs.FileType.NotFound:
-            return []
-        if self._storage.kind(path) is pafs.FileType.File:
-            return [
-                _problem("target_occupied", f"{path} is a file.", table, "Move it away, or choose another target.path.")
-            ]
-        try:
-            log = read_log(self._storage, path)
-        except (ValueError, KeyError, OSError) as error:
-            return [
-                _problem(
-                    "target_unreadable",
-                    f"The Delta log in {path} cannot be read: {error}.",
-                    table,
-                    "Move the folder away.",
-                )
-            ]
-        if log is None:
-            if not self._storage.names(path):
-                return []
-            return [
-                _problem(
-                    "target_occupied",
-                    f"{path} holds files and is no Delta table.",
-                    table,
-                    "Move the folder away, or choose another target.path.",
-                )
-            ]
-        owner = log.properties.get(UUID)
-        if self.config.adopt == "replace" or (owner is not None and owner == self.context.uuid):
-            return []
-        whose = f"replicator {owner}" if owner else "no replicator"
-        action = "Choose another target.path, move the table away, or set target.adopt: replace to lose its content."
-        return [_problem("not_ours", f"A Delta table of {whose} stands in {path}.", table, action)]
 
     # -- one table ----------------------------------------------------------------------------------------------------
 
@@ -576,12 +531,3 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             return now
         seconds = log.transactions.get(maintenance.VACUUM_LEDGER)
         return datetime.fromtimestamp(seconds, UTC) if seconds is not None else log.created
-
-
-def storage_kind(storage: Storage, path: str) -> pafs.FileType:
-    """What stands at a path at or above the target's root."""
-    return storage.kind(path) if path == storage.root else Storage(path).kind(path)
-
-
-def _problem(code: str, message: str, table: TableId, action: str) -> Problem:
-    return Problem(code=code, message=message, place=str(table), action=action)

@@ -6,16 +6,17 @@ import json
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from replicator.model.errors import FencedError, Severity, TableError
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.plugins.target import TableOptions, TargetContext, TargetTable
+from replicator.plugins.target import Ledger, TableOptions, TargetContext, TargetTable
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.ddl import create_statement
 from replicator_target_delta.ledger import EPOCH_MAX, Entry, plan_claim
 from replicator_target_delta.storage import DROP_MARK, Storage
-from replicator_target_delta.tablelog import UUID, read_log
+from replicator_target_delta.tablelog import UUID, DamagedLogError, read_log
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_target_delta.types import clustering_columns
 
@@ -105,8 +106,48 @@ def test_log_is_read_back_to_front(tmp_path):
     log = read_log(Storage(str(tmp_path)), str(tmp_path))
     assert (log.version, log.properties, log.transactions) == (3, {"x": "2"}, {"a": 9})
     (tmp_path / "_delta_log" / f"{1:020}.json").unlink()
-    with pytest.raises(ValueError, match="version 1 is missing"):
+    with pytest.raises(DamagedLogError, match="version 1 is missing"):
         read_log(Storage(str(tmp_path)), str(tmp_path))
+
+
+def test_the_ledger_is_that_of_the_newest_incarnation_while_the_table_is_ours(tmp_path):
+    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), TargetContext(replicator="test", uuid="u-1"))
+    assert target.read_ledger(TABLE) is None
+    ledger = {"txn": {"appId": TABLE.ledger_name, "version": Entry(4, 50).version}}
+    write_log(tmp_path / "public" / "people", [metadata(**{UUID: "u-1"}), ledger])
+    found = Ledger(incarnation=TABLE.incarnation, epoch=4, last_applied=50)
+    assert target.read_ledger(TABLE) == target.read_ledger(replace(TABLE, incarnation=2)) == found
+    write_log(tmp_path / "public" / "people", [metadata(**{UUID: "u-2"})], version=1)
+    assert target.read_ledger(TABLE) is None
+
+
+def test_a_checkpoint_of_which_a_part_is_missing_is_passed_over(tmp_path):
+    folder = tmp_path / "_delta_log"
+    write_log(tmp_path, [metadata(x="1")], [{"txn": {"appId": "a", "version": 7}}], [{"add": {"path": "x"}}])
+    configured = {"id": pa.string(), "configuration": pa.map_(pa.string(), pa.string()), "createdTime": pa.int64()}
+    txn = pa.struct({"appId": pa.string(), "version": pa.int64()})
+    schema = pa.schema({"metaData": pa.struct(configured), "txn": txn})
+    parts = (
+        {"metaData": {"id": "x", "configuration": [("x", "2")], "createdTime": 1}},
+        {"txn": {"appId": "a", "version": 8}},
+    )
+    for number, (row, found) in enumerate(zip(parts, [({"x": "1"}, {"a": 7}), ({"x": "2"}, {"a": 8})], strict=True)):
+        name = f"{2:020}.checkpoint.{number + 1:010}.{2:010}.parquet"
+        pq.write_table(pa.Table.from_pylist([row], schema=schema), folder / name)
+        log = read_log(Storage(str(tmp_path)), str(tmp_path))
+        assert (log.properties, log.transactions) == found
+
+
+@pytest.mark.parametrize("text", ["{", '{"txn":{"appId":"x"}}', '{"commitInfo":{}}'])
+def test_a_log_that_cannot_be_read_is_the_tables_matter(tmp_path, text):
+    folder = tmp_path / "public" / "people" / "_delta_log"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020}.json").write_text(text)
+    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), TargetContext(replicator="test", uuid="u-1"))
+    with pytest.raises(TableError) as refused:
+        target.read_ledger(TABLE)
+    assert (refused.value.code, refused.value.table) == ("target_unreadable", "public.people")
+    assert [problem.code for problem in target.check([PEOPLE])] == ["target_unreadable"]
 
 
 def test_deleting_that_ended_inside_the_log_is_taken_up_again(tmp_path):
@@ -115,7 +156,7 @@ def test_deleting_that_ended_inside_the_log_is_taken_up_again(tmp_path):
     write_log(folder, [{"add": {"path": "x"}}], version=1)
     for mark in ("", json.dumps({"uuid": "u-2"})):
         (folder / DROP_MARK).write_text(mark)
-        with pytest.raises(ValueError, match="version 0 is missing"):
+        with pytest.raises(TableError, match="version 0 is missing"):
             target.drop(TABLE)
     (folder / DROP_MARK).write_text(json.dumps({"uuid": "u-1"}))
     target.drop(TABLE)
@@ -149,6 +190,20 @@ def test_claim_raises_every_older_ledger_to_its_epoch():
 def test_claim_gives_way_to_a_newer_epoch_or_incarnation(newer):
     with pytest.raises(FencedError):
         plan_claim(TABLE, newer, {UUID: "u-1"}, may_adopt=True)
+
+
+def test_a_table_that_is_being_taken_over_is_not_ours(tmp_path):
+    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), TargetContext(replicator="test", uuid="u-1"))
+    transactions = {TABLE.ledger_name: Entry(EPOCH_MAX, 9).version}
+    actions = [{"txn": {"appId": name, "version": version}} for name, version in transactions.items()]
+    write_log(tmp_path / "public" / "people", [metadata(**{UUID: "u-1"}), *actions])
+    for look in (
+        lambda: target.read_ledger(TABLE),
+        lambda: plan_claim(TABLE, transactions, {UUID: "u-1"}, may_adopt=False),
+    ):
+        with pytest.raises(TableError) as refused:
+            look()
+        assert refused.value.code == "not_ours"
 
 
 def test_former_owner_is_shut_out_by_an_adopter():

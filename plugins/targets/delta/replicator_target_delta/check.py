@@ -1,0 +1,86 @@
+"""What stands in the way at the target's path and in a table's place, found without Spark; leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import uuid4
+
+import pyarrow.fs as pafs
+
+from replicator.model.errors import Problem
+from replicator.model.schema import TableId
+from replicator_target_delta.storage import Storage
+from replicator_target_delta.tablelog import UUID, DamagedLogError, read_log
+
+_PROBE: Final = "_replicator_probe"
+
+
+def path_problems(open_storage: Callable[[], Storage], root: str) -> Sequence[Problem]:
+    """Whether a file can be written below `root`, which is made for it and removed again where it is not there."""
+    missing = root
+    try:
+        storage = open_storage()
+        above = missing
+        # The highest folder that does not exist yet is what has to be removed afterwards.
+        while _kind(storage, above) is pafs.FileType.NotFound and "/" in above.rstrip("/"):
+            missing, above = above, above.rpartition("/")[0] or "/"
+        if _kind(storage, above) is pafs.FileType.File:
+            raise NotADirectoryError(20, "Not a directory", above)
+        made = above != root
+        probe = f"{root}/{_PROBE}-{uuid4().hex}"
+        try:
+            storage.write_json(probe, {})
+        finally:
+            storage.remove(probe)
+            if made:
+                Storage(missing).remove(missing)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        return [
+            Problem(
+                code="target_not_writable",
+                message=f"{root} cannot be written: {reason}.",
+                place="target.path",
+                action="Give the process the right to write there, or choose another target.path.",
+            )
+        ]
+    return []
+
+
+def place_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -> Sequence[Problem]:
+    """What stands where the table is to be, if it is not the table of this replicator and may not be adopted."""
+    path = storage.table_path(table)
+    kind = storage.kind(path)
+    if kind is pafs.FileType.NotFound:
+        return []
+    if kind is pafs.FileType.File:
+        action = "Move it away, or choose another target.path."
+        return [_problem("target_occupied", f"{path} is a file.", table, action)]
+    try:
+        log = read_log(storage, path)
+    except DamagedLogError as error:
+        return [_problem("target_unreadable", str(error), table, "Move the folder away.")]
+    except OSError as error:
+        message = f"The Delta log in {path} cannot be read: {error}."
+        return [_problem("target_unreadable", message, table, "Move the folder away.")]
+    if log is None:
+        if not storage.names(path):
+            return []
+        action = "Move the folder away, or choose another target.path."
+        return [_problem("target_occupied", f"{path} holds files and is no Delta table.", table, action)]
+    owner = log.properties.get(UUID)
+    if adopt == "replace" or (owner is not None and owner == uuid):
+        return []
+    whose = f"replicator {owner}" if owner else "no replicator"
+    action = "Choose another target.path, move the table away, or set target.adopt: replace to lose its content."
+    return [_problem("not_ours", f"A Delta table of {whose} stands in {path}.", table, action)]
+
+
+def _kind(storage: Storage, path: str) -> pafs.FileType:
+    """What stands at a path at or above the storage's root."""
+    return storage.kind(path) if path == storage.root else Storage(path).kind(path)
+
+
+def _problem(code: str, message: str, table: TableId, action: str) -> Problem:
+    return Problem(code=code, message=message, place=str(table), action=action)

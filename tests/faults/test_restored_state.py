@@ -1,0 +1,52 @@
+"""A state store restored from an older copy, while source and target have gone on: the replicator stops and names the way out."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from replicator.demo.sources import Writer
+from replicator.testing.copies import Copies
+from replicator.testing.rig import Rig
+
+
+def _copy(source: str, target: str) -> None:
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new)
+
+
+def _error_of_run(rig: Rig) -> dict[str, str]:
+    rig.command("run", str(rig.file), "--until-caught-up", check=1)
+    error: dict[str, str] = rig.status()["error"]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [("mariadb", "bigquery"), pytest.param("postgresql", "delta", marks=pytest.mark.slow)],
+)
+def test_a_state_store_older_than_its_target_is_refused(rig: Rig, writer: Writer, copies: Copies) -> None:
+    rig.catch_up()
+    state, backup = str(rig.home / "state.db"), str(rig.folder / "backup.db")
+    _copy(state, backup)
+    rig.catch_up()
+    if rig.store is not None:
+        rig.store.close()
+    rig.store = None
+    _copy(backup, state)
+
+    if rig.database.namespace == "public":
+        # PostgreSQL's slot, too, knows that its log was read further; who begins at a new place still has the target before him.
+        assert _error_of_run(rig)["code"] in {"slot_ahead", "ledger_ahead"}
+        rig.command("snapshot", rig.name, "--restart")
+    for _ in range(2):
+        error = _error_of_run(rig)
+        assert error["code"] == "ledger_ahead"
+    assert f"replicator delete {rig.name} --drop-target" in error["action"]
+
+    rig.command("delete", rig.name, "--drop-target", "--yes")
+    writer.stop()
+    rig.catch_up()
+    assert rig.differences(copies) == {}
