@@ -1,4 +1,4 @@
-"""The most memory that the workers' Python processes take, beside Spark's JVM: in a first copy, and in one very large transaction."""
+"""The most memory that the Python processes take, beside Spark's JVM: in a first copy, and in one very large transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.report import Line, Report, at_most
 from benchmarks.scale import Scale
 
 GOAL_MIB: Final = 512
-_ROLES: Final = ("capture", "apply")
+_ROLES: Final = ("supervisor", "capture", "apply")
 _TIMEOUT_S: Final = 1800.0
 
 
@@ -33,12 +33,12 @@ def run(scale: Scale) -> Report:
     lines: list[Line] = []
     for what, by_role in peaks.items():
         lines += [at_most(f"{what}: {role}", mib, GOAL_MIB, "MiB") for role, mib in by_role.items()]
-        lines.append(at_most(f"{what}: both", sum(by_role.values()), GOAL_MIB, "MiB"))
+        lines.append(at_most(f"{what}: all", sum(by_role.values()), GOAL_MIB, "MiB"))
     return Report(name="memory", lines=lines, raw=peaks)
 
 
 def _peaks(product: Product, rows: int) -> dict[str, float]:
-    """Wait until so many rows are applied; return each worker's high-water mark."""
+    """Wait until so many rows are applied; return each process's high-water mark."""
     peaks = dict.fromkeys(_ROLES, 0.0)
 
     def look() -> None:

@@ -197,7 +197,7 @@ class Apply:
             return
         if backlog > 0 or self._lacks_time(table, applier):
             self._schedule.offer(table, now=self._clock(), backlog=backlog)
-        elif applier.commits >= self._settings.maintain_idle:
+        elif applier.is_upkeep_due:
             self._schedule.offer_upkeep(table)
 
     def _waits_s(self, table: TableId) -> float:

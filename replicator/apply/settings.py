@@ -47,7 +47,7 @@ class ApplySettings:
         max_wait_s: The longest that a table waits so that batches of busier tables go first, its rests included; a free thread never waits.
         batch: When a batch is large enough.
         maintain_every: Commits of a table after which it is looked after even if it has more to apply.
-        maintain_idle: Commits after which it is looked after when it has nothing to apply.
+        maintain_idle: Commits after which it is looked after when it has nothing to apply; the first time in a process: one.
         feed_items: Items of a table's feed read at a time.
         wake_s: The longest between two looks at the journal when nobody says that it grew.
         options: What a table's copy is like.

@@ -107,6 +107,7 @@ class TableApplier:
         self._whole_at: int | None = None
         self._schema: TableSchema | None = None
         self._commits = 0
+        self._was_looked_after = False
         self._last_batch: Mapping[str, Any] | None = None
         self._is_behind = False
         # No batch was planned yet; whether the table still rests after one of an earlier process the target knows once it is claimed.
@@ -148,6 +149,14 @@ class TableApplier:
     def commits(self) -> int:
         """Commits since the table was last looked after."""
         return self._commits
+
+    @property
+    def is_upkeep_due(self) -> bool:
+        """Whether to look after the table when it has nothing to apply.
+
+        How many commits it had in earlier processes nobody knows, so the first of this one counts for all of them.
+        """
+        return self._commits >= (self._ends.settings.maintain_idle if self._was_looked_after else 1)
 
     def step(self, fresh_to: datetime | None) -> bool:
         """Do the next unit; False if there is none, or if it was too large: the next time it is cut.
@@ -200,7 +209,7 @@ class TableApplier:
 
     def maintain(self) -> None:
         """Let the target look after the table; as long as it finds something to do, it asks to be asked again."""
-        self._commits = 0
+        self._commits, self._was_looked_after = 0, True
         if self._claimed is None or self._is_set_aside:
             return
         done = self._ends.target.maintain(self._claimed)

@@ -188,17 +188,21 @@ def status_(name: str | None, as_json: bool) -> None:
         return
     for document in documents:
         show.status(document)
+    if not documents:
+        click.echo("No replicator is stored here.", err=True)
 
 
 @main.command()
 @click.argument("name")
-@click.option("--apply", "apply_only", is_flag=True, help="Only the target's side; capture goes on.")
+@click.option("--apply", "apply_only", is_flag=True, help="Only the target's side; capture goes on, or starts again.")
 def pause(name: str, apply_only: bool) -> None:
     """Pause a replicator, keeping its place in the source's log."""
     store = _open(Home.from_environment())
     lifecycle.pause(store, name, apply_only=apply_only)
     document = status.status(store, lifecycle.find(store, name))
-    kept = f" The source keeps its log for it meanwhile ({show.size(document['source']['retained_bytes'])} now)."
+    retained = document["source"]["retained_bytes"]
+    seen = "" if retained is None else f" ({show.size(retained)} when capture last looked)"
+    kept = f" The source keeps its log for it meanwhile{seen}."
     if left := show.time_left(document):
         kept = f" The source keeps its log by its own rules{left}; paused for longer, it must start anew."
     kept = "" if apply_only else kept

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from replicator.model.errors import Problem, ReplicatorError, Severity
+from replicator.model.errors import Problem, ReplicatorError, Severity, StateUnavailableError
 from replicator.plugins.registry import PluginInfo
 from replicator.service import status as status_service
 from replicator.service.assess import Assessment
@@ -31,6 +32,11 @@ _STYLES = {
     "retrying": "yellow",
     "paused": "yellow",
 }
+
+
+def terminal(*, stderr: bool = False) -> Console:
+    """Where tables are printed; what they hold comes from elsewhere and is no markup."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def error(problem: ReplicatorError) -> None:
@@ -86,7 +92,7 @@ def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
     table = Table("plugin", "kind", "distribution", "version", "state", "reason", box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(str(row[c] or "") for c in ("name", "kind", "distribution", "version", "state", "reason")))
-    Console().print(table)
+    terminal().print(table)
 
 
 def replicators(documents: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
@@ -105,12 +111,12 @@ def replicators(documents: Sequence[Mapping[str, Any]], *, as_json: bool) -> Non
             _age(one["freshness_s"]),
             message,
         )
-    Console().print(table)
+    terminal().print(table)
 
 
 def status(document: Mapping[str, Any]) -> None:
     """One replicator, table by table."""
-    Console().print(render(document))
+    terminal().print(render(document))
 
 
 def render(one: Mapping[str, Any]) -> Group:
@@ -178,7 +184,7 @@ class Progress:
     def __init__(self, store: StateStore, name: str) -> None:
         self._store, self._name = store, name
         self._is_live = sys.stderr.isatty()
-        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=False)
+        self._live = Live(console=terminal(stderr=True), auto_refresh=False, transient=False)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._draw, name="progress", daemon=True)
 
@@ -203,9 +209,10 @@ class Progress:
 
     def _draw(self) -> None:
         while True:
-            record = self._store.replicator(self._name)
-            if record is not None:
-                self._live.update(render(status_service.status(self._store, record)), refresh=True)
+            # While the store is away, the last picture stands; the workers say what they do about it.
+            with suppress(StateUnavailableError):
+                if record := self._store.replicator(self._name):
+                    self._live.update(render(status_service.status(self._store, record)), refresh=True)
             if self._done.wait(1.0):
                 return
 

@@ -25,7 +25,9 @@ class ReplicatorError(Exception):
 
     def __str__(self) -> str:
         place = f"{self.table}: " if self.table else ""
-        return f"{place}{self.message}" + (f" {self.action}" if self.action else "")
+        if not self.action:
+            return f"{place}{self.message}"
+        return f"{place}{self.message}{'' if self.message.endswith(('.', '?', '!', ':')) else '.'} {self.action}"
 
 
 class ConfigError(ReplicatorError):

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from replicator.model.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
@@ -23,9 +25,20 @@ class Home:
         return cls(folder=folder, state_url=environ.get("REPLICATOR_STATE_URL") or f"sqlite:///{folder / 'state.db'}")
 
     def ensure(self) -> None:
-        """Make the folder, readable by its owner only."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.logs.mkdir(mode=0o700, exist_ok=True)
+        """Make the folder, readable by its owner only.
+
+        Raises:
+            ConfigError: `home`: it cannot be made.
+        """
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.logs.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"The folder {self.folder} cannot be made: {error.strerror}.",
+                code="home",
+                action="Set REPLICATOR_HOME to a folder that this user may write.",
+            ) from error
 
     @property
     def logs(self) -> Path:

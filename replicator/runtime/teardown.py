@@ -44,7 +44,7 @@ def tear_down(
             drops=any(w.get("drop_target") for w in wishes), is_forced=is_forced,
         )  # fmt: skip
     crash_point("delete.target_cleaned")
-    remove_journal(record.journal_uri, record.uuid)
+    _remove_journal(record, notes, is_forced=is_forced)
     crash_point("delete.journal_removed")
     for log in (home.log_file(record.name), Path(f"{home.log_file(record.name)}.1")):
         log.unlink(missing_ok=True)
@@ -65,6 +65,15 @@ def _load(record: ReplicatorRecord, registry: Registry, notes: list[str], *, is_
             f"The stored configuration can no longer be used ({error.message}): slot, publication and target stay."
         )
         return None
+
+
+def _remove_journal(record: ReplicatorRecord, notes: list[str], *, is_forced: bool) -> None:
+    try:
+        remove_journal(record.journal_uri, record.uuid)
+    except ReplicatorError as error:
+        if not is_forced:
+            raise
+        notes.append(f"The journal {record.journal_uri} was not removed ({error.message}).")
 
 
 def _clean_source(

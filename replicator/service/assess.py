@@ -8,7 +8,7 @@ from typing import Any
 
 from replicator.config import LoadedConfig
 from replicator.journal.location import check_location
-from replicator.model.errors import Problem, ReplicatorError, Severity
+from replicator.model.errors import Problem, ReplicatorError, Severity, TransientError
 from replicator.model.naming import check_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.registry import Registry
@@ -35,14 +35,19 @@ class Assessment:
         return any(p.severity is Severity.BLOCKING for p in self.problems)
 
 
-def assess(loaded: LoadedConfig, registry: Registry, home: Home, *, uuid: str = "") -> Assessment:
-    """Ask source and target about the configured tables; changes nothing anywhere."""
+def assess(
+    loaded: LoadedConfig, registry: Registry, home: Home, *, uuid: str = "", may_retry: bool = False
+) -> Assessment:
+    """Ask source and target about the configured tables; changes nothing anywhere.
+
+    With `may_retry` a source or target that is away for now forbids nothing: a worker that has begun tries again by itself.
+    """
     problems: list[Problem] = list(loaded.warnings)
     if location := check_location(home.state_url, loaded.config.journal.uri or home.journal_uri(loaded.config.name)):
         problems.append(location)
     source = registry.source(loaded.source_type)(loaded.source, SourceContext(replicator=loaded.config.name, uuid=uuid))
     try:
-        schemas, left_out, found, source_identity = _ask_source(source, loaded)
+        schemas, left_out, found, source_identity = _ask_source(source, loaded, may_retry=may_retry)
         problems += found
     finally:
         source.close()
@@ -51,7 +56,7 @@ def assess(loaded: LoadedConfig, registry: Registry, home: Home, *, uuid: str = 
         problems += target.check(schemas)
         target_identity = dict(target.identity())
     except ReplicatorError as error:
-        problems.append(_finding(error, "target"))
+        problems.append(_finding(error, "target", may_retry=may_retry))
         target_identity = None
     finally:
         target.close()
@@ -60,13 +65,13 @@ def assess(loaded: LoadedConfig, registry: Registry, home: Home, *, uuid: str = 
 
 
 def _ask_source(
-    source: DeltaSource[Any], loaded: LoadedConfig
+    source: DeltaSource[Any], loaded: LoadedConfig, *, may_retry: bool
 ) -> tuple[list[TableSchema], Sequence[TableSummary], list[Problem], dict[str, str] | None]:
     problems: list[Problem] = []
     try:
         selection = assembly.select_tables(source, loaded)
     except ReplicatorError as error:
-        return [], (), [_finding(error, "source")], None
+        return [], (), [_finding(error, "source", may_retry=may_retry)], None
     problems += selection.problems
     if not selection.tables:
         return [], selection.left_out, problems, None
@@ -75,7 +80,7 @@ def _ask_source(
         described = source.describe(selection.tables)
         identity = dict(source.identity())
     except ReplicatorError as error:
-        return [], selection.left_out, [*problems, _finding(error, "source")], None
+        return [], selection.left_out, [*problems, _finding(error, "source", may_retry=may_retry)], None
     schemas = [d.schema for d in described.values()]
     for schema in schemas:
         problems += check_columns(schema)
@@ -83,8 +88,14 @@ def _ask_source(
     return schemas, selection.left_out, problems, identity
 
 
-def _finding(error: ReplicatorError, place: str) -> Problem:
-    return Problem(code=error.code, message=error.message, place=error.table or place, action=error.action)
+def _finding(error: ReplicatorError, place: str, *, may_retry: bool) -> Problem:
+    return Problem(
+        code=error.code,
+        message=error.message,
+        place=error.table or place,
+        action=error.action,
+        severity=Severity.WARNING if may_retry and isinstance(error, TransientError) else Severity.BLOCKING,
+    )
 
 
 def _missing(table: TableId) -> Problem:

@@ -51,15 +51,18 @@ def put(store: StateStore, home: Home, registry: Registry, loaded: LoadedConfig)
         raise ConfigError(
             f"{name} is being deleted", code="being_deleted", action=f"Wait, or run: replicator delete {name} --yes"
         )
-    assessment = assess(loaded, registry, home, uuid=record.uuid if record else "")
+    has_begun = record is not None and store.last_segment(name) is not None
+    assessment = assess(loaded, registry, home, uuid=record.uuid if record else "", may_retry=has_begun)
     if assessment.is_blocked:
         raise ConfigError(
             f"{name} cannot be replicated as configured", code="assessment_failed", problems=tuple(assessment.problems)
         )
     if record is None:
         record = store.create_replicator(name, loaded.document, loaded.config.journal.uri or home.journal_uri(name))
-    elif record.identity and assessment.identity:
-        _compare_identity(name, record.identity, assessment.identity)
+    else:
+        _compare_journal(record, loaded.config.journal.uri)
+        if record.identity and assessment.identity:
+            _compare_identity(name, record.identity, assessment.identity)
     store.set_config(name, loaded.document)
     if assessment.identity and not record.identity:
         store.set_identity(name, assessment.identity)
@@ -217,6 +220,16 @@ def delete(
                 f"the worker of {name} could not delete it: {error.message}", code=error.code, action=error.action
             )
         time.sleep(0.5)
+
+
+def _compare_journal(record: ReplicatorRecord, uri: str | None) -> None:
+    """Refuse to leave a journal behind: what it holds is nowhere else."""
+    if uri is not None and uri != record.journal_uri:
+        raise ConfigError(
+            f"{record.name} is stored with the journal {record.journal_uri}, now {uri}.",
+            code="identity_changed",
+            action=f"Take journal.uri back, or delete the stored one first: replicator delete {record.name}",
+        )
 
 
 def _compare_identity(name: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -168,6 +168,17 @@ def test_the_source_goes_away_and_comes_back(replication: Replication) -> None:
 
 
 @without_spark
+def test_a_worker_that_is_started_while_the_source_is_away_waits_for_it(replication: Replication) -> None:
+    with replication.outage():
+        replication.worker.kill()
+        replication.worker.wait()
+        replication.proxy.cut()
+        replication.worker = replication.rig.start()
+        replication.wait_for_retry("capture")
+        replication.proxy.restore()
+
+
+@without_spark
 def test_the_journals_disk_is_full_for_a_while(replication: Replication) -> None:
     replication.needs_disks()
     ballast = replication.rig.folder / "small" / "ballast"

@@ -704,6 +704,15 @@ def test_upkeep_comes_when_nothing_is_to_be_applied_and_at_times_between(shop: S
     assert target.faults.counts["maintain"] == 3
 
 
+def test_a_table_that_had_too_few_commits_in_every_process_is_looked_after_too(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, maintain_every=1000, maintain_idle=1000)
+    shop.copy(A, 1)
+    for number in range(2, 5):
+        shop.rows(A, insert(0, item(number)))
+        target = shop.target()
+        shop.run(target, is_done=lambda: shop.is_done() and target.faults.counts["maintain"] == 1)  # noqa: B023
+
+
 def test_options_reach_the_target(shop: Shop) -> None:
     shop.settings = replace(shop.settings, options=lambda table: TableOptions(deletes="soft" if table == A else "hard"))
     for table in (A, B):

@@ -1,0 +1,75 @@
+"""What commands print for people."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.cli import show
+from replicator.model.errors import ReplicatorError, StateUnavailableError
+from replicator.plugins.registry import PluginInfo
+from replicator.service import status
+from replicator.state.records import ErrorRecord
+from replicator.state.store import StateStore
+
+ODD = "public.[x]y[/z] :smile: [red]"
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """The status of a replicator with one table, whose every text looks like markup."""
+    store = StateStore(f"sqlite:///{tmp_path}/state.db")
+    record = store.create_replicator("shop", "config", "/j")
+    store.set_error("shop", ErrorRecord(code="odd", message=ODD, action=None, at=store.now()))
+    found = store.replicator("shop")
+    assert found is not None
+    assert found.uuid == record.uuid
+    whole = status.status(store, found)
+    table = {
+        "table": ODD, "state": "failing", "snapshot": None, "changes_applied": 1, "freshness_s": None,
+        "error": {"code": "schema_conflict", "message": f"[errno 28] {ODD}", "action": "Do [this]."}, "waiting": None,
+    }  # fmt: skip
+    yield {**whole, "tables": [table]}
+    store.close()
+
+
+def test_texts_of_others_are_no_markup(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    show.status(document)
+    show.replicators([document], as_json=False)
+    reason = PluginInfo(name="odd", kind="source", distribution="d", version="1", state="broken", reason=ODD)
+    show.plugins([reason], as_json=False)
+    printed = capsys.readouterr().out
+    assert f"[schema_conflict] [errno 28] {ODD} Do [this]." in printed
+    assert printed.count(ODD) == 5
+
+
+def test_the_picture_stands_while_the_store_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = StateStore(f"sqlite:///{tmp_path}/state.db")
+    looks = threading.Semaphore(0)
+
+    def away(name: str) -> None:
+        looks.release()
+        raise StateUnavailableError("locked", code="state_locked")
+
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(store, "replicator", away)
+    with show.Progress(store, "shop"):
+        assert all(looks.acquire(timeout=30) for _ in range(2))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("message", "action", "text"),
+    [
+        ("It is away", "Wait.", "It is away. Wait."),
+        ("It is away.", "Wait.", "It is away. Wait."),
+        ("It is away", None, "It is away"),
+    ],
+)
+def test_message_and_remedy_are_two_sentences(message: str, action: str | None, text: str) -> None:
+    assert str(ReplicatorError(message, code="away", action=action)) == text

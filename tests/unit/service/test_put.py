@@ -1,0 +1,113 @@
+"""What a configuration file may change of a replicator that is stored, and what keeps it from being stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from replicator.journal import JournalWriter, WriterLimits
+from replicator.model.errors import ConfigError, Severity, SourceUnavailableError
+from replicator.plugins.registry import Registry
+from replicator.plugins.source import TableSummary
+from replicator.runtime.home import Home
+from replicator.service import lifecycle
+from replicator.service.assess import Assessment
+from replicator.state.store import StateStore
+from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
+from replicator.testing.target_contract import items_schema
+
+
+@dataclass(slots=True, kw_only=True)
+class Service:
+    """A host with the in-memory plugins, and what a user does with a file."""
+
+    folder: Path
+    store: StateStore
+
+    def put(self, *, database: str = "one", warehouse: str = "one", journal: str = "") -> Assessment:
+        """Store a file."""
+        for name in (database, warehouse):
+            if not MemoryDatabase.open(self.named(name)).tables:
+                MemoryDatabase.open(self.named(name)).create_table(items_schema())
+        text = (
+            f"name: shop\nsource: {{type: memory, database: {self.named(database)}}}\n"
+            f"target: {{type: memory, database: {self.named(warehouse)}}}\n{journal}"
+        )
+        registry = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
+        home = Home(folder=self.folder, state_url=f"sqlite:///{self.folder}/state.db")
+        return lifecycle.put(self.store, home, registry, registry.load(text, place="shop.yaml"))[1]
+
+    def named(self, name: str) -> str:
+        """The name of a database of this test alone."""
+        return f"{self.folder.name}-{name}"
+
+    def refused(self, **file: str) -> ConfigError:
+        """Store a file that may not be; what was stored stays."""
+        before = self.store.replicators()
+        with pytest.raises(ConfigError) as refused:
+            self.put(**file)
+        assert self.store.replicators() == before
+        return refused.value
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    store = StateStore(f"sqlite:///{tmp_path}/state.db")
+    yield Service(folder=tmp_path, store=store)
+    store.close()
+
+
+@pytest.mark.parametrize(("side", "changed"), [("source", {"database": "two"}), ("target", {"warehouse": "two"})])
+def test_another_source_or_target_under_the_same_name_is_refused(
+    service: Service, side: str, changed: dict[str, str]
+) -> None:
+    service.put()
+    service.put()
+    refused = service.refused(**changed)
+    assert refused.code == "identity_changed"
+    assert side in refused.message
+    assert service.named("one") in refused.message
+    assert service.named("two") in refused.message
+    assert "replicator delete shop" in (refused.action or "")
+
+
+def test_another_journal_is_refused(service: Service) -> None:
+    service.put(journal=f"journal: {{uri: {service.folder}/here}}")
+    service.put(journal=f"journal: {{uri: {service.folder}/here}}")
+    refused = service.refused(journal=f"journal: {{uri: {service.folder}/there}}")
+    assert refused.code == "identity_changed"
+    assert "/there" in refused.message
+
+
+def test_a_journal_that_nothing_can_write_is_a_finding(service: Service) -> None:
+    refused = service.refused(journal="journal: {uri: 'nowhere://h/p'}")
+    assert [(problem.code, problem.place) for problem in refused.problems] == [("journal_uri", "journal.uri")]
+
+
+def test_a_source_that_is_away_is_refused_until_something_is_sealed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(self: MemorySource) -> Sequence[TableSummary]:
+        raise SourceUnavailableError("The source is away.", code="source_unreachable")
+
+    service.put()
+    with monkeypatch.context() as patched:
+        patched.setattr(MemorySource, "list_tables", away)
+        refused = service.refused()
+    assert [problem.code for problem in refused.problems] == ["source_unreachable"]
+
+    lease = service.store.acquire_lease("shop", "host:1:boot", 60)
+    assert lease is not None
+    uri = str(service.folder / "journal")
+    writer = JournalWriter(service.store, name="shop", epoch=lease.epoch, uri=uri, limits=WriterLimits())
+    writer.commit(offset=None, source_time=None, tables=[])
+    assert service.store.last_segment("shop") is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(MemorySource, "list_tables", away)
+        found = service.put()
+    assert [(problem.code, problem.severity) for problem in found.problems] == [
+        ("source_unreachable", Severity.WARNING)
+    ]
