@@ -52,11 +52,11 @@ class FaultProxy:
       what was sent meanwhile then arrives, as it does after a network partition that TCP survives.
     """
 
-    def __init__(self, upstream_host: str, upstream_port: int) -> None:
-        """Listen on a free loopback port at once; forwarding begins with `start()` or the context manager."""
+    def __init__(self, upstream_host: str, upstream_port: int, *, host: str = HOST) -> None:
+        """Listen on a free port of `host`, a loopback address, at once; forwarding begins with `start()` or the context manager."""
         self._upstream = (upstream_host, upstream_port)
-        self._listener = socket.create_server((HOST, 0), backlog=64)
-        self.host = HOST
+        self._listener = socket.create_server((host, 0), backlog=64)
+        self.host = host
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
         self._passing = threading.Event()

@@ -109,6 +109,7 @@ _REFUSALS: Final = (
     "no password supplied",
     "no pg_hba.conf entry",
     "certificate verify failed",
+    "does not match host name",
 )
 
 

@@ -17,6 +17,7 @@ from replicator.model.errors import (
 )
 from replicator.model.schema import TableId
 from replicator.plugins import ChunkRequest, Secret
+from replicator.testing.proxy import FaultProxy
 from replicator.testing.servers import PostgresServer, ScratchDatabase, find_distribution, free_port
 from replicator_source_postgresql import assessment
 from replicator_source_postgresql.source import PostgresqlSource
@@ -396,6 +397,13 @@ def test_tls_proves_the_server_by_its_certificate(source_of: MakeSource) -> None
         assert proven.read_chunk(ChunkRequest(schema=schema, limit=200_000)).rows.num_rows == 100_000
         with pytest.raises(AccessDeniedError, match="certificate"):
             source_of(server, tls="verify-full").identity()
+        with FaultProxy(
+            server.host, server.port, host="127.0.0.2"
+        ) as elsewhere:  # whose name is not in the certificate
+            other = {"host": elsewhere.host, "port": elsewhere.port, "tls_ca": server.certificate_file}
+            assert source_of(server, tls="verify-ca", **other).identity() == proven.identity()
+            with pytest.raises(AccessDeniedError, match="certificate"):
+                source_of(server, tls="verify-full", **other).identity()
 
 
 # -- pure

@@ -42,7 +42,7 @@ def path_problems(open_storage: Callable[[], Storage], root: str) -> Sequence[Pr
                 code="target_not_writable",
                 message=f"{root} cannot be written: {reason}.",
                 place="target.path",
-                action="Give the process the right to write there, or choose another target.path.",
+                action="Make it reachable and writable for this process, or choose another target.path.",
             )
         ]
     return []

@@ -18,6 +18,9 @@ OWN_FOLDER: Final = "_replicator.tmp"
 DROP_MARK: Final = "_replicator_drop.json"
 """In a table's folder while it is being deleted, so that a second attempt still knows whose it was."""
 
+_GCS_RETRY_S: Final = 15
+"""Google's client tries for a quarter of an hour by itself; the host knows better for how long."""
+
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -37,6 +40,8 @@ class Storage:
         self.root = root
         # Hadoop's names of the S3 protocol; pyarrow knows one.
         uri = re.sub(r"^s3[an]://", "s3://", root)
+        if re.match(r"gc?s://[^?]*$", uri):
+            uri += f"?retry_limit_seconds={_GCS_RETRY_S}"
         self._fs: Any
         self._base: str
         self._fs, self._base = pafs.FileSystem.from_uri(uri) if _URI.match(uri) else (pafs.LocalFileSystem(), uri)
