@@ -6,8 +6,8 @@ import gc
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -100,6 +100,16 @@ def peak_rss_mib(pid: int) -> float | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None
+
+
+def shared_once_mib(pids: Iterable[int]) -> float:
+    """What processes have resident together, pages that they share counted once; a process that is gone counts nothing."""
+    kib = 0
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+            kib += next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+    return kib / 1024
 
 
 def busy_share() -> float:

@@ -106,7 +106,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         return problems
 
     def drop(self, table: TargetTable) -> None:
-        """Remove the table's folder: first its data, then its log, last the mark that says whose it was."""
+        """Remove the table's folder: first its data, then its log, last the mark that says whose it was. Nothing if it is another's."""
         path = self._storage.table_path(table.table)
         mark = f"{path}/{DROP_MARK}"
         with translated(str(table.table)):
@@ -119,7 +119,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
                 log = None  # what an attempt before left of it
             if log is not None:
                 if log.properties.get(UUID) != table.uuid:
-                    raise not_ours(table, log.properties.get(UUID))
+                    return
                 self._storage.write_json(mark, {"uuid": table.uuid})
             elif not is_marked:
                 return
