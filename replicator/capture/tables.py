@@ -21,8 +21,11 @@ from replicator.model.events import (
     change_schema,
 )
 from replicator.model.schema import TableId, TableSchema
+from replicator.observability import get_logger
 from replicator.plugins.source import TableDescription
 from replicator.state.records import ErrorRecord, SnapshotProgress, Stage, TableRecord
+
+_log = get_logger(__name__)
 
 
 @dataclass(eq=False, slots=True)
@@ -183,6 +186,7 @@ class Tables:
 
     def fail(self, followed: Followed, error: ReplicatorError) -> None:
         """Set the table aside: its changes are no longer written until a new snapshot begins."""
+        _log.error("table_set_aside", table=str(followed.table), code=error.code, reason=str(error))
         self.put(replace(followed.record, stage=Stage.FAILING, error=ErrorRecord.of(error, self._now())))
 
     def _fresh_progress(self, found: TableDescription, start_number: int | None) -> SnapshotProgress:

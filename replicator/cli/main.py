@@ -215,7 +215,8 @@ def resume(name: str) -> None:
     """Let a paused or failed replicator run again."""
     store = _open(Home.from_environment())
     lifecycle.resume(store, name)
-    click.echo(f"{name} is to run. A worker must exist to act on it: replicator serve (or run FILE)")
+    needed = "" if store.lease(name) else " A worker must exist to act on it: replicator serve (or run FILE)"
+    click.echo(f"{name} is to run.{needed}")
 
 
 @main.command()

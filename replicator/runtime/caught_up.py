@@ -47,9 +47,10 @@ class CatchUp:
         """
         requests = self.store.requests(self.name)
         tables = self._tables()
-        if not tables or any(t.stage in (Stage.PENDING, Stage.SNAPSHOT) for t in tables):
-            return None
-        if any(request.kind in _BEGINNINGS for request in requests):
+        is_copying = not tables or any(t.stage in (Stage.PENDING, Stage.SNAPSHOT) for t in tables)
+        if is_copying or any(request.kind in _BEGINNINGS for request in requests):
+            # The end of a copy that begins while a place is waited for lies behind that place.
+            self._asked = self._place = None
             return None
         if self._asked is None:
             self._asked = self.store.add_request(self.name, PLACE, {})
@@ -88,7 +89,8 @@ class CatchUp:
         if done is None or done.incarnation < table.incarnation:
             return None
         left = self.store.feed(self.name, table.table, done.last_applied, 1)
-        return None if left and _begin(left[0]) <= place else False
+        # Without a source time it is in the middle of a copy, whose end may lie behind the place.
+        return None if left and (_begin(left[0]) <= place or done.source_time is None) else False
 
     def _is_to_be_tried(self, done: AppliedRecord) -> bool:
         is_old = self.since is not None and done.error is not None and done.error.at < self.since

@@ -42,7 +42,8 @@ _ALWAYS: Final = {
     # The journal's files come from pyarrow and follow the proleptic Gregorian calendar throughout.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    # INT96, the default, counts nanoseconds: readers that do the same take years before 1678 and after 2262 for others.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
     # A merge needs dozens of generated classes; Spark keeps 100 and would compile those of a few tables again and again,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -119,6 +120,33 @@ def test_the_place_is_read_behind_the_answer_to_the_request(store: StateStore, m
     answer()
     assert [catch_up.check() for _ in range(2)] == [None, None]
     _apply(store, TABLE, 1)
+    assert catch_up.check() == CaughtUp(set_aside=())
+
+
+def test_a_copy_that_begins_while_the_place_is_waited_for_is_waited_for_to_its_end(store: StateStore) -> None:
+    _seal(store, number=0, stages={TABLE: Stage.STREAMING})
+    catch_up = CatchUp(store=store, name=NAME, _asked=0, _place=0)
+    _seal(store, number=1, stages={TABLE: Stage.SNAPSHOT})
+    assert catch_up.check() is None
+    _seal(store, number=2, stages={TABLE: Stage.STREAMING})
+    _apply(store, TABLE, 1)
+    assert catch_up.check() is None
+    (asked,) = store.requests(NAME)
+    _seal(store, number=3, stages={TABLE: Stage.STREAMING}, closes=[asked.id])
+    assert [catch_up.check() for _ in range(2)] == [None, None]
+    _apply(store, TABLE, 3)
+    assert catch_up.check() == CaughtUp(set_aside=())
+
+
+def test_a_copy_of_which_no_look_saw_anything_is_waited_for_to_its_end(store: StateStore) -> None:
+    _seal(store, number=0, stages={TABLE: Stage.STREAMING})
+    _seal(store, number=1, stages={TABLE: Stage.STREAMING})
+    _apply(store, TABLE, 0)
+    catch_up = CatchUp(store=store, name=NAME, _asked=0, _place=0)
+    assert catch_up.check() is None
+    lease = store.lease(NAME)
+    assert lease is not None
+    store.put_applied(NAME, lease.epoch, [replace(store.applied(NAME)[TABLE], source_time=NOON)])
     assert catch_up.check() == CaughtUp(set_aside=())
 
 

@@ -272,8 +272,10 @@ def _assess_own_slot(resources: Resources, database: str) -> list[Problem]:
 def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Sequence[CatalogTable]) -> list[Problem]:
     publication = resources.publication
     problems = []
+    # A table that cannot be identified is left out: once it is published, its own application can no longer update it.
+    fit = [t.table for t in tables if t.key_fault is None] or [t.table for t in tables]
     cure = (
-        publication_statement(resources.publication_name, [t.table for t in tables])
+        publication_statement(resources.publication_name, fit)
         + "; run by their owner, and source.publication set to its name."
     )
     if publication is not None and belongs_to_another(publication, resources.uuid):
@@ -335,7 +337,8 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
     name = sql.Identifier(resources.publication_name).as_string(None)
     if publication is None:
         message = f"there is no publication {resources.publication_name}"
-        action = publication_statement(resources.publication_name, [t.table for t in tables]) + ";"
+        fit = [t.table for t in tables if t.key_fault is None] or [t.table for t in tables]
+        action = publication_statement(resources.publication_name, fit) + ";"
         return [Problem(code="publication_missing", message=message, place="source.publication", action=action)]
     problems = [
         finding(

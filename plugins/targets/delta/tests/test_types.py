@@ -15,6 +15,7 @@ from replicator.testing.delta import read_delta
 from replicator_target_delta.rewrite import as_text
 
 WIDE = Decimal("12345678901234567890123456789012345678901234567890.0000000001")
+LATE = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 
 # type, value, value in the table
 CASES = {
@@ -42,6 +43,9 @@ CASES = {
         datetime(2026, 3, 29, 1, 30, tzinfo=UTC),
         datetime(2026, 3, 29, 1, 30, tzinfo=UTC),
     ),
+    "an_early_instant": (pa.timestamp("us", tz="UTC"), datetime(1, 1, 1, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)),
+    "a_late_instant": (pa.timestamp("us", tz="UTC"), LATE, LATE),
+    "a_list_of_instants": (pa.list_(pa.timestamp("us", tz="UTC")), [LATE, None], [LATE, None]),
     "a_list": (pa.list_(pa.int32()), [1, None], [1, None]),
     "a_list_of_times": (pa.list_(pa.time64("us")), [time(1), None], ["01:00:00.000000", None]),
     "a_list_of_wide": (pa.list_(pa.decimal256(60, 1)), [Decimal("1.5"), None], ["1.5", None]),
