@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +29,7 @@ from replicator.plugins.source import TableDescription
 from replicator.state.records import ErrorRecord, SnapshotProgress, Stage, TableRecord
 
 _log = get_logger(__name__)
+_TELL_EVERY_S: Final = 30.0
 
 
 @dataclass(eq=False, slots=True)
@@ -66,6 +70,7 @@ class Tables:
         self._now = now
         self._followed = {r.table: Followed(r) for r in records}
         self._changed: set[TableId] = set()
+        self._told_at: dict[TableId, float] = {}
 
     def get(self, table: TableId) -> Followed | None:
         """The table, if capture knows it."""
@@ -145,6 +150,7 @@ class Tables:
         )
         self.event(followed, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=followed.table, schema=found.schema))
         if not is_streaming:
+            self._tell("snapshot_started", followed, in_place=False)
             self.event(followed, SnapshotEvent(phase=SnapshotPhase.STARTED, table=followed.table))
 
     def begin_in_place(self, followed: Followed, found: TableDescription, start_number: int) -> None:
@@ -162,12 +168,14 @@ class Tables:
                 error=None,
             )
         )
+        self._tell("snapshot_started", followed, in_place=True)
 
     def complete(self, followed: Followed) -> None:
         """The snapshot is complete."""
         progress = self.progress(followed)
         event = SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=followed.table, start_number=progress.start_number)
         self.event(followed, event)
+        self._tell("snapshot_complete", followed)
         self.put(replace(followed.record, stage=Stage.STREAMING, snapshot=replace(progress, completed_at=self._now())))
 
     def progress(self, followed: Followed) -> SnapshotProgress:
@@ -183,11 +191,20 @@ class Tables:
         if first_change is None and (progress.keys or _went_back(followed.record.snapshot, progress)):
             first_change = self._writer.next_sequence_num
         self.put(replace(followed.record, snapshot=progress, first_change=first_change))
+        if time.monotonic() - self._told_at.get(followed.table, -math.inf) >= _TELL_EVERY_S:
+            self._tell("snapshot_progress", followed)
 
     def fail(self, followed: Followed, error: ReplicatorError) -> None:
         """Set the table aside: its changes are no longer written until a new snapshot begins."""
         _log.error("table_set_aside", table=str(followed.table), code=error.code, reason=str(error))
         self.put(replace(followed.record, stage=Stage.FAILING, error=ErrorRecord.of(error, self._now())))
+
+    def _tell(self, event: str, followed: Followed, **more: bool) -> None:
+        """A line of the log about a snapshot."""
+        self._told_at[followed.table] = time.monotonic()
+        progress = self.progress(followed)
+        of = {"rows": progress.rows, "estimated_rows": progress.estimated_rows}
+        _log.info(event, table=str(followed.table), incarnation=followed.record.incarnation, **of, **more)
 
     def _fresh_progress(self, found: TableDescription, start_number: int | None) -> SnapshotProgress:
         return SnapshotProgress(start_number=start_number, estimated_rows=found.estimated_rows, started_at=self._now())

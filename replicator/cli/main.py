@@ -301,8 +301,14 @@ def _open(home: Home) -> StateStore:
 
 def _stop_on_signals() -> threading.Event:
     stop = threading.Event()
+
+    def end(*_: object) -> None:
+        if not stop.is_set():
+            click.echo("Ending at the next clean point: a batch that the target has begun is finished.", err=True)
+        stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, end)
     return stop
 
 

@@ -29,6 +29,7 @@ def main(arguments: list[str]) -> int:
         return 1
     control = WorkerControl(store, name, role, commands=sys.stdin, answers=answers)
     control.listen()
+    _log.info("worker_started", role=role, epoch=epoch)
     try:
         _run(store, home, role, name, epoch, control)
     except ReplicatorError as error:
@@ -41,6 +42,7 @@ def main(arguments: list[str]) -> int:
         return 1
     finally:
         store.close()
+    _log.info("worker_stopped", role=role)
     control.announce(messages.FINISHED)
     return 0
 

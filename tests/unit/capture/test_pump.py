@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from replicator.model.errors import FatalError, FencedError, SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
@@ -256,6 +257,31 @@ def test_requested_snapshot_runs_in_place_and_closes_its_request(bench: Any) -> 
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)() and bench.holds(bag)())
     phases = [i.phase for _, i in bench.items(table) if isinstance(i, SnapshotEvent)]
     assert phases == [SnapshotPhase.STARTED, SnapshotPhase.COMPLETED] * 2
+
+
+def test_copies_and_what_is_set_aside_are_told_in_the_log(bench: Any) -> None:
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 7)
+    with capture_logs() as lines, bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bench.store.add_request("test", "snapshot", {"tables": []})
+        capture.until(lambda: not bench.store.requests("test"))
+        capture.until(bench.is_at(*COPIED))
+        with bench.database.begin() as changes:
+            changes.alter(bench.schema("t", extra=["c"]))
+        capture.until(lambda: bench.record(table).stage is Stage.FAILING)
+    told = [
+        (line["event"], line.get("rows"), line.get("in_place"), line.get("code"))
+        for line in lines
+        if line.get("table") == str(table) and line["event"] != "snapshot_progress"
+    ]
+    assert told == [
+        ("snapshot_started", 0, False, None),
+        ("snapshot_complete", 7, None, None),
+        ("snapshot_started", 0, True, None),
+        ("snapshot_complete", 7, None, None),
+        ("table_set_aside", None, None, "schema_changed"),
+    ]
 
 
 def creates(bench: Any, table: TableId) -> int:
