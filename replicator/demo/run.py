@@ -144,8 +144,8 @@ class _Demo:
                 name,
                 f"{source.rows:,}",
                 f"{target.rows:,}",
-                source.checksum,
-                target.checksum,
+                source.checksum[:10],
+                target.checksum[:10],
                 "[green]equal[/green]" if source == target else "[red]DIFFERENT[/red]",
             )
         self._console.print(table)

@@ -7,8 +7,10 @@ from decimal import Decimal
 from operator import itemgetter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from replicator.model.events import change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
 from replicator.testing.delta import read_delta
@@ -78,3 +80,39 @@ def test_every_type_arrives_as_it_left(new_lake, partial):
 
 def test_small_numbers_have_no_exponent():
     assert as_text(pa.array([Decimal("0.0000001"), None], pa.decimal256(60, 7))).to_pylist() == ["0.0000001", None]
+
+
+@pytest.mark.parametrize("is_append", [False, True], ids=["merged", "appended"])
+def test_days_and_moments_before_year_1_and_after_9999_arrive_as_they_left(new_lake, is_append):
+    days = pa.array(
+        [-1_000_000, -719_529, 3_000_000, 40_000_000], pa.int32()
+    )  # as PostgreSQL counts them: 769 BC to 111,486
+    moments = pc.multiply(days.cast(pa.int64()), 86_400_000_000)
+    far = TableSchema(
+        table=TableId("public", "far"),
+        columns=(
+            Column(name="id", type=pa.int64(), source_type="bigint", nullable=False),
+            Column(name="day", type=pa.date32(), source_type="date"),
+            Column(name="moment", type=pa.timestamp("us"), source_type="timestamp"),
+            Column(name="instant", type=pa.timestamp("us", tz="UTC"), source_type="timestamptz"),
+        ),
+        key=("id",),
+    )
+    lake, shape = new_lake(far), change_schema(far)
+    values = (pa.array(range(4), pa.int64()), days, moments, moments)
+    fields = list(shape.field("row").type)
+    row = pa.StructArray.from_arrays(
+        [value.cast(field.type) for value, field in zip(values, fields, strict=True)], fields=fields
+    )
+    given = {
+        "_sequence_num": pa.array([lake.number() for _ in range(4)], pa.int64()),
+        "_operation": pa.array(["INSERT"] * 4).cast(shape.field("_operation").type),
+        "_is_snapshot": pa.array([True] * 4),
+        "row": row,
+    }
+    changes = pa.table([given.get(f.name, pa.nulls(4, f.type)) for f in shape], schema=shape)
+    lake.target.apply_batch(lake.table, lake.batch_of(changes, is_append=is_append, has_absent=False))
+    found = read_delta(lake.path, ["id", "day", "moment", "instant"]).sort_by("id")
+    assert found["day"].cast(pa.int32()).to_pylist() == days.to_pylist()
+    assert found["moment"].cast(pa.int64()).to_pylist() == moments.to_pylist()
+    assert found["instant"].cast(pa.int64()).to_pylist() == moments.to_pylist()
