@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -304,7 +305,8 @@ def _stop_on_signals() -> threading.Event:
 
     def end(*_: object) -> None:
         if not stop.is_set():
-            click.echo("Ending at the next clean point: a batch that the target has begun is finished.", err=True)
+            # Past Python's buffers, which whoever was interrupted may be writing to.
+            os.write(2, b"Ending at the next clean point: a batch that the target has begun is finished.\n")
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):

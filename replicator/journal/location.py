@@ -6,7 +6,7 @@ import json
 import re
 from typing import Final
 
-from replicator.journal.files import JournalFolder, local_path, resolve
+from replicator.journal.files import JournalFolder, journal_io, local_path, resolve
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, Problem
 from replicator.state.database import is_shared, parse_state_url
 from replicator.state.local_files import network_file_system
@@ -19,13 +19,15 @@ _SEGMENT_NAME: Final = re.compile(r"(\d{8,})-[0-9a-f]{16}-\d{6,}-[A-Za-z0-9_-]*\
 
 
 def check_location(state_url: str, journal_uri: str) -> Problem | None:
-    """The problem of a journal whose scheme nobody knows, or that not every host which shares the state store can reach."""
+    """The problem of a journal that not every host which shares the state store can reach, if there is one.
+
+    Raises:
+        ConfigError: `journal_uri`: no file system knows the scheme.
+        JournalUnavailableError: The file system that does cannot be used, or not now.
+    """
+    with journal_io(journal_uri):
+        resolve(journal_uri)
     path = local_path(journal_uri)
-    if path is None:
-        try:
-            resolve(journal_uri)
-        except ConfigError as error:
-            return Problem(code=error.code, message=error.message, place="journal.uri", action=error.action)
     if path is None or not is_shared(parse_state_url(state_url)) or network_file_system(path):
         return None
     return Problem(

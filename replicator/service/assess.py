@@ -43,7 +43,11 @@ def assess(
     With `may_retry` a source or target that is away for now forbids nothing: a worker that has begun tries again by itself.
     """
     problems: list[Problem] = list(loaded.warnings)
-    if location := check_location(home.state_url, loaded.config.journal.uri or home.journal_uri(loaded.config.name)):
+    try:
+        location = check_location(home.state_url, loaded.config.journal.uri or home.journal_uri(loaded.config.name))
+    except ReplicatorError as error:
+        location = _finding(error, "journal.uri", may_retry=may_retry)
+    if location is not None:
         problems.append(location)
     source = registry.source(loaded.source_type)(loaded.source, SourceContext(replicator=loaded.config.name, uuid=uuid))
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.journal import JournalWriter, WriterLimits
+from replicator.journal import JournalWriter, WriterLimits, location
 from replicator.model.errors import ConfigError, Severity, SourceUnavailableError
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import TableSummary
@@ -39,6 +39,15 @@ class Service:
         registry = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
         home = Home(folder=self.folder, state_url=f"sqlite:///{self.folder}/state.db")
         return lifecycle.put(self.store, home, registry, registry.load(text, place="shop.yaml"))[1]
+
+    def seal(self) -> None:
+        """Let capture begin."""
+        lease = self.store.acquire_lease("shop", "host:1:boot", 60)
+        assert lease is not None
+        uri = str(self.folder / "journal")
+        writer = JournalWriter(self.store, name="shop", epoch=lease.epoch, uri=uri, limits=WriterLimits())
+        writer.commit(offset=None, source_time=None, tables=[])
+        assert self.store.last_segment("shop") is not None
 
     def named(self, name: str) -> str:
         """The name of a database of this test alone."""
@@ -87,6 +96,24 @@ def test_a_journal_that_nothing_can_write_is_a_finding(service: Service) -> None
     assert [(problem.code, problem.place) for problem in refused.problems] == [("journal_uri", "journal.uri")]
 
 
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_journal_that_is_away_is_a_finding_that_a_worker_at_work_waits_out(
+    service: Service, monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
+    def away(uri: str) -> None:
+        raise OSError(113, "No route to host")
+
+    service.put()
+    if has_begun:
+        service.seal()
+    monkeypatch.setattr(location, "resolve", away)
+    found = service.put().problems if has_begun else service.refused().problems
+    severity = Severity.WARNING if has_begun else Severity.BLOCKING
+    assert [(problem.code, problem.place, problem.severity) for problem in found] == [
+        ("journal_unavailable", "journal.uri", severity)
+    ]
+
+
 def test_a_source_that_is_away_is_refused_until_something_is_sealed(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,12 +126,7 @@ def test_a_source_that_is_away_is_refused_until_something_is_sealed(
         refused = service.refused()
     assert [problem.code for problem in refused.problems] == ["source_unreachable"]
 
-    lease = service.store.acquire_lease("shop", "host:1:boot", 60)
-    assert lease is not None
-    uri = str(service.folder / "journal")
-    writer = JournalWriter(service.store, name="shop", epoch=lease.epoch, uri=uri, limits=WriterLimits())
-    writer.commit(offset=None, source_time=None, tables=[])
-    assert service.store.last_segment("shop") is not None
+    service.seal()
     with monkeypatch.context() as patched:
         patched.setattr(MemorySource, "list_tables", away)
         found = service.put()

@@ -14,7 +14,7 @@ from psycopg import sql
 from replicator.model.errors import Problem, Severity
 from replicator_source_postgresql.catalogue import CatalogTable, Publication
 from replicator_source_postgresql.discovery import Connection
-from replicator_source_postgresql.publication import belongs_to_another, publication_statement
+from replicator_source_postgresql.publication import belongs_to_another, proposed_statement
 from replicator_source_postgresql.slot import PLUGIN, SlotState
 from replicator_source_postgresql.table_assessment import finding, quoted
 
@@ -272,10 +272,8 @@ def _assess_own_slot(resources: Resources, database: str) -> list[Problem]:
 def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Sequence[CatalogTable]) -> list[Problem]:
     publication = resources.publication
     problems = []
-    # A table that cannot be identified is left out: once it is published, its own application can no longer update it.
-    fit = [t.table for t in tables if t.key_fault is None] or [t.table for t in tables]
     cure = (
-        publication_statement(resources.publication_name, fit)
+        proposed_statement(resources.publication_name, tables)
         + "; run by their owner, and source.publication set to its name."
     )
     if publication is not None and belongs_to_another(publication, resources.uuid):
@@ -337,15 +335,14 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
     name = sql.Identifier(resources.publication_name).as_string(None)
     if publication is None:
         message = f"there is no publication {resources.publication_name}"
-        fit = [t.table for t in tables if t.key_fault is None] or [t.table for t in tables]
-        action = publication_statement(resources.publication_name, fit) + ";"
+        action = proposed_statement(resources.publication_name, tables) + ";"
         return [Problem(code="publication_missing", message=message, place="source.publication", action=action)]
     problems = [
         finding(
             t,
             "table_not_published",
             f"the publication {publication.name} does not list it",
-            f"ALTER PUBLICATION {name} ADD TABLE ONLY {quoted(t.table)};",
+            f"{'' if t.key_fault is None else 'Once it has an identity: '}ALTER PUBLICATION {name} ADD TABLE ONLY {quoted(t.table)};",
         )
         for t in tables
         if t.published is None

@@ -32,6 +32,14 @@ def publication_statement(name: str, tables: Sequence[TableId]) -> str:
     )
 
 
+def proposed_statement(name: str, tables: Sequence[CatalogTable]) -> str:
+    """The `CREATE PUBLICATION` that somebody is asked to run.
+
+    A table that cannot be identified is left out: once it is published, its own application can no longer update it.
+    """
+    return publication_statement(name, [table.table for table in tables if table.key_fault is None])
+
+
 def belongs_to_another(publication: Publication, uuid: str) -> bool:
     """Whether the publication's comment names another replicator than `uuid`. Unknown on either side: no."""
     match = _COMMENT_PATTERN.search(publication.comment or "")
@@ -88,11 +96,10 @@ def verify_publication(publication: Publication | None, name: str, tables: Seque
         ConfigError: It does not exist, or lacks some.
     """
     if publication is None:
-        statement = publication_statement(name, [table.table for table in tables])
         raise ConfigError(
             f"there is no publication {name} in the source.",
             code="publication_missing",
-            action=f"Run there: {statement};",
+            action=f"Run there: {proposed_statement(name, tables)};",
         )
     _refuse_unfit([table for table in tables if table.is_partition])
     lacking = [table.table for table in tables if table.published is None]

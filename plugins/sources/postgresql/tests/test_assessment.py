@@ -337,6 +337,22 @@ def test_a_given_publication_that_publishes_generated_columns_is_refused(
         source.close()
 
 
+def test_the_publication_that_is_proposed_breaks_no_application(
+    any_database: ScratchDatabase, make_source: MakeSource
+) -> None:
+    any_database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE bare (a int)", "INSERT INTO bare VALUES (1)"
+    )
+    tables = [table("t"), table("bare")]
+    problems = {p.code: p for p in make_source(any_database, publication="mine").check(tables)}
+    any_database.execute((problems["publication_missing"].action or "").rstrip(";"))
+    any_database.execute("UPDATE bare SET a = 2")
+    problems = {p.code: p for p in make_source(any_database, publication="mine").check(tables)}
+    lacking = problems["table_not_published"]
+    assert lacking.place == "public.bare"
+    assert (lacking.action or "").startswith("Once it has an identity: ALTER PUBLICATION")
+
+
 def test_a_given_slot_is_looked_at(any_database: ScratchDatabase, make_source: MakeSource) -> None:
     any_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     name = f"mine_{any_database.name}"
