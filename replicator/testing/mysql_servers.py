@@ -64,7 +64,13 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "skip-name-resolve": "1",
     "lower-case-table-names": "0",
 }
-MARIADB_SETTINGS: Mapping[str, str] = {"binlog-format": "ROW", "log-slave-updates": "ON", "innodb-log-file-size": "48M"}
+MARIADB_SETTINGS: Mapping[str, str] = {
+    "binlog-format": "ROW",
+    "log-slave-updates": "ON",
+    "innodb-log-file-size": "48M",
+    # As newer ones have it; before 10.10 the first TIMESTAMP of a table moves by itself.
+    "explicit-defaults-for-timestamp": "ON",
+}
 MYSQL_SETTINGS: Mapping[str, str] = {
     "gtid-mode": "ON",
     "enforce-gtid-consistency": "ON",
