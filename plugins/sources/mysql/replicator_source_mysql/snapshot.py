@@ -20,7 +20,6 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from replicator.model.errors import (
-    CorruptStreamError,
     ReplicatorError,
     SchemaConflictError,
     SourceUnavailableError,
@@ -336,6 +335,7 @@ class _Run:
 
     def _decode(self, rows: Rows) -> tuple[pa.RecordBatch, Cursor | None]:
         schema = self.plan.schema
+        name = ""
         try:
             arrays = []
             for name, spec in self.plan.columns:
@@ -346,10 +346,13 @@ class _Run:
             raise UnsupportedTypeError(
                 error.message, code=error.code, table=str(schema.table), action=error.action
             ) from error
-        except ValueError as error:
-            # Arrow's own text may hold a value.
-            raise CorruptStreamError(
-                "the server's rows have not the form of their types.", code="corrupt_rows", table=str(schema.table)
+        except Exception as error:
+            # Whatever it is, it is about this table's values. Arrow's own text may hold one.
+            raise TableError(
+                f"column {name}: the server's rows do not have the form of their types ({type(error).__name__}).",
+                code="corrupt_rows",
+                table=str(schema.table),
+                action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
             ) from error
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(schema.row_type))), cursor
 

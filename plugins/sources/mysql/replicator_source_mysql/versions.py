@@ -76,7 +76,18 @@ class Versions:
         if version is None:
             if len(self._versions) >= _VERSIONS_MAX:
                 self._versions.clear()
-            version = self._versions[table_map] = self._build(table_map, followed)
+            try:
+                version = self._build(table_map, followed)
+            except TableError:
+                raise
+            except Exception as error:
+                raise TableError(
+                    f"what the log says of its columns cannot be read ({type(error).__name__}: {error}).",
+                    code="corrupt_rows",
+                    table=str(followed.table),
+                    action="Exclude the table, and report its CREATE TABLE.",
+                ) from error
+            self._versions[table_map] = version
         return version
 
     def _build(self, table_map: TableMap, followed: TableSchema) -> Version:
