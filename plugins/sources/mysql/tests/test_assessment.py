@@ -100,8 +100,8 @@ def test_a_replica_s_filters_leave_tables_out(filters: Mapping[str, tuple[str, .
 def test_filters_that_leave_out_a_table_are_refused(
     flavor: Literal["mariadb", "mysql"], request: pytest.FixtureRequest, source_of: Make
 ) -> None:
-    if flavor == "mysql":
-        request.getfixturevalue("mysql")
+    if flavor == "mysql" and request.getfixturevalue("mysql").lacks((8, 0, 26)):
+        pytest.skip("the settings have other names before MySQL 8.0.26")
     settings = {"binlog-ignore-db": "quiet", "replicate-wild-ignore-table": "shop.not%", "skip-replica-start": "ON"}
     if flavor == "mariadb":
         settings["skip-slave-start"] = settings.pop("skip-replica-start")
@@ -192,8 +192,10 @@ def test_tables_that_cannot_be_replicated_right_are_refused(mysql_database: Mysq
     source = source_of(mysql_database.server)
     found = source.check([TableId(mysql_database.name, n) for n in names])
     expected = [("engine_not_transactional", "isam")]
+    if is_mariadb or mysql_database.server.lacks((9, 6)):
+        expected.append(("unlogged_cascade", "child"))
     if is_mariadb:
-        expected += [("unlogged_cascade", "child"), ("system_versioned", "versioned")]
+        expected.append(("system_versioned", "versioned"))
     assert sorted(blocking(found)) == sorted((code, f"{mysql_database.name}.{name}") for code, name in expected)
     assert {p.place for p in found if p.code == "no_key"} == {
         f"{mysql_database.name}.{n}" for n in ("keyless", "prefix", "perhaps")

@@ -288,6 +288,8 @@ def test_names_with_quotes_dots_and_64_characters(binlog) -> None:
 
 
 def _compress(binlog) -> None:
+    if binlog.database.server.lacks((8, 0, 20)):
+        pytest.skip("compressed transactions came with MySQL 8.0.20")
     if binlog.flavor == "mysql":
         binlog.execute("SET SESSION binlog_transaction_compression = ON")
     else:
