@@ -227,6 +227,13 @@ class SparkConfig(ConfigModel):
         description="Further Spark settings; they win over those that the replicator chooses.",
         examples=[{"spark.driver.memory": "4g"}],
     )
+    executors_timeout: Duration = Field(
+        timedelta(minutes=2),
+        ge=timedelta(seconds=10),
+        le=timedelta(days=1),
+        description="On a cluster: how long work may wait without any executor before Spark is started again. retry.give_up_after bounds"
+        " how often.",
+    )
 
 
 class ReplicatorConfig(ConfigModel):

@@ -161,6 +161,8 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     """Model of the `target:` block without `type`; frozen, extra forbidden, every field described."""
     default_max_wait_s: ClassVar[float] = 5.0
     """`apply.max_wait` where the configuration leaves it out."""
+    needs_spark: ClassVar[bool] = False
+    """Whether `context.spark` is called: then `validate` looks at the `spark:` block and at Java, too."""
 
     def __init__(self, config: ConfigT, context: TargetContext) -> None:
         self.config = config

@@ -138,4 +138,5 @@ def _spark_settings(loaded: LoadedConfig, home: Home) -> SparkSettings:
         settings=spark.settings,
         log_file=home.logs / f"{loaded.config.name}.spark.log",
         scratch=home.folder / "scratch" / loaded.config.name,
+        executors_timeout_s=spark.executors_timeout.total_seconds(),
     )

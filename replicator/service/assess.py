@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from replicator.config import LoadedConfig
@@ -15,6 +15,7 @@ from replicator.plugins.registry import Registry
 from replicator.plugins.source import DeltaSource, SourceContext, TableSummary
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
+from replicator.spark.master import java_problem, reach_problem, setting_problem, sharing_problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,8 @@ def assess(
     finally:
         source.close()
     target = assembly.make_target(loaded, registry, uuid=uuid)
+    if target.needs_spark:
+        problems += _spark_problems(loaded, home, target.identity(), may_retry=may_retry)
     try:
         problems += target.check(schemas)
         target_identity = dict(target.identity())
@@ -66,6 +69,19 @@ def assess(
         target.close()
     identity = {"source": source_identity, "target": target_identity} if source_identity and target_identity else None
     return Assessment(tables=schemas, left_out=left_out, problems=problems, identity=identity)
+
+
+def _spark_problems(
+    loaded: LoadedConfig, home: Home, target: Mapping[str, str], *, may_retry: bool
+) -> Sequence[Problem]:
+    """What would keep Spark from starting, as far as that can be seen without starting it."""
+    spark = loaded.config.spark
+    found = [p for p in (setting_problem(spark.master), java_problem()) if p is not None]
+    if not found and (away := reach_problem(spark.master)) is not None:
+        found.append(replace(away, severity=Severity.WARNING) if may_retry else away)
+    places = [("journal.uri", loaded.config.journal.uri or home.journal_uri(loaded.config.name))]
+    places += [(f"target.{name}", value) for name, value in target.items() if name in {"path", "uri"}]
+    return [*found, *sharing_problems(spark.master, places)]
 
 
 def _ask_source(

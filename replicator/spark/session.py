@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -17,12 +15,13 @@ from types import MappingProxyType
 from typing import IO, Any, Final
 
 from replicator.model.errors import ConfigError, ReplicatorError, TargetUnavailableError
+from replicator.spark.executors import ExecutorWatch, end_reason
+from replicator.spark.master import is_cluster, java_problem, local_threads, reach_problem, setting_problem
 from replicator.spark.scratch import ScratchFolder
 
 DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 """The jars that fit pyspark 4.2.0 and delta-spark 4.4.0. Those of delta-spark 4.4.1 were never published."""
 
-_LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:, *\d+)?\])?")
 _LOG_TAIL_LINES: Final = 30
 _DYING_S: Final = 2.0
 
@@ -51,6 +50,11 @@ _ALWAYS: Final = {
     "spark.sql.codegen.cache.maxEntries": "5000",
     # Tables are merged from several threads: each gets its share instead of waiting for the one before.
     "spark.scheduler.mode": "FAIR",
+    # Nobody looks at what Spark remembers of past jobs, and a driver that runs for months would keep it in memory.
+    "spark.sql.ui.retainedExecutions": "1",
+    "spark.ui.retainedJobs": "1",
+    "spark.ui.retainedStages": "1",
+    "spark.ui.retainedTasks": "1",
 }
 # For a master inside this process a merge is planning and scheduling, not data (docs/targets/delta.md has the figures).
 _LOCAL_ONLY: Final = {
@@ -59,12 +63,14 @@ _LOCAL_ONLY: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
-    "spark.sql.ui.retainedExecutions": "1",
-    "spark.ui.retainedJobs": "1",
-    "spark.ui.retainedStages": "1",
-    "spark.ui.retainedTasks": "1",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "true",
+}
+# On a cluster Spark's own defaults hold (adaptive execution sizes shuffles; the driver's host is this one's address),
+# but where they start many tasks for a little metadata.
+_CLUSTER_ONLY: Final = {
+    "spark.databricks.delta.snapshotPartitions": "8",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",
 }
 
 
@@ -80,6 +86,7 @@ class SparkSettings:
         memory: Heap of the driver, as Spark spells it.
         log_file: Where the output of Spark, Ivy and log4j goes; None: a file that is deleted at the end.
         scratch: Folder for Spark's temporary files; None: one in the system's folder for such.
+        executors_timeout_s: On a cluster: how long work may wait without any executor before Spark is started again.
     """
 
     master: str = "local[*]"
@@ -89,6 +96,7 @@ class SparkSettings:
     memory: str = "2g"
     log_file: Path | None = None
     scratch: Path | None = None
+    executors_timeout_s: float = 120.0
 
 
 def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[str, str]:
@@ -105,6 +113,8 @@ def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[
         "spark.app.name": "replicator",
         "spark.driver.memory": settings.memory,
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+        # The driver's own; executors of a cluster have folders of their own.
+        "spark.local.dir": f"{scratch}/local",
     }
     if threads := local_threads(settings.master, cores):
         confs |= _LOCAL_ONLY
@@ -113,10 +123,11 @@ def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[
             "spark.default.parallelism": str(threads),
             # VACUUM lists files in as many tasks as this says: 10,000 of them took two minutes for a table of one file.
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(threads),
-            "spark.local.dir": f"{scratch}/local",
             # Throughput counts here, not pauses, and on few cores the concurrent collector takes them from the work.
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         }
+    else:
+        confs |= _CLUSTER_ONLY
     if settings.jars:
         confs["spark.jars"] = ",".join(settings.jars)
     if packages := wanted_packages(settings):
@@ -130,16 +141,6 @@ def wanted_packages(settings: SparkSettings) -> Sequence[str]:
     if any("delta-spark_" in jar for jar in settings.jars):
         del wanted[DELTA_PACKAGE]
     return tuple(wanted)
-
-
-def local_threads(master: str, cores: int) -> int | None:
-    """Threads of a master inside this process; None for a cluster."""
-    match = _LOCAL.fullmatch(master)
-    if match is None:
-        return None
-    if match[1] is None:
-        return 1
-    return cores if match[1] == "*" else int(match[1])
 
 
 class SparkHost:
@@ -157,6 +158,7 @@ class SparkHost:
         self._log: IO[bytes] | None = None
         self._process: Any = None
         self._session: Any = None
+        self._watch: ExecutorWatch | None = None
 
     def session(self) -> Any:
         """Return the SparkSession.
@@ -196,18 +198,11 @@ class SparkHost:
         from pyspark.sql import SparkSession
 
         _quiet_py4j()
-        if not re.match(r"local\b|spark:|yarn|k8s:", self._settings.master):
-            raise ConfigError(
-                f"{self._settings.master} is no master of Spark that can be used here: local[…], spark://, yarn or k8s://.",
-                code="spark_master_unsupported",
-                action="Set spark.master; Spark Connect (sc://) is not supported.",
-            )
-        if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-            raise ConfigError(
-                "Spark needs Java, and neither JAVA_HOME nor the PATH has one.",
-                code="java_missing",
-                action="Install Java 17 or later, or set JAVA_HOME.",
-            )
+        for problem in (setting_problem(self._settings.master), java_problem()):
+            if problem is not None:
+                raise ConfigError(problem.message, code=problem.code, action=problem.action)
+        if (away := reach_problem(self._settings.master)) is not None:
+            raise TargetUnavailableError(away.message, code=away.code, action=away.action)
         self._scratch = ScratchFolder(
             self._settings.scratch or Path(tempfile.gettempdir()) / f"replicator-{os.getuid()}"
         )
@@ -225,10 +220,12 @@ class SparkHost:
             context = SparkContext(conf=conf, gateway=gateway)
             context.setLogLevel("ERROR")
             self._session = SparkSession(context)
+            if is_cluster(self._settings.master):
+                self._watch = ExecutorWatch(context, self._process, timeout_s=self._settings.executors_timeout_s)
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             raise self._start_error(path, position) from error
 
-    def _start_error(self, path: Path, position: int) -> ConfigError:
+    def _start_error(self, path: Path, position: int) -> ReplicatorError:
         text = path.read_bytes()[position:].decode(errors="replace")
         self._forget()
         return start_error(text, self._settings)
@@ -238,6 +235,9 @@ class SparkHost:
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
         if self._process is not None:
             if self._process.stdin is not None:
                 # A JVM that is dead already has closed its end.
@@ -264,9 +264,16 @@ class SparkHost:
             self._scratch = None
 
 
-def start_error(output: str, settings: SparkSettings) -> ConfigError:
+def start_error(output: str, settings: SparkSettings) -> ReplicatorError:
     """Turn what Spark printed before it gave up into one message with the remedy."""
     tail = "\n".join(output.splitlines()[-_LOG_TAIL_LINES:])
+    if "All masters are unresponsive" in output:
+        return TargetUnavailableError(
+            f"The Spark master {settings.master} did not accept this application within a minute.",
+            code="spark_master_unreachable",
+            action="Check that the port is the master's own (not its web page's), that the cluster runs Spark 4.2 with Scala 2.13, "
+            "and that the master can connect to this host (spark.settings: spark.driver.host, spark.driver.port).",
+        )
     if "unresolved dependency" in output or "UNRESOLVED DEPENDENCIES" in output:
         return ConfigError(
             f"Spark could not resolve {', '.join(wanted_packages(settings))} from its Maven repositories. Its output ends:\n{tail}",
@@ -296,6 +303,14 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
     # A JVM of ours that stops its context while a job runs is on its way out.
     if not lost and "SparkContext was shut down" not in str(error) and "stopped SparkContext" not in str(error):
         return None
+    if reason := end_reason():
+        return reason
+    if not lost:
+        return TargetUnavailableError(
+            "Spark has ended this application.",
+            code="spark_lost",
+            action="It is started again by itself; the logs of Spark's driver and master say why.",
+        )
     return TargetUnavailableError(
         "Spark's JVM has died.",
         code="spark_lost",

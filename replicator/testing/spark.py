@@ -5,20 +5,28 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from replicator.spark.session import SparkHost, SparkSettings
 from replicator.testing.java import short_lived_options
+from replicator.testing.spark_cluster import SparkCluster
+
+MASTER_VARIABLE: Final = "REPLICATOR_TEST_SPARK"
+"""`cluster` lets tests that share a Spark run on a standalone cluster of their own instead of in the driver."""
 
 
 @functools.cache
 def shared_spark() -> SparkHost:
     """The Spark that all tests of this process share; it ends with the process."""
-    host = SparkHost(
-        SparkSettings(master="local[2]", memory="1500m", settings=short_lived_options()), cores=os.cpu_count() or 2
-    )
+    master, settings = "local[2]", short_lived_options()
+    if os.environ.get(MASTER_VARIABLE) == "cluster":
+        cluster = SparkCluster()
+        atexit.register(cluster.close)
+        cluster.__enter__()
+        master, settings = cluster.url, {**settings, **cluster.settings()}
+    host = SparkHost(SparkSettings(master=master, memory="1500m", settings=settings), cores=os.cpu_count() or 2)
     atexit.register(host.stop)
     return host
 

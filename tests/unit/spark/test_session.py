@@ -10,7 +10,6 @@ from replicator.spark.session import (
     DELTA_PACKAGE,
     SparkHost,
     SparkSettings,
-    local_threads,
     session_confs,
     spark_error,
     start_error,
@@ -21,19 +20,16 @@ def confs(**settings):
     return session_confs(SparkSettings(**settings), cores=6, scratch="/scratch")
 
 
-@pytest.mark.parametrize(
-    ("master", "threads"),
-    [("local", 1), ("local[3]", 3), ("local[*]", 6), ("local[2, 3]", 2), ("spark://a:7077", None), ("yarn", None)],
-)
-def test_threads_of_a_master(master, threads):
-    assert local_threads(master, 6) == threads
-
-
 def test_small_masters_are_tuned_and_clusters_left_alone():
     assert confs(master="local[2]")["spark.sql.shuffle.partitions"] == "2"
     assert confs(master="local[2]")["spark.sql.adaptive.enabled"] == "false"
     assert confs(master="local[2]")["spark.sql.sources.parallelPartitionDiscovery.parallelism"] == "2"
-    assert "spark.sql.shuffle.partitions" not in confs(master="yarn")
+    assert confs(master="local[2]")["spark.driver.host"] == "127.0.0.1"
+    assert not {"spark.sql.shuffle.partitions", "spark.driver.host", "spark.driver.bindAddress"} & set(
+        confs(master="yarn")
+    )
+    # VACUUM runs as many tasks; Spark's default is 10,000.
+    assert int(confs(master="yarn")["spark.sql.sources.parallelPartitionDiscovery.parallelism"]) < 100
     assert "spark.sql.adaptive.enabled" not in confs(master="yarn")
     assert confs(master="yarn")["spark.sql.session.timeZone"] == "UTC"
 
@@ -55,6 +51,13 @@ def test_unresolved_packages_are_named_with_the_remedy():
     assert "a:b:1" in error.message
     assert "spark.jars.repositories" in (error.action or "")
     assert start_error("Java heap", SparkSettings()).code == "spark_not_started"
+
+
+def test_a_master_that_takes_no_application_is_tried_again():
+    error = start_error("… ERROR All masters are unresponsive! Giving up.", SparkSettings(master="spark://a:8080"))
+    assert isinstance(error, TargetUnavailableError)
+    assert error.code == "spark_master_unreachable"
+    assert "spark://a:8080" in error.message
 
 
 def test_spark_connect_is_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from replicator.model.errors import (
@@ -26,6 +27,12 @@ _THROWN: Final = re.compile(
 _CONCURRENT: Final = re.compile(
     r"Concurrent(?:Append|DeleteRead|DeleteDelete|Transaction|Write|Modification)Exception|MetadataChangedException|ProtocolChangedException"
     r"|DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED"
+)
+# Spark tries a task four times and a stage that lost its input as often, then it gives up; nothing was committed.
+_EXECUTORS: Final = re.compile(
+    r"ExecutorLostFailure|FetchFailed|MetadataFetchFailed|ExecutorDeadException|Could not find CoarseGrainedScheduler"
+    r"|HeartbeatReceiver|cannot run anywhere due to node and executor excludeOnFailure|Lost executor|BlockNotFoundException"
+    r"|Could not recover from a failed barrier|has failed the maximum allowable number of times|Failed to get broadcast_"
 )
 _STORAGE: Final = (
     ("No space left on device", "target_full", "Free space where the target's path is."),
@@ -97,6 +104,13 @@ def _of_storage(error: BaseException, text: str, table: str) -> ReplicatorError 
             table=table,
             action="It is tried again by itself.",
         )
+    if _EXECUTORS.search(text) and "java.lang.OutOfMemoryError" not in text:
+        return TargetUnavailableError(
+            "Spark lost executors while it worked on the table, and gave up after its own retries.",
+            code="spark_executors_lost",
+            table=table,
+            action="It is tried again by itself. If it comes again, look into the executors' logs (exit codes 52, 137: too little memory).",
+        )
     for words, code, action in _STORAGE:
         if words in text:
             message = f"The target's storage refuses: {words}."
@@ -131,7 +145,15 @@ def _of_data(text: str, table: str) -> ReplicatorError | None:
 def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError | None:
     if not any(words in text for words in ("FAILED_READ_FILE", "FileNotFoundException", "PATH_NOT_FOUND")):
         return None
-    if any(_name(uri) in text for uri in files):
+    unread = [uri for uri in files if _name(uri) in text]
+    if any(_is_here(uri) for uri in unread) and "FileNotFoundException" in text:
+        return FatalError(
+            "Spark's executors do not find a journal file that is there on this host.",
+            code="path_not_shared",
+            table=table,
+            action="Let all hosts of the cluster mount the journal's folder at this path, or choose a journal.uri that they all reach.",
+        )
+    if unread:
         return CorruptStreamError(
             f"A journal file cannot be read: {_condition(text)}.",
             code="journal_file_unreadable",
@@ -156,6 +178,10 @@ def _condition(text: str) -> str:
     """The error's own name. Its message may hold values of rows, so it is not passed on."""
     match = _CONDITION.search(text)
     return match[1] if match else "no further reason given"
+
+
+def _is_here(uri: str) -> bool:
+    return uri.startswith("file://") and Path(uri.removeprefix("file://")).exists()
 
 
 def _name(uri: str) -> str:

@@ -12,7 +12,7 @@ ledger moved while it ran. So:
 3. What cannot bear an identifier (making, replacing and dropping the table, moving the ledger alone) is done in an
    optimistic transaction of the same kind, which compares epochs and incarnations at the very version it commits on.
 
-A crash before the commit of any of them leaves nothing, after it everything. This module alone uses Delta's private
+A crash before the commit of any of them leaves nothing, after it everything. This module and `purge` use Delta's private
 API (`OptimisticTransaction`), by py4j.
 """
 
@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from replicator.model.errors import FencedError, TableError, TargetUnavailableError
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
+from replicator_target_delta.scala import Scala
 from replicator_target_delta.tablelog import DROPPED, INCARNATION, STATE, UUID
 
 _SEQUENCE_BITS: Final = 44
@@ -178,13 +179,14 @@ class Transaction:
     """
 
     def __init__(self, session: Any, path: str) -> None:
-        self._jvm = session._jvm  # noqa: SLF001 - there is no public way to an optimistic transaction
-        self._delta = self._jvm.org.apache.spark.sql.delta
+        self._scala = Scala(session)
+        self._delta = self._scala.delta
+        # There is no public way to an optimistic transaction.
         self._log = self._delta.DeltaLog.forTable(session._jsparkSession, path)  # noqa: SLF001
         self._txn = self._log.startTransaction()
         self.exists: bool = self._txn.readVersion() >= 0
-        self.properties: dict[str, str] = self._map(self._txn.metadata().configuration()) if self.exists else {}
-        self.transactions: dict[str, int] = self._map(self._txn.snapshot().transactions()) if self.exists else {}
+        self.properties: dict[str, str] = self._scala.map(self._txn.metadata().configuration()) if self.exists else {}
+        self.transactions: dict[str, int] = self._scala.map(self._txn.snapshot().transactions()) if self.exists else {}
 
     def record(self, ledgers: Mapping[str, int]) -> None:
         """Commit nothing but ledger entries.
@@ -200,17 +202,19 @@ class Transaction:
         Its rows go with the same commit: readers see the old table or the new one.
         """
         java_session = session._jsparkSession  # noqa: SLF001
-        shape = self._delta.DeltaLog.forTable(java_session, template).update(False, self._none(), self._none())
+        shape = self._delta.DeltaLog.forTable(java_session, template).update(
+            False, self._scala.none(), self._scala.none()
+        )
         new = shape.metadata()
-        actions = [file.remove() for file in self._list(self._txn.filterFiles())] if self.exists else []
-        domains = {domain.domain(): domain for domain in self._list(shape.domainMetadata())}
+        actions = [file.remove() for file in self._scala.list(self._txn.filterFiles())] if self.exists else []
+        domains = {domain.domain(): domain for domain in self._scala.list(shape.domainMetadata())}
         if self.exists:
             old = self._txn.metadata()
-            self._txn.updateProtocol(self._txn.protocol().merge(self._seq([shape.protocol()])))
+            self._txn.updateProtocol(self._txn.protocol().merge(self._scala.seq([shape.protocol()])))
             self._txn.updateMetadataForTableOverwrite(self._copied(new, old.id(), new.configuration()))
             actions += [
                 self._delta.actions.DomainMetadata(domain.domain(), domain.configuration(), True)
-                for domain in self._list(self._txn.snapshot().domainMetadata())
+                for domain in self._scala.list(self._txn.snapshot().domainMetadata())
                 if domain.domain() not in domains and not domain.removed()
             ]
         else:
@@ -222,22 +226,18 @@ class Transaction:
     def empty(self, properties: Mapping[str, str], ledgers: Mapping[str, int]) -> None:
         """Remove every row and change properties."""
         old = self._txn.metadata()
-        configuration = self._jvm.java.util.HashMap()
-        for name, value in {**self.properties, **properties}.items():
-            configuration.put(name, value)
-        pairs = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(configuration)
-        immutable = getattr(self._jvm.scala.collection.immutable.HashMap, "from")(pairs)
+        immutable = self._scala.immutable_map({**self.properties, **properties})
         self._txn.updateMetadata(self._copied(old, old.id(), immutable), False)
-        self._commit([file.remove() for file in self._list(self._txn.filterFiles())], ledgers)
+        self._commit([file.remove() for file in self._scala.list(self._txn.filterFiles())], ledgers)
 
     def _commit(self, actions: Sequence[Any], ledgers: Mapping[str, int]) -> None:
-        now = self._jvm.scala.Option.apply(self._jvm.System.currentTimeMillis())
+        now = self._scala.some(self._scala.jvm.System.currentTimeMillis())
         for name in {*self.transactions, *ledgers}:
             # Reading a ledger is what makes a concurrent change of it a conflict.
             self._txn.txnVersion(name)
         entries = [self._delta.actions.SetTransaction(name, version, now) for name, version in ledgers.items()]
-        operation = getattr(getattr(self._delta.DeltaOperations, "ManualUpdate$"), "MODULE$")
-        self._txn.commit(self._seq([*actions, *entries]), operation)
+        operation = self._scala.object(self._delta.DeltaOperations, "ManualUpdate")
+        self._txn.commit(self._scala.seq([*actions, *entries]), operation)
 
     def _copied(self, metadata: Any, table_id: str, configuration: Any) -> Any:
         return metadata.copy(
@@ -250,18 +250,3 @@ class Transaction:
             configuration,
             metadata.createdTime(),
         )
-
-    def _none(self) -> Any:
-        return self._jvm.scala.Option.empty()
-
-    def _seq(self, items: Sequence[Any]) -> Any:
-        array = self._jvm.java.util.ArrayList()
-        for item in items:
-            array.add(item)
-        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(array).toSeq()
-
-    def _list(self, seq: Any) -> list[Any]:
-        return list(self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(seq))
-
-    def _map(self, scala_map: Any) -> dict[str, Any]:
-        return dict(self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala_map))

@@ -1,4 +1,4 @@
-"""Upkeep of a table: what is due is decided from its log in pure code, and done by one statement of Delta's."""
+"""Upkeep of a table: what is due is decided from its log in pure code; whose turn it is; what does it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from replicator_target_delta.config import MaintenanceConfig
 from replicator_target_delta.ddl import path_of
+from replicator_target_delta.purge import purge
 
 VACUUM_LEDGER: Final = "replicator/vacuum"
 """Ledger name under which the table's log says when it was last vacuumed, in seconds since 1970."""
@@ -19,6 +20,7 @@ VACUUM_LEDGER: Final = "replicator/vacuum"
 # After so many times that a merge has cut upkeep short, the merge waits once: without upkeep merges become slower and
 # slower.
 PATIENCE: Final = 3
+_CANCEL_EVERY_S: Final = 1.0
 # No merge takes longer: its files are spared by a VACUUM whose retention is not shorter.
 LONGEST_MERGE: Final = timedelta(days=1)
 
@@ -38,34 +40,53 @@ class Condition:
     files: int
     small_files: int
     rows: int
+    vectors: int
     deleted_rows: int
     last_vacuum: datetime
 
 
-def due(condition: Condition, config: MaintenanceConfig, now: datetime) -> Upkeep | None:
-    """Decide what is due, if anything."""
+def due(
+    condition: Condition, config: MaintenanceConfig, now: datetime, *, futile: Condition | None = None
+) -> Upkeep | None:
+    """Decide what is due, if anything.
+
+    Args:
+        condition: The table's files now.
+        config: The thresholds.
+        now: For VACUUM.
+        futile: The table's files when a COMPACT last found nothing to do, because Delta holds them for well clustered.
+    """
     if not config.enabled:
         return None
     if condition.deleted_rows > config.deleted_rows_share_max * max(condition.rows, 1):
         return Upkeep.PURGE
-    if condition.small_files > config.small_files_max:
+    is_futile = futile is not None and (futile.files, futile.small_files) == (condition.files, condition.small_files)
+    if condition.small_files > config.small_files_max and not is_futile:
         return Upkeep.COMPACT
     if now - condition.last_vacuum >= config.vacuum_every:
         return Upkeep.VACUUM
     return None
 
 
-def statement(upkeep: Upkeep, path: str, retention: timedelta) -> str:
-    """The SQL that does it."""
+def carry_out(session: Any, upkeep: Upkeep, path: str, retention: timedelta) -> bool:
+    """Do it, by one commit at most; False if there was nothing to do."""
     match upkeep:
         case Upkeep.PURGE:
-            return f"REORG TABLE {path_of(path)} APPLY (PURGE)"
+            return purge(session, path) > 0
         case Upkeep.COMPACT:
-            return f"OPTIMIZE {path_of(path)}"
+            metrics = session.sql(f"OPTIMIZE {path_of(path)}").collect()[0]["metrics"]
+            return bool(metrics["numFilesRemoved"])
         case Upkeep.VACUUM:
-            # A full one: files that killed merges left behind are in no log.
-            hours = retention / timedelta(hours=1)
-            return f"VACUUM {path_of(path)} RETAIN {hours:g} HOURS"
+            # The setting asks the administrator, who has set the retention.
+            session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+            session.sql(vacuum_statement(path, retention)).collect()
+            return True
+
+
+def vacuum_statement(path: str, retention: timedelta) -> str:
+    """A full VACUUM: files that killed merges left behind are in no log."""
+    hours = retention / timedelta(hours=1)
+    return f"VACUUM {path_of(path)} RETAIN {hours:g} HOURS"
 
 
 def takes_turn(upkeep: Upkeep, retention: timedelta) -> bool:
@@ -89,12 +110,14 @@ def condition_of(session: Any, path: str, config: MaintenanceConfig, last_vacuum
         "count(*) AS files",
         f"count_if(size < {config.small_file_size}) AS small_files",
         "coalesce(sum(get_json_object(stats, '$.numRecords')::bigint), 0) AS numbered",
+        "count(deletionVector) AS vectors",
         "coalesce(sum(deletionVector.cardinality), 0) AS deleted_rows",
     ).collect()[0]
     return Condition(
         files=row["files"],
         small_files=row["small_files"],
         rows=row["numbered"],
+        vectors=row["vectors"],
         deleted_rows=row["deleted_rows"],
         last_vacuum=last_vacuum,
     )
@@ -112,13 +135,24 @@ class Turns:
         self._session: Any = None
         self._tag = ""
         self._cut_short = 0
+        self._is_cut = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a merge has cancelled the upkeep that has the turn."""
+        with self._guard:
+            return self._is_cut
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """A merge's turn."""
         if not self._lock.acquire(blocking=False):
-            self._interrupt()
-            self._lock.acquire()
+            cuts_short = self._may_cut_short()
+            # Spark cancels what runs at this moment, not what the same work starts next: so it is told again.
+            while cuts_short and not self._lock.acquire(timeout=_CANCEL_EVERY_S):
+                self._cancel()
+            if not cuts_short:
+                self._lock.acquire()
         try:
             yield
         finally:
@@ -132,12 +166,12 @@ class Turns:
             return
         try:
             with self._guard:
-                self._session, self._tag = session, tag
-            session.addTag(tag)
+                self._session, self._tag, self._is_cut = session, tag, False
+            session.sparkContext.addJobTag(tag)
             try:
                 yield True
             finally:
-                session.removeTag(tag)
+                session.sparkContext.removeJobTag(tag)
                 with self._guard:
                     self._session = None
         finally:
@@ -148,11 +182,20 @@ class Turns:
         with self._guard:
             self._cut_short = 0
 
-    def _interrupt(self) -> None:
+    def _may_cut_short(self) -> bool:
+        """Cancel upkeep's jobs if upkeep has the turn, and has not been cut short too often in a row."""
         with self._guard:
-            if self._session is not None and self._cut_short < PATIENCE:
-                self._cut_short += 1
-                self._session.interruptTag(self._tag)
+            if self._session is None or self._cut_short >= PATIENCE:
+                return False
+            self._cut_short += 1
+            self._is_cut = True
+        self._cancel()
+        return True
+
+    def _cancel(self) -> None:
+        with self._guard:
+            if self._session is not None:
+                self._session.sparkContext.cancelJobsWithTag(self._tag)
 
 
 def report(upkeep: Upkeep, condition: Condition, outcome: str) -> Mapping[str, Any]:
@@ -162,5 +205,6 @@ def report(upkeep: Upkeep, condition: Condition, outcome: str) -> Mapping[str, A
         "outcome": outcome,
         "files": condition.files,
         "small_files": condition.small_files,
+        "deletion_vectors": condition.vectors,
         "deleted_rows": condition.deleted_rows,
     }

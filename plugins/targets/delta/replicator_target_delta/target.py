@@ -48,6 +48,7 @@ from replicator_target_delta.ledger import (
     plan_claim,
 )
 from replicator_target_delta.rewrite import readable_files
+from replicator_target_delta.sharing import SharingCheck
 from replicator_target_delta.storage import DROP_MARK, Storage, absolute
 from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, DamagedLogError, read_log
 from replicator_target_delta.types import type_problems
@@ -72,6 +73,8 @@ class _Place:
     path: str
     turns: maintenance.Turns = field(default_factory=maintenance.Turns)
     held: _Held | None = None
+    futile: maintenance.Condition | None = None
+    """The files that a COMPACT found nothing to do with."""
 
 
 class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
@@ -83,6 +86,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
 
     type_name: ClassVar[str] = "delta"
     config_model: ClassVar[type[DeltaConfig]] = DeltaConfig
+    needs_spark: ClassVar[bool] = True
 
     def __init__(self, config: DeltaConfig, context: TargetContext) -> None:
         super().__init__(config, context)
@@ -90,6 +94,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         self._lock = threading.Lock()
         self._places: dict[TableId, _Place] = {}
         self._storage_or_none: Storage | None = None
+        self._sharing = SharingCheck()
 
     # -- without Spark ------------------------------------------------------------------------------------------------
 
@@ -244,10 +249,12 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             condition = maintenance.condition_of(
                 session, place.path, self.config.maintenance, self._last_vacuum(place, now)
             )
-            upkeep = maintenance.due(condition, self.config.maintenance, now)
+            upkeep = maintenance.due(condition, self.config.maintenance, now, futile=place.futile)
             if upkeep is None:
                 return None
             outcome = self._maintain(session, place, upkeep, now)
+            if upkeep is maintenance.Upkeep.COMPACT:
+                place.futile = condition if outcome == "nothing_to_do" else None
         return maintenance.report(upkeep, condition, outcome)
 
     def close(self) -> None:
@@ -296,6 +303,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
 
     def _claim(self, table: TargetTable, place: _Place) -> _Held:
         session = self._spark.newSession()
+        self._sharing.run(session, self._storage)
         transaction = Transaction(session, place.path)
         last = EMPTY_LEDGER
         if transaction.exists:
@@ -508,28 +516,28 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
+        from replicator.spark.session import spark_error
+
         tag = f"upkeep-{uuid4().hex}"
-        statement = maintenance.statement(upkeep, place.path, self.config.maintenance.vacuum_retention)
+        retention = self.config.maintenance.vacuum_retention
         try:
             with ExitStack() as stack:
-                if upkeep is maintenance.Upkeep.VACUUM:
-                    # The setting asks the administrator, who has set the retention.
-                    session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-                takes_turn = maintenance.takes_turn(upkeep, self.config.maintenance.vacuum_retention)
+                takes_turn = maintenance.takes_turn(upkeep, retention)
                 if takes_turn and not stack.enter_context(place.turns.upkeep(session, tag)):
                     return "merge_in_progress"
-                session.sql(statement).collect()
+                was_done = maintenance.carry_out(session, upkeep, place.path, retention)
             if upkeep is maintenance.Upkeep.VACUUM:
                 Transaction(session, place.path).record({maintenance.VACUUM_LEDGER: int(now.timestamp())})
         except (PySparkException, Py4JError) as error:
             # A merge is what matters: upkeep that met one is simply done another time.
             if is_concurrent(error):
                 return "lost_to_another_commit"
-            if "cancelled" in str(error).lower():
+            # A job is also cancelled when Spark ends.
+            if place.turns.is_cut and "cancelled" in str(error).lower() and spark_error(error) is None:
                 return "cut_short_by_a_merge"
             raise
         place.turns.done()
-        return "done"
+        return "done" if was_done else "nothing_to_do"
 
     def _last_vacuum(self, place: _Place, now: datetime) -> datetime:
         log = read_log(self._storage, place.path)

@@ -6,6 +6,7 @@ import pytest
 
 from replicator.model.errors import (
     CorruptStreamError,
+    FatalError,
     KeyMissingError,
     ReplicatorError,
     SchemaConflictError,
@@ -29,6 +30,17 @@ JOURNAL = ("file:///journal/0001-abc.parquet",)
         ("java.lang.VirtualMachineError: out of space in CodeCache", TargetUnavailableError, "spark_out_of_memory"),
         ("java.lang.OutOfMemoryError: Java heap space", TargetUnavailableError, "spark_out_of_memory"),
         ("[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated", KeyMissingError, "key_missing"),
+        (
+            "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times: ExecutorLostFailure (executor 1 exited)",
+            TargetUnavailableError,
+            "spark_executors_lost",
+        ),
+        (
+            "FetchFailed(null): org.apache.spark.shuffle.MetadataFetchFailedException … java.net.ConnectException",
+            TargetUnavailableError,
+            "spark_executors_lost",
+        ),
+        ("ExecutorLostFailure: java.lang.OutOfMemoryError", TargetUnavailableError, "spark_out_of_memory"),
         ("[CAST_OVERFLOW] The value 1234 of the type", SchemaConflictError, "schema_conflict"),
         ("[FAILED_READ_FILE.NO_HINT] file:///journal/0001-abc.parquet", CorruptStreamError, "journal_file_unreadable"),
         ("[FAILED_READ_FILE.NO_HINT] file:///lake/part-1.parquet", SchemaConflictError, "target_file_unreadable"),
@@ -38,6 +50,17 @@ def test_reason_decides_who_acts(text, kind, code):
     error = translate(RuntimeError(text), "public.people", JOURNAL)
     assert isinstance(error, kind)
     assert (error.code, error.table) == (code, "public.people")
+
+
+def test_journal_file_that_only_the_driver_sees_is_not_called_damaged(tmp_path):
+    file = tmp_path / "0001-abc.parquet"
+    text = f"[FAILED_READ_FILE.FILE_NOT_EXIST] {file.as_uri()} … java.io.FileNotFoundException: File {file.as_uri()} does not exist"
+    lost = translate(RuntimeError(text), "public.people", (file.as_uri(),))
+    file.write_bytes(b"")
+    error = translate(RuntimeError(text), "public.people", (file.as_uri(),))
+    assert isinstance(lost, CorruptStreamError)
+    assert isinstance(error, FatalError)
+    assert error.code == "path_not_shared"
 
 
 def test_values_of_rows_are_not_passed_on():

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.testing.waiting import wait_until
+from replicator_target_delta import purge
 from replicator_target_delta.config import MaintenanceConfig
-from replicator_target_delta.maintenance import PATIENCE, Condition, Turns, Upkeep, due, statement, takes_turn
+from replicator_target_delta.maintenance import (
+    PATIENCE,
+    Condition,
+    Turns,
+    Upkeep,
+    condition_of,
+    due,
+    takes_turn,
+    vacuum_statement,
+)
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 CONFIG = MaintenanceConfig(small_files_max=10)
 
 
 def condition(**changes):
-    values = {"files": 1, "small_files": 1, "rows": 100, "deleted_rows": 0, "last_vacuum": NOW}
+    values = {"files": 1, "small_files": 1, "vectors": 0, "rows": 100, "deleted_rows": 0, "last_vacuum": NOW}
     return Condition(**{**values, **changes})
 
 
@@ -25,7 +46,7 @@ def test_the_most_urgent_comes_first():
 
 
 def test_vacuum_looks_at_the_folder_and_keeps_what_the_retention_says():
-    assert statement(Upkeep.VACUUM, "/x", timedelta(days=7)) == "VACUUM delta.`/x` RETAIN 168 HOURS"
+    assert vacuum_statement("/x", timedelta(days=7)) == "VACUUM delta.`/x` RETAIN 168 HOURS"
 
 
 def test_upkeep_takes_no_turn_while_a_merge_has_it():
@@ -44,32 +65,188 @@ def test_vacuum_runs_beside_a_merge_unless_its_retention_is_short(new_lake):
     assert lake.target.maintain(lake.table)["outcome"] == "done"
 
 
-class Session:
+class Context:
     """Counts how often its jobs are cancelled."""
 
     def __init__(self):
         self.cancelled = 0
 
-    def addTag(self, tag):  # noqa: N802 - Spark's name
+    def addJobTag(self, tag):  # noqa: N802 - Spark's name
         pass
 
-    removeTag = addTag  # noqa: N815
+    removeJobTag = addJobTag  # noqa: N815
 
-    def interruptTag(self, tag):  # noqa: N802
+    def cancelJobsWithTag(self, tag):  # noqa: N802
         self.cancelled += 1
 
 
-def test_merge_cuts_upkeep_short_but_not_for_ever():
-    turns, session = Turns(), Session()
-    for _ in range(PATIENCE + 2):
+def test_merge_cuts_upkeep_short_but_not_without_end():
+    turns, context = Turns(), Context()
+    session = SimpleNamespace(sparkContext=context)
+    for attempt in range(PATIENCE + 2):
         with turns.upkeep(session, "tag") as has_turn:
             assert has_turn
-            turns._interrupt()
-    assert session.cancelled == PATIENCE
+            assert turns._may_cut_short() is (attempt < PATIENCE)
+    assert context.cancelled == PATIENCE
     turns.done()
     with turns.upkeep(session, "tag"):
-        turns._interrupt()
-    assert session.cancelled == PATIENCE + 1
+        assert turns._may_cut_short()
+
+
+@contextmanager
+def busy_cores(session):
+    """Every core has something else to do."""
+
+    def work():
+        session.sparkContext.addJobTag("busy")
+        session.sparkContext.setInterruptOnCancel(True)
+        with suppress(Py4JJavaError, PySparkException):
+            session.range(0, 8, 1, 8).selectExpr("java_method('java.lang.Thread', 'sleep', 600000L)").collect()
+
+    tracker = session.sparkContext.statusTracker()
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        wait_until(tracker.getActiveJobsIds, "the cores are busy")
+        yield tracker
+    finally:
+        session.sparkContext.cancelJobsWithTag("busy")
+        thread.join()
+
+
+@pytest.mark.parametrize("upkeep", [Upkeep.PURGE, Upkeep.COMPACT])
+def test_merge_does_not_wait_for_upkeep(new_lake, upkeep):
+    """Upkeep whose job waits for a core is cancelled by a merge, and the table is as it was."""
+    lake = new_lake()
+    for i in (0, 10, 20):
+        lake.apply(*[lake.insert(id=n, name="a", note="x") for n in range(i, i + 10)], is_append=True)
+    lake.apply(*[lake.delete(id=n) for n in range(0, 30, 2)])
+    version, place = lake.version(), lake.target._place(lake.table.table)
+    with busy_cores(lake.spark) as tracker, ThreadPoolExecutor() as pool:
+        known = set(tracker.getActiveJobsIds())
+        outcome = pool.submit(lake.target._maintain, lake.spark.newSession(), place, upkeep, NOW)
+        wait_until(lambda: set(tracker.getActiveJobsIds()) - known, "upkeep's job waits")
+        with place.turns.writing():
+            assert outcome.result() == "cut_short_by_a_merge"
+    assert lake.version() == version
+    assert lake.target._maintain(lake.spark.newSession(), place, upkeep, NOW) == "done"
+    assert len(lake.rows()) == 15
+
+
+def test_compaction_that_finds_nothing_to_do_is_not_repeated_until_files_change(new_lake):
+    """Delta leaves alone what was clustered together, however small its files are."""
+    small = {"small_files_max": 2}
+    lake = new_lake(maintenance=small)
+    for i in range(4):
+        lake.apply(lake.insert(id=i, name="a", note="x"), is_append=True)
+    lake.spark.conf.set("spark.databricks.delta.optimize.maxFileSize", "1000")
+    try:
+        lake.spark.sql(f"OPTIMIZE delta.`{lake.path}`")
+    finally:
+        lake.spark.conf.unset("spark.databricks.delta.optimize.maxFileSize")
+    report = lake.target.maintain(lake.table)
+    assert (report["upkeep"], report["outcome"]) == ("compact", "nothing_to_do")
+    assert lake.target.maintain(lake.table) is None
+    lake.apply(lake.insert(id=9, name="a", note="x"), is_append=True)
+    assert lake.target.maintain(lake.table)["outcome"] == "done"
+
+
+ONE_KEY = TableSchema(
+    table=TableId("public", "people"),
+    columns=(
+        Column(name="id", type=pa.int64(), source_type="bigint", nullable=False),
+        Column(name="name", type=pa.string(), source_type="text"),
+    ),
+    key=("id",),
+)
+KEYLESS = TableSchema(
+    table=TableId("public", "events"),
+    columns=(
+        Column(name="id", type=pa.int64(), source_type="bigint"),
+        Column(name="na`me", type=pa.string(), source_type="text"),
+    ),
+    key=(),
+)
+TWO_KEYS = TableSchema(
+    table=TableId("public", "places"),
+    columns=(
+        Column(name="id", type=pa.int64(), source_type="bigint", nullable=False),
+        Column(name="na`me. x", type=pa.string(), source_type="text", nullable=False),
+    ),
+    key=("id", "na`me. x"),
+)
+
+
+def hidden(lake) -> tuple[int, int]:
+    """Files with deletion vectors, and the rows that these hide."""
+    files = lake.spark.sql(f"DESCRIBE DETAIL delta.`{lake.path}`").select("numFiles").collect()[0][0]
+    found = condition_of(lake.spark, str(lake.path), CONFIG, NOW)
+    assert found.files == files
+    return found.vectors, found.deleted_rows
+
+
+@pytest.mark.parametrize(
+    ("schema", "clustering"),
+    [(ONE_KEY, True), (ONE_KEY, False), (TWO_KEYS, True), (KEYLESS, True)],
+    ids=["clustered", "not clustered", "clustered by two columns", "without a key"],
+)
+def test_purge_leaves_no_deletion_vector_and_every_row(new_lake, schema, clustering):
+    """Also where all files were clustered together, which Delta's REORG leaves as they are."""
+    lake = new_lake(schema, clustering=clustering, maintenance={"small_files_max": 2})
+    names = [c.name for c in schema.columns]
+    fields = [schema.fields[name] for name in names]
+    values = lambda i: dict(zip(fields, (i, "a", "x"), strict=False))  # noqa: E731
+    for i in range(3):
+        lake.apply(*[lake.insert(**values(n)) for n in range(i * 10, i * 10 + 10)], is_append=True)
+    assert lake.target.maintain(lake.table)["upkeep"] == "compact"
+    before = lambda n: values(n) if not schema.key else {k: values(n)[k] for k in schema.key_fields}  # noqa: E731
+    lake.apply(*[lake.delete(**before(n)) for n in range(0, 30, 2)])
+    assert hidden(lake) == (1, 15)
+    rows, version = lake.rows(), lake.version()
+    report = lake.target.maintain(lake.table)
+    assert (report["upkeep"], report["outcome"]) == ("purge", "done")
+    assert hidden(lake) == (0, 0)
+    assert lake.rows() == rows
+    assert len(rows) == 15
+    assert lake.version() == version + 1
+    assert lake.target.maintain(lake.table) is None
+    lake.apply(lake.insert(**values(99)))
+    assert len(lake.rows()) == 16
+
+
+def test_purge_gives_way_to_a_commit_that_changed_its_files(new_lake, monkeypatch):
+    lake = new_lake()
+    lake.apply(*[lake.insert(id=n, name="a", note="x") for n in range(10)], is_append=True)
+    lake.apply(lake.delete(id=0))
+    choose = purge._portion
+
+    def meet_another_writer(*arguments):
+        files = choose(*arguments)
+        lake.spark.sql(f"DELETE FROM delta.`{lake.path}` WHERE id = 1")
+        return files
+
+    monkeypatch.setattr(purge, "_portion", meet_another_writer)
+    place = lake.target._place(lake.table.table)
+    outcome = lake.target._maintain(lake.spark.newSession(), place, Upkeep.PURGE, NOW)
+    assert outcome == "lost_to_another_commit"
+    assert {row[0] for row in lake.rows()} == set(range(2, 10))
+    assert hidden(lake) == (1, 2)
+
+
+def test_purge_takes_a_portion_at_a_time_the_worst_files_first(new_lake, monkeypatch):
+    lake = new_lake()
+    for i in (0, 10, 20):
+        lake.apply(*[lake.insert(id=n, name="a", note="x") for n in range(i, i + 10)], is_append=True)
+    lake.apply(*[lake.delete(id=n) for n in (0, 10, 11, 20)])
+    monkeypatch.setattr(purge, "_BYTES_MAX", 1)
+    place = lake.target._place(lake.table.table)
+    left = []
+    for _ in range(4):
+        left.append(hidden(lake))
+        outcome = lake.target._maintain(lake.spark.newSession(), place, Upkeep.PURGE, NOW)
+        assert outcome == ("done" if left[-1] != (0, 0) else "nothing_to_do")
+    assert left == [(3, 4), (2, 2), (1, 1), (0, 0)]
+    assert len(lake.rows()) == 26
 
 
 def test_upkeep_leaves_every_row_where_it_was(new_lake):

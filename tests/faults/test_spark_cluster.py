@@ -1,0 +1,247 @@
+"""Spark on a cluster: a real standalone master with two workers, an executor and the apply worker killed, upkeep, the same rows."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from replicator.demo.sources import Shop, Writer
+from replicator.model.errors import FatalError
+from replicator.model.schema import TableId
+from replicator.plugins.registry import Registry
+from replicator.plugins.target import TargetContext, TargetTable
+from replicator.spark.session import SparkHost, SparkSettings
+from replicator.testing.copies import Copies, DeltaCopies
+from replicator.testing.databases import Database
+from replicator.testing.java import short_lived_options
+from replicator.testing.rig import Rig
+from replicator.testing.spark_cluster import SparkCluster
+from replicator.testing.waiting import wait_until
+
+# Upkeep is due after nearly every merge, and a purge after nearly every row that is hidden.
+UPKEEP = "{small_files_max: 2, deleted_rows_share_max: 0.0001, vacuum_every: 1m, vacuum_retention: 1m}"
+
+
+@pytest.fixture
+def cluster() -> Iterator[SparkCluster]:
+    """A master and two workers of one core and 1 GiB."""
+    with SparkCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def rig(cluster: SparkCluster, opened: tuple[Shop, Rig]) -> Rig:
+    """A replicator of the shop whose Spark is the cluster."""
+    return on(cluster, opened[1])
+
+
+@pytest.fixture
+def copies(rig: Rig) -> Copies:
+    """What the lake holds."""
+    return DeltaCopies(rig.lake)
+
+
+def on(cluster: SparkCluster, rig: Rig, **settings: str) -> Rig:
+    """Let the rig's Spark be the cluster."""
+    options = {"spark.driver.memory": "1g", **short_lived_options(), **cluster.settings(**settings)}
+    rig.extra = f"""
+snapshot: {{chunk_rows: 1000}}
+retry: {{backoff_initial: 20ms, backoff_max: 2s, give_up_after: 30m}}
+spark:
+  master: {cluster.url}
+  executors_timeout: 20s
+  settings: {json.dumps(options)}
+"""
+    rig.target = f"  type: delta\n  path: {rig.lake}\n  maintenance: {UPKEEP}"
+    rig.write_yaml()
+    return rig
+
+
+def history(rig: Rig, table: str) -> list[str]:
+    """The operations of a table of the lake, oldest first, as its log has them."""
+    folder = rig.lake / rig.database.namespace / table / "_delta_log"
+    found = []
+    for file in sorted(folder.glob("*.json")):
+        infos = [json.loads(line)["commitInfo"] for line in file.read_text().splitlines() if '"commitInfo"' in line]
+        found += [info["operation"] for info in infos]
+    return found
+
+
+def apply_worker(rig: Rig, process: Any) -> psutil.Process:
+    """The process that applies."""
+
+    def look() -> psutil.Process | None:
+        for child in psutil.Process(process.pid).children():
+            if "apply" in child.cmdline():
+                return child
+        return None
+
+    return wait_until(look, lambda: f"the apply worker runs\n{rig.output()}")
+
+
+def goes_on(rig: Rig, cluster: SparkCluster) -> None:
+    """Wait for one more merge."""
+    merges = history(rig, "customers").count("MERGE")
+    wait_until(
+        lambda: history(rig, "customers").count("MERGE") > merges,
+        lambda: f"one more merge\n{rig.status()}\n{rig.output()}\n{cluster.log}",
+        timeout_s=300,
+    )
+
+
+def ends_equal(rig: Rig, process: subprocess.Popen[str], writer: Writer, copies: Copies) -> None:
+    """Stop to write, let everything be applied, and compare."""
+    writer.stop()
+    rig.settle(process)
+    assert rig.stop(process) == 0, rig.output()
+    assert rig.differences(copies) == {}
+    assert "internal_error" not in rig.output()
+
+
+def test_a_cluster_copies_and_looks_after_tables_whatever_dies(
+    cluster: SparkCluster, rig: Rig, writer: Writer, copies: Copies
+) -> None:
+    process = rig.start()
+    goes_on(rig, cluster)
+    cluster.kill_executor()
+    goes_on(rig, cluster)
+    apply_worker(rig, process).send_signal(signal.SIGKILL)
+    goes_on(rig, cluster)
+    writer.stop()
+    rig.settle(process)
+    # Upkeep comes when there is nothing else to do: both tables have had rows deleted, one was only ever appended to in small files.
+    for table in rig.tables:
+        wait_until(
+            lambda table=table: "REORG" in history(rig, table),
+            lambda table=table: f"{table} is purged: {history(rig, table)}\n{rig.output()}",
+        )
+    wait_until(lambda: "OPTIMIZE" in history(rig, "page_views"), lambda: f"it is compacted\n{rig.output()}")
+    ends_equal(rig, process, writer, copies)
+
+
+@pytest.mark.slow
+def test_executors_that_are_killed_again_and_again(
+    cluster: SparkCluster, rig: Rig, writer: Writer, copies: Copies
+) -> None:
+    process = rig.start()
+    goes_on(rig, cluster)
+    for _ in range(6):
+        cluster.kill_executor()
+        goes_on(rig, cluster)
+    ends_equal(rig, process, writer, copies)
+
+
+@pytest.mark.slow
+def test_executors_that_are_given_back_and_asked_for_again(
+    cluster: SparkCluster, opened: tuple[Shop, Rig], shop: Shop
+) -> None:
+    rig = on(
+        cluster,
+        opened[1],
+        **{
+            "spark.dynamicAllocation.enabled": "true",
+            "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+            "spark.dynamicAllocation.shuffleTracking.timeout": "5s",
+            "spark.dynamicAllocation.minExecutors": "0",
+            "spark.dynamicAllocation.maxExecutors": "2",
+            "spark.dynamicAllocation.executorIdleTimeout": "5s",
+            "spark.dynamicAllocation.cachedExecutorIdleTimeout": "5s",
+        },
+    )
+    process = rig.start()
+    rig.settle(process)
+    for _ in range(2):
+        wait_until(
+            lambda: not cluster.executors(), lambda: f"all executors are given back\n{cluster.log}", timeout_s=300
+        )
+        shop.view_pages(100)
+        rig.settle(process)
+    assert rig.stop(process) == 0, rig.output()
+    assert rig.differences(DeltaCopies(rig.lake)) == {}
+
+
+@pytest.mark.slow
+def test_a_master_that_is_away_for_a_minute(cluster: SparkCluster, rig: Rig, writer: Writer, copies: Copies) -> None:
+    """The master that comes back does not know the application, and has its executors ended."""
+    process = rig.start()
+    goes_on(rig, cluster)
+    cluster.stop_master()
+    goes_on(rig, cluster)
+    threading.Event().wait(60)
+    cluster.start_master()
+    wait_until(lambda: not cluster.executors(), "the workers end what the master does not know")
+    found = rig.wait_for_status(lambda s: s["state"] == "retrying" or "spark_no_executors" in rig.output(), process)
+    assert found["state"] in {"retrying", "running"}
+    goes_on(rig, cluster)
+    ends_equal(rig, process, writer, copies)
+
+
+@pytest.mark.slow
+def test_workers_that_come_and_go(cluster: SparkCluster, rig: Rig, writer: Writer, copies: Copies) -> None:
+    process = rig.start()
+    goes_on(rig, cluster)
+    cluster.stop_worker(cluster.workers[0])
+    goes_on(rig, cluster)
+    cluster.stop_worker(cluster.workers[0])
+    wait_until(lambda: "spark_no_executors" in rig.output(), lambda: f"nobody works\n{rig.output()}", timeout_s=300)
+    for _ in range(2):
+        cluster.start_worker()
+    goes_on(rig, cluster)
+    ends_equal(rig, process, writer, copies)
+
+
+@pytest.mark.slow
+def test_drivers_that_are_killed(cluster: SparkCluster, rig: Rig, writer: Writer, copies: Copies) -> None:
+    process = rig.start()
+    goes_on(rig, cluster)
+    for _ in range(3):
+        worker = apply_worker(rig, process)
+        driver = wait_until(
+            lambda worker=worker: next((p for p in worker.children() if p.name() == "java"), None), "a driver runs"
+        )
+        driver.kill()
+        goes_on(rig, cluster)
+    ends_equal(rig, process, writer, copies)
+
+
+def test_executors_that_do_not_share_the_lake_are_noticed_before_anything_is_written(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    table = TargetTable(table=TableId("public", "people"), uuid="u-1", incarnation=1, epoch=1)
+    with SparkCluster(workers=0) as cluster:
+        cluster.start_worker(without=lake)
+        host = SparkHost(
+            SparkSettings(master=cluster.url, memory="1g", settings={**short_lived_options(), **cluster.settings()}),
+            cores=1,
+        )
+        context = TargetContext(replicator="test", uuid="u-1", epoch=1, spark=host.session)
+        made = Registry.discover().target("delta")
+        target = made(made.config_model(path=str(lake)), context)
+        try:
+            with pytest.raises(FatalError, match="0 of them arrived") as caught:
+                target.claim(table)
+        finally:
+            host.stop()
+    assert caught.value.code == "path_not_shared"
+
+
+def test_a_master_that_is_not_there_is_refused_before_anything_is_made(tmp_path: Path, origin: Database) -> None:
+    origin.execute("CREATE TABLE people (id int PRIMARY KEY)")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
+        rig = Rig(folder=tmp_path, database=origin, tables=("people",), extra=f"spark: {{master: '{master}'}}\n")
+        for command in ("validate", "run"):
+            done = rig.command(command, str(rig.file), check=2)
+            assert "spark_master_unreachable" in done.stdout + done.stderr
+    assert origin.execute("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(0,)]
+    assert origin.execute("SELECT count(*) FROM pg_publication") == [(0,)]
