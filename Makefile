@@ -12,7 +12,7 @@ TEST_PROCESSES ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); room=$$(($$(getco
 SOURCE ?= postgresql
 TARGET ?= delta
 
-.PHONY: help setup demo test check format bench soak docs lock clean
+.PHONY: help setup demo test check format bench soak versions docs lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ bench: setup  ## Measure side by side; prints the figures of docs/performance.md
 
 soak: setup  ## The long runs: slow suites, every crash point, and hours of random kill -9 under load
 	@$(BIN)/pytest -m "slow or soak" --timeout=0 $(PYTEST_ARGS)
+
+versions: setup  ## Run the sources' tests on other versions of the servers, as far as packages of them can be had (VERSIONS=mysql-8.0,…)
+	@$(BIN)/python tools/server_versions.py $(PYTEST_ARGS)
 
 docs: setup  ## Write the generated pages anew, then check that the docs agree with the code and that their examples run
 	@$(BIN)/python -m replicator.plugins.reference docs/configuration.md

@@ -145,7 +145,7 @@ fingerprint() {
   {
     "$python" -c 'import sys; print(sys.version, sys.prefix)'
     pwd
-    cat requirements.lock pyproject.toml plugins/*/*/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/resolve_jars.py tools/class_archive.py replicator/testing/java.py
+    cat requirements.lock pyproject.toml plugins/*/*/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py replicator/testing/java.py
   } | "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
 }
 

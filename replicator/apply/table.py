@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from replicator.apply import divergence
 from replicator.apply.freshness import Freshness
 from replicator.apply.plan import (
     APPEND_NOTHING,
@@ -102,7 +103,7 @@ class TableApplier:
         # Where the last unit ends that could not be applied: a way on lies behind it.
         self._tried_to = EMPTY_LEDGER
         self._is_set_aside = False
-        self._is_copying = self._record.source_time is None
+        self._is_copying = self._record.source_time is None and not self._record.has_copy
         # While copying: the number by which the target's copy is whole, if capture says that its own is.
         self._whole_at: int | None = None
         self._schema: TableSchema | None = None
@@ -174,7 +175,7 @@ class TableApplier:
         """
         if self._is_set_aside and not self._find_way_on():
             return False
-        if self._is_copying and self._whole_at is None:
+        if (self._is_copying or self._record.has_copy is None) and self._whole_at is None:
             self._whole_at = self._find_whole()
         unit = self._plan()
         while isinstance(unit, BeginUnit):
@@ -253,8 +254,10 @@ class TableApplier:
         self._floor = entry.sequence_num - 1
         self._claimed = self._schema = None
         self._is_copying, self._whole_at, self._is_set_aside = True, None, False
+        # The new copy clears what is wrong with the old one.
+        alarms = divergence.covered(self._record.alarms)
         self._record = AppliedRecord(table=self._table, incarnation=self._record.incarnation)
-        self._put(incarnation=entry.incarnation)
+        self._put(incarnation=entry.incarnation, alarms=alarms)
         crash_point("apply.incarnation_recorded")
         self._claim()
 
@@ -273,6 +276,9 @@ class TableApplier:
         """Everything of the journal up to `number` is applied."""
         if self._whole_at is not None and number >= self._whole_at:
             self._is_copying, self._whole_at = False, None
+            captured = self._ends.record_of(self._table)
+            # With `snapshot.mode: never` there is none, and the target holds but what changed since.
+            self._put(has_copy=captured is not None and captured.snapshot is not None)
 
     def _claim(self) -> None:
         table = TargetTable(
@@ -287,12 +293,15 @@ class TableApplier:
         crash_point("apply.claim_recorded")
         ledger = self._ends.target.claim(table).last_applied
         crash_point("apply.claimed")
-        rows, is_copying = self._missed(self._record.last_applied, ledger)
-        if is_copying or ledger < self._record.last_applied:
+        rows, phase = self._missed(self._record.last_applied, ledger)
+        starts, completes = phase is SnapshotPhase.STARTED, phase is SnapshotPhase.COMPLETED
+        audited = self._audited(table, starts=starts, completes=completes)
+        if starts or ledger < self._record.last_applied:
             # A target that was set back may stand in the middle of a copy, too.
             self._is_copying, self._whole_at = True, None
+            audited |= {"has_copy": False}
         self._claimed, self._ledger = table, ledger
-        self._put(last_applied=ledger, rows=self._record.rows + rows, source_time=self._source_time(None))
+        self._put(last_applied=ledger, rows=self._record.rows + rows, source_time=self._source_time(None), **audited)
 
     def _check_store(self, found: Ledger | None) -> None:
         """Refuse to go on where the target knows more than this state store, which then was restored from an older copy.
@@ -378,7 +387,7 @@ class TableApplier:
         self._claim()
         assert self._claimed is not None
         self._is_copying, self._whole_at = True, None
-        self._put(source_time=None)
+        self._put(source_time=None, has_copy=False, alarms=divergence.covered(self._record.alarms))
         if number > self._ledger:
             self._ends.check_lease()
             self._ends.target.advance(self._claimed, number)
@@ -443,6 +452,7 @@ class TableApplier:
             is_append=unit.is_append,
             has_absent=any(f.has_absent for f in unit.files),
             has_key_changes=any(f.has_key_changes for f in unit.files),
+            expects_rows=self._record.has_copy is True,
             source_position=self._position(unit.files[-1]),
         )
         crash_point("apply.batch_planned")
@@ -469,7 +479,7 @@ class TableApplier:
         return None if offset is None else str(offset)
 
     def _check(self, file: SegmentFile) -> None:
-        """A damaged file costs its table a new copy, and no other table anything."""
+        """A file that is damaged or lacks values costs its table a new copy, and no other table anything."""
         try:
             self._ends.reader.check(file)
         except CorruptStreamError as error:
@@ -479,6 +489,13 @@ class TableApplier:
                 table=str(self._table),
                 action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
             ) from error
+        if file.has_absent and (count := self._ends.reader.partial_inserts(file)):
+            raise TableError(
+                f"The source's log has {count} INSERT without all columns: what they lack is not NULL, and nowhere to be found.",
+                code="insert_lacks_columns",
+                table=str(self._table),
+                action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
+            )
 
     def _check_skipped(self, table: TargetTable, batch: Batch) -> None:
         """A batch above the ledger that was skipped: a newer epoch has the table (claiming says so), or the target broke its contract."""
@@ -505,6 +522,7 @@ class TableApplier:
     # -- remembering it
 
     def _note(self, unit: BatchUnit | EventUnit | AdvanceUnit, fresh_to: datetime | None) -> None:
+        assert self._claimed is not None, "it was applied"
         self._ledger = unit.last
         self._is_behind = unit.following is not None
         self._commits += 1
@@ -512,6 +530,7 @@ class TableApplier:
         if unit.passed.starts or unit.passed.completes:
             self._is_copying, self._whole_at = unit.passed.starts, None
         reached = fresh_to if unit.following is None else self._ends.freshness.below(unit.following)
+        audited = self._audited(self._claimed, starts=unit.passed.starts, completes=unit.passed.completes)
         rows = sum(file.rows for file in unit.files) if isinstance(unit, BatchUnit) else 0
         self._put(
             last_applied=unit.last,
@@ -519,7 +538,29 @@ class TableApplier:
             source_time=self._source_time(reached),
             is_failing=False,
             error=None,
+            **audited,
         )
+
+    def _audited(self, table: TargetTable, *, starts: bool, completes: bool) -> dict[str, Any]:
+        """What an audit of the target makes of the record, behind work that passed the start or the end of a snapshot.
+
+        Whatever somebody else did up to the start of a snapshot is made good by it.
+        """
+        record = self._record
+        audit = self._ends.target.audit(table, record.audited_to)
+        alarms = divergence.raised(
+            record.alarms,
+            audit,
+            record.merged,
+            action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
+            now=self._ends.store.now,
+        )
+        changes: dict[str, Any] = {"merged": audit.merged, "audited_to": audit.place, "alarms": alarms}
+        if starts:
+            changes |= {"has_copy": False, "alarms": divergence.covered(alarms)}
+        elif completes:
+            changes |= {"has_copy": True, "alarms": divergence.cleared(alarms)}
+        return changes
 
     def _source_time(self, reached: datetime | None) -> datetime | None:
         """A copy that is not whole has no source time; otherwise it never goes back."""
@@ -528,13 +569,13 @@ class TableApplier:
         known = self._record.source_time
         return max(known, reached) if known is not None and reached is not None else reached or known
 
-    def _missed(self, after: int, upto: int) -> tuple[int, bool]:
+    def _missed(self, after: int, upto: int) -> tuple[int, SnapshotPhase | None]:
         """What the target has and the record does not know, because a process ended between the two.
 
         Returns:
-            How many rows; whether a snapshot began and did not end.
+            How many rows; what a snapshot did last.
         """
-        rows, is_copying = 0, False
+        rows, phase = 0, None
         page = self._ends.settings.feed_items
         while after < upto:
             window = self._ends.reader.feed(self._table, after, page)
@@ -544,17 +585,26 @@ class TableApplier:
                 if isinstance(item, SegmentFile):
                     rows += item.rows
                 elif isinstance(item.event, SnapshotEvent):
-                    is_copying = item.event.phase is SnapshotPhase.STARTED
+                    phase = item.event.phase
             if len(window) < page:
                 break
             after = last_number(window[-1])
-        return rows, is_copying
+        return rows, phase
 
     def _put(self, **changes: Any) -> None:
-        record = replace(self._record, **changes)
-        if record != self._record:
+        before, record = self._record, replace(self._record, **changes)
+        if record != before:
             self._ends.store.put_applied(self._ends.name, self._ends.epoch, [record])
             self._record = record
+            self._tell_alarms(before, record)
+
+    def _tell_alarms(self, before: AppliedRecord, after: AppliedRecord) -> None:
+        """A line of the log when an alarm is first raised, and when it is cleared."""
+        was, now = ({alarm.code: alarm for alarm in record.alarms} for record in (before, after))
+        for code in now.keys() - was.keys():
+            _log.error("alarm_raised", table=str(self._table), code=code, reason=now[code].message)
+        for code in was.keys() - now.keys():
+            _log.info("alarm_cleared", table=str(self._table), code=code)
 
 
 def _place_of(unit: BatchUnit | EventUnit | AdvanceUnit) -> int:

@@ -11,6 +11,8 @@ A crash leaves, by place:
   durable;
 - between seal and acknowledgement: a source that keeps a little more log than needed; the next acknowledgement covers
   it.
+
+The same happens without a crash where the log takes back what it handed out (`LogBatch.is_rolled_back`).
 """
 
 from __future__ import annotations
@@ -305,14 +307,23 @@ class _Session:
         self._reader.close()
 
     def loop(self, control: Control) -> bool:
-        """Turn until the end. True: open the log again, at a new place or for tables that this one skips (`added` among them)."""
+        """Turn until the end.
+
+        True: open the log again, at a new place, for tables that this one skips (`added` among them), or to read again what was
+        rolled back.
+        """
         self._control = control
         while True:
             if control.should_stop():
                 if not self._is_open_transaction:
                     self._seal(is_final=True)
                 return False
-            self._turn(control)
+            batch = self._pull()
+            if batch.is_rolled_back:
+                self._writer.discard()
+                crash_point("capture.discarded")
+                return True
+            self._turn(batch, control)
             if self._is_open_transaction:
                 continue
             if self._wants_restart or self._follow.needs_reopening or self.added:
@@ -345,8 +356,7 @@ class _Session:
         captured = [f.table for f in self._tables.all(Stage.SNAPSHOT, Stage.STREAMING)]
         self._follow.compared(captured, found, {})
 
-    def _turn(self, control: Control) -> None:
-        batch = self._pull()
+    def _turn(self, batch: LogBatch, control: Control) -> None:
         self._copying.collect()
         self._deliver(batch)
         self._follow.poll()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -328,5 +329,12 @@ def _finish(name: str, outcome: Outcome) -> None:
             f"{name}: {end} but for {', '.join(outcome.set_aside)}, set aside; see: replicator status {name}",
             err=True,
         )
+    if outcome.alarmed:
+        click.echo(
+            f"{name}: {end}, but alarms say that the copy may differ from the source; see: replicator status {name}."
+            f" Next step: replicator snapshot {name} {' '.join(shlex.quote(table) for table in outcome.alarmed)}",
+            err=True,
+        )
+    if outcome.set_aside or outcome.alarmed:
         sys.exit(1)
     click.echo(f"{name}: {end}.", err=True)

@@ -102,7 +102,7 @@ def replicators(documents: Sequence[Mapping[str, Any]], *, as_json: bool) -> Non
         return
     table = Table("name", "state", "desired", "tables", "freshness", "error", box=None, pad_edge=False)
     for one in documents:
-        message = (one["error"] or {}).get("message", "")
+        message = (one["error"] or {}).get("message", "") or _alarmed(one)
         table.add_row(
             one["name"],
             _styled(one["state"]),
@@ -129,6 +129,8 @@ def render(one: Mapping[str, Any]) -> Group:
     table = Table("table", "state", "snapshot", "changes applied", "freshness", "last error", box=None, pad_edge=False)
     for row in one["tables"]:
         message = ""
+        if row["alarms"]:
+            message = f"alarm: {', '.join(alarm['code'] for alarm in row['alarms'])}"
         if row["error"]:
             message = f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}"
         elif row["waiting"] and row["waiting"]["code"]:
@@ -137,13 +139,18 @@ def render(one: Mapping[str, Any]) -> Group:
             message = f"rests until {_moment(row['waiting']['until'])}"
         table.add_row(
             row["table"],
-            _styled(row["state"]),
+            Text(row["state"], style="red") if row["alarms"] else _styled(row["state"]),
             _snapshot(row["snapshot"]),
             f"{row['changes_applied']:,}",
             _age(row["freshness_s"]),
             message,
         )
     parts: list[Any] = [head, table]
+    parts += [
+        Text(f"{row['table']}: [{alarm['code']}] {alarm['message']} {alarm['action']}", style="red")
+        for row in one["tables"]
+        for alarm in row["alarms"]
+    ]
     parts += [Text(f"waits for {line}", style="yellow") for line in one["source"]["waiting_for"]]
     if oldest := one["source"]["oldest_open"]:
         parts.append(Text(f"held back since {oldest['age_s']:.0f} s: {oldest['name']}", style="yellow"))
@@ -215,6 +222,12 @@ class Progress:
                     self._live.update(render(status_service.status(self._store, record)), refresh=True)
             if self._done.wait(1.0):
                 return
+
+
+def _alarmed(one: Mapping[str, Any]) -> str:
+    """How many tables of a replicator have alarms; empty if none has."""
+    count = sum(1 for row in one["tables"] if row["alarms"])
+    return f"{count} {'table' if count == 1 else 'tables'} with alarms" if count else ""
 
 
 def _snapshot(progress: Mapping[str, Any] | None) -> str:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from replicator.journal.files import journal_io, resolve
 from replicator.journal.table_file import METADATA_KEY, file_schema
 from replicator.model.errors import CorruptStreamError, OffsetExpiredError
-from replicator.model.events import SEQUENCE_NUM
+from replicator.model.events import ABSENT, IS_SNAPSHOT, OPERATION, SEQUENCE_NUM, DMLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import EventEntry, Segment, SegmentFile
 from replicator.state.store import StateStore
@@ -92,6 +92,20 @@ class JournalReader:
                 yield from parquet.iter_batches()
             except pa.ArrowInvalid as error:
                 raise self._corrupt(file, "it is not a Parquet file") from error
+
+    def partial_inserts(self, file: SegmentFile) -> int:
+        """How many changes of a file are an INSERT of the log that lacks columns."""
+        columns = [OPERATION, IS_SNAPSHOT, ABSENT]
+        file_system, path = resolve(file.uri)
+        count = 0
+        with journal_io(file.uri), file_system.open_input_file(path) as stream:
+            for batch in pq.ParquetFile(stream).iter_batches(columns=columns):
+                is_insert = pc.and_not(
+                    pc.equal(batch.column(OPERATION), DMLOperation.INSERT.value), batch.column(IS_SNAPSHOT)
+                )
+                lacks = pc.greater(pc.fill_null(pc.list_value_length(batch.column(ABSENT)), 0), 0)
+                count += pc.sum(pc.and_(is_insert, lacks)).as_py() or 0
+        return count
 
     def changes(
         self, after: int = -1, tables: Sequence[TableId] | None = None

@@ -12,6 +12,7 @@ from replicator.model.events import (
     event_from_json,
 )
 from replicator.model.keys import key_bytes
+from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 
@@ -22,6 +23,7 @@ __all__ = [
     "DMLEvent",
     "DMLOperation",
     "JournalEvent",
+    "Merged",
     "Offset",
     "SnapshotEvent",
     "SnapshotPhase",

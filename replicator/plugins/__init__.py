@@ -25,6 +25,7 @@ from replicator.plugins.source import (
 )
 from replicator.plugins.target import (
     EMPTY_LEDGER,
+    Audit,
     Batch,
     BatchFile,
     BatchResult,
@@ -39,6 +40,7 @@ from replicator.plugins.target import (
 __all__ = [
     "EMPTY_LEDGER",
     "TRANSACTION_SCHEMA",
+    "Audit",
     "Batch",
     "BatchFile",
     "BatchResult",

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from replicator.model.errors import Problem
 from replicator.model.events import DDLEvent
+from replicator.model.merged import Merged
 from replicator.model.schema import TableId, TableSchema
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -107,6 +108,11 @@ class Batch:
             may be appended instead of merged.
         has_absent: Some row may lack columns.
         has_key_changes: Some update may change the key.
+        expects_rows: The target holds a whole copy, so the first change of each key says what must be there. An UPDATE
+            or a DELETE expects a row (one that changes the key: at the old key), an INSERT and the arrival at a new
+            key expect none, a snapshot row expects nothing. Of a table without a key every row that is taken away is
+            expected. A row that is marked as deleted is not there. What is expected and not found is applied as if
+            nothing were expected, and counted (`Merged.not_found`).
         source_position: Place in the source's log up to which `last` reaches, in the source's own words (JSON): for people.
     """
 
@@ -118,6 +124,7 @@ class Batch:
     is_append: bool = False
     has_absent: bool = True
     has_key_changes: bool = True
+    expects_rows: bool = False
     source_position: str | None = None
 
 
@@ -127,6 +134,22 @@ class BatchResult:
 
     was_skipped: bool = False
     details: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What happened to a table in the target up to a place.
+
+    Attributes:
+        place: Up to where, in the target's own words; given back at the next audit.
+        merged: Counts of the incarnation up to there.
+        changed_by_others: Changes of the table's data since the last audit that are not this replicator's, oldest
+            first, in a few words each ("version 7: DELETE"); without values of rows.
+    """
+
+    place: str | None
+    merged: Merged
+    changed_by_others: Sequence[str] = ()
 
 
 class DeltaTarget(ABC, Generic[ConfigT]):
@@ -185,7 +208,21 @@ class DeltaTarget(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def apply_batch(self, table: TargetTable, batch: Batch) -> BatchResult:
-        """Fold the batch to one change per key and merge it, the ledger to `batch.last` in the same commit. Replay: skipped."""
+        """Fold the batch to one change per key and merge it, the ledger and the counts (`audit`) in the same commit. Replay: skipped."""
+
+    @abstractmethod
+    def audit(self, table: TargetTable, since: str | None) -> Audit:
+        """Say what the table's merges counted, and whether somebody else changed its data.
+
+        Called after a claim and after each unit of work, from the table's thread. The counts must be those of committed batches,
+        each once, whatever crashed between a commit and this call: keep them where the ledger is, or read them from the commits.
+
+        Args:
+            table: As it was claimed.
+            since: `place` of the last audit whose outcome is durable; None: there was none in this incarnation, and counting begins here.
+
+        Replay: same answer, or a later place.
+        """
 
     @abstractmethod
     def complete_snapshot(self, table: TargetTable, schema: TableSchema, start_number: int, sequence_num: int) -> None:

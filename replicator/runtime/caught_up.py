@@ -17,9 +17,10 @@ _BEGINNINGS: Final = ("snapshot", "restart")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaughtUp:
-    """The answer: everybody who can be is there, and who was set aside."""
+    """The answer: everybody who can be is there, who was set aside, and whose copy may differ from the source."""
 
     set_aside: tuple[TableId, ...]
+    alarmed: tuple[TableId, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +79,10 @@ class CatchUp:
         verdicts = {table.table: self._is_set_aside(table, applied.get(table.table), place) for table in tables}
         if None in verdicts.values():
             return None
-        return CaughtUp(set_aside=tuple(table for table, is_set_aside in verdicts.items() if is_set_aside))
+        return CaughtUp(
+            set_aside=tuple(table for table, is_set_aside in verdicts.items() if is_set_aside),
+            alarmed=tuple(table for table in verdicts if table in applied and applied[table].alarms),
+        )
 
     def _is_set_aside(self, table: TableRecord, done: AppliedRecord | None, place: int) -> bool | None:
         """Whether a table did not make it; None while it may still."""

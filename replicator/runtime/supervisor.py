@@ -12,7 +12,7 @@ from enum import StrEnum
 from replicator.model.errors import FencedError, ReplicatorError, StateUnavailableError, given_up
 from replicator.observability import get_logger
 from replicator.runtime import messages
-from replicator.runtime.caught_up import CatchUp
+from replicator.runtime.caught_up import CatchUp, CaughtUp
 from replicator.runtime.leases import renewed
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryBudget, RetryLimits, Verdict, verdict
@@ -42,12 +42,14 @@ class End(StrEnum):
 class Outcome:
     """How a supervisor ended.
 
-    `error` is set for FAILED and REFUSED, `set_aside` names tables that did not make it to CAUGHT_UP or COMPLETE.
+    `error` is set for FAILED and REFUSED, `set_aside` names tables that did not make it to CAUGHT_UP or COMPLETE,
+    `alarmed` those that did and whose copy may differ from the source.
     """
 
     end: End
     error: ReplicatorError | None = None
     set_aside: tuple[str, ...] = ()
+    alarmed: tuple[str, ...] = ()
 
 
 class Supervisor:
@@ -149,9 +151,9 @@ class Supervisor:
             return Outcome(end=End.DELETED)
         self._reconcile(record)
         if self._until_caught_up and (done := self._catch_up.check()):
-            return Outcome(end=End.CAUGHT_UP, set_aside=tuple(str(t) for t in done.set_aside))
+            return _reached(End.CAUGHT_UP, done)
         if Role.CAPTURE in self._finished and (done := self._catch_up.check_sealed()):
-            return Outcome(end=End.COMPLETE, set_aside=tuple(str(t) for t in done.set_aside))
+            return _reached(End.COMPLETE, done)
         return None
 
     def _reconcile(self, record: ReplicatorRecord) -> None:
@@ -248,3 +250,8 @@ class Supervisor:
         self._lost = error
         for worker in list(self._workers.values()):
             worker.kill()
+
+
+def _reached(end: End, done: CaughtUp) -> Outcome:
+    set_aside, alarmed = (tuple(str(t) for t in tables) for tables in (done.set_aside, done.alarmed))
+    return Outcome(end=end, set_aside=set_aside, alarmed=alarmed)

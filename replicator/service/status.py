@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from replicator.model.merged import Merged
 from replicator.model.schema import TableId
-from replicator.state.records import AppliedRecord, Desired, ErrorRecord, ReplicatorRecord, Role, Stage, TableRecord
+from replicator.state.records import (
+    AlarmRecord,
+    AppliedRecord,
+    Desired,
+    ErrorRecord,
+    ReplicatorRecord,
+    Role,
+    Stage,
+    TableRecord,
+)
 from replicator.state.store import StateStore
 
 VERSION: Final = 1
@@ -107,6 +118,18 @@ def _table(
         "last_batch": _reported(table.table, apply).get("last_batch"),
         "waiting": None if is_failing else _waiting(_reported(table.table, apply).get("waiting"), told_at),
         "error": _error(error) if is_failing else None,
+        "merged": asdict(applied.merged if applied else Merged()),
+        "alarms": [_alarm(alarm) for alarm in (applied.alarms if applied else ())],
+    }
+
+
+def _alarm(alarm: AlarmRecord) -> dict[str, Any]:
+    return {
+        "code": alarm.code,
+        "message": alarm.message,
+        "action": alarm.action,
+        "at": alarm.at.isoformat(),
+        "count": alarm.count,
     }
 
 

@@ -10,6 +10,9 @@ stands in the target at the key where the chain began: its **origin**.
 
 `_sequence_num` must be unique; the two touches of a change are ordered take before write. Keys are compared as exact
 bytes.
+
+The source's columns stand inside of structs wherever a frame has columns of ours, because they may be called like
+them. What reads the target's own columns renames them before it joins.
 """
 
 from __future__ import annotations
@@ -135,10 +138,13 @@ def fill_from_origin(reduced: DataFrame, target: DataFrame, key: Sequence[str], 
     """
     moved = F.col(ORIGIN).isNotNull() & ~F.col(ORIGIN).eqNullSafe(F.col(KEY))
     origins = reduced.where(moved).select(F.col(ORIGIN).alias("_wanted")).distinct()
+    # A column of the table may be called like any of ours: here they go by their places.
+    numbered = target.select(*[F.col(_quote(name)).alias(f"f{i}") for i, name in enumerate(fields)])
+    place = {name: F.col(f"f{i}") for i, name in enumerate(fields)}
     wanted_key = F.struct(*[F.col(f"_wanted.{name}").alias(name) for name in key])
-    same = [F.col(name) == F.col(f"_wanted.{name}") for name in key]
-    found = target.join(F.broadcast(origins), _all(same)).select(
-        wanted_key.alias("_found"), F.struct(*[F.col(name).alias(name) for name in fields]).alias("_there")
+    same = [place[name] == F.col(f"_wanted.{name}") for name in key]
+    found = numbered.join(F.broadcast(origins), _all(same)).select(
+        wanted_key.alias("_found"), F.struct(*[place[name].alias(name) for name in fields]).alias("_there")
     )
     joined = reduced.join(found, moved & (F.col(ORIGIN) == F.col("_found")), "left")
     row = F.struct(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -10,10 +11,12 @@ from typing import Any, ParamSpec, TypeVar
 from sqlalchemy import Row
 
 from replicator.model.events import event_from_json
+from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.errors import DamagedValueError
 from replicator.state.records import (
+    AlarmRecord,
     AppliedRecord,
     Desired,
     ErrorRecord,
@@ -136,12 +139,19 @@ def write_applied(record: AppliedRecord) -> Mapping[str, Any]:
         "source_time": record.source_time,
         "is_failing": record.is_failing,
         "error": write_error(record.error),
+        "audit": {
+            "has_copy": record.has_copy,
+            "merged": asdict(record.merged),
+            "audited_to": record.audited_to,
+            "alarms": [{**asdict(alarm), "at": alarm.at.isoformat()} for alarm in record.alarms],
+        },
     }
 
 
 @_decodes
 def read_applied(row: Row[Any]) -> AppliedRecord:
     """From a row of `applied`."""
+    audit = row.audit or {"has_copy": None, "merged": {}, "audited_to": None, "alarms": []}
     return AppliedRecord(
         table=_table_id(row.table_name),
         incarnation=row.incarnation,
@@ -151,6 +161,10 @@ def read_applied(row: Row[Any]) -> AppliedRecord:
         source_time=row.source_time,
         is_failing=row.is_failing,
         error=read_error(row.error),
+        has_copy=audit["has_copy"],
+        merged=Merged(**audit["merged"]),
+        audited_to=audit["audited_to"],
+        alarms=tuple(AlarmRecord(**{**alarm, "at": datetime.fromisoformat(alarm["at"])}) for alarm in audit["alarms"]),
     )
 
 

@@ -167,7 +167,12 @@ def _claims(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE applied ADD COLUMN claimed_by BIGINT"))
 
 
-MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (_first_format, _claims)
+def _audits(connection: Connection) -> None:
+    """Nobody looked before; whether the target holds a whole copy is found out by the next worker."""
+    connection.execute(text("ALTER TABLE applied ADD COLUMN audit TEXT"))
+
+
+MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (_first_format, _claims, _audits)
 FORMAT_VERSION: Final = len(MIGRATIONS)
 
 

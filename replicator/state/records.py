@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from replicator.model.errors import ReplicatorError
 from replicator.model.events import JournalEvent
+from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 
@@ -53,6 +54,24 @@ class ErrorRecord:
     def of(cls, error: ReplicatorError, at: datetime) -> ErrorRecord:
         """Keep what the operator needs of `error`."""
         return cls(code=error.code, message=error.message, action=error.action, at=at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmRecord:
+    """Something that a table goes on with, and that a person must know.
+
+    Attributes:
+        at: When it was last seen.
+        count: How often it was seen; of missing rows: how many.
+        is_covered: A snapshot that began later is under way, and clears it when it is complete.
+    """
+
+    code: str
+    message: str
+    action: str
+    at: datetime
+    count: int
+    is_covered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +180,11 @@ class AppliedRecord:
         rows: Changes applied since the incarnation began.
         source_time: Everything committed at the source before it is in the target.
         is_failing: Set aside by apply; `error` says why.
+        has_copy: The target holds a whole copy: the last snapshot that began in it is complete there. None where a version wrote the record
+            that did not record it.
+        merged: Counts of the incarnation, as the target had them at the last audit.
+        audited_to: Place of the last audit, in the target's own words; None before the incarnation's first.
+        alarms: One per code.
     """
 
     table: TableId
@@ -171,6 +195,10 @@ class AppliedRecord:
     source_time: datetime | None = None
     is_failing: bool = False
     error: ErrorRecord | None = None
+    has_copy: bool | None = False
+    merged: Merged = field(default_factory=Merged)
+    audited_to: str | None = None
+    alarms: tuple[AlarmRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,6 +202,8 @@ APPLIED: Final = Table(
     Column("source_time", Moment),
     Column("is_failing", Boolean, nullable=False),
     Column("error", Json),
+    # What audits of the target found; versions before it leave it alone.
+    Column("audit", Json),
 )
 
 REQUESTS: Final = Table(

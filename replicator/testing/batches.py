@@ -79,6 +79,7 @@ def write_batch(
     skip_to: int = -1,
     last: int | None = None,
     is_append: bool = False,
+    expects_rows: bool = False,
     files: int = 1,
 ) -> Batch:
     """Write changes into journal files and describe them as the batch that apply would hand to a target.
@@ -90,6 +91,7 @@ def write_batch(
         skip_to: The ledger before the batch; changes at or below it are in the files all the same.
         last: The ledger after it; by default the last change's number.
         is_append: See `Batch`.
+        expects_rows: See `Batch`.
         files: Over how many files the changes are spread, at most one each.
     """
     parts = _spread(changes, files)
@@ -102,6 +104,7 @@ def write_batch(
         is_append=is_append,
         has_absent=any(c.absent for c in changes),
         has_key_changes=any(c.operation is DMLOperation.UPDATE and c.before is not None for c in changes),
+        expects_rows=expects_rows,
     )
 
 

@@ -1,8 +1,9 @@
 """Real MariaDB and MySQL servers for tests and for the demo: made, started, killed and removed at will.
 
 `MysqlServer.mariadb()` runs the machine's own MariaDB programs, `MysqlServer.mysql()` the MySQL that
-`tools/install_mysql.sh` unpacked beside the system, through the libraries that came with it. Each server has a scratch
-folder and a free loopback port, with a binary log as the Replicator needs it.
+`tools/install_mysql.sh` unpacked beside the system, through the libraries that came with it. MARIADB_VARIABLE and
+ROOT_VARIABLE name other ones, unpacked into a folder (`tools/server_versions.py`). Each server has a scratch folder and a
+free loopback port, with a binary log as the Replicator needs it.
 
 Nothing is left behind: leaving the context manager removes server and folder, and a guardian process does the same when
 this process dies, however it dies.
@@ -36,10 +37,17 @@ if TYPE_CHECKING:
 Flavor = Literal["mariadb", "mysql"]
 
 ROOT_VARIABLE = "REPLICATOR_MYSQL_ROOT"
+"""Names the folder that a MySQL was unpacked into."""
+MARIADB_VARIABLE = "REPLICATOR_TEST_MARIADB"
+"""Names the folder that another MariaDB than the machine's own was unpacked into."""
 START_TIMEOUT_SECONDS = round(120 * PATIENCE)
 PORT_ATTEMPTS_MAX = 5
-LIBRARIES = "usr/lib/x86_64-linux-gnu"
-LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
+_PROGRAM_FOLDERS = ("usr/sbin", "bin")
+_SHARE_FOLDERS = ("usr/share/mysql", "usr/share/mariadb", "share")
+_PLUGIN_FOLDERS = ("usr/lib/mysql/plugin", "usr/lib/x86_64-linux-gnu/mariadb19/plugin", "lib/plugin")
+_LOADER = "ld-linux-x86-64.so.2"
+# Since then MySQL's statements say SOURCE and BINARY LOGS where they said MASTER.
+_NEW_WORDS_SINCE = (8, 2)
 
 DEFAULT_SETTINGS: Mapping[str, str] = {
     "log-bin": "binlog",
@@ -56,7 +64,13 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "skip-name-resolve": "1",
     "lower-case-table-names": "0",
 }
-MARIADB_SETTINGS: Mapping[str, str] = {"binlog-format": "ROW", "log-slave-updates": "ON", "innodb-log-file-size": "48M"}
+MARIADB_SETTINGS: Mapping[str, str] = {
+    "binlog-format": "ROW",
+    "log-slave-updates": "ON",
+    "innodb-log-file-size": "48M",
+    # As newer ones have it; before 10.10 the first TIMESTAMP of a table moves by itself.
+    "explicit-defaults-for-timestamp": "ON",
+}
 MYSQL_SETTINGS: Mapping[str, str] = {
     "gtid-mode": "ON",
     "enforce-gtid-consistency": "ON",
@@ -142,6 +156,9 @@ class MysqlServer:
         self._statements = tuple(statements)
         self.flavor: Flavor = flavor
         self._programs = _mariadb_programs() if flavor == "mariadb" else _mysql_programs()
+        self.version = self._programs.version()
+        """As its program names it, such as `(8, 0, 15)`."""
+        self._is_old_mysql = flavor == "mysql" and self.version < _NEW_WORDS_SINCE
         self._folder = Path(tempfile.mkdtemp(prefix=f"replicator-{flavor}-"))
         self._folder.chmod(0o755)
         own = MARIADB_SETTINGS if flavor == "mariadb" else MYSQL_SETTINGS
@@ -314,7 +331,12 @@ class MysqlServer:
     def follow(self, primary: MysqlServer) -> None:
         """Become a replica of another server, by GTID, from the beginning of its log."""
         where = f"'{primary.host}'", primary.port, primary.user, primary.password
-        if self.flavor == "mariadb":
+        if self._is_old_mysql:
+            statement = (
+                "CHANGE MASTER TO MASTER_HOST={}, MASTER_PORT={}, MASTER_USER='{}', MASTER_PASSWORD='{}',"
+                " MASTER_AUTO_POSITION=1, GET_MASTER_PUBLIC_KEY=1, MASTER_CONNECT_RETRY=1"
+            )
+        elif self.flavor == "mariadb":
             statement = (
                 "CHANGE MASTER TO MASTER_HOST={}, MASTER_PORT={}, MASTER_USER='{}', MASTER_PASSWORD='{}',"
                 " MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1"
@@ -329,11 +351,11 @@ class MysqlServer:
 
     def go_on_following(self) -> None:
         """Replicate again."""
-        self.execute("START SLAVE" if self.flavor == "mariadb" else "START REPLICA")
+        self.execute("START SLAVE" if self._says_slave else "START REPLICA")
 
     def stop_following(self) -> None:
         """Replicate no more; what has been received and not applied is dropped."""
-        self.execute("STOP SLAVE" if self.flavor == "mariadb" else "STOP REPLICA")
+        self.execute("STOP SLAVE" if self._says_slave else "STOP REPLICA")
 
     def catch_up_with(self, primary: MysqlServer) -> None:
         """Wait until everything that the primary has executed so far is executed here, while replicating."""
@@ -343,6 +365,24 @@ class MysqlServer:
         ((answer,),) = self.execute(f"SELECT {wait.format(gtids, START_TIMEOUT_SECONDS)}")
         if answer != 0:
             raise ServerFailedError(f"the replica did not catch up: {answer}\n{self.log[-4000:]}")
+
+    @property
+    def end_of_log(self) -> str:
+        """The statement that tells the log's file and position."""
+        return "SHOW MASTER STATUS" if self._says_slave else "SHOW BINARY LOG STATUS"
+
+    @property
+    def reset_log(self) -> str:
+        """The statement that removes the log and begins another."""
+        return "RESET MASTER" if self._says_slave else "RESET BINARY LOGS AND GTIDS"
+
+    def lacks(self, mysql: tuple[int, ...]) -> bool:
+        """Whether it is a MySQL older than this version, for what came with it."""
+        return self.flavor == "mysql" and self.version < mysql
+
+    @property
+    def _says_slave(self) -> bool:
+        return self.flavor == "mariadb" or self._is_old_mysql
 
     def _kill_users(self, database: str) -> None:
         """End the sessions that use a database: they may hold locks that its removal would wait for."""
@@ -368,17 +408,30 @@ class MysqlServer:
             f"CREATE USER '{self.user}'@'%' IDENTIFIED BY '{self.password}';\n"
             f"GRANT ALL PRIVILEGES ON *.* TO '{self.user}'@'%' WITH GRANT OPTION;\n"
             + "".join(f"{statement};\n" for statement in self._statements)
-            + ("RESET MASTER;\n" if self.flavor == "mariadb" else "RESET BINARY LOGS AND GTIDS;\n")
+            + f"{self.reset_log};\n"
         )
         self._own(script)
-        if self.flavor == "mariadb":
+        if self.flavor == "mariadb" and self._programs.root is not None:
+            self.data_folder.mkdir()
+            (self.data_folder / "mysql").mkdir()
+            self._run(
+                [*self._programs.command, f"--defaults-file={self._configuration}", "--bootstrap", "--skip-log-bin",
+                 "--skip-grant-tables", *self._as_user()],
+                self._programs.system_tables(),
+            )  # fmt: skip
+        elif self.flavor == "mariadb":
             self._run(
                 ["mysql_install_db", f"--defaults-file={self._configuration}", "--auth-root-authentication-method=normal",
                  "--skip-test-db", *self._as_user()]
             )  # fmt: skip
         else:
             self._run(
-                [*self._programs, f"--defaults-file={self._configuration}", "--initialize-insecure", *self._as_user()]
+                [
+                    *self._programs.command,
+                    f"--defaults-file={self._configuration}",
+                    "--initialize-insecure",
+                    *self._as_user(),
+                ]
             )
 
     def _start_on(self, port: int) -> None:
@@ -387,7 +440,7 @@ class MysqlServer:
         first = [f"--init-file={script}"] if script.exists() else []
         with (self._folder / "server.log").open("ab") as output:
             self._process = subprocess.Popen(
-                [*self._programs, f"--defaults-file={self._configuration}", *self._as_user(), *first],
+                [*self._programs.command, f"--defaults-file={self._configuration}", *self._as_user(), *first],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -423,14 +476,14 @@ class MysqlServer:
         process.wait(timeout=START_TIMEOUT_SECONDS)
         (self._folder / "pid").unlink(missing_ok=True)
 
-    def _run(self, command: Sequence[str]) -> None:
+    def _run(self, command: Sequence[str], text: str = "") -> None:
         with subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self._folder
+            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self._folder
         ) as process:
             # The guardian ends this one too: left alone, a server that makes its data would go on for ever.
             (self._folder / "pid").write_text(str(process.pid))
             try:
-                output, _ = process.communicate(timeout=START_TIMEOUT_SECONDS)
+                output, _ = process.communicate(text.encode(), timeout=START_TIMEOUT_SECONDS)
             finally:
                 process.kill()
                 (self._folder / "pid").unlink(missing_ok=True)
@@ -449,14 +502,7 @@ class MysqlServer:
             "pid-file": str(self._folder / "server.pid"),
             "tmpdir": str(self._folder),
         }
-        if self.flavor == "mysql":
-            root = mysql_root()
-            settings |= {
-                "basedir": str(root / "usr"),
-                "plugin-dir": str(root / "usr/lib/mysql/plugin"),
-                "lc-messages-dir": str(root / "usr/share/mysql"),
-                "character-sets-dir": str(root / "usr/share/mysql/charsets"),
-            }
+        settings |= self._programs.settings()
         if self._tls:
             settings |= {"ssl-cert": str(self.certificate_file), "ssl-key": str(self._folder / "server.key")}
             settings |= {"ssl-ca": str(self.certificate_file)}
@@ -472,7 +518,8 @@ class MysqlServer:
         if os.geteuid() != 0:
             return []
         # What was unpacked under root's home can be read by root only.
-        return ["--user=mysql"] if self.flavor == "mariadb" and _has_account("mysql") else ["--user=root"]
+        is_systems = self._programs.root is None
+        return ["--user=mysql"] if is_systems and _has_account("mysql") else ["--user=root"]
 
     def _own(self, path: Path) -> None:
         if "--user=mysql" in self._as_user():
@@ -504,29 +551,88 @@ class MysqlServer:
 # -- finding programs ----------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Programs:
+    """A server's program: how it is called, and the folder that it was unpacked into; None: it is the machine's own."""
+
+    command: Sequence[str]
+    root: Path | None = None
+
+    def settings(self) -> dict[str, str]:
+        """Where it finds its files."""
+        if self.root is None:
+            return {}
+        share, plugins = self._share(), _existing(self.root, _PLUGIN_FOLDERS)
+        return {
+            "basedir": str(self.root / "usr" if (self.root / "usr").exists() else self.root),
+            "lc-messages-dir": str(share),
+            "character-sets-dir": str(share / "charsets"),
+            **({"plugin-dir": str(plugins)} if plugins else {}),
+        }
+
+    def system_tables(self) -> str:
+        """What makes MariaDB's system tables, as its own script for that does."""
+        share = self._share()
+        names = ("system_tables.sql", "performance_tables.sql", "system_tables_data.sql")
+        found = [p for n in names for p in (share / f"mysql_{n}", share / f"mariadb_{n}") if p.exists()]
+        texts = [path.read_text() for path in (*found, share / "maria_add_gis_sp_bootstrap.sql")]
+        return "\n".join(("SET @auth_root_socket=NULL, @skip_auth_anonymous=1;", "USE mysql;", *texts))
+
+    def version(self) -> tuple[int, ...]:
+        """As the program names it, such as `(8, 0, 15)`."""
+        result = subprocess.run([*self.command, "--version"], capture_output=True, text=True, check=True, timeout=60)
+        match = re.search(r"Ver (?:\d+\.\d+ Distrib )?(\d+)\.(\d+)\.(\d+)", result.stdout)
+        assert match is not None
+        return tuple(map(int, match.groups()))
+
+    def _share(self) -> Path:
+        assert self.root is not None
+        share = _existing(self.root, [f"{folder}/charsets" for folder in _SHARE_FOLDERS])
+        assert share is not None, f"{self.root} holds no server"
+        return share.parent
+
+
 def mysql_root() -> Path:
     """Where `tools/install_mysql.sh` unpacks MySQL."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get(ROOT_VARIABLE) or cache / "replicator" / "mysql")
 
 
-def _mariadb_programs() -> list[str]:
+def _mariadb_programs() -> _Programs:
+    if named := os.environ.get(MARIADB_VARIABLE):
+        return _unpacked(Path(named), "mariadbd")
     program = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin:/usr/local/sbin:/usr/libexec")
     if program is None or shutil.which("mysql_install_db") is None:
         raise ServerProgramsNotFoundError("No MariaDB server programs are installed; `make setup` installs them.")
-    return [program]
+    return _Programs(command=[program])
 
 
-def _mysql_programs() -> list[str]:
-    root = mysql_root()
-    if not (root / "usr/sbin/mysqld").exists():
-        raise ServerProgramsNotFoundError(f"No MySQL is unpacked in {root}; tools/install_mysql.sh does it.")
-    return [str(root / LOADER), "--library-path", str(root / LIBRARIES), str(root / "usr/sbin/mysqld")]
+def _mysql_programs() -> _Programs:
+    if not has_mysql():
+        raise ServerProgramsNotFoundError(f"No MySQL is unpacked in {mysql_root()}; tools/install_mysql.sh does it.")
+    return _unpacked(mysql_root(), "mysqld")
+
+
+def _unpacked(root: Path, name: str) -> _Programs:
+    """A program that runs through the loader and the libraries that were unpacked with it, if there are any."""
+    program = _existing(root, [f"{folder}/{name}" for folder in _PROGRAM_FOLDERS])
+    if program is None:
+        raise ServerProgramsNotFoundError(f"{root} holds no {name}.")
+    folders = [
+        root / folder for folder in ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu") if (root / folder).exists()
+    ]
+    loader = next((folder / _LOADER for folder in folders if (folder / _LOADER).exists()), None)
+    through = [str(loader), "--library-path", ":".join(map(str, folders))] if loader else []
+    return _Programs(command=[*through, str(program)], root=root)
+
+
+def _existing(root: Path, names: Sequence[str]) -> Path | None:
+    return next((root / name for name in names if (root / name).exists()), None)
 
 
 def has_mysql() -> bool:
     """Whether `MysqlServer.mysql` can work."""
-    return (mysql_root() / "usr/sbin/mysqld").exists()
+    return _existing(mysql_root(), [f"{folder}/mysqld" for folder in _PROGRAM_FOLDERS]) is not None
 
 
 def has_mariadb() -> bool:

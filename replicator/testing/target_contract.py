@@ -26,6 +26,7 @@ import pytest
 
 from replicator.model.errors import FencedError, Problem, Severity, TableError
 from replicator.model.events import DDLEvent, DDLOperation, DMLOperation
+from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, BatchResult, Claim, DeltaTarget, Ledger, TableOptions, TargetTable
 from replicator.testing.batches import Row, RowChange, delete, insert, update, write_batch
@@ -92,14 +93,24 @@ class Copy:
     table: TargetTable
     target: DeltaTarget[Any]
     ledger: int = EMPTY_LEDGER
+    merged: Merged = field(default_factory=Merged)
+    audited_to: str | None = None
 
     def claim(self) -> Claim:
         """Claim the table."""
         return self.target.claim(self.table)
 
+    def audit(self) -> Merged:
+        """What the target counted in this incarnation, asked for as apply asks; nobody else has changed anything."""
+        audit = self.target.audit(self.table, self.audited_to)
+        assert list(audit.changed_by_others) == []
+        self.merged, self.audited_to = audit.merged, audit.place
+        return self.merged
+
     def create(self, sequence_num: int = 0) -> None:
         """Claim the table and create it."""
         self.claim()
+        self.audit()
         self.ddl(DDLOperation.CREATE_TABLE, sequence_num)
 
     def ddl(self, operation: DDLOperation, sequence_num: int) -> None:
@@ -110,7 +121,12 @@ class Copy:
         self.ledger = sequence_num
 
     def apply(
-        self, *changes: RowChange, files: int = 1, is_append: bool = False, skip_to: int | None = None
+        self,
+        *changes: RowChange,
+        files: int = 1,
+        is_append: bool = False,
+        skip_to: int | None = None,
+        expects_rows: bool = False,
     ) -> BatchResult:
         """Apply changes as one batch."""
         batch = write_batch(
@@ -120,6 +136,7 @@ class Copy:
             skip_to=self.ledger if skip_to is None else skip_to,
             files=min(files, len(changes)),
             is_append=is_append,
+            expects_rows=expects_rows,
         )
         result = self.target.apply_batch(self.table, batch)
         self.ledger = batch.last
@@ -492,7 +509,9 @@ class TargetContract(ABC):
         copy = self.copy(harness, tmp_path, schema)
         copy.create()
         for batch in batches:
-            copy.apply(*batch)
+            # In a snapshot's middle an UPDATE may come before its row.
+            copy.apply(*batch, expects_rows=history is not partial_snapshot_row)
+        assert copy.audit().not_found == 0
         reference = Replay(items_schema())
         for change in changes:
             reference.apply(change)
@@ -574,11 +593,12 @@ class TargetContract(ABC):
                     world = (change.row or change.before or {})["world"]
                     reference.setdefault(world, Replay(schema)).apply(change)
                 before = copy.ledger
-                copy.apply(*batch, files=3)
+                copy.apply(*batch, files=3, expects_rows=True)
                 assert copy.apply(*batch, skip_to=before).was_skipped
                 assert copy.live() == as_tuples(schema, [row for world in reference.values() for row in world.rows]), (
                     f"seed {seed}"
                 )
+            assert copy.audit().not_found == 0
 
     # -- soft deletes
 
@@ -674,8 +694,101 @@ class TargetContract(ABC):
                     if kind == "delete"
                     else update(next(numbers), row(new), before=row(old))
                 )
-            copy.apply(*batch, files=2)
+            copy.apply(*batch, files=2, expects_rows=True)
             assert copy.live() == as_tuples(schema, [row(v) for v in content.elements()])
+        assert copy.audit().not_found == 0
+
+    # -- counts
+
+    def test_merges_are_counted_whatever_process_asks(self, harness: TargetHarness, tmp_path: Path) -> None:
+        copy = self.copy(harness, tmp_path)
+        copy.create()
+        assert copy.audit() == Merged()
+        copy.apply(*[insert(n, item(n, "a"), is_snapshot=True) for n in (1, 2, 3)], is_append=True)
+        changes = [
+            insert(4, item(4)),
+            update(5, item(1, "b"), absent=["note"]),
+            delete(6, item(2)),
+            update(7, item(5), before=item(3)),
+            insert(8, item(6)),
+            delete(9, item(6)),
+        ]
+        copy.apply(*changes, expects_rows=True)
+        assert copy.apply(*changes, skip_to=3, expects_rows=True).was_skipped
+        counted = Merged(matched=1, inserted=5, deleted=2)
+        # The process ended before anybody asked.
+        copy.restart(epoch=2)
+        assert copy.audit() == counted
+        assert copy.audit() == counted
+        copy.target.advance(copy.table, 20)
+        copy.restart()
+        assert copy.audit() == counted
+        copy.table = replace(copy.table, incarnation=2)
+        copy.audited_to = None
+        copy.create(30)
+        assert copy.audit() == Merged()
+
+    def test_rows_that_are_missing_are_counted_and_the_changes_applied(
+        self, harness: TargetHarness, tmp_path: Path
+    ) -> None:
+        copy = self.copy(harness, tmp_path)
+        copy.create()
+        copy.apply(insert(1, item(1, "a")), insert(2, item(2, "b")))
+        changes = [
+            update(3, item(11, "new")),
+            update(4, item(12, "part"), absent=["note"]),
+            delete(5, item(13)),
+            update(6, item(24), before=item(14)),
+            update(7, item(25, "part"), before=item(15), absent=["note"]),
+            delete(8, item(16)),
+            insert(9, item(16)),
+            # These find what they expect.
+            insert(10, item(1, "replaced")),
+            insert(11, item(17)),
+            delete(12, item(17)),
+            update(13, item(28), before=item(2)),
+            update(14, item(2), before=item(28)),
+            insert(15, item(19), is_snapshot=True),
+        ]
+        copy.apply(*changes, expects_rows=True)
+        copy.restart()
+        assert copy.audit().not_found == 6
+        expected = [item(1, "replaced"), item(2), item(11, "new"), item(12, "part"), item(16), item(19), item(24)]
+        assert copy.live() == as_tuples(copy.schema, [*expected, item(25, "part")])
+        copy.apply(update(20, item(1)), delete(21, item(2)), expects_rows=True)
+        assert copy.audit().not_found == 6
+        copy.apply(delete(22, item(2)))
+        assert copy.audit().not_found == 6
+
+    def test_a_row_that_is_marked_as_deleted_is_missing(self, harness: TargetHarness, tmp_path: Path) -> None:
+        copy = self.copy(harness, tmp_path, options=TableOptions(deletes="soft"))
+        copy.create()
+        copy.apply(*[insert(n, item(n, "a")) for n in (1, 2, 3)])
+        copy.apply(delete(4, item(1)), delete(5, item(2)), delete(6, item(3)), expects_rows=True)
+        copy.apply(insert(7, item(1)), insert(8, item(4)), delete(9, item(4)), expects_rows=True)
+        assert copy.audit() == Merged(matched=4, inserted=4)
+        copy.apply(update(10, item(2, "b"), absent=["note"]), delete(11, item(3)), expects_rows=True)
+        assert copy.audit().not_found == 2
+        assert copy.live() == as_tuples(copy.schema, [item(1), item(2, "b")])
+
+    def test_missing_copies_of_equal_rows_are_counted(self, harness: TargetHarness, tmp_path: Path) -> None:
+        copy = self.copy(harness, tmp_path, items_schema(key=()))
+        copy.create()
+        copy.apply(*[insert(n, item(1, "a")) for n in (1, 2)], insert(3, item(None)))
+        copy.apply(
+            *[delete(n, item(1, "a")) for n in (4, 5, 6)],
+            update(7, item(2), before=item(9)),
+            delete(8, item(None)),
+            insert(9, item(3)),
+            delete(10, item(3)),
+            expects_rows=True,
+        )
+        assert copy.audit() == Merged(inserted=4, deleted=3, not_found=2)
+        assert copy.live() == as_tuples(copy.schema, [item(2)])
+        copy.apply(delete(11, item(9)))
+        copy.apply(delete(12, item(2)), expects_rows=True)
+        copy.restart()
+        assert copy.audit() == Merged(inserted=4, deleted=4, not_found=2)
 
     # -- truncate, drop, snapshots in place
 

@@ -28,7 +28,7 @@ from replicator.testing.journals import START, ScriptedJournal
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 
 NAME = "random"
-ACTIONS = ("claim", "apply_batch", "apply_ddl", "complete_snapshot", "advance")
+ACTIONS = ("claim", "apply_batch", "apply_ddl", "complete_snapshot", "advance", "audit")
 
 
 class Killed(BaseException):
@@ -133,6 +133,8 @@ class World:
             assert applied[table].last_applied == self.warehouse.tables[table].ledger
             assert applied[table].source_time is not None
             assert not applied[table].is_failing
+            assert (applied[table].alarms, applied[table].merged.not_found) == ((), 0)
+            assert (applied[table].has_copy, applied[table].merged) == (True, self.warehouse.tables[table].merged)
 
 
 @pytest.fixture

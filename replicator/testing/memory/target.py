@@ -15,6 +15,7 @@ from replicator.model.errors import FatalError, FencedError, KeyMissingError, Pr
 from replicator.model.events import (
     ABSENT,
     BEFORE,
+    IS_SNAPSHOT,
     OPERATION,
     ROW,
     SEQUENCE_NUM,
@@ -23,9 +24,11 @@ from replicator.model.events import (
     DDLOperation,
     DMLOperation,
 )
+from replicator.model.merged import Merged
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import (
     EMPTY_LEDGER,
+    Audit,
     Batch,
     BatchResult,
     Claim,
@@ -72,7 +75,12 @@ class HistoryEntry:
 
 @dataclass(slots=True, kw_only=True)
 class StoredTable:
-    """What the warehouse keeps of a table. `schema` is None while the table is not there."""
+    """What the warehouse keeps of a table. `schema` is None while the table is not there.
+
+    Attributes:
+        merged: Counts of the incarnation, moved in the commits of the batches.
+        changed_by_others: What others did to the rows, in order (`MemoryWarehouse.tamper`).
+    """
 
     uuid: str
     incarnation: int
@@ -81,6 +89,8 @@ class StoredTable:
     created_in: int | None = None
     schema: TableSchema | None = None
     rows: list[StoredRow] = field(default_factory=list)
+    merged: Merged = field(default_factory=Merged)
+    changed_by_others: list[str] = field(default_factory=list)
     history: list[HistoryEntry] = field(default_factory=list)
 
     def live(self) -> list[Mapping[str, Any]]:
@@ -109,6 +119,12 @@ class MemoryWarehouse:
         with self.lock:
             stored = self.tables.get(table)
             return {} if stored is None or stored.schema is None else state_of(stored.schema, stored.live())
+
+    def tamper(self, table: TableId, what: str, act: Callable[[StoredTable], object]) -> None:
+        """Change a table's rows as somebody else would."""
+        with self.lock:
+            act(self.tables[table])
+            self.tables[table].changed_by_others.append(what)
 
     def history(self, table: TableId) -> Sequence[HistoryEntry]:
         """What a reader could have seen, one entry per commit, over all incarnations."""
@@ -171,7 +187,7 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
             if held.epoch > table.epoch or held.incarnation > table.incarnation:
                 raise _fenced(table, held)
             if held.incarnation < table.incarnation:
-                held.ledger = EMPTY_LEDGER
+                held.ledger, held.merged = EMPTY_LEDGER, Merged()
             held.epoch, held.incarnation = table.epoch, table.incarnation
             claim = Claim(
                 last_applied=held.ledger, exists=held.schema is not None and held.created_in == table.incarnation
@@ -213,11 +229,22 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
                 )
             rows = _read(batch)
             _check_append(held, table, batch, rows)
+            count = Counting(held, table, batch, rows)
             for row in rows:
-                _apply_row(held, table, batch, row)
+                count.change(_apply_row(held, table, batch, row))
+            held.merged += count.done(held)
 
         applied = self._commit("apply_batch", table, batch.last, act)
         return BatchResult(was_skipped=not applied)
+
+    def audit(self, table: TargetTable, since: str | None) -> Audit:
+        self.faults.hit("audit")
+        with self.warehouse.lock:
+            held = self.warehouse.tables[table.table]
+            done = held.changed_by_others
+            return Audit(
+                place=str(len(done)), merged=held.merged, changed_by_others=() if since is None else done[int(since) :]
+            )
 
     def complete_snapshot(
         self,
@@ -265,10 +292,11 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
             if held.ledger >= sequence_num:
                 return False
             saved = [StoredRow(dict(r.values), r.sequence_num, r.is_deleted, r.source_timestamp) for r in held.rows]
+            counted = held.merged
             try:
                 act(held)
             except Exception:
-                held.rows = saved
+                held.rows, held.merged = saved, counted
                 raise
             held.ledger = sequence_num
             state = {} if held.schema is None else state_of(held.schema, held.live())
@@ -332,7 +360,60 @@ def _check_append(held: StoredTable, table: TargetTable, batch: Batch, rows: Seq
         )
 
 
-def _apply_row(held: StoredTable, table: TargetTable, batch: Batch, change: Mapping[str, Any]) -> None:
+class Counting:
+    """Counts what a batch finds and leaves, key by key."""
+
+    def __init__(self, held: StoredTable, table: TargetTable, batch: Batch, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._batch, self._table = batch, table
+        self._before = self._keys(held)
+        self._alive_before = self._keys(held, alive=True)
+        self._added = self._removed = self._missing = 0
+        self._first: dict[Any, bool] = {}
+        for row in rows:
+            for key, expects in self._touches(row):
+                self._first.setdefault(key, expects)
+
+    def change(self, found: bool) -> None:
+        """Of a table without a key: one change, and whether the row that it takes away was there."""
+        self._missing += not found
+
+    def done(self, held: StoredTable) -> Merged:
+        """What the batch made of the table."""
+        expects = self._batch.expects_rows
+        if not self._batch.schema.key:
+            before, after = self._before, self._keys(held)
+            return Merged(
+                inserted=len(after - before), deleted=len(before - after), not_found=self._missing if expects else 0
+            )
+        after, touched = self._keys(held), set(self._first)
+        missing = {key for key, is_expected in self._first.items() if is_expected} - self._alive_before
+        return Merged(
+            matched=len(touched & self._before & after),
+            inserted=len(after - self._before),
+            deleted=len(self._before - after),
+            not_found=len(missing) if expects else 0,
+        )
+
+    def _keys(self, held: StoredTable, *, alive: bool = False) -> set[Any]:
+        rows = [row for row in held.rows if not (alive and row.is_deleted)]
+        names = self._batch.schema.key
+        return {tuple(row.values[n] for n in names) if names else row.sequence_num for row in rows}
+
+    def _touches(self, change: Mapping[str, Any]) -> list[tuple[Any, bool]]:
+        """The keys that a change is about, in order, and whether it expects a row there."""
+        fields = self._batch.schema.key_fields
+        before, row = change[BEFORE], change[ROW]
+        if not fields or change[IS_SNAPSHOT]:
+            return [(tuple(row[f] for f in fields), False)] if fields else []
+        old = None if before is None else tuple(before[f] for f in fields)
+        new = None if row is None else tuple(row[f] if row[f] is not None else before[f] for f in fields)
+        if change[OPERATION] == DMLOperation.UPDATE:
+            return [(new, True)] if old in (None, new) else [(old, True), (new, False)]
+        return [(old, True)] if new is None else [(new, False)]
+
+
+def _apply_row(held: StoredTable, table: TargetTable, batch: Batch, change: Mapping[str, Any]) -> bool:
+    """Apply one change; False if a row of a table without a key was to go and was not there."""
     names = {f: n for n, f in batch.schema.fields.items()}
     before = None if change[BEFORE] is None else {names[f]: v for f, v in change[BEFORE].items()}
     row = None if change[ROW] is None else {names[f]: v for f, v in change[ROW].items()}
@@ -340,8 +421,7 @@ def _apply_row(held: StoredTable, table: TargetTable, batch: Batch, change: Mapp
     if change[OPERATION] == DMLOperation.DELETE and before is None:
         raise KeyMissingError("a DELETE without the row's key", code="key_missing", table=str(table.table))
     if not batch.schema.key:
-        _apply_keyless(held, table, change, before, row)
-        return
+        return _apply_keyless(held, table, change, before, row)
     old = before if before is not None else row
     assert old is not None, "a change has a row or what was before it"
     origin = _take(held, batch.schema.key, old)
@@ -349,11 +429,12 @@ def _apply_row(held: StoredTable, table: TargetTable, batch: Batch, change: Mapp
         if origin is not None and table.options.deletes == "soft":
             origin.is_deleted, origin.sequence_num = True, change[SEQUENCE_NUM]
             held.rows.append(origin)
-        return
+        return True
     kept = origin.values if origin is not None and not origin.is_deleted else {}
     values = {n: kept.get(n) if n in absent else v for n, v in row.items()}
     _take(held, batch.schema.key, row)
     held.rows.append(StoredRow(values, change[SEQUENCE_NUM], source_timestamp=change[SOURCE_TIMESTAMP]))
+    return True
 
 
 def _take(held: StoredTable, key: Sequence[str], like: Mapping[str, Any]) -> StoredRow | None:
@@ -369,11 +450,9 @@ def _apply_keyless(
     change: Mapping[str, Any],
     before: Mapping[str, Any] | None,
     row: dict[str, Any] | None,
-) -> None:
-    if before is not None:
-        equal = [stored for stored in held.rows if not stored.is_deleted and stored.values == before]
-        if not equal:
-            raise KeyMissingError("no row equals the one that was deleted", code="key_missing", table=str(table.table))
+) -> bool:
+    equal = [stored for stored in held.rows if not stored.is_deleted and stored.values == before]
+    if before is not None and equal:
         # The newest of equal rows: while a snapshot is taken anew, the older copies go when it is complete.
         newest = max(equal, key=lambda stored: stored.sequence_num)
         held.rows = [stored for stored in held.rows if stored is not newest]
@@ -381,3 +460,4 @@ def _apply_keyless(
             held.rows.append(StoredRow(newest.values, change[SEQUENCE_NUM], is_deleted=True))
     if row is not None:
         held.rows.append(StoredRow(row, change[SEQUENCE_NUM], source_timestamp=change[SOURCE_TIMESTAMP]))
+    return before is None or bool(equal)

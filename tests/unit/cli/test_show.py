@@ -31,7 +31,7 @@ def document(tmp_path: Path) -> Iterator[dict[str, Any]]:
     whole = status.status(store, found)
     table = {
         "table": ODD, "state": "failing", "snapshot": None, "changes_applied": 1, "freshness_s": None,
-        "error": {"code": "schema_conflict", "message": f"[errno 28] {ODD}", "action": "Do [this]."}, "waiting": None,
+        "error": {"code": "schema_conflict", "message": f"[errno 28] {ODD}", "action": "Do [this]."}, "waiting": None, "alarms": [],
     }  # fmt: skip
     yield {**whole, "tables": [table]}
     store.close()
@@ -46,6 +46,18 @@ def test_texts_of_others_are_no_markup(document: dict[str, Any], monkeypatch: py
     printed = capsys.readouterr().out
     assert f"[schema_conflict] [errno 28] {ODD} Do [this]." in printed
     assert printed.count(ODD) == 5
+
+
+def test_an_alarm_is_loud(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    alarm = {"code": "target_diverged", "message": f"Rows of {ODD}.", "action": "Run this.", "at": "…", "count": 2}
+    document["tables"][0] |= {"state": "streaming", "error": None, "alarms": [alarm]}
+    show.status(document)
+    printed = capsys.readouterr().out
+    assert "alarm: target_diverged" in printed
+    assert f"{ODD}: [target_diverged] Rows of {ODD}. Run this." in printed
+    show.replicators([{**document, "error": None}], as_json=False)
+    assert "1 table with alarms" in capsys.readouterr().out
 
 
 def test_the_picture_stands_while_the_store_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from replicator.model.schema import TableId
 from replicator.runtime.caught_up import CatchUp, CaughtUp
 from replicator.state import holder_id
 from replicator.state.records import (
+    AlarmRecord,
     AppliedRecord,
     ErrorRecord,
     EventEntry,
@@ -164,3 +165,13 @@ def test_a_copy_that_capture_set_aside_is_not_complete(store: StateStore) -> Non
     _seal(store, number=0, stages={TABLE: Stage.FAILING})
     _apply(store, TABLE, 0)
     assert CatchUp(store=store, name=NAME).check_sealed() == CaughtUp(set_aside=(TABLE,))
+
+
+def test_a_table_with_an_alarm_is_named(store: StateStore) -> None:
+    _put(store, copied_at=NOON, failed_at=NOON - timedelta(minutes=1))
+    lease = store.acquire_lease(NAME, "test", 60)
+    assert lease is not None
+    alarm = AlarmRecord(code="target_diverged", message="m", action="a", at=NOON, count=1)
+    applied = AppliedRecord(table=TABLE, incarnation=1, source_time=NOON, alarms=(alarm,))
+    store.put_applied(NAME, lease.epoch, [applied])
+    assert CatchUp(store=store, name=NAME, _asked=0, _place=0).check() == CaughtUp(set_aside=(), alarmed=(TABLE,))

@@ -8,12 +8,14 @@ import stat
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, inspect
 
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, StateUnavailableError
+from replicator.model.merged import Merged
 from replicator.model.schema import TableId
 from replicator.state import local_files, migrations
 from replicator.state.database import is_shared, parse_state_url
@@ -116,8 +118,28 @@ def test_who_claimed_is_not_known_of_what_was_applied_before_it_was_recorded(url
         # A worker of that version may still run.
         _execute(state_file, f"INSERT INTO applied ({columns}) VALUES ('a', 'shop.late', 1, 7, 3, 0)")
         for name in ("items", "late"):
-            record = AppliedRecord(table=TableId("shop", name), incarnation=1, claimed_by=None, last_applied=7, rows=3)
+            record = AppliedRecord(
+                table=TableId("shop", name), incarnation=1, claimed_by=None, last_applied=7, rows=3, has_copy=None
+            )
             assert store.applied("a")[record.table] == record
+
+
+def test_a_store_of_release_0_1_keeps_what_it_knows_and_knows_nothing_of_audits(url, state_file):
+    """`format_2.sql` was written by the code of commit c273901."""
+    state_file.parent.mkdir()
+    with closing(sqlite3.connect(state_file)) as connection:
+        connection.executescript((Path(__file__).parent / "format_2.sql").read_text(encoding="utf-8"))
+    orders, failed = TableId("public", "orders"), TableId("public", "failed")
+    with closing_store(url) as store:
+        found = store.applied("shop")
+        assert (found[orders].last_applied, found[orders].claimed_by, found[failed].is_failing) == (9, 1, True)
+        assert {(r.has_copy, r.merged, r.audited_to, r.alarms) for r in found.values()} == {(None, Merged(), None, ())}
+        assert store.tables("shop")[0].table == orders
+        lease = store.acquire_lease("shop", "host:1:boot", 60)
+        record = replace(found[orders], has_copy=True, merged=Merged(inserted=3), audited_to="v1")
+        store.put_applied("shop", lease.epoch, [record])
+        assert store.applied("shop")[orders] == record
+    assert _execute(state_file, "SELECT format_version FROM store") == [(3,)]
 
 
 def test_a_failed_migration_leaves_the_old_format(url, state_file, monkeypatch):

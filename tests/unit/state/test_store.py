@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, FencedError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
+from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import holder_id
 from replicator.state.records import (
+    AlarmRecord,
     AppliedRecord,
     Desired,
     ErrorRecord,
@@ -236,7 +238,20 @@ def test_table_records_round_trip(sealed):
 
 
 def test_applied_records_round_trip(sealed):
-    full = AppliedRecord(table=B, incarnation=2, last_applied=9, rows=4, source_time=NOW, is_failing=True, error=ERROR)
+    alarm = AlarmRecord(code="target_diverged", message="m", action="a", at=NOW, count=2, is_covered=True)
+    full = AppliedRecord(
+        table=B,
+        incarnation=2,
+        last_applied=9,
+        rows=4,
+        source_time=NOW,
+        is_failing=True,
+        error=ERROR,
+        has_copy=True,
+        merged=Merged(matched=1, inserted=2, deleted=3, not_found=4),
+        audited_to="v7",
+        alarms=(alarm,),
+    )
     sealed.put_applied("r", 1, [full, AppliedRecord(table=A, incarnation=1)])
     sealed.put_applied("r", 1, [AppliedRecord(table=A, incarnation=1, last_applied=3)])
     assert sealed.applied("r") == {A: AppliedRecord(table=A, incarnation=1, last_applied=3), B: full}

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from replicator.model.errors import Problem, Severity
+from replicator.model.schema import TableId
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.server import OLDEST, ServerFacts
 
@@ -249,6 +250,38 @@ def _global_privileges(facts: ServerFacts) -> set[str]:
         if match := re.match(r"GRANT (.*?) ON \*\.\* TO ", grant):
             found.update(part.strip().upper() for part in match[1].split(","))
     return found
+
+
+_NAME: Final = r"`(?:[^`]|``)*`"
+_GRANT: Final = re.compile(rf"GRANT (.*?) ON (\*|{_NAME})\.(\*|{_NAME}) TO ")
+_COLUMNS: Final = re.compile(rf" \({_NAME}(?:, {_NAME})*\)")
+
+
+def granted_by_column(facts: ServerFacts, table: TableId) -> bool:
+    """Whether our account may SELECT columns of this table, one by one, and no grant is of the whole table."""
+    is_by_column = False
+    for grant in facts.grants:
+        match = _GRANT.match(grant)
+        if match is None or not _covers(match[2], table.namespace, facts, is_pattern=True):
+            continue
+        if not _covers(match[3], table.name, facts, is_pattern=False):
+            continue
+        privileges = _COLUMNS.sub("()", match[1]).split(", ")
+        if "SELECT" in privileges or "ALL PRIVILEGES" in privileges:
+            return False
+        is_by_column = is_by_column or "SELECT()" in privileges
+    return is_by_column
+
+
+def _covers(granted: str, name: str, facts: ServerFacts, *, is_pattern: bool) -> bool:
+    if granted == "*":
+        return True
+    plain = granted[1:-1].replace("``", "`")
+    flags = re.IGNORECASE if facts.lower_case_table_names else 0
+    # Names of databases are patterns in grants: `shop\_%`.
+    parts = re.findall(r"\\.|.", plain, re.DOTALL) if is_pattern else list(plain)
+    wild = {"%": ".*", "_": "."} if is_pattern else {}
+    return re.fullmatch("".join(wild.get(p) or re.escape(p[-1]) for p in parts), name, flags | re.DOTALL) is not None
 
 
 def account_of(facts: ServerFacts, config: MysqlConfig) -> str:

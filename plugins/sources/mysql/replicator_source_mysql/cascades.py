@@ -25,6 +25,8 @@ _DELETE_CASCADES: Final = 1
 _DELETE_SETS: Final = 2
 _UPDATE_ACTS: Final = 4 | 8
 _ACTS: Final = _DELETE_CASCADES | _DELETE_SETS | _UPDATE_ACTS
+_DELETE_RULES: Final = {"CASCADE": _DELETE_CASCADES, "SET NULL": _DELETE_SETS, "SET DEFAULT": _DELETE_SETS}
+_UPDATE_RULES: Final = {"CASCADE": 4, "SET NULL": 8, "SET DEFAULT": 8}
 
 _DELETES: Final = frozenset({RowsEvent.DELETE_V1, RowsEvent.DELETE_V2})
 _INSERTS: Final = frozenset({RowsEvent.WRITE_V1, RowsEvent.WRITE_V2})
@@ -207,15 +209,34 @@ def read_edges(connection: Connection) -> list[Edge]:
     rows = rows_of(
         connection,
         f"SELECT f.id, {child}, {parent}, f.type, c.ref_col_name FROM information_schema.{name} f"  # noqa: S608 - our own names
-        f" JOIN information_schema.{name}_cols c ON c.id = f.id WHERE f.type & {_ACTS}",
+        f" JOIN information_schema.{name}_cols c ON c.id = f.id",
     )
     columns: dict[tuple[str, str, str, str, str, int], set[str]] = defaultdict(set)
-    for id_, child_schema, child_name, parent_schema, parent_name, acts, column in rows:
-        columns[id_, child_schema, child_name, parent_schema, parent_name, int(acts)].add(column)
-    return [
-        Edge(child=TableId(cs, cn), parent=TableId(ps, pn), acts=acts, columns=frozenset(names))
-        for (_, cs, cn, ps, pn, acts), names in columns.items()
-    ]
+    for id_, child_schema, child_name, parent_schema, parent_name, type_, column in rows:
+        columns[id_, child_schema, child_name, parent_schema, parent_name, int(type_) & _ACTS].add(column)
+    # Early releases of MySQL 8.0 (8.0.15 among them) say 0 of every foreign key.
+    is_told = is_mariadb(connection) or any(acts for *_, acts in columns)
+    rules = {} if is_told or not columns else _read_rules(connection)
+    found = []
+    for (id_, cs, cn, ps, pn, acts), names in columns.items():
+        if not is_told:
+            # What this user may not see may do anything.
+            acts = rules.get(id_.casefold(), _ACTS)  # noqa: PLW2901
+        if acts:
+            found.append(Edge(child=TableId(cs, cn), parent=TableId(ps, pn), acts=acts, columns=frozenset(names)))
+    return found
+
+
+def _read_rules(connection: Connection) -> dict[str, int]:
+    """What foreign keys do, by `database/name` in lower case, of the tables that this user may see."""
+    rows = rows_of(
+        connection,
+        "SELECT constraint_schema, constraint_name, delete_rule, update_rule FROM information_schema.referential_constraints",
+    )
+    return {
+        f"{schema}/{name}".casefold(): _DELETE_RULES.get(on_delete, 0) | _UPDATE_RULES.get(on_update, 0)
+        for schema, name, on_delete, on_update in rows
+    }
 
 
 def _name_parts(column: str, *, is_encoded: bool) -> str:

@@ -20,7 +20,6 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from replicator.model.errors import (
-    CorruptStreamError,
     ReplicatorError,
     SchemaConflictError,
     SourceUnavailableError,
@@ -30,7 +29,7 @@ from replicator.model.errors import (
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Visibility, WholeRead
 from replicator_source_mysql.binlog.types import Unrepresentable
-from replicator_source_mysql.catalogue import CatalogTable
+from replicator_source_mysql.catalogue import CatalogTable, system_versioned
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection, Session, is_mariadb, rows_of
 from replicator_source_mysql.discovery import read_tables
@@ -205,6 +204,8 @@ class TableReader:
         found = read_tables(connection, [schema.table]).get(schema.table)
         if found is None:
             raise TableError("there is no such table any more.", code="table_not_found", table=str(schema.table))
+        if found.is_system_versioned:
+            raise system_versioned(schema.table)
         plan = read_plan(found, schema)
         self._tables[schema.table] = found
         return found, plan
@@ -336,6 +337,7 @@ class _Run:
 
     def _decode(self, rows: Rows) -> tuple[pa.RecordBatch, Cursor | None]:
         schema = self.plan.schema
+        name = ""
         try:
             arrays = []
             for name, spec in self.plan.columns:
@@ -346,10 +348,13 @@ class _Run:
             raise UnsupportedTypeError(
                 error.message, code=error.code, table=str(schema.table), action=error.action
             ) from error
-        except ValueError as error:
-            # Arrow's own text may hold a value.
-            raise CorruptStreamError(
-                "the server's rows have not the form of their types.", code="corrupt_rows", table=str(schema.table)
+        except Exception as error:
+            # Whatever it is, it is about this table's values. Arrow's own text may hold one.
+            raise TableError(
+                f"column {name}: the server's rows do not have the form of their types ({type(error).__name__}).",
+                code="corrupt_rows",
+                table=str(schema.table),
+                action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
             ) from error
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(schema.row_type))), cursor
 

@@ -6,13 +6,16 @@ back. The canonical forms are those of `binlog.types`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.model.errors import UnsupportedTypeError
 from replicator_source_mysql.binlog import ColumnSpec, Kind
+from replicator_source_mysql.binlog.temporal import days_of
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.connection import literal, quoted
 
@@ -101,22 +104,26 @@ def _dates(values: pa.Array, spec: ColumnSpec, name: str, unrepresentable: Unrep
     try:
         cast = texts.cast(naive)
     except pa.ArrowInvalid:
-        cast = pa.array([_moment(text, naive) for text in texts.to_pylist()], naive)
-        lost = cast.null_count - values.null_count
+        unheld = _unheld(texts)
+        lost = int(unheld.sum())
         if lost and unrepresentable == "fail":
             raise UnsupportedTypeError(
                 f"column {name}: {lost} of {len(values)} values are zero, partial or impossible dates.",
                 code="unrepresentable_value",
                 action="Mend the values, exclude the table, or set `source.unrepresentable: null`.",
             ) from None
+        cast = pc.if_else(pa.array(unheld), pa.scalar(None, pa.string()), texts).cast(naive)
     return cast.cast(spec.arrow) if spec.kind is Kind.TIMESTAMP else cast
 
 
-def _moment(text: str | None, naive: pa.DataType) -> Any:
-    """The value; None for NULL and for what is no moment."""
-    if text is None:
-        return None
-    try:
-        return pa.scalar(text).cast(naive).as_py()
-    except pa.ArrowInvalid:
-        return None
+def _unheld(texts: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which of the texts are zero, partial or impossible dates, by the rule that holds for the log.
+
+    Python's own dates know no year 0.
+    """
+    year, month, day = (
+        pc.utf8_slice_codeunits(texts, start, stop).cast(pa.int64()).fill_null(1).to_numpy()
+        for start, stop in ((0, 4), (5, 7), (8, 10))
+    )
+    _, unheld = days_of(year, month, day)
+    return np.zeros(len(texts), bool) if unheld is None else unheld

@@ -84,7 +84,9 @@ class MysqlHarness(SourceHarness):
         table = TableId(self._database.name, f"t{len(self._kinds)}")
         key = "" if kind is TableKind.KEYLESS else f", PRIMARY KEY ({', '.join(KEYS[kind])})"
         # Names differ by case and by spaces behind them: two keys to us, so two to the server.
-        collation = "utf8mb4_nopad_bin" if self._database.server.flavor == "mariadb" else "utf8mb4_0900_bin"
+        server = self._database.server
+        mysqls = "utf8mb4_0900_as_cs" if server.lacks((8, 0, 17)) else "utf8mb4_0900_bin"
+        collation = "utf8mb4_nopad_bin" if server.flavor == "mariadb" else mysqls
         self._database.execute(
             f"CREATE TABLE {quoted_table(table)} (id bigint, name varchar(100) COLLATE {collation},"
             f" amount decimal(12,2), note longtext{key})"

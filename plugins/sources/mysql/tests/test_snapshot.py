@@ -306,6 +306,50 @@ def test_zero_dates_follow_the_setting(mysql_database: MysqlDatabase, source_of:
     ]
 
 
+def test_year_zero_beside_a_zero_date_is_the_year_zero(mysql_database: MysqlDatabase, source_of: Make) -> None:
+    with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = 'ALLOW_INVALID_DATES'")
+        cursor.execute("CREATE TABLE t (id int PRIMARY KEY, d date, m datetime(6))")
+        cursor.execute(
+            "INSERT INTO t VALUES (1, '0000-05-05', '0000-01-01 00:00:00.000001'), (2, '0000-00-00', '0000-12-00 00:00:00'),"
+            " (3, '0000-02-29', '9999-12-31 23:59:59.999999'), (4, NULL, NULL)"
+        )
+    failing = source_of(mysql_database.server)
+    schema = schema_of(failing, table_of(mysql_database))
+    with pytest.raises(UnsupportedTypeError) as refused:
+        failing.read_chunk(ChunkRequest(schema=schema))
+    assert (refused.value.code, refused.value.table) == ("unrepresentable_value", str(schema.table))
+    rows = source_of(mysql_database.server, unrepresentable="null").read_chunk(ChunkRequest(schema=schema)).rows
+    assert rows.column("d").cast(pa.string()).to_pylist() == ["0000-05-05", None, "0000-02-29", None]
+    assert rows.column("m").cast(pa.string()).to_pylist() == [
+        "0000-01-01 00:00:00.000001",
+        None,
+        "9999-12-31 23:59:59.999999",
+        None,
+    ]
+
+
+def test_rows_that_cannot_be_decoded_fail_their_table(
+    mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
+    source = source_of(mysql_database.server)
+    schema = schema_of(source, table_of(mysql_database))
+    for error in (ValueError("odd"), OverflowError("odd"), pa.ArrowNotImplementedError("odd"), RuntimeError("odd")):
+
+        def odd(*_: object, error: Exception = error, **__: object) -> pa.Array:
+            raise error
+
+        monkeypatch.setattr(snapshot, "decoded", odd)
+        with pytest.raises(TableError) as failed:
+            source.read_chunk(ChunkRequest(schema=schema))
+        assert (failed.value.code, failed.value.table) == ("corrupt_rows", str(schema.table))
+        assert failed.value.__cause__ is error, "the log keeps the traceback"
+        assert failed.value.action
+    monkeypatch.undo()
+    assert source.read_chunk(ChunkRequest(schema=schema)).rows.num_rows == 1, "the connection is of use again"
+
+
 @pytest.mark.condition("D27", "M14")
 def test_a_chunk_that_is_too_large_says_how_to_make_it_smaller(mysql_database: MysqlDatabase, source_of: Make) -> None:
     mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v longtext)")

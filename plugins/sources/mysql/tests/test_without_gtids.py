@@ -154,13 +154,13 @@ def test_a_purged_file_is_expired_and_an_idle_log_leaves_it_in_time(own_server: 
 def test_a_log_begun_anew_is_a_gap(own_server: MysqlServer, source_of: Make, how: str) -> None:
     with own_server.database() as database:
         table = make_table(database)
-        own_server.execute("RESET BINARY LOGS AND GTIDS")
+        own_server.execute(own_server.reset_log)
         log = Log(source_of(own_server), table)
         database.execute("INSERT INTO t VALUES (1)")
         log.rows()
         offset = log.offset
         log.close()
-        own_server.execute("RESET BINARY LOGS AND GTIDS")
+        own_server.execute(own_server.reset_log)
         # As long as before to the byte, where it can be.
         if how == "longer":
             database.execute(*[f"INSERT INTO t VALUES ({n})" for n in range(2, 8)])
@@ -193,7 +193,7 @@ def test_start_at_is_where_the_first_start_begins_and_must_be_a_boundary(
     database: MysqlDatabase, source_of: Make
 ) -> None:
     table = make_table(database)
-    ((file, pos, *_),) = database.execute("SHOW BINARY LOG STATUS")
+    ((file, pos, *_),) = database.execute(database.server.end_of_log)
     database.execute("INSERT INTO t VALUES (1)")
     log = Log(source_of(database.server, start_at=f"{file}:{pos}"), table)
     assert log.rows() == [(1,)]
@@ -528,6 +528,8 @@ def test_a_table_without_a_key_that_is_written_all_the_time_is_set_aside(
 
 @pytest.mark.parametrize("kind", ["plain", "xa", "compressed"])
 def test_reads_under_writers_say_the_truth(database: MysqlDatabase, source_of: Make, kind: str) -> None:
+    if kind == "compressed" and database.server.lacks((8, 0, 20)):
+        pytest.skip("compressed transactions came with MySQL 8.0.20")
     database.execute("CREATE TABLE t (w int, n int, PRIMARY KEY (w, n))")
     table = TableId(database.name, "t")
     log = Log(source_of(database.server), table)

@@ -22,9 +22,10 @@ from replicator.model.errors import (
     ThrottledError,
 )
 from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.merged import Merged
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
-from replicator.plugins.target import Batch, BatchResult, Claim, DeltaTarget, Ledger, TargetContext, TargetTable
+from replicator.plugins.target import Audit, Batch, BatchResult, Claim, DeltaTarget, Ledger, TargetContext, TargetTable
 from replicator_target_bigquery import ledger, pruning, statements
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.clients import bigquery_client, storage_client
@@ -204,6 +205,10 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
                 "table_slot_ms_24h": own.slot_ms,
             }
         )
+
+    def audit(self, table: TargetTable, since: str | None) -> Audit:  # noqa: ARG002 - nothing is counted yet
+        """Nothing is counted yet."""
+        return Audit(place=None, merged=Merged())
 
     def complete_snapshot(
         self,

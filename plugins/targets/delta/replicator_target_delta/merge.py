@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documentation has it
 
 from replicator.model.events import IS_DELETED, ROW, SEQUENCE_NUM, SOURCE_TIMESTAMP
@@ -77,8 +78,8 @@ def multiset_source(balance: DataFrame, target: DataFrame, schema: TableSchema) 
     """
     fields = [schema.fields[c.name] for c in schema.columns]
     removals = balance.where(F.col(REMOVES) > 0)
-    wanted = removals.select(F.col(REMOVES), F.struct(*row_identity(removals, ROW, fields)).alias("_wanted"))
-    held = target.select(F.col(SEQUENCE_NUM), F.struct(*row_identity(target, None, fields)).alias("_held"))
+    wanted = removals.select(F.col(REMOVES), _identity(removals, ROW, fields).alias("_wanted"))
+    held = target.select(F.col(SEQUENCE_NUM), _identity(target, None, fields).alias("_held"))
     # Inside a struct Spark compares nulls as values.
     found = held.join(wanted, F.col("_held") == F.col("_wanted"))
     newest_first = Window.partitionBy("_held").orderBy(F.col(SEQUENCE_NUM).desc())
@@ -127,6 +128,11 @@ def clear_statement(path: str, options: TableOptions, sequence_num: int, below: 
         settings = ", ".join(f"{column} = {value}" for column, value in marks.items())
         return f"UPDATE {path_of(path)} SET {settings} WHERE NOT {quoted(IS_DELETED)} AND {condition}"  # noqa: S608 - quoted
     return f"DELETE FROM {path_of(path)} WHERE {condition}"  # noqa: S608 - quoted
+
+
+def _identity(frame: DataFrame, prefix: str | None, fields: Sequence[str]) -> Column:
+    """A struct that is equal exactly for the same row; what is in it goes by its place."""
+    return F.struct(*[part.alias(f"f{i}") for i, part in enumerate(row_identity(frame, prefix, fields))])
 
 
 def _value(schema: TableSchema, name: str, *, has_absent: bool, soft: bool) -> str:

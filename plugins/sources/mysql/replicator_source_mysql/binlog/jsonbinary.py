@@ -47,6 +47,7 @@ _TIMESTAMP: Final = 7
 _SECOND_US: Final = 24
 _MOMENT_SIZE: Final = 8
 _VARIABLE_LENGTH_BYTES: Final = 5
+_BASE64_LINE: Final = 76
 
 _ESCAPES: Final = {
     **{code: f"\\u{code:04x}" for code in range(32)},
@@ -198,7 +199,10 @@ def _opaque(code: int, raw: bytes) -> str:
     write = _OPAQUES.get(code)
     if write is not None:
         return write(raw)
-    return f'"base64:type{code}:{base64.b64encode(raw).decode()}"'
+    text = base64.b64encode(raw).decode()
+    lines = (text[place : place + _BASE64_LINE] for place in range(0, len(text), _BASE64_LINE))
+    # The server breaks the lines, and escapes the break.
+    return f'"base64:type{code}:' + "\\n".join(lines) + '"'
 
 
 def _decimal(raw: bytes) -> str:

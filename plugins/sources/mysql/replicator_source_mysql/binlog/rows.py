@@ -121,7 +121,7 @@ class RowDecoder:
         Raises:
             CorruptStreamError: `corrupt_binlog_event`: the bytes are no rows of this table.
             TableError: `row_image_not_full` (an image lacks columns), `unsupported_row_event` (PARTIAL_JSON),
-                `unrepresentable_value`, `row_event_too_large`.
+                `unrepresentable_value`, `row_event_too_large`, `corrupt_rows` (a value has not the form of its type).
         """
         codes, bodies = zip(*events, strict=True) if events else ((), ())
         if sum(map(len, bodies)) > _BYTES_MAX:
@@ -251,11 +251,14 @@ class RowDecoder:
         column = self._schema.columns[index]
         try:
             array, unheld = self._decoders[index](buffer, places)
-        except ValueError:
-            # Not chained: Arrow's messages hold values.
-            raise corrupt(
-                f"Column {column.name} holds bytes that are no {column.source_type}.", table=self._table
-            ) from None
+        except Exception as error:  # noqa: BLE001 (translated)
+            # Whatever it is, it is about this table's values. ValueErrors are not chained: Arrow's messages hold values.
+            raise TableError(
+                f"Column {column.name} holds bytes that are no {column.source_type} ({type(error).__name__}).",
+                code="corrupt_rows",
+                table=self._table,
+                action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
+            ) from (None if isinstance(error, ValueError) else error)
         if unheld and (index in self._keys or self._unrepresentable == "fail"):
             raise UnsupportedTypeError(
                 f"Column {column.name}: {unheld} of {len(array)} values of type {column.source_type} cannot be held as {column.type}.",

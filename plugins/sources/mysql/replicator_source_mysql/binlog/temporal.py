@@ -36,7 +36,7 @@ def fraction_size(digits: int) -> int:
 def date(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
     """DATE: 3 bytes, little-endian: day in 5 bits, month in 4, year; as days since 1970."""
     packed = buffer.little(places, 3).view(np.int64)
-    days, unheld = _days(packed >> 9, packed >> 5 & 15, packed & 31)
+    days, unheld = days_of(packed >> 9, packed >> 5 & 15, packed & 31)
     return days.astype(np.int32), unheld
 
 
@@ -49,7 +49,7 @@ def datetime(digits: int) -> FixedDecoder:
             raise ValueError("a negative DATETIME")
         clock = packed & 0x1FFFF
         months = packed >> 22
-        days, unheld = _days(months // _MONTH_SLOTS, months % _MONTH_SLOTS, packed >> 17 & 31)
+        days, unheld = days_of(months // _MONTH_SLOTS, months % _MONTH_SLOTS, packed >> 17 & 31)
         seconds = _seconds(clock >> 12, clock >> 6 & 63, clock & 63)
         return (days * _DAY_SECONDS + seconds) * _SECOND_US + _fraction(buffer, places + 5, digits), unheld
 
@@ -80,7 +80,7 @@ def old_datetime(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools
     if (number < 0).any():
         raise ValueError("a negative DATETIME")
     day, clock = np.divmod(number, 1_000_000)
-    days, unheld = _days(day // 10_000, day // 100 % 100, day % 100)
+    days, unheld = days_of(day // 10_000, day // 100 % 100, day % 100)
     seconds = _seconds(clock // 10_000, clock // 100 % 100, clock % 100)
     return (days * _DAY_SECONDS + seconds) * _SECOND_US, unheld
 
@@ -143,7 +143,7 @@ def _seconds(hours: Longs, minutes: Longs, seconds: Longs) -> Longs:
     return total
 
 
-def _days(year: Longs, month: Longs, day: Longs) -> tuple[Longs, Bools | None]:
+def days_of(year: Longs, month: Longs, day: Longs) -> tuple[Longs, Bools | None]:
     """Days since 1970 in the proleptic Gregorian calendar; the mask of those that are none."""
     if (month > _MONTHS).any() or (year > _YEAR_MAX).any():
         raise ValueError("not a date")

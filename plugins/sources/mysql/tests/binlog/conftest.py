@@ -90,8 +90,7 @@ class Binlog:
         return pa.concat_arrays(arrays)
 
     def _end(self) -> tuple[str, int]:
-        statement = "SHOW MASTER STATUS" if self.flavor == "mariadb" else "SHOW BINARY LOG STATUS"
-        ((file, position, *_),) = self.execute(statement)
+        ((file, position, *_),) = self.execute(self.database.server.end_of_log)
         return file, int(position)
 
     def raw_events(self) -> list[Event]:

@@ -70,11 +70,13 @@ def _compare(binlog, expressions: list[str]) -> None:
     binlog.execute("CREATE TABLE t (id INT PRIMARY KEY, v JSON)")
     binlog.execute("SET sql_mode = ''")
     binlog.forget()
-    for number, expression in enumerate(expressions):
-        binlog.execute(f"INSERT INTO t VALUES ({number}, {expression})")
+    for begin in range(0, len(expressions), 50):
+        rows = ", ".join(f"({n}, {e})" for n, e in enumerate(expressions[begin : begin + 50], begin))
+        binlog.execute(f"INSERT INTO t VALUES {rows}")
     wanted = [text for (text,) in binlog.execute("SELECT v FROM t ORDER BY id")]
     found = binlog.decode("t").row.field("v").to_pylist()
-    assert [pair for pair in zip(expressions, found, wanted, strict=True) if pair[1] != pair[2]] == []
+    different = [pair for pair in zip(expressions, found, wanted, strict=True) if pair[1] != pair[2]]
+    assert not different, f"{len(different)}: {different[:3]}"
 
 
 def test_scalars(mysql_binlog) -> None:
@@ -83,6 +85,75 @@ def test_scalars(mysql_binlog) -> None:
 
 def test_values_of_mysqls_own_types(mysql_binlog) -> None:
     _compare(mysql_binlog, EXPRESSIONS)
+
+
+def test_bytes_of_every_length_have_the_line_breaks_of_the_server(mysql_binlog) -> None:
+    lengths = [*range(130), 170, 171, 172, 1000, 16_000, 70_000]
+    _compare(
+        mysql_binlog,
+        [f"JSON_OBJECT('b', CAST(REPEAT('y', {length}) AS BINARY), 'c', 1)" for length in lengths]
+        + [f"CAST(REPEAT(x'00ff', {length}) AS JSON)" for length in (28, 29, 57, 58)],
+    )
+
+
+def _typed(rng: random.Random) -> str:  # noqa: PLR0911
+    """A value of one of MySQL's own types, which JSON keeps as such."""
+    number = rng.randint(-(10 ** rng.randrange(1, 30)), 10 ** rng.randrange(1, 30))
+    clock = f"{rng.randrange(60):02}:{rng.randrange(60):02}"
+    fraction = f".{rng.randrange(10**6):06}" if rng.random() < 0.5 else ""
+    day = f"{rng.randrange(10000):04}-{rng.randrange(13):02}-{rng.randrange(32):02}"
+    digits = rng.randrange(7)
+    scale = rng.randrange(31)
+    match rng.randrange(12):
+        case 0:
+            return f"CAST('{number}.{rng.randrange(10**9)}' AS DECIMAL({scale + 35},{scale}))"
+        case 1:
+            return f"CAST('{day}' AS DATE)"
+        case 2:
+            return f"CAST('{rng.choice(['', '-'])}{rng.randrange(839)}:{clock}{fraction}' AS TIME({digits}))"
+        case 3:
+            return f"CAST('{day} {rng.randrange(24):02}:{clock}{fraction}' AS DATETIME({digits}))"
+        case 4:
+            return f"x'{rng.randbytes(rng.choice([0, 1, 3, 56, 57, 58, 114, 115, 300])).hex()}'"
+        case 5:
+            return f"b'{rng.getrandbits(64):b}'"
+        case 6:
+            return f"CAST({rng.randrange(1901, 2156)} AS YEAR)"
+        case 7:
+            return rng.choice(["e", "s", "bits", "moment", "bin", "blb", "flt", "yr"])
+        case 8:
+            return f"{rng.uniform(-1, 1)!r} * 1e{rng.randrange(-300, 300)}"
+        case 9:
+            return f"CAST({rng.choice([0, 1, 2**63, 2**64 - 1, rng.getrandbits(64)])} AS UNSIGNED)"
+        case 10:
+            points = ",".join(f"{rng.uniform(-180, 180)} {rng.uniform(-90, 90)}" for _ in range(rng.randrange(2, 9)))
+            return f"ST_GeomFromText('LINESTRING({points})')"
+        case _:
+            return f"'{''.join(rng.choice(_LETTERS) for _ in range(rng.randrange(40)))}'".replace(chr(92), chr(92) * 2)
+
+
+_LETTERS = [chr(code) for code in range(256) if code != ord("'")] + ["\u2028", "\u2029", "\ufeff", "😀", "\uffff", "日"]
+
+
+def test_random_values_of_mysqls_own_types(mysql_binlog) -> None:
+    """In objects, arrays and alone; the value that a column of each type gives to JSON included."""
+    rng = random.Random(3)
+    mysql_binlog.execute(
+        "CREATE TABLE c (e ENUM('a', 'b\"c', 'é'), s SET('x', 'y', 'z'), bits BIT(33), moment TIMESTAMP(6), bin BINARY(70),"
+        " blb BLOB, flt FLOAT, yr YEAR)"
+    )
+    mysql_binlog.execute("SET sql_mode = 'ALLOW_INVALID_DATES'")
+    mysql_binlog.execute(
+        "INSERT INTO c VALUES ('b\"c', 'x,z', b'100000000000000000000000000000001', '2024-02-29 23:59:59.000001', 'bin',"
+        " REPEAT('b', 200), 1.1, 2155)"
+    )
+    expressions = []
+    for _ in range(1000):
+        values = [_typed(rng) for _ in range(rng.randrange(6))]
+        pairs = ", ".join(f"'{rng.choice(['', 'a', 'B', 'é', 'key' * 30])}{i}', {v}" for i, v in enumerate(values))
+        inner = rng.choice([f"JSON_ARRAY({', '.join(values)})", f"JSON_OBJECT({pairs})"])
+        expressions.append(f"(SELECT {inner} FROM c)")
+    _compare(mysql_binlog, expressions)
 
 
 def test_random_documents(mysql_binlog) -> None:

@@ -288,6 +288,8 @@ def test_names_with_quotes_dots_and_64_characters(binlog) -> None:
 
 
 def _compress(binlog) -> None:
+    if binlog.database.server.lacks((8, 0, 20)):
+        pytest.skip("compressed transactions came with MySQL 8.0.20")
     if binlog.flavor == "mysql":
         binlog.execute("SET SESSION binlog_transaction_compression = ON")
     else:
@@ -504,7 +506,7 @@ def test_events_of_both_versions_of_the_format() -> None:
         update[:-5],
     ):
         kind = RowsEvent.UPDATE_V2 if bad == update[:-5] else RowsEvent.WRITE_V1
-        with pytest.raises(CorruptStreamError):
+        with pytest.raises((CorruptStreamError, TableError)):
             decoder.decode([(kind, bad)])
     with pytest.raises(TableError):
         decoder.decode([(RowsEvent.WRITE_V1, v1.replace(b"\x01\xff", b"\x01\x00"))])

@@ -1,0 +1,66 @@
+"""Alarms: what a table goes on with although its copy may differ from the source. Pure.
+
+An alarm is raised by what an audit of the target says, and cleared by a snapshot that began after it and is complete. One that is raised
+while a snapshot is under way stays: rows that the snapshot has read already may be the ones concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from replicator.model.merged import Merged
+from replicator.plugins.target import Audit
+from replicator.state.records import AlarmRecord
+
+TARGET_DIVERGED: Final = "target_diverged"
+TARGET_CHANGED: Final = "target_changed"
+
+Alarms = tuple[AlarmRecord, ...]
+
+
+def raised(alarms: Alarms, audit: Audit, known: Merged, *, action: str, now: Callable[[], datetime]) -> Alarms:
+    """The alarms after an audit.
+
+    Args:
+        alarms: Those before.
+        audit: What it said.
+        known: The counts at the audit before.
+        action: What the operator can do.
+        now: The time; asked only if there is something to tell.
+    """
+    missing = audit.merged.not_found - known.not_found
+    if missing > 0:
+        message = (
+            "Changes of the source concern rows that the target does not have: the copy differs from the source."
+            f" The last time {missing} {'row was' if missing == 1 else 'rows were'} missing."
+        )
+        alarms = _with(alarms, TARGET_DIVERGED, message, action, now(), missing)
+    if audit.changed_by_others:
+        message = f"Somebody else changed the table's data in the target: {_listed(audit.changed_by_others)}."
+        alarms = _with(alarms, TARGET_CHANGED, message, action, now(), len(audit.changed_by_others))
+    return alarms
+
+
+def covered(alarms: Alarms) -> Alarms:
+    """The alarms once a snapshot has begun: it clears these."""
+    return tuple(replace(alarm, is_covered=True) for alarm in alarms)
+
+
+def cleared(alarms: Alarms) -> Alarms:
+    """The alarms that are left once a snapshot is complete."""
+    return tuple(alarm for alarm in alarms if not alarm.is_covered)
+
+
+def _with(alarms: Alarms, code: str, message: str, action: str, at: datetime, count: int) -> Alarms:
+    before = next((alarm.count for alarm in alarms if alarm.code == code), 0)
+    new = AlarmRecord(code=code, message=message, action=action, at=at, count=before + count)
+    return tuple(sorted([*(a for a in alarms if a.code != code), new], key=lambda alarm: alarm.code))
+
+
+def _listed(texts: Sequence[str]) -> str:
+    most = 3
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[-most:]) + more

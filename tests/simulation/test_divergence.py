@@ -1,0 +1,303 @@
+"""What the target finds where something had to be becomes an alarm, once, whatever crashes; nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.apply import table as apply_table
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.merged import Merged
+from replicator.plugins.target import TableOptions
+from replicator.service.status import status
+from replicator.state.records import Stage, TableRecord
+from replicator.testing.applied import NAME, A, B, Killed, Shop
+from replicator.testing.batches import delete, insert, update
+from replicator.testing.memory.target import StoredTable
+from replicator.testing.target_contract import item, items_schema
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(tmp_path)
+    yield shop
+    shop.store.close()
+
+
+def lose(shop: Shop, *ids: int) -> None:
+    """Rows go from the target, and nobody says so."""
+    stored = shop.warehouse.tables[A]
+    stored.rows = [row for row in stored.rows if row.values["id"] not in ids]
+
+
+def codes(shop: Shop) -> dict[str, int]:
+    return {alarm.code: alarm.count for alarm in shop.applied(A).alarms}
+
+
+def read_anew(shop: Shop, *ids: int) -> None:
+    start = shop.start_in_place(A)
+    shop.rows(A, *[insert(0, item(i, "anew"), is_snapshot=True) for i in ids], commit=False)
+    shop.complete(A, start)
+
+
+def test_what_was_found_is_counted(shop: Shop) -> None:
+    shop.copy(A, 1, 2, 3)
+    shop.run()
+    assert shop.applied(A).merged == Merged(inserted=3)
+    shop.rows(A, insert(0, item(4)), update(0, item(1, "new")), delete(0, item(2)), update(0, item(5), before=item(3)))
+    shop.run()
+    assert shop.applied(A).merged == Merged(matched=1, inserted=5, deleted=2)
+    assert shop.applied(A).alarms == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        update(0, item(2, "x")),
+        delete(0, item(2)),
+        update(0, item(9), before=item(2)),
+        update(0, item(2), absent=["note"]),
+    ],
+    ids=["update", "delete", "key change", "partial update"],
+)
+def test_one_missing_row_is_an_alarm(shop: Shop, change: Any) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    lose(shop, 2)
+    shop.rows(A, change)
+    shop.run()
+    (alarm,) = shop.applied(A).alarms
+    assert (alarm.code, alarm.count, alarm.action) == ("target_diverged", 1, "Run `replicator snapshot shop shop.a`.")
+    assert shop.applied(A).merged.not_found == 1
+    assert not shop.applied(A).is_failing
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [insert(0, item(9)), update(0, item(9, "x")), delete(0, item(9))],
+        [delete(0, item(1)), insert(0, item(1)), update(0, item(1, "x"))],
+        [update(0, item(9), before=item(1)), update(0, item(1), before=item(9)), update(0, item(1, "x"))],
+        [update(0, item(9), before=item(1)), update(0, item(1), before=item(2)), update(0, item(2), before=item(9))],
+        [insert(0, item(1, "there already"))],
+    ],
+    ids=["born and gone", "born again", "there and back", "swap", "insert of a row that is there"],
+)
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_only_the_first_change_of_a_key_expects_something(shop: Shop, changes: list[Any], deletes: str) -> None:
+    shop.settings = replace(shop.settings, options=lambda _: TableOptions(deletes=deletes))  # type: ignore[arg-type]
+    shop.copy(A, 1, 2)
+    shop.run()
+    shop.rows(A, *changes)
+    shop.run()
+    assert (shop.applied(A).merged.not_found, shop.applied(A).alarms) == (0, ())
+
+
+def test_a_row_that_is_marked_as_deleted_is_not_there(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, options=lambda _: TableOptions(deletes="soft"))
+    shop.copy(A, 1)
+    shop.rows(A, delete(0, item(1)))
+    shop.run()
+    assert shop.applied(A).alarms == ()
+    shop.rows(A, delete(0, item(1)))
+    shop.run()
+    assert codes(shop) == {"target_diverged": 1}
+
+
+def test_a_table_without_a_key_counts_the_copies_that_are_missing(shop: Shop) -> None:
+    shop.schemas[A] = items_schema(key=(), table=A)
+    shop.begin(A, commit=False)
+    shop.rows(A, *[insert(0, item(1), is_snapshot=True) for _ in range(3)], commit=False)
+    shop.complete(A)
+    shop.run()
+    shop.warehouse.tables[A].rows.pop()
+    shop.rows(A, *[delete(0, item(1)) for _ in range(3)], insert(0, item(2)))
+    shop.run()
+    assert codes(shop) == {"target_diverged": 1}
+    assert shop.applied(A).merged == Merged(inserted=4, deleted=2, not_found=1)
+
+
+def test_nothing_is_expected_before_the_first_copy_is_complete(shop: Shop) -> None:
+    shop.begin(A)
+    shop.rows(A, update(0, item(1, "log")), delete(0, item(2)))
+    shop.run()
+    shop.complete(A)
+    shop.run()
+    assert (shop.applied(A).merged, shop.applied(A).alarms) == (Merged(inserted=1), ())
+    shop.rows(A, delete(0, item(2)))
+    shop.run()
+    assert codes(shop) == {"target_diverged": 1}
+
+
+def test_nothing_is_expected_while_a_snapshot_in_place_runs(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    lose(shop, 2)
+    start = shop.start_in_place(A)
+    shop.commit()
+    shop.run()
+    shop.rows(A, update(0, item(2, "log")))
+    shop.run()
+    shop.rows(A, *[insert(0, item(i), is_snapshot=True) for i in (1, 2)])
+    shop.complete(A, start)
+    shop.run()
+    assert (shop.applied(A).alarms, shop.applied(A).has_copy) == ((), True)
+
+
+def test_nothing_is_expected_without_any_copy(shop: Shop) -> None:
+    """`snapshot.mode: never`."""
+    shop.records[A] = TableRecord(table=A, incarnation=1, stage=Stage.STREAMING, schema=shop.schemas[A], first_change=1)
+    shop.event(A, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=A, schema=shop.schemas[A]))
+    shop.rows(A, update(0, item(1)), delete(0, item(2)))
+    shop.run()
+    shop.rows(A, update(0, item(3)))
+    shop.new_epoch()
+    shop.run()
+    assert (shop.applied(A).merged, shop.applied(A).alarms) == (Merged(inserted=2), ())
+    read_anew(shop, 1, 3)
+    shop.rows(A, delete(0, item(2)))
+    shop.run()
+    assert codes(shop) == {"target_diverged": 1}
+
+
+def test_a_truncate_explains_what_it_took(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.event(A, DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=A, schema=shop.schemas[A]))
+    shop.rows(A, insert(0, item(1)), update(0, item(1, "x")))
+    shop.run()
+    assert (shop.applied(A).merged, shop.applied(A).alarms) == (Merged(inserted=3), ())
+
+
+@pytest.mark.parametrize("place", ["apply.batch_planned", "apply.after_unit"])
+def test_a_crash_neither_loses_nor_doubles_an_alarm(shop: Shop, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    lose(shop, 2)
+    shop.rows(A, delete(0, item(2)), update(0, item(1, "x")))
+
+    def crash_point(name: str) -> None:
+        if name == place:
+            raise Killed(place)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(apply_table, "crash_point", crash_point)
+        with pytest.raises(Killed):
+            shop.run()
+    assert shop.applied(A).alarms == ()
+    for _ in range(2):
+        shop.new_epoch()
+        shop.run()
+        assert codes(shop) == {"target_diverged": 1}
+        assert shop.applied(A).merged == Merged(inserted=2, matched=1, not_found=1)
+
+
+def test_alarms_add_up_by_code(shop: Shop) -> None:
+    shop.copy(A, 1, 2, 3)
+    shop.run()
+    lose(shop, 1, 2, 3)
+    for i in (1, 2, 3):
+        shop.rows(A, delete(0, item(i)))
+        shop.run()
+    assert codes(shop) == {"target_diverged": 3}
+
+
+def test_what_others_changed_is_an_alarm_also_if_nobody_was_looking(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    shop.warehouse.tamper(A, "version 7: DELETE", _remove_one)
+    shop.rows(A, update(0, item(1, "x")))
+    shop.run()
+    assert codes(shop) == {"target_changed": 1}
+    shop.warehouse.tamper(A, "version 9: UPDATE", repr)
+    shop.new_epoch()
+    shop.rows(A, update(0, item(1, "y")))
+    shop.run()
+    (alarm,) = shop.applied(A).alarms
+    assert (alarm.count, "version 9: UPDATE" in alarm.message) == (2, True)
+
+
+def test_a_snapshot_clears_what_was_wrong_before_it_and_nothing_else(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    lose(shop, 2)
+    shop.rows(A, delete(0, item(2)))
+    shop.run()
+    assert codes(shop) == {"target_diverged": 1}
+    start = shop.start_in_place(A)
+    shop.rows(A, insert(0, item(1), is_snapshot=True))
+    shop.run()
+    assert codes(shop) == {"target_diverged": 1}
+    shop.warehouse.tamper(A, "version 8: DELETE", _remove_one)
+    shop.complete(A, start)
+    shop.run()
+    assert codes(shop) == {"target_changed": 1}
+    read_anew(shop, 1)
+    shop.run()
+    assert shop.applied(A).alarms == ()
+
+
+def test_a_new_copy_clears_alarms_when_it_is_complete_and_counts_from_zero(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    lose(shop, 2)
+    shop.rows(A, delete(0, item(2)))
+    shop.run()
+    shop.begin(A)
+    shop.run()
+    assert (codes(shop), shop.applied(A).merged) == ({"target_diverged": 1}, Merged())
+    shop.rows(A, insert(0, item(1), is_snapshot=True))
+    shop.complete(A)
+    shop.run()
+    assert (shop.applied(A).alarms, shop.applied(A).merged) == ((), Merged(inserted=1))
+
+
+def test_an_older_stores_record_expects_rows_once_everything_is_applied(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    shop.store.put_applied(NAME, shop.epoch, [replace(shop.applied(A), has_copy=None, audited_to=None)])
+    lose(shop, 1, 2)
+    shop.rows(A, delete(0, item(1)))
+    shop.run(is_done=lambda: shop.applied(A).has_copy is not None)
+    assert (shop.applied(A).has_copy, shop.applied(A).alarms) == (True, ())
+    shop.rows(A, delete(0, item(2)))
+    shop.run()
+    assert codes(shop) == {"target_diverged": 1}
+
+
+def test_the_status_shows_alarms_and_counts(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.copy(B, 1)
+    shop.run()
+    lose(shop, 2)
+    shop.rows(A, delete(0, item(2)))
+    shop.run()
+    record = shop.store.replicator(NAME)
+    assert record is not None
+    a, b = status(shop.store, record)["tables"]
+    assert a["merged"] == {"matched": 0, "inserted": 2, "deleted": 0, "not_found": 1}
+    assert [(alarm["code"], alarm["count"]) for alarm in a["alarms"]] == [("target_diverged", 1)]
+    assert (b["alarms"], a["state"]) == ([], "streaming")
+
+
+def test_an_insert_that_lacks_columns_fails_its_table(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.copy(B, 1)
+    shop.run()
+    shop.rows(A, insert(0, item(2, "a"), absent=["note"]))
+    shop.rows(B, insert(0, item(2)))
+    shop.run()
+    error = shop.applied(A).error
+    assert error is not None
+    assert (error.code, error.action) == ("insert_lacks_columns", "Run `replicator snapshot shop shop.a`.")
+    assert (shop.names(A), set(shop.names(B))) == ({1: "snapshot"}, {1, 2})
+    read_anew(shop, 1, 2)
+    shop.run(is_done=lambda: not shop.applied(A).is_failing)
+    assert shop.names(A) == {1: "anew", 2: "anew"}
+
+
+def _remove_one(stored: StoredTable) -> None:
+    stored.rows.pop()
