@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final
 
 from replicator.apply import Apply, ApplySettings, BatchLimits
@@ -125,6 +126,7 @@ def _apply_settings(loaded: LoadedConfig, max_wait_s: float) -> ApplySettings:
         max_wait_s=max_wait_s,
         batch=BatchLimits(rows=apply.batch_rows_max, bytes=apply.batch_bytes_max),
         options=options,
+        selects=cache(lambda table: bool(tables.select([table]).tables)),
         patience=lambda: RetryBudget(limits=limits),
     )
 
