@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from replicator.model.errors import ConfigError, KeyMissingError, Problem, TableError
+from replicator.model.errors import ConfigError, Problem, RefusedError, TableError
 from replicator.model.isolation import failed_table, table_error
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
@@ -97,12 +97,14 @@ def prepare(
 
 def refusal(table: TableId, problem: Problem) -> TableError:
     """A blocking finding about a table as the reason why it is not followed."""
-    return KeyMissingError(
-        f"{problem.message}.",
+    message = problem.message if problem.message.endswith(".") else f"{problem.message}."
+    action = problem.action or "Cure it with the SQL that `replicator validate` prints"
+    action += "" if action.endswith((".", ";", "!")) else "."
+    return RefusedError(
+        message,
         code=problem.code,
         table=str(table),
-        action=problem.action
-        or "Cure it with the SQL that `replicator validate` prints; then run `replicator snapshot NAME TABLE`.",
+        action=f"{action} Then run `replicator snapshot NAME TABLE`; the next start takes one by itself.",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from replicator.capture.asking import Answer, Descriptions, describe, prepare
 from replicator.capture.catalogue import Change, judge, same_columns, same_shape, truncated
+from replicator.capture.checks import Checks
 from replicator.capture.copying import Copying
 from replicator.capture.marks import MarkBoard
 from replicator.capture.settings import CaptureSettings
@@ -61,6 +62,7 @@ class Follow:
     Attributes:
         submit: Runs a call in the control thread.
         configured: The tables that the configuration selects.
+        checks: What a table must pass before it is copied.
         decoded: The tables whose changes the open log hands out; one leaves it when its changes cannot be decoded.
         done_requests: Requests that the next commit closes.
         anew: Tables whose next copy begins a new incarnation, whatever their shape. What makes it durable: until a captured
@@ -78,6 +80,7 @@ class Follow:
     copying: Copying
     settings: CaptureSettings
     configured: Sequence[TableId]
+    checks: Checks
     decoded: set[TableId]
     done_requests: list[int] = field(default_factory=list)
     anew: set[TableId] = field(default_factory=set)
@@ -159,12 +162,14 @@ class Follow:
             self._ask(self.source.visibility, lambda since: self._await_mark(tables, found, requests, since))
             return
 
-        captured = self._captured()
+        captured = self.captured()
 
         def ask() -> Answer:
             refused = prepare(self.source, self.configured, is_first=False, captured=captured).refused
             answer = describe(self.source, [t for t in tables if t not in refused])
-            return Answer(found=answer.found, refused={**refused, **answer.refused})
+            unfit = self.checks.of_copies(list(answer.found))
+            found = {t: d for t, d in answer.found.items() if t not in unfit}
+            return Answer(found=found, refused={**refused, **answer.refused, **unfit})
 
         self._ask(ask, lambda answer: self._copy_fit(tables, answer, requests))
 
@@ -249,7 +254,7 @@ class Follow:
         if self._is_comparing:
             return
         self.copying.suspicious.clear()
-        captured = self._captured()
+        captured = self.captured()
         if not captured:
             return
         self._is_comparing = True
@@ -446,7 +451,8 @@ class Follow:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _captured(self) -> Sequence[TableId]:
+    def captured(self) -> Sequence[TableId]:
+        """The tables whose changes are written."""
         return [f.table for f in self.tables.all(Stage.SNAPSHOT, Stage.STREAMING)]
 
     def _truncates(self, table: TableId) -> int:

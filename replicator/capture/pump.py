@@ -27,11 +27,13 @@ from typing import Any, Final
 
 from replicator.capture.alive import KeepAlive
 from replicator.capture.asking import Prepared, describe, prepare
+from replicator.capture.checks import Assess, Checks, nothing_found
 from replicator.capture.chunks import ChunkReader
 from replicator.capture.copying import Copying
 from replicator.capture.failures import Failures
 from replicator.capture.follow import Follow
 from replicator.capture.marks import MarkBoard
+from replicator.capture.opening import bring_in_line, check, followed_schemas
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.tables import Followed, Tables
 from replicator.capture.window import Window
@@ -41,7 +43,7 @@ from replicator.model.control import Control
 from replicator.model.crash import crash_point
 from replicator.model.isolation import of_table
 from replicator.model.offset import Offset
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.schema import TableId
 from replicator.plugins.source import (
     DeltaSource,
     LogBatch,
@@ -51,7 +53,7 @@ from replicator.plugins.source import (
     TableDescription,
     Visibility,
 )
-from replicator.state.records import Lease, Stage, TableRecord
+from replicator.state.records import Lease, Stage
 from replicator.state.store import StateStore
 
 NO_VISIBILITY: Final = "REPLICATOR_TEST_NO_VISIBILITY"
@@ -103,6 +105,7 @@ class _Parts:
     control: ThreadPoolExecutor
     select: Callable[[], Sequence[TableId]] | None
     failures: Failures
+    checks: Checks
 
 
 class Capture:
@@ -112,6 +115,7 @@ class Capture:
         writer: Of this lease's epoch; it is discarded and closed at the end.
         tables: Those that the configuration selects.
         select: Asks which tables it selects by now; those that have come are followed too. Called in the control thread. None: never asked.
+        assess: What host and target find against tables of these shapes. Called in the control thread.
         clock: Monotonic seconds.
         now: Aware UTC.
     """
@@ -129,6 +133,7 @@ class Capture:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         select: Callable[[], Sequence[TableId]] | None = None,
+        assess: Assess = nothing_found,
     ) -> None:
         self._parts = _Parts(
             source=source,
@@ -143,6 +148,7 @@ class Capture:
             control=ThreadPoolExecutor(max_workers=1, thread_name_prefix="control"),
             select=select,
             failures=Failures(store=store, lease=lease, now=now),
+            checks=Checks(source=source, assess=assess, clock=clock, every_s=settings.check_every_s),
         )
 
     def run(self, control: Control) -> None:
@@ -188,7 +194,8 @@ class Capture:
         last = self._parts.store.last_segment(self._parts.lease.replicator)
         restarts = [r.id for r in self._parts.store.requests(self._parts.lease.replicator) if r.kind == "restart"]
         is_new_place = record.prepared != READY or bool(restarts)
-        tables = self._bring_in_line(is_new_place=is_new_place and last is not None)
+        tables = Tables(self._parts.writer, self._parts.store.tables(self._parts.lease.replicator), self._parts.now)
+        bring_in_line(tables, self._parts.selected, is_new_place=is_new_place and last is not None)
         if is_new_place:
             self._parts.store.set_prepared(self._parts.lease, INTENT)
             crash_point("capture.intent_recorded")
@@ -197,6 +204,8 @@ class Capture:
             return None
         answer = self._parts.control.submit(describe, self._parts.source, self._parts.selected).result()
         refused = {**prepared.refused, **answer.refused, **self._parts.failures.refused}
+        if last is not None:
+            refused |= self._parts.control.submit(check, self._parts.checks, tables, answer.found).result()
         found = {t: d for t, d in answer.found.items() if t not in refused}
         ring: Sequence[str] = ()
         if is_new_place:
@@ -224,44 +233,10 @@ class Capture:
                 tables.fail(followed, error)
         if tables.has_changed:
             self._parts.store.put_tables(self._parts.lease.replicator, self._parts.lease.epoch, tables.take_changed())
-        schemas = self._followed_schemas(tables, found)
+        schemas = followed_schemas(self._parts.source, tables, found)
         reader = self._parts.source.open_log(offset, schemas)
         self._parts.failures.refused.clear()
         return _Session(self._parts, reader, tables, found, offset, ring, decoded=set(schemas))
-
-    def _followed_schemas(
-        self, tables: Tables, found: Mapping[TableId, TableDescription]
-    ) -> Mapping[TableId, TableSchema]:
-        """The shapes of the tables that the log is to decode; the source is told under which identities they are followed."""
-        # What has failed is not decoded: if that was the reason, it would be so again.
-        wanted = {f.table for f in tables.all() if f.record.stage is not Stage.FAILING}
-        schemas = {t: d.schema for t, d in found.items() if t in wanted}
-        schemas |= {f.table: f.schema for f in tables.all() if f.table in schemas and f.is_captured}
-        for followed in tables.all(Stage.SNAPSHOT, Stage.STREAMING):
-            if followed.record.identity:
-                with of_table(followed.table, "telling the source under which identity it is followed"):
-                    self._parts.source.accept({followed.table: followed.record.identity})
-        return schemas
-
-    def _bring_in_line(self, *, is_new_place: bool) -> Tables:
-        """Records of added tables, and of those that are no longer selected.
-
-        At a new place in the log every copy begins anew.
-        """
-        tables = Tables(self._parts.writer, self._parts.store.tables(self._parts.lease.replicator), self._parts.now)
-        for followed in tables.all():
-            record = followed.record
-            if record.table not in self._parts.selected:
-                if record.stage is not Stage.REMOVED:
-                    tables.put(replace(record, stage=Stage.REMOVED, snapshot=None, error=None))
-            elif record.stage is Stage.REMOVED:
-                tables.put(TableRecord(table=record.table, incarnation=record.incarnation + 1, stage=Stage.PENDING))
-            elif is_new_place:
-                tables.put(replace(record, stage=Stage.PENDING, snapshot=None, error=None))
-        for table in self._parts.selected:
-            if tables.get(table) is None:
-                tables.put(TableRecord(table=table, incarnation=1, stage=Stage.PENDING))
-        return tables
 
     def _prepare(self, control: Control, tables: Tables, *, is_first: bool) -> Prepared | None:
         """Have the source prepared in the control thread; meanwhile say what it waits for."""
@@ -323,7 +298,7 @@ class _Session:
         )  # fmt: skip
         self._follow = Follow(
             source=self._source, submit=parts.control.submit, writer=self._writer, window=self._window, marks=self._marks,
-            tables=tables, copying=self._copying, settings=self._settings, configured=parts.selected, decoded=decoded,
+            tables=tables, copying=self._copying, settings=self._settings, configured=parts.selected, decoded=decoded, checks=parts.checks,
         )  # fmt: skip
         self._alive = KeepAlive(reader, self._settings.keep_alive_s)
         self._found = found
@@ -331,6 +306,7 @@ class _Session:
     def close(self) -> None:
         """End the threads and the log."""
         self._alive.close()
+        self._parts.checks.forget()
         for followed in self._tables.all():
             self._copying.drop(followed.table)
         self._chunks.close()
@@ -542,6 +518,7 @@ class _Session:
         if self._selecting is not None and self._selecting.done():
             selected, self._selecting = self._selecting.result(), None
             self.added = tuple(table for table in selected if table not in self._parts.selected)
+        self._parts.checks.watch(self._follow.captured(), self._parts.control.submit, self._follow.refuse)
         if now - clocks.requested >= settings.request_every_s:
             clocks.requested = now
             self._take_requests()

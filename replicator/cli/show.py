@@ -57,8 +57,8 @@ def problems(found: Sequence[Problem]) -> None:
 
 
 def warnings(found: Assessment) -> None:
-    """What does not forbid the start but should be known."""
-    problems([p for p in found.problems if p.severity is Severity.WARNING])
+    """What does not forbid the start but should be known: warnings, and what keeps single tables out of a later start."""
+    problems([p for p in found.problems if p.severity is not Severity.NOTICE])
 
 
 def assessment(found: Assessment) -> None:

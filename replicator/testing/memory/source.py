@@ -115,7 +115,11 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         self.faults.hit("check", *tables)
         with self.database.changed:
             missing = [t for t in tables if t not in self.database.tables]
-        return [Problem(code="table_missing", message="the table does not exist", place=str(t)) for t in missing]
+            others = {str(t) for t in self.database.tables if t not in tables}
+            found = [p for p in self.database.problems if p.place not in others]
+        return found + [
+            Problem(code="table_missing", message="the table does not exist", place=str(t)) for t in missing
+        ]
 
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
         self.faults.hit("prepare", *tables)
