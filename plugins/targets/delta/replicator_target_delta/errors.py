@@ -150,7 +150,6 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
         return FatalError(
             "Spark's executors do not find a journal file that is there on this host.",
             code="path_not_shared",
-            table=table,
             action="Let all hosts of the cluster mount the journal's folder at this path, or choose a journal.uri that they all reach.",
         )
     if unread:
