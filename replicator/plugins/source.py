@@ -121,6 +121,9 @@ class LogBatch:
         table_errors: Tables whose changes could not be decoded; their rows are not in `changes` from there on.
         unlogged: Tables whose rows a transaction may have changed without a trace in the log (cascades of foreign keys), each
             with the ordinal of the last such change; the ordinal is used for nothing else. They are copied again, in place.
+        is_rolled_back: The open transaction was rolled back, wholly or in part, after rows of it had been handed out. The batch
+            has nothing else, and the reader is unusable: the host drops what it has not sealed, and calls `open_log` of the same
+            source object again behind the last durable offset. That log hands out what was really committed.
     """
 
     changes: Sequence[TableChanges] = ()
@@ -135,6 +138,7 @@ class LogBatch:
     source_time: datetime | None = None
     table_errors: Mapping[TableId, TableError] = field(default_factory=dict)
     unlogged: Mapping[TableId, int] = field(default_factory=dict)
+    is_rolled_back: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

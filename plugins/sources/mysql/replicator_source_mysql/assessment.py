@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from replicator.model.errors import Problem, Severity
+from replicator.model.schema import TableId
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.server import OLDEST, ServerFacts
 
@@ -24,6 +25,10 @@ _EXCESS: Final = (
     "FILE",
     "SHUTDOWN",
 )
+
+
+_TRUSTED: Final = frozenset({"binlog_format", "binlog_row_image", "binlog_order_commits"})
+"""Settings without which the log cannot be trusted, also while it is read: what sessions write then is not whole, or not in order."""
 
 
 def assess_server(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
@@ -251,6 +256,38 @@ def _global_privileges(facts: ServerFacts) -> set[str]:
     return found
 
 
+_NAME: Final = r"`(?:[^`]|``)*`"
+_GRANT: Final = re.compile(rf"GRANT (.*?) ON (\*|{_NAME})\.(\*|{_NAME}) TO ")
+_COLUMNS: Final = re.compile(rf" \({_NAME}(?:, {_NAME})*\)")
+
+
+def granted_by_column(facts: ServerFacts, table: TableId) -> bool:
+    """Whether our account may SELECT columns of this table, one by one, and no grant is of the whole table."""
+    is_by_column = False
+    for grant in facts.grants:
+        match = _GRANT.match(grant)
+        if match is None or not _covers(match[2], table.namespace, facts, is_pattern=True):
+            continue
+        if not _covers(match[3], table.name, facts, is_pattern=False):
+            continue
+        privileges = _COLUMNS.sub("()", match[1]).split(", ")
+        if "SELECT" in privileges or "ALL PRIVILEGES" in privileges:
+            return False
+        is_by_column = is_by_column or "SELECT()" in privileges
+    return is_by_column
+
+
+def _covers(granted: str, name: str, facts: ServerFacts, *, is_pattern: bool) -> bool:
+    if granted == "*":
+        return True
+    plain = granted[1:-1].replace("``", "`")
+    flags = re.IGNORECASE if facts.lower_case_table_names else 0
+    # Names of databases are patterns in grants: `shop\_%`.
+    parts = re.findall(r"\\.|.", plain, re.DOTALL) if is_pattern else list(plain)
+    wild = {"%": ".*", "_": "."} if is_pattern else {}
+    return re.fullmatch("".join(wild.get(p) or re.escape(p[-1]) for p in parts), name, flags | re.DOTALL) is not None
+
+
 def account_of(facts: ServerFacts, config: MysqlConfig) -> str:
     """Our account as the server names it."""
     for grant in facts.grants:
@@ -287,4 +324,10 @@ def retention(facts: ServerFacts) -> timedelta | None:
 
 
 def _setting(name: str, found: str, wanted: str, action: str) -> Problem:
-    return Problem(code="server_setting", message=f"{name} is {found}; {wanted} is needed", place=name, action=action)
+    return Problem(
+        code="server_setting",
+        message=f"{name} is {found}; {wanted} is needed",
+        place=name,
+        action=action,
+        applies="always" if name in _TRUSTED else "start",
+    )

@@ -9,24 +9,24 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from replicator.model.errors import TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
 from replicator_source_mysql.binlog import ColumnSpec
+from replicator_source_mysql.connection import quoted_table
 from replicator_source_mysql.values import KEY_KINDS
-
-HIDDEN_PREFIX: Final = "!hidden!"
-"""Names of the columns that MySQL adds for functional indexes: only the log shows them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogColumn:
-    """A column. `spec` is None where the type is not known; `is_logged` is false where row images lack it."""
+    """A column. `spec` is None where the type is not known; `is_readable`: our account may SELECT it."""
 
     name: str
     column_type: str
     spec: ColumnSpec | None
     is_nullable: bool
     is_virtual: bool = False
+    is_readable: bool = True
     comment: str | None = None
 
 
@@ -69,6 +69,11 @@ class CatalogTable:
     triggers: tuple[str, ...] = ()
     estimated_rows: int | None = None
     comment: str | None = None
+
+    @property
+    def is_system_versioned(self) -> bool:
+        """Whether it keeps its history (MariaDB)."""
+        return self.kind == "SYSTEM VERSIONED"
 
     @cached_property
     def replicable(self) -> tuple[CatalogColumn, ...]:
@@ -116,6 +121,16 @@ class CatalogTable:
     def description(self) -> TableDescription:
         """For the host."""
         return TableDescription(schema=self.schema, identity=self.identity, estimated_rows=self.estimated_rows)
+
+
+def system_versioned(table: TableId) -> TableError:
+    """The table is system-versioned (MariaDB)."""
+    return TableError(
+        "it is system-versioned: its log mixes past and current rows.",
+        code="system_versioned",
+        table=str(table),
+        action=f"ALTER TABLE {quoted_table(table)} DROP SYSTEM VERSIONING; then run `replicator snapshot NAME TABLE`; or exclude it.",
+    )
 
 
 def _arrow(column: CatalogColumn) -> pa.DataType:

@@ -28,7 +28,7 @@ FROM information_schema.tables WHERE (table_schema, table_name) IN ({names})
 """
 
 _COLUMNS: Final = """
-SELECT table_schema, table_name, column_name, column_type, character_set_name, is_nullable, extra, column_comment
+SELECT table_schema, table_name, column_name, column_type, character_set_name, is_nullable, extra, column_comment, privileges
 FROM information_schema.columns WHERE (table_schema, table_name) IN ({names}) ORDER BY 1, 2, ordinal_position
 """
 
@@ -121,13 +121,14 @@ def _read_some(
 
 
 def _column(row: Row, flavor: Flavor) -> CatalogColumn:
-    _, _, name, column_type, charset, is_nullable, extra, comment = row
+    _, _, name, column_type, charset, is_nullable, extra, comment, privileges = row
     return CatalogColumn(
         name=name,
         column_type=column_type,
         spec=declared_spec(column_type, charset, flavor),
         is_nullable=is_nullable == "YES",
         is_virtual="VIRTUAL" in extra.upper(),
+        is_readable="select" in privileges.lower().split(","),
         comment=comment or None,
     )
 

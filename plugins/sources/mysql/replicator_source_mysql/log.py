@@ -12,11 +12,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from replicator.model.errors import CorruptStreamError, FatalError, LogGapError, SourceUnavailableError, TableError
+from replicator.model.errors import FatalError, LogGapError, SourceUnavailableError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -47,7 +47,6 @@ from replicator_source_mysql.events import (
     FLAG_ARTIFICIAL,
     FLAG_IGNORABLE,
     IGNORED,
-    Begin,
     Kind,
     Query,
     heartbeat_v2,
@@ -59,6 +58,7 @@ from replicator_source_mysql.events import (
     xa_prepare,
 )
 from replicator_source_mysql.filepos import FilePosition
+from replicator_source_mysql.groups import Group, Undoing
 from replicator_source_mysql.lineage import other_history
 from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Executed, Position, executed_covers, executed_union
@@ -101,35 +101,6 @@ class _Event:
     body: memoryview
 
 
-@dataclass(slots=True)
-class _Group:
-    """The group of events that is being read.
-
-    Attributes:
-        begin: Its first event. Without GTIDs its `gtid` is where that ended, `binlog.000003:1234`.
-        id: The transaction's id.
-        is_open: A BEGIN came, so that it ends with a commit; without, its first statement ends it.
-        is_skipped: It was durable here before (see `Position.restart`).
-        transaction: Once it has rows or DDL events of ours.
-        is_xa: It is the first half of an XA transaction, whose changes are held back.
-        held: Their rows events.
-        held_bytes: Their size.
-        unlogged: Tables that a prepared XA transaction may have changed without a trace.
-    """
-
-    begin: Begin
-    id: str
-    timestamp: int
-    server_id: int
-    is_open: bool
-    is_skipped: bool = False
-    transaction: Transaction | None = None
-    is_xa: bool = False
-    held: HeldRows = field(default_factory=list)
-    held_bytes: int = 0
-    unlogged: frozenset[TableId] = frozenset()
-
-
 class BinlogReader(LogReader):
     """See `LogReader`.
 
@@ -145,6 +116,7 @@ class BinlogReader(LogReader):
         is_lower_case: The server stores names in lower case.
         size_max: Bytes that a compressed transaction, or all prepared ones, may have.
         cascades: Tells which tables foreign keys may have changed; None where the server logs what they do, or nobody asks.
+        undoing: Takes back what transactions roll back.
     """
 
     def __init__(
@@ -161,6 +133,7 @@ class BinlogReader(LogReader):
         is_lower_case: bool,
         unrepresentable: Unrepresentable,
         size_max: int,
+        undoing: Undoing,
         cascades: Cascades | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -174,6 +147,7 @@ class BinlogReader(LogReader):
         self._is_lower_case = is_lower_case
         self._size_max = size_max
         self._cascades = cascades
+        self._undoing = undoing
         self._clock = clock
         self._table_maps = TableMaps(flavor)
         # Table number → version; None for tables that are not followed. Numbers are the server's, and change.
@@ -198,8 +172,9 @@ class BinlogReader(LogReader):
         self._last_offset = start
         self._queue: deque[bytes] = deque()
         self._inner: Iterator[InnerEvent] | None = None
+        self._inner_events = 0
         self._again: _Event | None = None
-        self._group: _Group | None = None
+        self._group: Group | None = None
         self._end: LogEnd | None = None
         self._probed_at: float | None = None
         self._source_time: datetime | None = None
@@ -217,6 +192,7 @@ class BinlogReader(LogReader):
         batch = pull.finish(self._drop)
         offset = self._offset()
         if self._group is not None:
+            self._group.hand_out(pull)
             opened = self._group.transaction
             return replace(batch, offset=offset, open_transaction=opened.id if opened is not None else None)
         if self._end is not None and self._end.is_reached(self._cursor.place, self._executed):
@@ -224,8 +200,9 @@ class BinlogReader(LogReader):
             self._end = None
         return replace(batch, offset=offset, source_time=self._source_time)
 
-    def acknowledge(self, offset: Offset) -> None:
+    def acknowledge(self, offset: Offset) -> None:  # noqa: ARG002 - everything that was handed out is durable then
         """As `LogReader.acknowledge`: the server keeps its log by its own rules, so nothing is said to it."""
+        self._undoing.acknowledge()
 
     def keep_alive(self) -> None:
         """As `LogReader.keep_alive`: the server waits, as long as its `net_write_timeout`, which this dump has at an hour."""
@@ -283,7 +260,7 @@ class BinlogReader(LogReader):
         Whatever is not as plain stays where it is, for `_handle`.
         """
         group, queue = self._group, self._queue
-        if group is None or group.is_skipped or group.is_xa or self._inner is not None or self._again is not None:
+        if group is None or not group.is_plain or self._inner is not None or self._again is not None:
             return
         known, numbers, parents, header_at = self._known, self._numbers, self._parents, HEADER.unpack_from
         rows = pull.rows_of(self._transaction(group)) if group.transaction is not None else None
@@ -328,6 +305,7 @@ class BinlogReader(LogReader):
         if self._inner is not None:
             inner = next(self._inner, None)
             if inner is not None:
+                self._inner_events += 1
                 return _Event(inner.timestamp, inner.type_code, inner.server_id, inner.flags, memoryview(inner.body))
             self._inner = None
         cursor, in_transaction = self._cursor, self._group is not None
@@ -429,6 +407,7 @@ class BinlogReader(LogReader):
             self._query(self._read_query(event), pull)
         elif kind == TRANSACTION_PAYLOAD:
             self._inner = transaction_payload(event.body, size_max=self._size_max)
+            self._inner_events = 0
         elif kind == Kind.XA_PREPARE:
             self._xa_prepare(event, pull)
         elif kind == Kind.FORMAT_DESCRIPTION:
@@ -507,15 +486,23 @@ class BinlogReader(LogReader):
         id_ = begin.gtid
         if self._flavor == "mariadb":
             id_ = mariadb_id(begin.gtid, cursor.place)
-        self._group = _Group(
+        self._group = Group(
             begin=begin,
             id=id_,
             timestamp=event.timestamp,
             server_id=event.server_id,
+            started=self._place,
+            first_slot=self._pull.slots,
             is_open=begin.is_standalone is False,
             is_skipped=self._is_skipped(begin.gtid),
             is_xa=begin.is_prepared_xa,
         )
+        self._undoing.begin(self._group)
+
+    @property
+    def _place(self) -> int:
+        """Grows from event to event of a group; what stands in one compressed event is counted there."""
+        return self._cursor.pos + self._inner_events
 
     def _forget_numbers(self) -> None:
         self._numbers.clear()
@@ -528,7 +515,7 @@ class BinlogReader(LogReader):
             return self._cursor.place <= self._skipping.place
         return gtid in self._skipping
 
-    def _open_group(self, what: str) -> _Group:
+    def _open_group(self, what: str) -> Group:
         if self._group is None:
             raise corrupt(f"A {what} event in the log stands outside a transaction.")
         return self._group
@@ -536,6 +523,8 @@ class BinlogReader(LogReader):
     def _commit(self, pull: Pull) -> None:
         """The group is committed: it counts as executed."""
         group = self._open_group("commit")
+        if not self._undoing.end(group, pull):
+            return
         self._group = None
         here = self._cursor.commit()
         if here is not None:
@@ -555,7 +544,7 @@ class BinlogReader(LogReader):
         if self._skipping is not None and executed_covers(self._executed, self._skipping):
             self._skipping = None
 
-    def _transaction(self, group: _Group) -> Transaction:
+    def _transaction(self, group: Group) -> Transaction:
         if group.transaction is None:
             us = group.begin.committed_us
             moment = us if us is not None else group.timestamp * 1_000_000
@@ -603,7 +592,7 @@ class BinlogReader(LogReader):
         if number in self._parents:
             self._cascade(group, self._parents[number], event, pull)
         version = self._numbers[number]
-        if version is None:
+        if version is None or group.is_undone(self._place):
             return
         kind, body = event.kind, event.body
         if kind in MARIADB_COMPRESSED:
@@ -614,7 +603,7 @@ class BinlogReader(LogReader):
         else:
             pull.rows(self._transaction(group), version, kind, body)
 
-    def _cascade(self, group: _Group, parent: Parent, event: _Event, pull: Pull) -> None:
+    def _cascade(self, group: Group, parent: Parent, event: _Event, pull: Pull) -> None:
         """Foreign keys may have changed other tables, of which the log has nothing."""
         assert self._cascades is not None
         tables = self._cascades.of_rows(parent, event.kind, event.body)
@@ -625,7 +614,7 @@ class BinlogReader(LogReader):
         else:
             pull.unlogged(self._transaction(group), tables)
 
-    def _hold(self, group: _Group, version: Version, kind: int, body: memoryview) -> None:
+    def _hold(self, group: Group, version: Version, kind: int, body: memoryview) -> None:
         group.held.append((version, kind, bytes(body)))
         group.held_bytes += len(body)
         total = group.held_bytes + self._prepared.held_bytes
@@ -673,7 +662,7 @@ class BinlogReader(LogReader):
                 self._release(group, prepared.held, prepared.unlogged, pull)
         self._commit(pull)
 
-    def _release(self, group: _Group, held: HeldRows, unlogged: frozenset[TableId], pull: Pull) -> None:
+    def _release(self, group: Group, held: HeldRows, unlogged: frozenset[TableId], pull: Pull) -> None:
         if unlogged:
             pull.unlogged(self._transaction(group), unlogged)
         for version, kind, body in held:
@@ -692,15 +681,15 @@ class BinlogReader(LogReader):
         elif head == "COMMIT":
             self._commit(pull)
         elif head == "ROLLBACK":
-            self._roll_back(group, pull)
+            if not group.is_skipped:
+                self._undoing.roll_back(group, pull)
+            self._commit(pull)
         elif head.startswith("XA "):
             self._xa(group, text, head, pull)
-        elif head.startswith(("SAVEPOINT ", "RELEASE SAVEPOINT ", "ROLLBACK TO")) and group.is_open:
-            pass
-        else:
+        elif not (group.is_open and self._undoing.take(group, text, self._place, pull)):
             self._statement(group, statement, pull)
 
-    def _xa(self, group: _Group, text: str, head: str, pull: Pull) -> None:
+    def _xa(self, group: Group, text: str, head: str, pull: Pull) -> None:
         if head.startswith(("XA START", "XA BEGIN")):
             group.is_xa = True
             group.is_open = True
@@ -717,17 +706,7 @@ class BinlogReader(LogReader):
         else:
             raise corrupt("An XA statement in the log is of an unknown kind.")
 
-    def _roll_back(self, group: _Group, pull: Pull) -> None:
-        """The group holds changes of tables without transactions only; the others' were undone."""
-        if group.transaction is not None:
-            raise CorruptStreamError(
-                f"the transaction {group.id} has changes of a followed table and was rolled back.",
-                code="rolled_back_group",
-                action=RESTART_ACTION,
-            )
-        self._commit(pull)
-
-    def _statement(self, group: _Group, statement: Query, pull: Pull) -> None:
+    def _statement(self, group: Group, statement: Query, pull: Pull) -> None:
         if not group.is_skipped:
             followed = self._versions.followed
             for effect in effects(statement, followed, is_lower_case=self._is_lower_case):
@@ -741,7 +720,7 @@ class BinlogReader(LogReader):
         if not group.is_open:
             self._commit(pull)
 
-    def _apply(self, group: _Group, effect: TableEffect, statement: Query, pull: Pull) -> None:
+    def _apply(self, group: Group, effect: TableEffect, statement: Query, pull: Pull) -> None:
         operation = _DDL.get(effect.effect)
         if operation is None:
             pull.fail(effect.table, _refusal(effect))

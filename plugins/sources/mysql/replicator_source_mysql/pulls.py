@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
@@ -45,10 +46,14 @@ class Pull:
 
     Args:
         opened: The transaction inside which the last pull stopped.
+
+    Attributes:
+        is_rolled_back: As `LogBatch.is_rolled_back`; nothing may follow.
     """
 
     def __init__(self, opened: Transaction | None = None) -> None:
         self.marks: list[str] = []
+        self.is_rolled_back = False
         self._transactions: list[Transaction] = [opened] if opened is not None else []
         # Transaction number, slots and DDL events, at its end.
         self._ends: list[tuple[int, int, int]] = []
@@ -65,8 +70,29 @@ class Pull:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing may follow: a DDL event or a mark came."""
-        return bool(self._ddl or self.marks)
+        """Whether nothing may follow: a DDL event or a mark came, or what was handed out was rolled back."""
+        return bool(self._ddl or self.marks or self.is_rolled_back)
+
+    @property
+    def slots(self) -> int:
+        """Rows events so far, and changes that the log does not have."""
+        return self._slots
+
+    def tables(self, slot: int) -> set[TableId]:
+        """The tables of which there are rows from this slot on."""
+        return {part.version.schema.table for part in self._parts.values() if part.slots[-1] >= slot}
+
+    def cut(self, slot: int) -> None:
+        """Drop the rows from this slot on: they were rolled back. What the log does not have may have happened all the same."""
+        for key, part in list(self._parts.items()):
+            keep = bisect_left(part.slots, slot)
+            for _, body in part.events[keep:]:
+                self._bytes -= len(body)
+                self._rows -= _estimate(part.version, len(body))
+            del part.events[keep:], part.slots[keep:], part.owners[keep:]
+            if not part.events:
+                del self._parts[key]
+        self._slots = max(slot, self._empty_slots[-1] + 1 if self._empty_slots else 0)
 
     def is_full(self, limits: PullLimits) -> bool:
         """Whether a bound is reached. Rows are estimated: their events are not decoded yet."""
@@ -98,7 +124,7 @@ class Pull:
             size = len(body)
             self._slots += 1
             self._bytes += size
-            self._rows += size / version.bytes_per_row if size > version.bytes_per_row else 1.0
+            self._rows += _estimate(version, size)
 
         return take
 
@@ -131,6 +157,8 @@ class Pull:
         Args:
             drop: Told the tables whose rows could not be decoded.
         """
+        if self.is_rolled_back:
+            return LogBatch(is_rolled_back=True)
         counts = np.zeros(self._slots, np.int64)
         decoded = []
         for part in self._parts.values():
@@ -206,6 +234,11 @@ class Pull:
             ],
             schema=TRANSACTION_SCHEMA,
         )
+
+
+def _estimate(version: Version, size: int) -> float:
+    """How many rows an event of this size has."""
+    return size / version.bytes_per_row if size > version.bytes_per_row else 1.0
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

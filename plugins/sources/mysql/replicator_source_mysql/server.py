@@ -149,3 +149,16 @@ def _version(text: str) -> tuple[int, ...]:
     """MariaDB's may begin with 5.5.5-, for clients that know no other."""
     match = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)", text)
     return tuple(int(part) for part in match.groups()) if match else (0, 0, 0)
+
+
+def folded_name(connection: Connection, name: str) -> str:
+    """One spelling of all names that are the same to the server: it compares them by general_ci, number 33 in every version."""
+    ((collation,),) = rows_of(connection, "SELECT collation_name FROM information_schema.collations WHERE id = 33")
+    charset = collation.partition("_")[0]
+    ((weights,),) = rows_of(
+        connection,
+        f"SELECT HEX(WEIGHT_STRING(CONVERT(%s USING {charset}) COLLATE {collation}))",
+        [name],
+    )
+    # Two bytes for each character: of a letter of ASCII, its capital.
+    return bytes.fromhex(weights).decode("utf-16-be", "surrogatepass")

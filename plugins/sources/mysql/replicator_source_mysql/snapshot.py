@@ -29,7 +29,7 @@ from replicator.model.errors import (
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Visibility, WholeRead
 from replicator_source_mysql.binlog.types import Unrepresentable
-from replicator_source_mysql.catalogue import CatalogTable
+from replicator_source_mysql.catalogue import CatalogTable, system_versioned
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection, Session, is_mariadb, rows_of
 from replicator_source_mysql.discovery import read_tables
@@ -204,6 +204,8 @@ class TableReader:
         found = read_tables(connection, [schema.table]).get(schema.table)
         if found is None:
             raise TableError("there is no such table any more.", code="table_not_found", table=str(schema.table))
+        if found.is_system_versioned:
+            raise system_versioned(schema.table)
         plan = read_plan(found, schema)
         self._tables[schema.table] = found
         return found, plan

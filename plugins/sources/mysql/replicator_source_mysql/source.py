@@ -38,11 +38,12 @@ from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import Connection, SameServer, Session, is_mariadb, rows_of
 from replicator_source_mysql.dump import Dump
 from replicator_source_mysql.filepos import FilePosition
+from replicator_source_mysql.groups import Undoing, UndoneGroups
 from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.log import BinlogReader
 from replicator_source_mysql.marks import LogEnd, MarkBoard, log_end
 from replicator_source_mysql.position import Executed, Position, executed_of
-from replicator_source_mysql.server import ServerFacts, read_facts
+from replicator_source_mysql.server import ServerFacts, folded_name, read_facts
 from replicator_source_mysql.snapshot import TableReader, begin_snapshot
 from replicator_source_mysql.visibility import FileVisibility, MysqlVisibility, executed_or_committing, owners
 
@@ -71,6 +72,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         self._mark_prefix = secrets.token_hex(8)
         self._delivered: Executed | None = None
         self._open_reader: BinlogReader | None = None
+        self._undone: UndoneGroups = {}
         self._is_by_gtid = False
         # Unknown until the log is opened: then the server's setting decides.
         self._is_by_file: bool | None = None
@@ -204,6 +206,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             is_lower_case=facts.lower_case_table_names != 0,
             unrepresentable=self.config.unrepresentable,
             size_max=self.config.transaction_bytes_max,
+            undoing=Undoing(groups=self._undone, fold=self._folded),
             cascades=cascades,
         )
         self._open_reader = reader
@@ -294,6 +297,10 @@ class MysqlSource(DeltaSource[MysqlConfig]):
     def _log_end(self) -> LogEnd:
         with self._ends.use("reading the end of the log") as connection:
             return log_end(connection, is_mariadb=is_mariadb(connection))
+
+    def _folded(self, name: str) -> str:
+        with self._ends.use("comparing names of savepoints") as connection:
+            return folded_name(connection, name)
 
     def _note_delivered(self, executed: Executed) -> None:
         self._delivered = executed

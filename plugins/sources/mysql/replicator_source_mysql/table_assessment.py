@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
+from replicator_source_mysql.assessment import account_of, granted_by_column
 from replicator_source_mysql.catalogue import CatalogTable
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import quoted_table
@@ -40,7 +41,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
     """Everything about the table that would keep it from being replicated right."""
     problems: list[Problem] = []
     place, name = str(table.table), quoted_table(table.table)
-    if table.kind == "SYSTEM VERSIONED":
+    if table.is_system_versioned:
         problems.append(
             Problem(
                 code="system_versioned",
@@ -68,6 +69,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
         for column in table.columns
         if column.spec is None
     ]
+    problems += _unreadable(table, facts, config)
     problems += _filtered(table.table, facts)
     problems += _cascades(table, facts, config)
     if not table.key:
@@ -82,6 +84,22 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
             )
         )
     return problems
+
+
+def _unreadable(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
+    """Columns that our account may not read, or, granted column by column, may not even see."""
+    names = [c.name for c in table.columns if not c.is_readable]
+    if not names and not granted_by_column(facts, table.table):
+        return []
+    what = f"its columns {', '.join(names)} may not be read" if names else "it may be read column by column only"
+    return [
+        Problem(
+            code="select_missing",
+            message=f"{what} by the account {config.user}; the log has all its columns",
+            place=str(table.table),
+            action=f"GRANT SELECT ON {quoted_table(table.table)} TO {account_of(facts, config)};",
+        )
+    ]
 
 
 def _filtered(table: TableId, facts: ServerFacts) -> list[Problem]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,11 +20,16 @@ from replicator_source_mysql.binlog import (
     declared_spec,
     logged_spec,
 )
+from replicator_source_mysql.binlog import columntypes as t
 from replicator_source_mysql.binlog.types import Unrepresentable
-from replicator_source_mysql.catalogue import HIDDEN_PREFIX
+from replicator_source_mysql.catalogue import system_versioned
 
 log = logging.getLogger(__name__)
 
+_HIDDEN: Final[Mapping[Flavor, re.Pattern[str]]] = {
+    "mysql": re.compile(r"!hidden!.*", re.DOTALL),
+    "mariadb": re.compile(r"DB_ROW_HASH_[1-9]\d*"),
+}
 _VERSIONS_MAX: Final = 10_000
 
 
@@ -102,9 +108,12 @@ class Versions:
         specs: list[ColumnSpec] = []
         positions: list[int] = []
         known = {c.name: c for c in followed.columns}
+        hidden = hidden_positions(table_map, known, self._flavor)
+        if self._flavor == "mariadb" and _is_system_versioned(table_map, known, hidden):
+            raise system_versioned(followed.table)
         for logged in table_map.columns:
             assert logged.name is not None
-            if logged.name.startswith(HIDDEN_PREFIX):
+            if logged.position in hidden:
                 continue
             built = self._column(logged, known.get(logged.name), followed.table)
             if built is not None:
@@ -156,3 +165,37 @@ class Versions:
             self._nulled[table, column] += count
 
         return note
+
+
+def hidden_positions(table_map: TableMap, known: Collection[str], flavor: Flavor) -> frozenset[int]:
+    """Where the columns stand that a server adds by itself and that only its log shows.
+
+    MySQL: for functional indexes. MariaDB: the hash of a unique key that is too long for an index, an unsigned BIGINT
+    (measured on 10.11: their numbers leave out those that a user's own column has). A user may give a column such a name:
+    `known` are the names of the table's own.
+    """
+    return frozenset(
+        c.position
+        for c in table_map.columns
+        if c.name not in known
+        and _HIDDEN[flavor].fullmatch(c.name or "")
+        and (flavor == "mysql" or (c.type_code == t.LONGLONG and c.is_unsigned))
+    )
+
+
+def _is_system_versioned(table_map: TableMap, known: Collection[str], hidden: Collection[int]) -> bool:
+    """Whether the log has the two columns of MariaDB's system versioning, which the catalogue hides unless a user named them.
+
+    The second one is part of the primary key if there is one (measured on 10.11).
+    """
+    new = [c for c in table_map.columns if c.name not in known and c.position not in hidden]
+    periods = [
+        c for c in new if not c.is_nullable and (c.type_code == t.LONGLONG or (c.type_code, c.metadata) == _PERIOD)
+    ]
+    if len(periods) < 2:  # noqa: PLR2004  (a beginning and an end)
+        return False
+    end = periods[-1]
+    return end.position in (table_map.primary_key or ()) or [c.name for c in periods[-2:]] == ["row_start", "row_end"]
+
+
+_PERIOD: Final = (t.TIMESTAMP2, 6)

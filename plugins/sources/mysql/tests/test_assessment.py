@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import pytest
 
-from replicator.model.errors import AccessDeniedError, Problem, Severity
+from replicator.model.errors import AccessDeniedError, Problem, Severity, TableError
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
+from replicator.plugins.source import PullLimits
 from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.assessment import assess_server
 from replicator_source_mysql.config import MysqlConfig
@@ -208,6 +209,71 @@ def test_tables_that_cannot_be_replicated_right_are_refused(mysql_database: Mysq
     for policy in ("warn", "resnapshot"):
         accepted = source_of(mysql_database.server, foreign_keys=policy).check([TableId(mysql_database.name, "child")])
         assert blocking(accepted) == []
+
+
+def test_columns_that_the_account_may_not_read_are_named(mysql_database: MysqlDatabase, source_of: Make) -> None:
+    server, name = mysql_database.server, mysql_database.name
+    user = name[-20:]
+    tables = [TableId(name, t) for t in ("some", "seen", "whole", "by_database")]
+    for table in tables:
+        mysql_database.execute(f"CREATE TABLE {table.name} (id int PRIMARY KEY, `a ``(b)` int, c int)")
+    server.execute(
+        f"CREATE USER '{user}'@'%' IDENTIFIED BY 'secret'",
+        f"GRANT SELECT (id, `a ``(b)`) ON `{name}`.some TO '{user}'@'%'",
+        f"GRANT SELECT (id), INSERT ON `{name}`.seen TO '{user}'@'%'",
+        f"GRANT SELECT, UPDATE (c) ON `{name}`.whole TO '{user}'@'%'",
+        f"GRANT SELECT (id) ON `{name}`.by_database TO '{user}'@'%'",
+    )
+    try:
+
+        def found() -> list[tuple[str | None, str]]:
+            source = source_of(server, user=user, password=Secret("secret"))
+            problems = source.check(tables)
+            source.close()
+            return [(p.place, p.message) for p in problems if p.code == "select_missing"]
+
+        first, second, third = found()
+        assert first[0] == str(tables[0])
+        assert "column by column" in first[1]
+        assert second[0] == str(tables[1])
+        assert "its columns a `(b), c may not be read" in second[1]
+        assert third[0] == str(tables[3])
+        pattern = name.replace("_", "\\_")[:-1] + "%"
+        server.execute(f"GRANT SELECT ON `{pattern}`.* TO '{user}'@'%'")
+        assert found() == [], "a grant of the database covers its tables"
+    finally:
+        server.execute(f"DROP USER '{user}'@'%'")
+
+
+def test_a_table_that_becomes_system_versioned_is_refused_as_such(mariadb: MysqlServer, source_of: Make) -> None:
+    made = {
+        "plain": "ALTER TABLE plain ADD SYSTEM VERSIONING",
+        "keyless": "ALTER TABLE keyless ADD SYSTEM VERSIONING",
+        "named": "ALTER TABLE named ADD s timestamp(6) GENERATED ALWAYS AS ROW START, ADD e timestamp(6) GENERATED ALWAYS AS"
+        " ROW END, ADD PERIOD FOR SYSTEM_TIME(s, e), ADD SYSTEM VERSIONING",
+    }
+    with mariadb.database() as database:
+        for name, statement in made.items():
+            key = "" if name == "keyless" else " PRIMARY KEY"
+            database.execute(f"CREATE TABLE {name} (id int{key}, v int)")
+            table = TableId(database.name, name)
+            source = source_of(mariadb)
+            schema = source.describe([table])[table].schema
+            reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
+            database.execute(statement, f"INSERT INTO {name} (id) VALUES (1)", f"UPDATE {name} SET v = 2")
+            mark, errors = source.mark(), {}
+            while True:
+                batch = reader.pull(PullLimits(rows=1000, bytes=1 << 20, wait_s=1.0))
+                errors |= batch.table_errors
+                assert not batch.changes
+                if mark in batch.marks:
+                    break
+            reader.close()
+            assert errors[table].code == "system_versioned"
+            assert blocking(source.check([table])) == [("system_versioned", str(table))]
+            with pytest.raises(TableError) as refused, source.read_whole(schema):
+                pass
+            assert refused.value.code == "system_versioned"
 
 
 def test_helpers_of_schema_changes_are_left_out_beside_their_table(

@@ -22,6 +22,7 @@ from replicator_source_mysql.events import (
     tagged_begin,
     xa_prepare,
 )
+from replicator_source_mysql.groups import Undoing
 from replicator_source_mysql.gtid import GtidPosition
 from replicator_source_mysql.log import BinlogReader
 from replicator_source_mysql.marks import LogEnd, MarkBoard
@@ -62,6 +63,7 @@ def reader_of(*events: bytes, **settings: Any) -> BinlogReader:
         "is_lower_case": False,
         "unrepresentable": "fail",
         "size_max": 1 << 20,
+        "undoing": Undoing(groups={}, fold=str.upper),
         **settings,
     }
     return BinlogReader(Script(*events), **values)  # type: ignore[arg-type]

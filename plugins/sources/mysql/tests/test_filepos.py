@@ -16,6 +16,7 @@ from replicator.model.offset import Offset
 from replicator.plugins.source import LogBatch, PullLimits, Seen
 from replicator_source_mysql.events import FLAG_ARTIFICIAL, Kind
 from replicator_source_mysql.filepos import FIRST_BYTE, WRAP, FilePosition, fingerprint
+from replicator_source_mysql.groups import Undoing
 from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.log import BinlogReader
 from replicator_source_mysql.marks import LogEnd, MarkBoard
@@ -92,6 +93,7 @@ def reader_at(log: Log, start: Position, **settings: Any) -> BinlogReader:
     values: Mapping[str, Any] = {
         "start": start, "flavor": "mysql", "server": SERVER, "schemas": {}, "board": MarkBoard(), "probe": lambda: FAR,
         "on_delivered": lambda _: None, "is_lower_case": False, "unrepresentable": "fail", "size_max": 1 << 20,
+        "undoing": Undoing(groups={}, fold=str.upper),
         **settings,
     }  # fmt: skip
     return BinlogReader(Dump(log.dump(start.begin)), **values)  # type: ignore[arg-type]

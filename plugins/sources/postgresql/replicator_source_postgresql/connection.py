@@ -13,7 +13,7 @@ from psycopg import pq
 from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator_source_postgresql.discovery import Connection
-from replicator_source_postgresql.errors import translate
+from replicator_source_postgresql.errors import translate, translate_connect
 from replicator_source_postgresql.types import SESSION_OPTIONS
 
 _CLOSE_WAIT_S: Final = 10.0
@@ -54,12 +54,15 @@ class Session:
             ReplicatorError: Any error of psycopg inside the block, translated.
         """
         with self._lock:
+            doing = f"{doing} on {self._server}"
             try:
-                yield self._opened()
+                connection = self._opened()
             except psycopg.Error as error:
-                raise translate(
-                    error, doing=f"{doing} on {self._server}", table=str(table) if table else None
-                ) from error
+                raise translate_connect(error, doing=doing) from error
+            try:
+                yield connection
+            except psycopg.Error as error:
+                raise translate(error, doing=doing, table=str(table) if table else None) from error
             finally:
                 self._drop_unless_idle()
 

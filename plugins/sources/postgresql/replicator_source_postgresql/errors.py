@@ -1,7 +1,11 @@
-"""Where psycopg's errors become ours: by SQLSTATE, never by wording where a code exists."""
+"""Where psycopg's errors become ours: by SQLSTATE, never by wording where a code exists.
+
+The server's own words and its SQLSTATE are always passed on; of the classes whose messages quote values, the quoted parts are hidden.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -17,14 +21,23 @@ from replicator.model.errors import (
     ReplicatorError,
     SchemaConflictError,
     SourceUnavailableError,
+    TableError,
 )
 
 RESTART_ACTION: Final = (
     "Run `replicator snapshot NAME --restart`: a new place in the log, and a new snapshot of every table, in place."
 )
+ROW_TOO_LARGE: Final = "row_too_large"
 
-# Messages of these classes may quote values of rows: only the code is passed on.
-_CLASSES_WITH_VALUES: Final = ("21", "22", "23", "44", "P0")
+# Messages of these classes may quote values of rows; those of P0 are an application's own words.
+_CLASSES_WITH_VALUES: Final = ("21", "22", "23", "44")
+_CLASS_OF_APPLICATIONS: Final = "P0"
+_QUOTED: Final = re.compile(r'["\'«„“].*["\'»”“]', re.DOTALL)
+# The server refuses to make a text of 1 GB or more.
+_TOO_LARGE: Final = re.compile(
+    r"invalid memory alloc request size|string buffer exceeds|cannot enlarge string buffer", re.IGNORECASE
+)
+_PLACE: Final = re.compile(r"\b([0-9A-F]{1,8}/[0-9A-F]{1,8})\b")
 
 # SQLSTATE → (code, what an operator can do). What these report may pass by itself.
 _TRANSIENT: Final[Mapping[str, tuple[str, str | None]]] = {
@@ -55,36 +68,67 @@ def translated(doing: str, *, table: str | None = None) -> Iterator[None]:
 
 
 def translate(error: psycopg.Error, *, doing: str, table: str | None = None) -> ReplicatorError:
-    """The error of ours that says who acts.
+    """The error of ours that says who acts, for a connection that was open.
 
     Args:
-        error: From psycopg; one without SQLSTATE means that the connection failed or was lost.
+        error: From psycopg; one without SQLSTATE means that the connection was lost.
         doing: What was attempted, for the message.
-        table: The table that was being read; errors about missing tables and columns then concern it alone.
+        table: The one table that the statement was about: what the server refuses then concerns it alone.
     """
     state = error.sqlstate
     message = f"{doing}: {_facts(error)}"
     if state is None:
-        return _connection_error(error, message)
-    if state in _ACCESS_DENIED:
-        return AccessDeniedError(
-            message,
-            code="access_denied",
-            table=table,
-            action="Grant the privilege or mend the credential; `replicator validate` names it.",
-        )
+        return SourceUnavailableError(message, code="source_unavailable", table=table)
     if state in _TRANSIENT:
         code, action = _TRANSIENT[state]
         return SourceUnavailableError(message, code=code, table=table, action=action)
-    if table is not None and state in _TABLE_CHANGED:
-        return SchemaConflictError(message, code="table_changed", table=table)
     if state == "3D000":
         return ConfigError(
             message, code="database_missing", action="Name an existing database under `source.database`."
         )
+    if state in _ACCESS_DENIED:
+        return _access_denied(message, state, table)
+    if _is_too_large(error):
+        return _too_large(message, table)
     if state.startswith(_TRANSIENT_CLASSES):
         return SourceUnavailableError(message, code="source_unavailable", table=table)
-    return FatalError(message, code="source_error", table=table)
+    return FatalError(message, code="source_error") if table is None else _table_error(message, state, table)
+
+
+def translate_connect(error: psycopg.Error, *, doing: str) -> ReplicatorError:
+    """As `translate`, for a connection that could not be made. libpq gives text alone then, also for what the server answered."""
+    if error.sqlstate is not None:
+        return translate(error, doing=doing)
+    text = str(error)
+    message = f"{doing}: {' '.join(text.split()) or type(error).__name__}"
+    if any(refusal in text for refusal in _REFUSALS):
+        return AccessDeniedError(
+            message, code="access_denied", action="Mend user, password, certificate or the server's pg_hba.conf."
+        )
+    if "role" in text and "does not exist" in text:
+        return AccessDeniedError(
+            message, code="access_denied", action="Create the role, or name another under `source.user`."
+        )
+    if "database" in text and "does not exist" in text:
+        return ConfigError(
+            message, code="database_missing", action="Name an existing database under `source.database`."
+        )
+    if any(denied in text for denied in _DENIED):
+        return AccessDeniedError(
+            message,
+            code="access_denied",
+            action="Grant LOGIN and REPLICATION to the role, and CONNECT on the database.",
+        )
+    if any(words in text for words in _FULL):
+        action = "Close connections that nobody uses, or raise the server's, the database's or the role's limit."
+        return SourceUnavailableError(message, code="source_unavailable", action=action)
+    if _ANSWER.search(text) or "SSL" in text:
+        return SourceUnavailableError(
+            message, code="source_unavailable", action="The server answered; see its message."
+        )
+    return SourceUnavailableError(
+        message, code="source_unavailable", action="Check that the server runs and that host and port are right."
+    )
 
 
 def translate_log(error: psycopg.Error, *, doing: str, slot: str) -> ReplicatorError:
@@ -110,35 +154,70 @@ _REFUSALS: Final = (
     "no pg_hba.conf entry",
     "certificate verify failed",
     "does not match host name",
+    "server does not support SSL",
 )
+_DENIED: Final = ("permission denied", "must be superuser or replication role", "is not permitted to log in")
+_FULL: Final = ("too many clients", "too many connections", "connection slots are reserved")
+# Severity, colon and two spaces is how libpq prints what a server answered, in every language.
+_ANSWER: Final = re.compile(r"(?:^|failed: |\n)\s*[^\s:]+:  \S")
 
 
-def _connection_error(error: psycopg.Error, message: str) -> ReplicatorError:
-    text = str(error)
-    if any(refusal in text for refusal in _REFUSALS):
-        return AccessDeniedError(
-            message, code="access_denied", action="Mend user, password, certificate or the server's pg_hba.conf."
-        )
-    if "role" in text and "does not exist" in text:
-        return AccessDeniedError(
-            message, code="access_denied", action="Create the role, or name another under `source.user`."
-        )
-    if "database" in text and "does not exist" in text:
-        return ConfigError(
-            message, code="database_missing", action="Name an existing database under `source.database`."
-        )
-    if "permission denied" in text or "must be superuser or replication role" in text:
-        return AccessDeniedError(
+def _access_denied(message: str, state: str, table: str | None) -> ReplicatorError:
+    if table is not None and state == "42501":
+        return TableError(
             message,
             code="access_denied",
-            action="Grant LOGIN and REPLICATION to the role, and CONNECT on the database.",
+            table=table,
+            action="Grant SELECT on the table (with row-level security: BYPASSRLS) to the role;"
+            " then run `replicator snapshot NAME TABLE`.",
         )
-    return SourceUnavailableError(
-        message, code="source_unavailable", action="Check that the server runs and that host and port are right."
+    return AccessDeniedError(
+        message,
+        code="access_denied",
+        action="Grant the privilege or mend the credential; `replicator validate` names it.",
+    )
+
+
+def _table_error(message: str, state: str, table: str) -> TableError:
+    if state in _TABLE_CHANGED:
+        return SchemaConflictError(message, code="table_changed", table=table)
+    action = "Mend what the server says; then run `replicator snapshot NAME TABLE`."
+    return TableError(message, code="source_error", table=table, action=action)
+
+
+def _is_too_large(error: psycopg.Error) -> bool:
+    if error.sqlstate == "54000":
+        return True
+    return error.sqlstate == "XX000" and bool(_TOO_LARGE.search(error.diag.message_primary or ""))
+
+
+def _too_large(message: str, table: str | None) -> ReplicatorError:
+    if table is not None:
+        return TableError(
+            f"{message}. A row of the table has 1 GB or more as text, which PostgreSQL cannot send.",
+            code=ROW_TOO_LARGE,
+            table=table,
+            action="Make the value smaller, then run `replicator snapshot NAME TABLE`; or exclude the table.",
+        )
+    return FatalError(
+        f"{message}. A changed row has 1 GB or more as text (bytea takes two characters a byte), which PostgreSQL cannot send.",
+        code=ROW_TOO_LARGE,
+        action=f"Make the value smaller in the source, or exclude the table. {RESTART_ACTION}",
     )
 
 
 def _facts(error: psycopg.Error) -> str:
-    if error.sqlstate is not None and error.sqlstate.startswith(_CLASSES_WITH_VALUES):
-        return f"SQLSTATE {error.sqlstate}"
-    return error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
+    """What the server said, with its SQLSTATE; what libpq said if the server said nothing."""
+    state = error.sqlstate
+    if state is None:
+        return " ".join(str(error).split()) or type(error).__name__
+    if state.startswith(_CLASS_OF_APPLICATIONS):
+        return f"SQLSTATE {state}"
+    text = error.diag.message_primary or ""
+    if state.startswith(_CLASSES_WITH_VALUES):
+        text = _QUOTED.sub('"…"', text)
+    elif state.startswith("55") and error.diag.message_detail:
+        text = f"{text}: {error.diag.message_detail.rstrip('.')}"
+    place = _PLACE.search(error.diag.context or "")
+    at = f", at {place[1]} of the log" if place else ""
+    return f"{text} (SQLSTATE {state}{at})"

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import pq
 
 from replicator.model.errors import ReplicatorError, SourceUnavailableError
-from replicator_source_postgresql.errors import translate, translate_log
+from replicator_source_postgresql.errors import translate_connect, translate_log
 from replicator_source_postgresql.types import SESSION_OPTIONS
 from replicator_source_postgresql.wire import Block, Message, received_messages
 
@@ -64,6 +64,10 @@ class Feed:
         self._poll.register(self._pgconn.socket, select.POLLIN)
         self._durable_lsn = start_lsn
         self._status_at = clock()
+        # Received and not handed out yet; and why nothing more can come behind it.
+        self._unread: list[Block] = []
+        self._end: ReplicatorError | None = None
+        self._owes_answer = False
         self.is_answer_wanted = False
 
     @classmethod
@@ -74,7 +78,7 @@ class Feed:
                 **{**conninfo, "replication": "database", "options": SESSION_OPTIONS}, autocommit=True
             )
         except psycopg.Error as error:
-            raise translate(error, doing="connecting for replication") from error
+            raise translate_connect(error, doing="connecting for replication") from error
         try:
             connection.execute(f"SELECT repeat('x', {_INPUT_BUFFER_BYTES})".encode())
             _start(connection, slot, publication, start_lsn)
@@ -90,7 +94,7 @@ class Feed:
         that wants an answer gets it at once, and `is_answer_wanted` is set until the caller clears it.
 
         Raises:
-            ReplicatorError: The stream broke or was ended by the server.
+            ReplicatorError: The stream broke or was ended by the server. What came before has been handed out.
         """
         if self._clock() - self._status_at >= _STATUS_INTERVAL_S:
             self.confirm()
@@ -103,7 +107,8 @@ class Feed:
             count += sum(len(block.sizes) for block in more)
             size += sum(len(block.data) for block in more)
             gather_s = _GATHER_BUSY_S if count >= _BUSY_COUNT else _GATHER_TOTAL_S
-            if count >= count_max or size >= bytes_max or self._clock() - began >= gather_s:
+            is_full = count >= count_max or size >= bytes_max or self._clock() - began >= gather_s
+            if is_full or self._end is not None:
                 break
             self._pause(_GATHER_S)
             more = self._read()
@@ -113,12 +118,15 @@ class Feed:
         """Tell the server that everything up to `durable_lsn` (None: as before) is durable here. Never goes back.
 
         Raises:
-            SourceUnavailableError: The connection is lost.
+            ReplicatorError: The connection is lost, or the server ended it; not while there is something left to hand out.
         """
         with self._lock:
             if durable_lsn is not None:
                 self._durable_lsn = max(self._durable_lsn, durable_lsn)
-            self._send_status()
+            if self._end is None:
+                self._send_status()
+            if self._end is not None and not self._unread:
+                raise self._end
 
     def close(self) -> None:
         """Close the connection. May be called twice."""
@@ -139,26 +147,46 @@ class Feed:
 
     def _read(self) -> list[Block]:
         """What has arrived, without waiting; one read of the socket."""
-        blocks = []
         with self._lock:
-            if self._pgconn.status != pq.ConnStatus.OK:
-                raise SourceUnavailableError("reading the log: the connection is closed", code="source_unavailable")
-            try:
-                self._pgconn.consume_input()
-                while messages := received_messages(self._pgconn):
-                    blocks.append(self._block(messages))
-            except psycopg.Error as error:
-                raise translate_log(error, doing="reading the log", slot=self._slot) from error
+            if self._end is None and self._pgconn.status != pq.ConnStatus.OK:
+                self._end = SourceUnavailableError(
+                    "reading the log: the connection is closed", code="source_unavailable"
+                )
+            if self._end is None:
+                self._receive()
+            if self._end is None and self._owes_answer:
+                self._send_status()
+            blocks, self._unread = self._unread, []
+            if self._end is not None and not blocks:
+                raise self._end
         return blocks
 
+    def _receive(self) -> None:
+        """Take over what has arrived, and, if nothing more can come, why."""
+        broken: psycopg.Error | None = None
+        try:
+            self._pgconn.consume_input()
+        except psycopg.OperationalError as error:
+            # A server that ends the connection says why before it does: that may lie in the buffer.
+            broken = error
+        try:
+            while messages := received_messages(self._pgconn):
+                has_ended = messages[-1][0] < 0
+                if data := messages[:-1] if has_ended else messages:
+                    self._unread.append(self._block(data))
+                if has_ended:
+                    self._end = self._ended()
+                    return
+        except psycopg.Error as error:
+            broken = broken or error
+        if broken is not None:
+            self._end = translate_log(broken, doing="reading the log", slot=self._slot)
+
     def _block(self, messages: list[Message]) -> Block:
-        if messages[-1][0] < 0:
-            raise self._ended()
         block = Block.of(messages)
         # Only keepalives are that short: a glance at the sizes spares looking at each message.
         if any(messages[index][1][-1] for index in np.flatnonzero(block.sizes == KEEPALIVE_SIZE).tolist()):
-            self.is_answer_wanted = True
-            self._send_status()
+            self.is_answer_wanted = self._owes_answer = True
         return block
 
     def _ended(self) -> ReplicatorError:
@@ -170,6 +198,7 @@ class Feed:
         return SourceUnavailableError("reading the log: the server ended the stream", code="source_unavailable")
 
     def _send_status(self) -> None:
+        """Send, or note why the connection has ended: the server's own words if it said any."""
         # Written, flushed and applied are one: a synchronous standby's wait must not end before the journal is durable.
         lsn = self._durable_lsn
         moment = round(time.time() * 1_000_000) - _EPOCH_2000_US
@@ -178,8 +207,10 @@ class Feed:
             self._pgconn.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, moment, 0))
             self._pgconn.flush()
         except psycopg.Error as error:
-            raise translate_log(error, doing="confirming to the server", slot=self._slot) from error
+            self._receive()
+            self._end = self._end or translate_log(error, doing="confirming to the server", slot=self._slot)
         self._status_at = self._clock()
+        self._owes_answer = False
 
 
 def _start(connection: psycopg.Connection[Any], slot: str, publication: str, start_lsn: int) -> None:

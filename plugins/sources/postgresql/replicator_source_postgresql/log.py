@@ -23,7 +23,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from replicator.model.errors import CorruptStreamError, TableError
+from replicator.model.errors import (
+    CorruptStreamError,
+    FatalError,
+    LogGapError,
+    OffsetExpiredError,
+    ReplicatorError,
+    TableError,
+)
 from replicator.model.events import DDLEvent, DDLOperation, change_schema
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -161,6 +168,8 @@ class PgLogReader(LogReader):
         # Relation id → shape; None for tables that are not followed.
         self._shapes: dict[int, p.Shape | None] = {}
         self._open: _Transaction | None = None
+        # The table whose description was the last message: the row that made it necessary did not come yet.
+        self._announced: TableId | None = None
         # Marks of the open transaction; they count when it commits.
         self._open_marks: list[str] = []
         self._xid_near = xid_near
@@ -240,7 +249,12 @@ class PgLogReader(LogReader):
         if queued < count_max:
             # What is already here is handed out without waiting.
             wait_s = 0.0 if queued else limits.wait_s
-            self._queue += self._feed.receive(count_max=count_max - queued, bytes_max=bytes_max, wait_s=wait_s)
+            try:
+                self._queue += self._feed.receive(count_max=count_max - queued, bytes_max=bytes_max, wait_s=wait_s)
+            except ReplicatorError as error:
+                # What came before is handed out first; the feed says so again.
+                if not queued:
+                    raise self._located(error) from error
         if not self._queue:
             return self._finish(LogBatch())
         frames, rest = _upto(self._queue, count_max, bytes_max)
@@ -288,6 +302,9 @@ class PgLogReader(LogReader):
             table_errors=events.errors,
         )
         self._see_keepalives(part)
+        if part.count:
+            is_announced = part.kinds[-1] == p.RELATION
+            self._announced = p.Relation.read(part.content(part.count - 1)).table if is_announced else None
         return batch, part.count
 
     def _read_transactions(self, part: _Part) -> _Transactions:
@@ -582,6 +599,16 @@ class PgLogReader(LogReader):
                 "Column %s of %s: values that its type cannot hold become NULL (unrepresentable: null).", column, table
             )
         self._nulled[table, column] += count
+
+    def _located(self, error: ReplicatorError) -> ReplicatorError:
+        """Name the transaction, and the table if it is known, at which the server ended the log."""
+        is_about_data = isinstance(error, FatalError) and not isinstance(error, LogGapError | OffsetExpiredError)
+        if self._open is None or not is_about_data:
+            return error
+        of = f", a row of {self._announced}" if self._announced is not None else ""
+        return type(error)(
+            f"{error.message} (in transaction {self._open.id}{of})", code=error.code, action=error.action
+        )
 
     def _corrupt(self, message: str, error: Exception) -> NoReturn:
         raise CorruptStreamError(

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import psycopg
 import pyarrow as pa
 from psycopg.pq.abc import PGconn
 
@@ -38,11 +39,19 @@ class MalformedError(ValueError):
 def received_messages(pgconn: PGconn) -> list[Message]:
     """The next few CopyData messages that libpq has in its buffer, as (length, content); none if it has no more. No I/O.
 
-    A last element of length -1 means that the server has ended the COPY. psycopg's OperationalError if the connection is broken.
+    A last element of length -1 means that the server has ended the COPY: `get_result` says why. psycopg's OperationalError if the
+    connection is broken.
     """
-    messages = list(islice(iter(partial(pgconn.get_copy_data, 1), _NOTHING), _MESSAGES_AT_ONCE_MAX))
+    messages: list[Message] = []
+    try:
+        # What came before an exception stays in the list.
+        messages.extend(islice(iter(partial(pgconn.get_copy_data, 1), _NOTHING), _MESSAGES_AT_ONCE_MAX))
+    except psycopg.OperationalError:
+        # Read on behind the end, libpq says after an error of the server that there is no COPY. That is not the error.
+        if not messages or messages[-1][0] >= 0:
+            raise
     if messages and messages[-1][0] < 0:
-        # After the end every further call says so again.
+        # Behind a regular end every further call says so again.
         while len(messages) > 1 and messages[-2][0] < 0:
             messages.pop()
     return messages

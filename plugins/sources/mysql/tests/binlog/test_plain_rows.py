@@ -13,6 +13,7 @@ import pytest
 
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import PullLimits
+from replicator_source_mysql.groups import Undoing
 from replicator_source_mysql.gtid import GtidPosition, GtidSet
 from replicator_source_mysql.log import BinlogReader
 from replicator_source_mysql.marks import LogEnd, MarkBoard
@@ -74,6 +75,7 @@ def everything(binlog: Any, events: list[bytes], *names: str, at_once: int, limi
         is_lower_case=False,
         unrepresentable="fail",
         size_max=1 << 20,
+        undoing=Undoing(groups={}, fold=str.upper),
     )
     found: list[Any] = []
     base = 0
