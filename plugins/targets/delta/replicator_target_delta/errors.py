@@ -34,6 +34,15 @@ _EXECUTORS: Final = re.compile(
     r"|HeartbeatReceiver|cannot run anywhere due to node and executor excludeOnFailure|Lost executor|BlockNotFoundException"
     r"|Could not recover from a failed barrier|has failed the maximum allowable number of times|Failed to get broadcast_"
 )
+# Folders of drivers and executors for blocks and shuffles; none of them is the lake's or the journal's.
+_SCRATCH: Final = re.compile(r"DiskBlockManager|blockmgr-|temp_shuffle_|temp_local_")
+_UNUSABLE: Final = re.compile(
+    r"No space left on device|NoSuchFileException|FileNotFoundException|Permission denied|Read-only file system|Failed to create local dir"
+)
+# A missing file of the table: its data, a deletion vector, or its log.
+_MISSING: Final = re.compile(
+    r"FAILED_READ_FILE|PATH_NOT_FOUND|FileNotFoundException[^\n]*(?:\.parquet|deletion_vector_|_delta_log)"
+)
 _STORAGE: Final = (
     ("No space left on device", "target_full", "Free space where the target's path is."),
     ("Permission denied", "target_not_writable", "Give the process the right to write there."),
@@ -111,6 +120,13 @@ def _of_storage(error: BaseException, text: str, table: str) -> ReplicatorError 
             table=table,
             action="It is tried again by itself. If it comes again, look into the executors' logs (exit codes 52, 137: too little memory).",
         )
+    if _SCRATCH.search(text) and _UNUSABLE.search(text):
+        return TargetUnavailableError(
+            "Spark cannot use its folder for temporary files.",
+            code="spark_scratch_unusable",
+            table=table,
+            action="Check space and rights of SPARK_LOCAL_DIRS on the workers (local masters: of REPLICATOR_HOME), and who clears it.",
+        )
     for words, code, action in _STORAGE:
         if words in text:
             message = f"The target's storage refuses: {words}."
@@ -143,7 +159,7 @@ def _of_data(text: str, table: str) -> ReplicatorError | None:
 
 
 def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError | None:
-    if not any(words in text for words in ("FAILED_READ_FILE", "FileNotFoundException", "PATH_NOT_FOUND")):
+    if not _MISSING.search(text):
         return None
     unread = [uri for uri in files if _name(uri) in text]
     if any(_is_here(uri) for uri in unread) and "FileNotFoundException" in text:

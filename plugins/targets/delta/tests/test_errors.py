@@ -40,6 +40,26 @@ JOURNAL = ("file:///journal/0001-abc.parquet",)
             TargetUnavailableError,
             "spark_executors_lost",
         ),
+        (
+            "[STAGE_MATERIALIZATION_MULTIPLE_FAILURES] java.io.FileNotFoundException: /tmp/blockmgr-1/0c/temp_shuffle_2 (No such file)",
+            TargetUnavailableError,
+            "spark_scratch_unusable",
+        ),
+        (
+            "java.nio.file.NoSuchFileException: /x/y\n\tat org.apache.spark.storage.DiskBlockManager.getFile(DiskBlockManager.scala)",
+            TargetUnavailableError,
+            "spark_scratch_unusable",
+        ),
+        (
+            "java.io.IOException: No space left on device … /tmp/local/blockmgr-1/0c/temp_shuffle_2",
+            TargetUnavailableError,
+            "spark_scratch_unusable",
+        ),
+        (
+            "java.io.FileNotFoundException: File file:/lake/t/deletion_vector_1.bin does not exist",
+            SchemaConflictError,
+            "target_file_unreadable",
+        ),
         ("ExecutorLostFailure: java.lang.OutOfMemoryError", TargetUnavailableError, "spark_out_of_memory"),
         ("[CAST_OVERFLOW] The value 1234 of the type", SchemaConflictError, "schema_conflict"),
         ("[FAILED_READ_FILE.NO_HINT] file:///journal/0001-abc.parquet", CorruptStreamError, "journal_file_unreadable"),
@@ -68,6 +88,10 @@ def test_values_of_rows_are_not_passed_on():
     assert isinstance(error, ReplicatorError)
     assert "1234" not in str(error)
     assert "CAST_OVERFLOW" in str(error)
+
+
+def test_a_missing_file_of_nobody_is_not_the_tables():
+    assert translate(RuntimeError("java.io.FileNotFoundException: /etc/x"), "public.people") is None
 
 
 def test_unknown_error_stays_what_it_is():
