@@ -15,6 +15,7 @@ from replicator.state.local_files import network_file_system
 
 _LOCAL: Final = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:, *\d+)?\])?")
 _STANDALONE: Final = re.compile(r"spark://([^/,]+:\d+(?:,[^/,]+:\d+)*)")
+_LOOPBACK: Final = re.compile(r"spark://(?:localhost|127(?:\.\d+){3}|\[::1\]):\d+")
 _OTHERS: Final = re.compile(r"yarn|k8s://.+")
 CONNECT_S: Final = 5.0
 
@@ -89,7 +90,8 @@ def sharing_problems(master: str, paths: Sequence[tuple[str, str]]) -> Sequence[
         master: `spark.master`.
         paths: The setting's name, and the path or URI that it leads to.
     """
-    if not is_cluster(master):
+    # No worker of another host reaches a master that listens on loopback.
+    if not is_cluster(master) or _LOOPBACK.fullmatch(master):
         return ()
     problems = []
     for setting, uri in paths:

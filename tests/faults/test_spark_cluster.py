@@ -178,7 +178,11 @@ def test_a_master_that_is_away_for_a_minute(cluster: SparkCluster, rig: Rig, wri
     goes_on(rig, cluster)
     threading.Event().wait(60)
     cluster.start_master()
-    wait_until(lambda: not cluster.executors(), "the workers end what the master does not know")
+    wait_until(
+        lambda: not cluster.executors(),
+        lambda: f"the workers end what the master does not know\n{cluster.log}",
+        timeout_s=300,
+    )
     found = rig.wait_for_status(lambda s: s["state"] == "retrying" or "spark_no_executors" in rig.output(), process)
     assert found["state"] in {"retrying", "running"}
     goes_on(rig, cluster)

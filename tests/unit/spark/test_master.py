@@ -64,6 +64,7 @@ def test_java_is_looked_for_where_spark_will_look(tmp_path: Path, monkeypatch: p
 def test_paths_of_this_host_are_questioned_for_a_cluster_only(tmp_path: Path) -> None:
     places = [("journal.uri", f"file://{tmp_path}/journal"), ("target.path", str(tmp_path)), ("x", "s3a://bucket/x")]
     assert sharing_problems("local[*]", places) == ()
+    assert sharing_problems("spark://127.0.0.1:7077", places) == ()
     found = sharing_problems("spark://a:7077", places)
     assert [(p.code, p.place) for p in found] == [
         ("path_not_shared", "journal.uri"),
