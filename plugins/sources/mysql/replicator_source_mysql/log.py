@@ -40,7 +40,7 @@ from replicator_source_mysql.binlog.events import (
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades, Parent
 from replicator_source_mysql.cursor import Cursor
-from replicator_source_mysql.ddl import Effect, TableEffect, effects
+from replicator_source_mysql.ddl import Effect, TableEffect, effects, opens_group
 from replicator_source_mysql.dump import HEADER, HEADER_SIZE, Dump
 from replicator_source_mysql.errors import RESTART_ACTION, gtids_are_off
 from replicator_source_mysql.events import (
@@ -63,6 +63,7 @@ from replicator_source_mysql.lineage import other_history
 from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Executed, Position, executed_covers, executed_union
 from replicator_source_mysql.pulls import Pull, Transaction
+from replicator_source_mysql.sql.reader import shown
 from replicator_source_mysql.versions import Version, Versions
 from replicator_source_mysql.visibility import file_id, mariadb_id, xa_commit_id
 from replicator_source_mysql.xa import HeldRows, Prepared, PreparedTransactions, xid_of
@@ -440,8 +441,9 @@ class BinlogReader(LogReader):
     def _read_query(self, event: _Event) -> Query:
         if event.kind == MARIADB_QUERY_COMPRESSED:
             _, body = uncompressed_body(event.kind, event.body, size_max=self._size_max)
-            return query(memoryview(body))
-        return query(event.body, is_load=event.kind == Kind.EXECUTE_LOAD_QUERY)
+            return query(memoryview(body), flavor=self._flavor, flags=event.flags)
+        is_load = event.kind == Kind.EXECUTE_LOAD_QUERY
+        return query(event.body, flavor=self._flavor, flags=event.flags, is_load=is_load)
 
     def _rotate(self, event: _Event) -> None:
         if self._cursor.enter(*rotate(event.body)):
@@ -709,13 +711,12 @@ class BinlogReader(LogReader):
     def _statement(self, group: Group, statement: Query, pull: Pull) -> None:
         if not group.is_skipped:
             followed = self._versions.followed
-            for effect in effects(statement, followed, is_lower_case=self._is_lower_case):
+            for effect in effects(statement, followed, flavor=self._flavor, is_lower_case=self._is_lower_case):
                 self._apply(group, effect, statement, pull)
             tables = self._cascades.of_statement(statement.text) if self._cascades is not None else None
             if tables:
                 pull.unlogged(self._transaction(group), tables)
-        # CREATE TABLE … SELECT: rows follow.
-        if statement.text.rstrip().upper().endswith("START TRANSACTION"):
+        if opens_group(statement, self._flavor):
             group.is_open = True
         if not group.is_open:
             self._commit(pull)
@@ -723,7 +724,7 @@ class BinlogReader(LogReader):
     def _apply(self, group: Group, effect: TableEffect, statement: Query, pull: Pull) -> None:
         operation = _DDL.get(effect.effect)
         if operation is None:
-            pull.fail(effect.table, _refusal(effect))
+            pull.fail(effect.table, _refusal(effect, shown(statement, self._flavor)))
             self._drop(effect.table)
             return
         transaction = self._transaction(group)
@@ -747,16 +748,16 @@ class TableErrorInXaError(TableError):
         super().__init__("an XA transaction holds rows of two shapes of it.", code="schema_changed", table=str(table))
 
 
-def _refusal(effect: TableEffect) -> TableError:
+def _refusal(effect: TableEffect, statement: str) -> TableError:
     if effect.effect is Effect.STATEMENT:
         return TableError(
-            "it was changed by a statement that is in the log as text, not row by row.",
+            f"the log has a statement in place of the rows that it changed, which may be rows of this table: {statement}",
             code="statement_format",
             table=str(effect.table),
             action="SET GLOBAL binlog_format = 'ROW' (and in every session that sets it); then run `replicator snapshot NAME TABLE`.",
         )
     return TableError(
-        "a statement in the log names it and was not understood.",
+        f"the log has a statement that was not understood and may be about this table: {statement}",
         code="ddl_not_understood",
         table=str(effect.table),
         action="Run `replicator snapshot NAME TABLE`.",
