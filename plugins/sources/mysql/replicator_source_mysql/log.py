@@ -561,6 +561,11 @@ class BinlogReader(LogReader):
             return True
         number = table_id(event.body)
         table_map = self._table_maps.get(event.body)
+        if self._versions.take_key(table_map):
+            # What rows are known by is another key: they come behind this event.
+            self._known.clear()
+            self._replaced(group, TableId(table_map.schema, table_map.table), pull)
+            return False
         try:
             version = self._versions.of(table_map)
         except TableError as error:
@@ -579,6 +584,18 @@ class BinlogReader(LogReader):
                 self._known.clear()
             self._known[bytes(event.body)] = (number, version)
         return True
+
+    def _replaced(self, group: Group, table: TableId, pull: Pull) -> None:
+        transaction = self._transaction(group)
+        pull.event(
+            transaction,
+            DDLEvent(
+                operation=DDLOperation.CREATE_TABLE,
+                table=table,
+                transaction_id=transaction.id,
+                source_timestamp=_EPOCH + timedelta(microseconds=transaction.committed_us),
+            ),
+        )
 
     def _rows(self, event: _Event, pull: Pull) -> None:
         group = self._open_group("rows")

@@ -12,7 +12,7 @@ from replicator.model.errors import TableError
 from replicator.model.events import OPERATION, ROW
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
-from replicator.testing.mysql_servers import MysqlDatabase
+from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.source import MysqlSource
 
 _LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0)
@@ -200,3 +200,113 @@ def test_what_cannot_be_read_is_told_with_its_text_and_without_its_values(
     log.drain()
     assert "INSERT INTO t VALUES (?, ?)" in log.errors["t"].message
     assert "s3cret" not in str(log.errors["t"])
+
+
+# --- keys -----------------------------------------------------------------------------------------------------------
+
+_KEYED = {
+    "primary": ("b int NOT NULL, a int NOT NULL, PRIMARY KEY (a, b)", ("a", "b")),
+    "primary_beside": ("a int NOT NULL UNIQUE, id int PRIMARY KEY", ("id",)),
+    "by_definition": ("a int NOT NULL, b int NOT NULL, UNIQUE zz (a), UNIQUE aa (b)", ("a",)),
+    "nullable_first": ("a int, b int NOT NULL, UNIQUE aa (a), UNIQUE zz (b)", ("b",)),
+    "prefix_first": ("a varchar(20) NOT NULL, b int NOT NULL, UNIQUE aa (a(5)), UNIQUE zz (b)", ("b",)),
+    "primary_prefix": ("a varchar(20) NOT NULL, b int NOT NULL, PRIMARY KEY (a(5)), UNIQUE zz (b)", ()),
+    "float_first": ("f float NOT NULL, b int NOT NULL, UNIQUE zz (f), UNIQUE aa (b)", ()),
+    "stored": ("a int NOT NULL, v int AS (a + 1) STORED {not_null}, UNIQUE (v)", {"mysql": ("v",), "mariadb": ()}),
+    "virtual": ("a int NOT NULL, v int AS (a + 1) VIRTUAL {not_null}, UNIQUE (v)", ()),
+    "descending": ("a int NOT NULL, b int NOT NULL, UNIQUE zz (b DESC, a), UNIQUE aa (a)", ("b", "a")),
+    "text": ("a varchar(100) NOT NULL, UNIQUE (a)", ("a",)),
+    "binary": ("a varbinary(16) NOT NULL, b char(3) NOT NULL, UNIQUE (b, a)", ("b", "a")),
+    "whole_prefix": ("a varchar(20) NOT NULL, UNIQUE (a(20))", ("a",)),
+    "none": ("a int NOT NULL, KEY (a)", ()),
+    "partitioned": ("a int NOT NULL, b int NOT NULL, UNIQUE zz (a), UNIQUE aa (a, b)) PARTITION BY HASH (a", ("a",)),
+}
+
+
+@pytest.mark.parametrize("name", [*_KEYED, "hashed", "functional", "period", "instant"])
+def test_log_and_catalogue_name_the_same_key(mysql_database: MysqlDatabase, watch: Watch, name: str) -> None:
+    flavor = mysql_database.server.flavor
+    definition, expected = _KEYED.get(name, ("", ()))
+    if name == "hashed":
+        definition = "a text NOT NULL, b int NOT NULL, UNIQUE aa (a), UNIQUE zz (b)"
+        expected = ("b",)
+    elif name == "functional":
+        definition, expected = "a int NOT NULL, b int NOT NULL, UNIQUE aa ((a + 1)), UNIQUE zz (b)", ("b",)
+    elif name == "period":
+        definition = (
+            "a int NOT NULL, s date NOT NULL, e date NOT NULL, PERIOD FOR p (s, e), UNIQUE aa (a, p WITHOUT OVERLAPS)"
+        )
+        expected = ("a", "e", "s")
+    elif name == "instant":
+        definition, expected = "a int NOT NULL, b int NOT NULL, UNIQUE zz (a)", ("b",)
+    if (name in {"hashed", "period"} and flavor == "mysql") or (name == "functional" and flavor == "mariadb"):
+        pytest.skip("the other server's")
+    mysql_database.execute(f"CREATE TABLE t ({definition.format(not_null='NOT NULL' if flavor == 'mysql' else '')})")
+    if name == "instant":
+        mysql_database.execute(
+            "ALTER TABLE t ADD UNIQUE aa (b)", "ALTER TABLE t DROP INDEX zz", "ALTER TABLE t ADD UNIQUE zz (a)"
+        )
+    log = watch(mysql_database, "t")
+    columns = [c for (c,) in mysql_database.execute(
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 't'"
+        " AND extra NOT LIKE '%GENERATED'"
+    )]  # fmt: skip
+    values = ["'2024-01-01'" if c == "s" else "'2025-01-01'" if c == "e" else "1" for c in columns]
+    mysql_database.execute(f"INSERT INTO t ({', '.join(columns)}) VALUES ({', '.join(values)})")
+    log.drain()
+    assert log.ddl == [], "what the log names is what the catalogue named"
+    if isinstance(expected, dict):
+        expected = expected[flavor]
+    assert log.keys == {expected}
+
+
+@pytest.mark.parametrize("is_logged", [True, False], ids=["logged", "unlogged"])
+def test_a_unique_key_that_is_dropped_and_made_again_leads_to_a_new_snapshot(
+    mysql_database: MysqlDatabase, watch: Watch, is_logged: bool
+) -> None:
+    mysql_database.execute(
+        "CREATE TABLE t (a int NOT NULL, b int NOT NULL, UNIQUE zz (a), UNIQUE aa (b))",
+        "INSERT INTO t VALUES (1, 1), (5, 5)",
+    )
+    log = watch(mysql_database, "t")
+    switch = "SET sql_log_bin = 1" if is_logged else "SET sql_log_bin = 0"
+    _in_session(mysql_database, switch, "DROP INDEX zz ON t")
+    mysql_database.execute("INSERT INTO t VALUES (1, 2)", "DELETE FROM t WHERE b = 2")
+    _in_session(mysql_database, switch, "CREATE UNIQUE INDEX zz ON t (a)")
+    mysql_database.execute("INSERT INTO t VALUES (7, 7)")
+    log.drain()
+    assert log.ddl == ["CREATE_TABLE t"]
+    assert log.errors == {}
+
+
+def test_another_unique_key_is_not_what_rows_are_known_by(mysql_database: MysqlDatabase, watch: Watch) -> None:
+    mysql_database.execute("CREATE TABLE t (a int NOT NULL, b int NOT NULL, UNIQUE zz (a), UNIQUE aa (b))")
+    log = watch(mysql_database, "t")
+    mysql_database.execute(
+        "INSERT INTO t VALUES (1, 1)",
+        "DROP INDEX aa ON t",
+        "INSERT INTO t VALUES (2, 1)",
+        "DELETE FROM t WHERE a = 2",
+        "CREATE UNIQUE INDEX aa ON t (b)",
+    )
+    log.drain()
+    assert (log.ddl, log.keys) == ([], {("a",)})
+    assert [operation for operation, _ in log.rows] == ["INSERT", "INSERT", "DELETE"]
+
+
+def test_columns_that_were_changed_at_once_and_without_a_log_are_seen(mysql: MysqlServer, source_of: Make) -> None:
+    with mysql.database() as database:
+        database.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "INSERT INTO t VALUES (1, 1, 1)")
+        source, table = source_of(mysql), TableId(database.name, "t")
+        before = source.describe([table])[table]
+        _in_session(
+            database,
+            "SET sql_log_bin = 0",
+            "ALTER TABLE t DROP b, ALGORITHM = INSTANT",
+            "ALTER TABLE t ADD b int DEFAULT 5",
+        )
+        after = source.describe([table])[table]
+        assert before.schema == after.schema
+        assert before.identity != after.identity
+        database.execute("OPTIMIZE TABLE t", "TRUNCATE t")
+        assert all(isinstance(number, int) for number in source.describe([table])[table].identity["filenode"])
