@@ -9,6 +9,7 @@ Nothing that must survive is kept here. After a lost connection a new reader sta
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,7 @@ from replicator_source_mysql.binlog import (
     Flavor,
     InnerEvent,
     TableMaps,
+    named_table,
     table_id,
     transaction_payload,
     uncompressed_body,
@@ -62,11 +64,13 @@ from replicator_source_mysql.groups import Group, Undoing
 from replicator_source_mysql.lineage import other_history
 from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Executed, Position, executed_covers, executed_union
-from replicator_source_mysql.pulls import Pull, Transaction
+from replicator_source_mysql.pulls import Pull, Transaction, error_of_table
 from replicator_source_mysql.sql.reader import shown
 from replicator_source_mysql.versions import Version, Versions
 from replicator_source_mysql.visibility import file_id, mariadb_id, xa_commit_id
 from replicator_source_mysql.xa import HeldRows, Prepared, PreparedTransactions, xid_of
+
+log = logging.getLogger(__name__)
 
 _ROWS: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | set(MARIADB_COMPRESSED)
 _BEGINS: Final = frozenset({Kind.GTID, Kind.GTID_TAGGED, Kind.MARIADB_GTID, Kind.ANONYMOUS_GTID})
@@ -560,23 +564,28 @@ class BinlogReader(LogReader):
         if group.is_skipped:
             return True
         number = table_id(event.body)
-        table_map = self._table_maps.get(event.body)
-        if self._versions.take_key(table_map):
-            # What rows are known by is another key: they come behind this event.
-            self._known.clear()
-            self._replaced(group, TableId(table_map.schema, table_map.table), pull)
-            return False
+        version: Version | None = None
+        parent: Parent | None = None
         try:
+            table_map = self._table_maps.get(event.body)
+            if self._versions.take_key(table_map):
+                # What rows are known by is another key: they come behind this event.
+                self._known.clear()
+                self._replaced(group, TableId(table_map.schema, table_map.table), pull)
+                return False
+            parent = self._cascades.parent(table_map) if self._cascades is not None else None
             version = self._versions.of(table_map)
-        except TableError as error:
-            table = TableId(table_map.schema, table_map.table)
-            pull.fail(table, error)
-            self._drop(table)
-            version = None
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 (it becomes the table's)
+            # Without a name it is about the log.
+            table = TableId(*named_table(event.body))
+            self._fail(table, error, pull)
+            if parent is None and self._cascades is not None:
+                parent = self._cascades.unread_parent(table)
         if version is not None and not pull.takes(version):
             return False
         self._numbers[number] = version
-        parent = self._cascades.parent(table_map) if self._cascades is not None else None
         if parent is not None:
             self._parents[number] = parent
         elif self._cascades is None:
@@ -608,14 +617,21 @@ class BinlogReader(LogReader):
             raise corrupt(
                 f"A rows event in the log names the table number {number}, which no TABLE_MAP event announced."
             )
+        if group.is_undone(self._place):
+            return
         if number in self._parents:
             self._cascade(group, self._parents[number], event, pull)
         version = self._numbers[number]
-        if version is None or group.is_undone(self._place):
+        if version is None:
             return
         kind, body = event.kind, event.body
         if kind in MARIADB_COMPRESSED:
-            kind, plain = uncompressed_body(kind, body, size_max=self._size_max)
+            try:
+                kind, plain = uncompressed_body(kind, body, size_max=self._size_max)
+            except FatalError as error:
+                self._fail(version.schema.table, error, pull)
+                self._numbers[number] = None
+                return
             body = memoryview(plain)
         if group.is_xa:
             self._hold(group, version, kind, body)
@@ -633,16 +649,32 @@ class BinlogReader(LogReader):
         else:
             pull.unlogged(self._transaction(group), tables)
 
+    def _fail(self, table: TableId, error: Exception, pull: Pull) -> None:
+        """Something about one table cannot be read; nobody minds if it is not followed."""
+        if table in self._versions.followed:
+            pull.fail(table, error_of_table(table, error))
+            self._drop(table)
+
     def _hold(self, group: Group, version: Version, kind: int, body: memoryview) -> None:
+        table = version.schema.table
+        if table in group.unlogged:
+            return  # it is copied again
         group.held.append((version, kind, bytes(body)))
         group.held_bytes += len(body)
         total = group.held_bytes + self._prepared.held_bytes
         if total > self._size_max:
-            raise FatalError(
-                f"prepared XA transactions hold {total} bytes of changes, more than source.transaction_bytes_max.",
-                code="prepared_too_large",
-                action="Commit or roll back what XA RECOVER lists, or raise source.transaction_bytes_max.",
+            tables = {version.schema.table for version, *_ in group.held}
+            log.warning(
+                "Prepared XA transactions hold %d bytes of changes, more than source.transaction_bytes_max (%d): if %s is"
+                " committed, a new snapshot is taken of %s.",
+                total,
+                self._size_max,
+                group.id,
+                ", ".join(sorted(map(str, tables))),
             )
+            group.unlogged |= tables
+            group.held.clear()
+            group.held_bytes = 0
 
     # ---- XA ----
 
@@ -685,9 +717,10 @@ class BinlogReader(LogReader):
         if unlogged:
             pull.unlogged(self._transaction(group), unlogged)
         for version, kind, body in held:
-            if not pull.takes(version):
-                raise TableErrorInXaError(version.schema.table)
-            pull.rows(self._transaction(group), version, kind, memoryview(body))
+            if pull.takes(version):
+                pull.rows(self._transaction(group), version, kind, memoryview(body))
+            else:
+                self._fail(version.schema.table, _two_shapes(version.schema.table), pull)
 
     # ---- statements ----
 
@@ -758,11 +791,13 @@ class BinlogReader(LogReader):
         )
 
 
-class TableErrorInXaError(TableError):
-    """A table changed its shape between PREPARE and COMMIT, which its metadata lock forbids."""
-
-    def __init__(self, table: TableId) -> None:
-        super().__init__("an XA transaction holds rows of two shapes of it.", code="schema_changed", table=str(table))
+def _two_shapes(table: TableId) -> TableError:
+    return TableError(
+        "its columns changed between XA PREPARE and XA COMMIT of a transaction with rows of it.",
+        code="schema_changed",
+        table=str(table),
+        action="Run `replicator snapshot NAME TABLE`.",
+    )
 
 
 def _refusal(effect: TableEffect, statement: str) -> TableError:

@@ -100,6 +100,13 @@ class TableMaps:
         return known
 
 
+def named_table(body: bytes | memoryview) -> tuple[str, str]:
+    """Database and name of the table, of a body that may be unreadable behind them; CorruptStreamError if they are."""
+    reader = Reader(body, "A TABLE_MAP event")
+    reader.take(_TABLE_ID_SIZE + 2)
+    return _name(reader), _name(reader)
+
+
 def parse_table_map(body: bytes | memoryview, flavor: Flavor) -> TableMap:
     """Parse a TABLE_MAP event's body.
 
