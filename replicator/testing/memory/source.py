@@ -103,7 +103,9 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         with self.database.changed:
             found = [self.database.tables[t] for t in tables if t in self.database.tables]
             return {
-                t.schema.table: TableDescription(schema=t.schema, identity=t.identity(), estimated_rows=len(t.rows))
+                t.schema.table: TableDescription(
+                    schema=t.schema, identity=t.identity(), estimated_rows=len(t.rows), storage_by=t.storage_by
+                )
                 for t in found
             }
 
