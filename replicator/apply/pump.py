@@ -13,6 +13,7 @@ from replicator.apply.freshness import Freshness
 from replicator.apply.schedule import Schedule, Turn
 from replicator.apply.settings import ApplySettings, Patience
 from replicator.apply.table import Ends, TableApplier
+from replicator.apply.upkeep import Upkeep
 from replicator.journal import JournalReader
 from replicator.model.control import Control
 from replicator.model.errors import (
@@ -23,6 +24,7 @@ from replicator.model.errors import (
     ThrottledError,
     TransientError,
 )
+from replicator.model.isolation import INTERNAL, table_error
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import DeltaTarget
@@ -68,11 +70,11 @@ class Apply:
     """Applies the journal to the target until told to stop.
 
     One thread looks at the journal whenever it is woken; `tables_parallel` threads apply. A thread that has finished
-    a unit takes the next at once. An error of one table sets that table aside, a throttled table waits for a time that
-    the retry policy chooses, and is set aside when that gives it up. So is a table at which the target failed, as long
-    as it takes others: after the first failure nobody knows that yet, and the table waits alone; if it fails again and
-    nothing was applied meanwhile, it is the target that is away. That, and any other error, ends the loop once the
-    units in flight are done, and is raised: whoever restarts it goes on from the ledgers.
+    a unit takes the next at once. An error of one table, foreseen or not, fails that table (see `table_error`). A
+    throttled table waits for a time that the retry policy chooses, and fails when that gives it up. So does a table at
+    which the target failed, as long as it takes others: after the first failure nobody knows that yet, and the table
+    waits alone; if it fails again and nothing was applied meanwhile, it is the target that is away. That, and any other
+    error, ends the loop once the units in flight are done, and is raised: whoever restarts it goes on from the ledgers.
 
     Args:
         target: Where to.
@@ -117,6 +119,9 @@ class Apply:
         # Guards all of these but the last, and is notified when a thread may find work, or shall end.
         self._news = threading.Condition()
         self._schedule = Schedule(threads=self._settings.tables_parallel, max_wait_s=self._settings.max_wait_s)
+        self._upkeep = Upkeep(
+            pause_s=self._settings.upkeep_pause_s, pause_max_s=self._settings.upkeep_pause_max_s, clock=clock
+        )
         self._is_ending = False
         self._errors: list[BaseException] = []
         self._waits: dict[TableId, _Wait] = {}
@@ -187,7 +192,7 @@ class Apply:
 
     def _offer(self, table: TableId) -> None:
         applier = self._tables[table]
-        if self._is_removed(table):
+        if self._is_removed(table) or self._is_superseded(table):
             return
         backlog = self._highest.get(table, -1) - applier.looked_to
         rest_s = self._ends.target.rest_s(table, is_behind=applier.is_behind) if backlog > 0 else 0.0
@@ -197,7 +202,7 @@ class Apply:
             return
         if backlog > 0 or self._lacks_time(table, applier):
             self._schedule.offer(table, now=self._clock(), backlog=backlog)
-        elif applier.is_upkeep_due:
+        elif self._upkeep.is_due(table, applier):
             self._schedule.offer_upkeep(table)
 
     def _waits_s(self, table: TableId) -> float:
@@ -227,8 +232,21 @@ class Apply:
             return self._newest if captured and follows and captured.incarnation == incarnation else None
 
     def _is_removed(self, table: TableId) -> bool:
+        """Whether the table is replicated no more: by the configuration, which capture may not have acted on yet, or by capture's word."""
         captured = self._captured.get(table)
-        return captured is not None and captured.stage is Stage.REMOVED
+        return not self._settings.selects(table) or (captured is not None and captured.stage is Stage.REMOVED)
+
+    def _is_superseded(self, table: TableId) -> bool:
+        """Whether the table was removed and came back: what the journal has of it is of no use, a new incarnation is to begin."""
+        captured, applied = self._captured.get(table), self._tables[table].record
+        return (
+            captured is not None and captured.stage is Stage.PENDING and 0 < applied.incarnation < captured.incarnation
+        )
+
+    def _is_to_be_left(self, table: TableId) -> bool:
+        """Whether the table was removed after it was offered."""
+        with self._news:
+            return self._is_removed(table)
 
     def _end(self) -> None:
         with self._news:
@@ -264,31 +282,47 @@ class Apply:
             return None
 
     def _take_turn(self, turn: Turn, control: Control) -> None:
+        """Raises what is not this table's failure."""
+        if self._is_to_be_left(turn.table):
+            return
         applier = self._tables[turn.table]
         try:
-            if turn.is_upkeep:
-                _look_after(applier, turn.table)
-                return
-            was_applied = applier.step(self._fresh_to(turn.table))
-            if was_applied:
-                control.announce("progress")
-            self._go_on(turn.table, units=int(was_applied))
-            if applier.commits >= self._settings.maintain_every:
-                _look_after(applier, turn.table)
-        except TableError as error:
-            applier.set_aside(error)
-            self._go_on(turn.table)
+            self._work_on(turn, applier, control)
         except TargetUnavailableError as error:
-            others_go_on = self._do_others_go_on(turn.table)
-            is_of_table = isinstance(error, ThrottledError) or others_go_on is True
-            if not is_of_table and (error.table is None or others_go_on is False):
+            self._bear(turn.table, applier, error)
+        except Exception as error:
+            ours = table_error(error, turn.table, "applying it")
+            if ours is None:
                 raise
-            applier.leave_alone()
-            if not self._let_wait(turn.table, error):
-                if not is_of_table:
-                    raise
-                applier.set_aside(_exhausted(error, self._ends.name))
-                self._go_on(turn.table)
+            if ours.code == INTERNAL:
+                _log.error("table_crashed", table=str(turn.table), exc_info=error)
+            applier.set_aside(ours)
+            self._go_on(turn.table)
+
+    def _work_on(self, turn: Turn, applier: TableApplier, control: Control) -> None:
+        if turn.is_upkeep:
+            applier.claim()
+            self._upkeep.look_after(turn.table, applier)
+            return
+        was_applied = applier.step(self._fresh_to(turn.table))
+        if was_applied:
+            control.announce("progress")
+        self._go_on(turn.table, units=int(was_applied))
+        if applier.commits >= self._settings.maintain_every and not self._upkeep.is_put_off(turn.table):
+            self._upkeep.look_after(turn.table, applier)
+
+    def _bear(self, table: TableId, applier: TableApplier, error: TargetUnavailableError) -> None:
+        """Let the table wait, or fail it when that is enough; raises the error if it may be that the target takes no table."""
+        others_go_on = self._do_others_go_on(table)
+        is_of_table = isinstance(error, ThrottledError) or others_go_on is True
+        if not is_of_table and (error.table is None or others_go_on is False):
+            raise error
+        applier.leave_alone()
+        if not self._let_wait(table, error):
+            if not is_of_table:
+                raise error
+            applier.set_aside(_exhausted(error, self._ends.name))
+            self._go_on(table)
 
     def _do_others_go_on(self, table: TableId) -> bool | None:
         """Whether the target has taken something of other tables since this one first had to wait; None if it has not yet."""
@@ -354,6 +388,7 @@ class Apply:
                 "source_time": None if progress.source_time is None else progress.source_time.isoformat(),
                 "last_batch": self._tables[table].last_batch,
                 "waiting": self._waiting(table),
+                "upkeep": self._upkeep.status(table),
             }
             for table, progress in self.progress().items()
             if not self._is_removed(table)
@@ -373,17 +408,6 @@ class Apply:
             return {"retry_in_s": round(waits_s, 1), "code": wait.error.code, "message": str(wait.error)}
         rest_s = self._ends.target.rest_s(table, is_behind=applier.is_behind) if backlog > 0 else 0.0
         return {"retry_in_s": round(rest_s, 1), "code": None, "message": None} if rest_s > 0 else None
-
-
-def _look_after(applier: TableApplier, table: TableId) -> None:
-    """Upkeep that the target cannot do for this table now is put off until it is due again; nothing waits for it."""
-    try:
-        applier.maintain()
-    except TargetUnavailableError as error:
-        if error.table is None:
-            raise
-        applier.leave_alone()
-        _log.warning("upkeep_put_off", table=str(table), code=error.code, reason=error.message)
 
 
 def _exhausted(error: TargetUnavailableError, name: str) -> TableError:

@@ -38,6 +38,11 @@ def default_options(_: TableId) -> TableOptions:
     return TableOptions()
 
 
+def every_table(_: TableId) -> bool:
+    """No table is left out."""
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplySettings:
     """Bounds and choices of apply.
@@ -51,6 +56,8 @@ class ApplySettings:
         feed_items: Items of a table's feed read at a time.
         wake_s: The longest between two looks at the journal when nobody says that it grew.
         options: What a table's copy is like.
+        upkeep_pause_s, upkeep_pause_max_s: How long upkeep that failed is put off, the first time and at most.
+        selects: Whether the configuration replicates a table. Called often.
         patience: Makes what says how long a table is tried that the target cannot take.
     """
 
@@ -62,4 +69,7 @@ class ApplySettings:
     feed_items: int = 1000
     wake_s: float = 1.0
     options: Callable[[TableId], TableOptions] = default_options
+    upkeep_pause_s: float = 60.0
+    upkeep_pause_max_s: float = 3600.0
+    selects: Callable[[TableId], bool] = every_table
     patience: Callable[[], Patience] = NoPatience

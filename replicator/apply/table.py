@@ -203,6 +203,11 @@ class TableApplier:
         _log.error("table_set_aside", table=str(self._table), code=error.code, reason=error.message)
         self._put(is_failing=True, error=ErrorRecord.of(error, self._ends.store.now()))
 
+    def claim(self) -> None:
+        """Claim the table in the target, if it was begun there and this process has not claimed it, or has given that up."""
+        if self._claimed is None and self._record.incarnation > 0 and not self._is_set_aside:
+            self._claim()
+
     def leave_alone(self) -> None:
         """Give up what is known of the target: what a unit that failed left there is read in the ledger when the table is claimed again."""
         self._claimed = None
@@ -414,11 +419,14 @@ class TableApplier:
                 case EventUnit(entry=EventEntry(event=SnapshotEvent(start_number=int(start)))):
                     target.complete_snapshot(table, self._known_schema(), start, unit.last)
                 case _:
-                    raise AssertionError(f"{unit} asks nothing of a target")
+                    raise AssertionError(f"{unit} asks nothing of a target")  # noqa: TRY301 - an invariant
         except (TableError, ThrottledError) as error:
             may_halve = isinstance(error, BatchTooLargeError) or (isinstance(error, ThrottledError) and error.may_halve)
             if may_halve and isinstance(unit, BatchUnit) and self._cut(unit, error):
                 return False
+            self._tried_to = _place_of(unit)
+            raise
+        except Exception:
             self._tried_to = _place_of(unit)
             raise
         return True

@@ -28,6 +28,7 @@ from replicator.capture.tables import Followed, Tables, renumbered
 from replicator.capture.window import Bools, Read, Verdict, Window, snapshot_changes
 from replicator.model.errors import TableError
 from replicator.model.events import TRANSACTION_ID, change_schema
+from replicator.model.isolation import of_table, table_error
 from replicator.model.schema import TableId
 from replicator.plugins.source import Cursor, Seen
 
@@ -90,8 +91,9 @@ class Copying:
         for table, keys in moved.items():
             copy = self._copies.get(table)
             if copy is not None:
-                progress = with_keys(self.tables.progress(copy.followed), keys, self.settings.keys_max)
-                self.tables.put_progress(copy.followed, progress)
+                with of_table(table, "noting keys to be read again"):
+                    progress = with_keys(self.tables.progress(copy.followed), keys, self.settings.keys_max)
+                    self.tables.put_progress(copy.followed, progress)
         self._see_verdicts()
 
     def holds(self, followed: Followed, rows: pa.RecordBatch) -> bool:
@@ -109,15 +111,17 @@ class Copying:
     def collect(self) -> None:
         """Take in what the reader's thread has done. Raises what it could not cope with."""
         for result in self.reader.results():
-            match result:
-                case ChunkRead():
-                    self._take_chunk(result)
-                case WholeBegan():
-                    self._take_beginning(result)
-                case WholeRead():
-                    self._take_whole(result)
-                case Ended():
-                    self._end(result)
+            if isinstance(result, Ended):
+                self._end(result)
+                continue
+            with of_table(result.job.reading.schema.table, "taking in what was read of it"):
+                match result:
+                    case ChunkRead():
+                        self._take_chunk(result)
+                    case WholeBegan():
+                        self._take_beginning(result)
+                    case WholeRead():
+                        self._take_whole(result)
 
     def schedule(self) -> None:
         """Between transactions: start to read the next piece, if the reader is idle and something is due."""
@@ -128,11 +132,12 @@ class Copying:
             copy = self._copies[table]
             if copy.pending or copy.not_before > now:
                 continue
-            followed = copy.followed
-            reading = next_reading(self.tables.progress(followed), followed.schema, self.settings.chunk_rows_of(table))
-            if reading is not None:
-                self._start(copy, reading)
-                return
+            with of_table(table, "beginning to read it"):
+                followed, chunk_rows = copy.followed, self.settings.chunk_rows_of(table)
+                reading = next_reading(self.tables.progress(followed), followed.schema, chunk_rows)
+                if reading is not None:
+                    self._start(copy, reading)
+                    return
 
     def take_completed(self) -> Sequence[TableId]:
         """The tables whose snapshots were completed since it was asked last."""
@@ -191,15 +196,21 @@ class Copying:
         self.window.end_reading()
         if result.error is None or result.job.is_cancelled:
             return
-        if not isinstance(result.error, TableError):
+        table = result.job.reading.schema.table
+        error = table_error(result.error, table, "reading it")
+        if error is None:
             raise result.error
-        self.failed.append((result.job.reading.schema.table, result.error))
+        self.failed.append((table, error))
 
     # --- emission -----------------------------------------------------------------------------------------------------
 
     def _emit_chunk(self, copy: _Copy, result: ChunkRead, read: Read) -> None:
         if result.job.is_cancelled:
             return
+        with of_table(copy.followed.table, "writing what was read of it"):
+            self._put_chunk(copy, result, read)
+
+    def _put_chunk(self, copy: _Copy, result: ChunkRead, read: Read) -> None:
         followed = copy.followed
         if not same_identity(followed.record.identity, result.chunk.identity):
             self._lose(copy, Verdict.READ_AGAIN)
@@ -228,17 +239,31 @@ class Copying:
     def _emit_whole(self, copy: _Copy, result: WholeRead) -> None:
         if result.job.is_cancelled:
             return
-        followed = copy.followed
+        table = copy.followed.table
+        with of_table(table, "comparing what was read of it with its changes"):
+            if not self._is_whole_good(copy, result):
+                return
+        self.commit()
+        with of_table(table, "writing what was read of it"):
+            self._put_whole(copy, result)
+        self.commit()
+
+    def _is_whole_good(self, copy: _Copy, result: WholeRead) -> bool:
+        """Whether the read may be emitted; it is lost if not."""
         assert copy.whole is not None
         assert copy.log is not None
-        is_same = same_identity(followed.record.identity, result.identity)
+        is_same = same_identity(copy.followed.record.identity, result.identity)
         if not is_same or any(_has_unknown(copy.whole, batch) for batch in copy.log.batches()):
             self._lose(copy, Verdict.READ_AGAIN)
             if not is_same:
-                self.suspicious.add(followed.table)
-            return
-        self.commit()
-        count = 0
+                self.suspicious.add(copy.followed.table)
+            return False
+        return True
+
+    def _put_whole(self, copy: _Copy, result: WholeRead) -> None:
+        assert copy.whole is not None
+        assert copy.log is not None
+        followed, count = copy.followed, 0
         for batch in result.rows.batches():
             self.tables.take_rows(followed, snapshot_changes(followed.schema, batch), is_plain=True)
             count += batch.num_rows
@@ -251,7 +276,6 @@ class Copying:
         ranges = tuple(replace(part, is_done=True) for part in progress.ranges)
         self.tables.put_progress(followed, replace(progress, ranges=ranges, rows=count))
         self._complete(copy)
-        self.commit()
 
     def _complete(self, copy: _Copy) -> None:
         self.tables.complete(copy.followed)
@@ -268,7 +292,8 @@ class Copying:
             if read.verdict is not Verdict.GOOD:
                 copy = self._copies.get(read.schema.table)
                 if copy is not None:
-                    self._lose(copy, read.verdict)
+                    with of_table(read.schema.table, "dropping what was read of it"):
+                        self._lose(copy, read.verdict)
 
     def _lose(self, copy: _Copy, verdict: Verdict) -> None:
         """Read again, after a while: what the read did not see must become visible."""

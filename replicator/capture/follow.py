@@ -12,53 +12,23 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from replicator.capture.asking import Answer, Descriptions, describe, prepare
 from replicator.capture.catalogue import Change, judge, same_columns, same_shape, truncated
+from replicator.capture.checks import Checks
 from replicator.capture.copying import Copying
 from replicator.capture.marks import MarkBoard
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.tables import Followed, Tables
 from replicator.capture.window import Window
 from replicator.journal.writer import JournalWriter
-from replicator.model.errors import ConfigError, FatalError, KeyMissingError, Problem, SchemaConflictError, TableError
+from replicator.model.errors import FatalError, SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
-from replicator.model.offset import Offset
+from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, TableDescription, Visibility
 from replicator.state.records import Stage, TableRecord
 
 T = TypeVar("T")
-Descriptions = Mapping[TableId, TableDescription]
-Refusals = Mapping[TableId, TableError]
-
-
-def prepare(
-    source: DeltaSource[Any], tables: Sequence[TableId], *, is_first: bool
-) -> tuple[Offset, Mapping[TableId, TableError]]:
-    """Have the source prepare those of the tables that exist.
-
-    Returns:
-        Its answer, and the tables that it refuses one by one: the others are prepared without them. Before the first
-        segment any refusal is the configuration's, and raised.
-    """
-    there = list(source.describe(tables))
-    try:
-        return source.prepare(there, is_first=is_first), {}
-    except ConfigError as error:
-        problems = {p.place: p for p in error.problems}
-        refused = {t: _refusal(t, problems[str(t)]) for t in there if str(t) in problems}
-        if is_first or not refused:
-            raise
-    return source.prepare([t for t in there if t not in refused], is_first=False), refused
-
-
-def _refusal(table: TableId, problem: Problem) -> TableError:
-    return KeyMissingError(
-        f"{problem.message}.",
-        code=problem.code,
-        table=str(table),
-        action=problem.action
-        or "Cure it with the SQL that `replicator validate` prints; then run `replicator snapshot NAME TABLE`.",
-    )
 
 
 @dataclass(eq=False, slots=True)
@@ -92,6 +62,7 @@ class Follow:
     Attributes:
         submit: Runs a call in the control thread.
         configured: The tables that the configuration selects.
+        checks: What a table must pass before it is copied.
         decoded: The tables whose changes the open log hands out; one leaves it when its changes cannot be decoded.
         done_requests: Requests that the next commit closes.
         anew: Tables whose next copy begins a new incarnation, whatever their shape. What makes it durable: until a captured
@@ -109,6 +80,7 @@ class Follow:
     copying: Copying
     settings: CaptureSettings
     configured: Sequence[TableId]
+    checks: Checks
     decoded: set[TableId]
     done_requests: list[int] = field(default_factory=list)
     anew: set[TableId] = field(default_factory=set)
@@ -137,7 +109,8 @@ class Follow:
                 waiting.append(beginning)
                 continue
             for table in beginning.tables:
-                self._begin(table, beginning.found.get(table))
+                with of_table(table, "beginning its copy"):
+                    self._begin(table, beginning.found.get(table))
             self.done_requests.extend(beginning.requests)
         self._beginnings = waiting
 
@@ -189,11 +162,16 @@ class Follow:
             self._ask(self.source.visibility, lambda since: self._await_mark(tables, found, requests, since))
             return
 
-        def ask() -> tuple[Descriptions, Refusals]:
-            _, refused = prepare(self.source, self.configured, is_first=False)
-            return self.source.describe(tables), refused
+        captured = self.captured()
 
-        self._ask(ask, lambda answer: self._copy_fit(tables, *answer, requests))
+        def ask() -> Answer:
+            refused = prepare(self.source, self.configured, is_first=False, captured=captured).refused
+            answer = describe(self.source, [t for t in tables if t not in refused])
+            unfit = self.checks.of_copies(list(answer.found))
+            found = {t: d for t, d in answer.found.items() if t not in unfit}
+            return Answer(found=found, refused={**refused, **answer.refused, **unfit})
+
+        self._ask(ask, lambda answer: self._copy_fit(tables, answer, requests))
 
     def renew(self, tables: Sequence[TableId]) -> None:
         """Have the next copies of these tables begin new incarnations."""
@@ -202,14 +180,16 @@ class Follow:
             if followed is not None and not followed.is_captured:
                 self.tables.put(self._uncaptured(followed.record))
 
-    def _copy_fit(
-        self, tables: Sequence[TableId], found: Descriptions, refused: Refusals, requests: Sequence[int]
-    ) -> None:
+    def _copy_fit(self, tables: Sequence[TableId], answer: Answer, requests: Sequence[int]) -> None:
+        self.refuse(answer.refused)
+        self.copy([t for t in tables if t not in answer.refused], found=answer.found, requests=requests)
+
+    def refuse(self, refused: Mapping[TableId, TableError]) -> None:
+        """These tables stop, each for its reason."""
         for table, error in refused.items():
             followed = self.tables.get(table)
             if followed is not None and followed.record.stage is not Stage.REMOVED:
                 self.set_aside(followed, error)
-        self.copy([t for t in tables if t not in refused], found=found, requests=requests)
 
     def _await_mark(
         self, tables: Sequence[TableId], found: Descriptions, requests: Sequence[int], since: Visibility
@@ -274,12 +254,16 @@ class Follow:
         if self._is_comparing:
             return
         self.copying.suspicious.clear()
-        captured = [f.table for f in self.tables.all(Stage.SNAPSHOT, Stage.STREAMING)]
+        captured = self.captured()
         if not captured:
             return
         self._is_comparing = True
         before = {t: self._truncates(t) for t in captured}
-        self._ask(lambda: self.source.describe(captured), lambda found: self.compared(captured, found, before))
+        self._ask(lambda: describe(self.source, captured), lambda answer: self._compare(captured, answer, before))
+
+    def _compare(self, tables: Sequence[TableId], answer: Answer, before: Mapping[TableId, int]) -> None:
+        self.refuse(answer.refused)
+        self.compared([t for t in tables if t not in answer.refused], answer.found, before)
 
     def compared(self, tables: Sequence[TableId], found: Descriptions, before: Mapping[TableId, int]) -> None:
         """Judge an answer of the catalogue once the log has caught up with it.
@@ -293,32 +277,37 @@ class Follow:
 
     def _judge(self, tables: Sequence[TableId], found: Descriptions, before: Mapping[TableId, int]) -> None:
         self._is_comparing = False
-        again = []
+        again: list[TableId] = []
         for table in tables:
             followed = self.tables.get(table)
-            if followed is None or not followed.is_captured:
-                continue
-            description = found.get(table)
-            change = self._change(table, description, before.get(table, 0))
-            if change is Change.GONE or description is None:
-                self.gone(followed)
-            elif change is Change.EXPLAINED:
-                self.tables.put(replace(followed.record, identity=dict(description.identity)))
-            elif change is Change.ASK_AGAIN:
-                self.copying.suspicious.add(table)
-            elif change is Change.COLUMNS:
-                self.set_aside(followed, _columns_changed(followed.schema, description.schema))
-            elif change in (Change.OBJECT, Change.KEY):
-                again.append(self._unexplained(followed, change))
+            if followed is not None and followed.is_captured:
+                with of_table(table, "comparing it with the catalogue"):
+                    again += self._judge_one(followed, found.get(table), before.get(table, 0))
         if again:
             self.copy(again)
+
+    def _judge_one(self, followed: Followed, found: TableDescription | None, before: int) -> Sequence[TableId]:
+        """Act on what became of a table; return it if it must be copied again."""
+        change = self._change(followed.table, found, before)
+        if change is Change.GONE or found is None:
+            self.gone(followed)
+        elif change is Change.EXPLAINED:
+            self.tables.put(replace(followed.record, identity=dict(found.identity)))
+        elif change is Change.ASK_AGAIN:
+            self.copying.suspicious.add(followed.table)
+        elif change is Change.COLUMNS:
+            self.set_aside(followed, _columns_changed(followed.schema, found.schema))
+        elif change in (Change.OBJECT, Change.KEY):
+            return [self._unexplained(followed, change)]
+        return []
 
     def _change(self, table: TableId, found: TableDescription | None, before: int) -> Change:
         followed = self.tables.get(table)
         if followed is None or not followed.is_captured:
             return Change.NONE
         identity = followed.record.identity or {}
-        return judge(followed.schema, identity, found, truncates_since=followed.truncates - before)
+        with of_table(table, "comparing it with the catalogue"):
+            return judge(followed.schema, identity, found, truncates_since=followed.truncates - before)
 
     def _unexplained(self, followed: Followed, change: Change) -> TableId:
         if change is Change.OBJECT and self.settings.unexplained_change == "stop":
@@ -336,8 +325,11 @@ class Follow:
     def ddl(self, event: DDLEvent, number: int) -> None:
         """Apply the policy for a DDL event of the log at its place."""
         followed = self.tables.get(event.table)
-        if followed is None or not followed.is_captured:
-            return
+        if followed is not None and followed.is_captured:
+            with of_table(event.table, f"following its {event.operation.value}"):
+                self._ddl(followed, event, number)
+
+    def _ddl(self, followed: Followed, event: DDLEvent, number: int) -> None:
         match event.operation:
             case DDLOperation.TRUNCATE_TABLE:
                 followed.truncates += 1
@@ -459,6 +451,10 @@ class Follow:
             self.tables.event(followed, event, number)
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def captured(self) -> Sequence[TableId]:
+        """The tables whose changes are written."""
+        return [f.table for f in self.tables.all(Stage.SNAPSHOT, Stage.STREAMING)]
 
     def _truncates(self, table: TableId) -> int:
         followed = self.tables.get(table)

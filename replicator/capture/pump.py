@@ -18,7 +18,6 @@ The same happens without a crash where the log takes back what it handed out (`L
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,10 +25,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from replicator.capture.alive import KeepAlive
+from replicator.capture.asking import Prepared, describe, prepare
+from replicator.capture.checks import Assess, Checks, nothing_found
 from replicator.capture.chunks import ChunkReader
 from replicator.capture.copying import Copying
-from replicator.capture.follow import Follow, prepare
+from replicator.capture.failures import Failures
+from replicator.capture.follow import Follow
 from replicator.capture.marks import MarkBoard
+from replicator.capture.opening import bring_in_line, check, followed_schemas
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.tables import Followed, Tables
 from replicator.capture.window import Window
@@ -37,7 +41,7 @@ from replicator.journal.retention import Retention
 from replicator.journal.writer import JournalWriter
 from replicator.model.control import Control
 from replicator.model.crash import crash_point
-from replicator.model.errors import TableError
+from replicator.model.isolation import of_table
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import (
@@ -49,7 +53,7 @@ from replicator.plugins.source import (
     TableDescription,
     Visibility,
 )
-from replicator.state.records import Lease, Stage, TableRecord
+from replicator.state.records import Lease, Stage
 from replicator.state.store import StateStore
 
 NO_VISIBILITY: Final = "REPLICATOR_TEST_NO_VISIBILITY"
@@ -100,6 +104,8 @@ class _Parts:
     now: Callable[[], datetime]
     control: ThreadPoolExecutor
     select: Callable[[], Sequence[TableId]] | None
+    failures: Failures
+    checks: Checks
 
 
 class Capture:
@@ -109,6 +115,7 @@ class Capture:
         writer: Of this lease's epoch; it is discarded and closed at the end.
         tables: Those that the configuration selects.
         select: Asks which tables it selects by now; those that have come are followed too. Called in the control thread. None: never asked.
+        assess: What host and target find against tables of these shapes. Called in the control thread.
         clock: Monotonic seconds.
         now: Aware UTC.
     """
@@ -126,6 +133,7 @@ class Capture:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         select: Callable[[], Sequence[TableId]] | None = None,
+        assess: Assess = nothing_found,
     ) -> None:
         self._parts = _Parts(
             source=source,
@@ -139,6 +147,8 @@ class Capture:
             now=now,
             control=ThreadPoolExecutor(max_workers=1, thread_name_prefix="control"),
             select=select,
+            failures=Failures(store=store, lease=lease, now=now),
+            checks=Checks(source=source, assess=assess, clock=clock, every_s=settings.check_every_s),
         )
 
     def run(self, control: Control) -> None:
@@ -148,19 +158,32 @@ class Capture:
         """
         try:
             self._parts.writer.sweep()
-            while True:
-                session = self._open(control)
-                if session is None:
-                    return
-                try:
-                    if not session.loop(control):
-                        return
-                finally:
-                    session.close()
-                self._parts = replace(self._parts, selected=(*self._parts.selected, *session.added))
+            while self._run_session(control):
+                pass
         finally:
             self._parts.control.shutdown(wait=False, cancel_futures=True)
             self._parts.writer.close()
+
+    def _run_session(self, control: Control) -> bool:
+        """Open the log and turn; whether to do so again. What is one table's failure costs that table."""
+        session: _Session | None = None
+        try:
+            session = self._open(control)
+            if session is None:
+                return False
+            session.begin()
+            goes_on = session.loop(control)
+            self._parts = replace(self._parts, selected=(*self._parts.selected, *session.added))
+        except Exception as error:
+            tables = dict.fromkeys(self._parts.selected)
+            if not self._parts.failures.confine(error, tables, is_opening=session is None):
+                raise
+            self._parts.writer.discard()
+            return True
+        finally:
+            if session is not None:
+                session.close()
+        return goes_on
 
     # --- start --------------------------------------------------------------------------------------------------------
 
@@ -171,18 +194,22 @@ class Capture:
         last = self._parts.store.last_segment(self._parts.lease.replicator)
         restarts = [r.id for r in self._parts.store.requests(self._parts.lease.replicator) if r.kind == "restart"]
         is_new_place = record.prepared != READY or bool(restarts)
-        tables = self._bring_in_line(is_new_place=is_new_place and last is not None)
+        tables = Tables(self._parts.writer, self._parts.store.tables(self._parts.lease.replicator), self._parts.now)
+        bring_in_line(tables, self._parts.selected, is_new_place=is_new_place and last is not None)
         if is_new_place:
             self._parts.store.set_prepared(self._parts.lease, INTENT)
             crash_point("capture.intent_recorded")
-        answer = self._prepare(control, is_first=is_new_place)
-        if answer is None:
+        prepared = self._prepare(control, tables, is_first=is_new_place)
+        if prepared is None:
             return None
-        prepared, refused = answer
-        found = self._parts.control.submit(self._parts.source.describe, self._parts.selected).result()
+        answer = self._parts.control.submit(describe, self._parts.source, self._parts.selected).result()
+        refused = {**prepared.refused, **answer.refused, **self._parts.failures.refused}
+        if last is not None:
+            refused |= self._parts.control.submit(check, self._parts.checks, tables, answer.found).result()
+        found = {t: d for t, d in answer.found.items() if t not in refused}
         ring: Sequence[str] = ()
         if is_new_place:
-            offset = prepared
+            offset = prepared.offset
             if last is not None:
                 # A new place behind an old one: the place itself is durable before it counts as prepared, so that no
                 # start joins the new log to the old offset.
@@ -206,38 +233,16 @@ class Capture:
                 tables.fail(followed, error)
         if tables.has_changed:
             self._parts.store.put_tables(self._parts.lease.replicator, self._parts.lease.epoch, tables.take_changed())
-        schemas = {t: d.schema for t, d in found.items() if t not in refused}
-        schemas |= {f.table: f.schema for f in tables.all() if f.table in schemas and f.is_captured}
-        self._parts.source.accept(
-            {f.table: f.record.identity for f in tables.all() if f.is_captured and f.record.identity}
-        )
+        schemas = followed_schemas(self._parts.source, tables, found)
         reader = self._parts.source.open_log(offset, schemas)
+        self._parts.failures.refused.clear()
         return _Session(self._parts, reader, tables, found, offset, ring, decoded=set(schemas))
 
-    def _bring_in_line(self, *, is_new_place: bool) -> Tables:
-        """Records of added tables, and of those that are no longer selected.
-
-        At a new place in the log every copy begins anew.
-        """
-        tables = Tables(self._parts.writer, self._parts.store.tables(self._parts.lease.replicator), self._parts.now)
-        for followed in tables.all():
-            record = followed.record
-            if record.table not in self._parts.selected:
-                if record.stage is not Stage.REMOVED:
-                    tables.put(replace(record, stage=Stage.REMOVED, snapshot=None, error=None))
-            elif record.stage is Stage.REMOVED:
-                tables.put(TableRecord(table=record.table, incarnation=record.incarnation + 1, stage=Stage.PENDING))
-            elif is_new_place:
-                tables.put(replace(record, stage=Stage.PENDING, snapshot=None, error=None))
-        for table in self._parts.selected:
-            if tables.get(table) is None:
-                tables.put(TableRecord(table=table, incarnation=1, stage=Stage.PENDING))
-        return tables
-
-    def _prepare(self, control: Control, *, is_first: bool) -> tuple[Offset, Mapping[TableId, TableError]] | None:
+    def _prepare(self, control: Control, tables: Tables, *, is_first: bool) -> Prepared | None:
         """Have the source prepared in the control thread; meanwhile say what it waits for."""
         parts = self._parts
-        call = parts.control.submit(lambda: prepare(parts.source, parts.selected, is_first=is_first))
+        captured = {followed.table for followed in tables.all(Stage.SNAPSHOT, Stage.STREAMING)}
+        call = parts.control.submit(lambda: prepare(parts.source, parts.selected, is_first=is_first, captured=captured))
         while not call.done():
             if control.should_stop():
                 return None
@@ -293,14 +298,15 @@ class _Session:
         )  # fmt: skip
         self._follow = Follow(
             source=self._source, submit=parts.control.submit, writer=self._writer, window=self._window, marks=self._marks,
-            tables=tables, copying=self._copying, settings=self._settings, configured=parts.selected, decoded=decoded,
+            tables=tables, copying=self._copying, settings=self._settings, configured=parts.selected, decoded=decoded, checks=parts.checks,
         )  # fmt: skip
-        self._alive = _KeepAlive(reader, self._settings.keep_alive_s)
-        self._begin(found)
+        self._alive = KeepAlive(reader, self._settings.keep_alive_s)
+        self._found = found
 
     def close(self) -> None:
         """End the threads and the log."""
         self._alive.close()
+        self._parts.checks.forget()
         for followed in self._tables.all():
             self._copying.drop(followed.table)
         self._chunks.close()
@@ -335,20 +341,23 @@ class _Session:
 
     # --- a turn -------------------------------------------------------------------------------------------------------
 
-    def _begin(self, found: Mapping[TableId, TableDescription]) -> None:
+    def begin(self) -> None:
         """Go on with what was being copied, begin what is pending, and compare the rest with the catalogue."""
+        found = self._found
         for followed in self._tables.all(Stage.SNAPSHOT):
-            self._copying.begin(followed)
+            with of_table(followed.table, "going on with its copy"):
+                self._copying.begin(followed)
         pending = [f.table for f in self._tables.all(Stage.PENDING)]
         if self._settings.snapshot_mode == "never":
             # Nothing is read, so nothing has to be waited for: the copy is what the log brings from here on.
             for followed in [
                 f for f in self._tables.all(Stage.PENDING) if f.record.schema is None and f.table in found
             ]:
-                self._source.accept({followed.table: found[followed.table].identity})
-                self._tables.begin_copy(
-                    followed, found[followed.table], incarnation=followed.record.incarnation, mode="never"
-                )
+                with of_table(followed.table, "beginning its copy"):
+                    self._source.accept({followed.table: found[followed.table].identity})
+                    self._tables.begin_copy(
+                        followed, found[followed.table], incarnation=followed.record.incarnation, mode="never"
+                    )
                 pending.remove(followed.table)
         if pending:
             self._follow.copy(pending, found=found)
@@ -385,14 +394,16 @@ class _Session:
             self._copying.delivered(moved)
         for changes in batch.changes:
             followed = self._tables.get(changes.schema.table)
-            if followed is None or not followed.is_captured or not self._follow.fits(followed, changes.schema):
+            if followed is None or not followed.is_captured:
                 continue
-            if not self._copying.holds(followed, changes.rows):
-                self._tables.rows(followed, changes.rows, base)
+            with of_table(followed.table, "taking in its changes"):
+                if self._follow.fits(followed, changes.schema) and not self._copying.holds(followed, changes.rows):
+                    self._tables.rows(followed, changes.rows, base)
         for place, event in enumerate(batch.ddl, start=batch.events - len(batch.ddl)):
             self._follow.ddl(event, base + place)
         for table, ordinal in batch.unlogged.items():
-            self._follow.unlogged(table, base + ordinal)
+            with of_table(table, "having it copied again"):
+                self._follow.unlogged(table, base + ordinal)
         self._set_undecoded_aside(batch)
         self._marks.deliver(batch.marks)
         self._is_open_transaction = batch.open_transaction is not None
@@ -507,6 +518,7 @@ class _Session:
         if self._selecting is not None and self._selecting.done():
             selected, self._selecting = self._selecting.result(), None
             self.added = tuple(table for table in selected if table not in self._parts.selected)
+        self._parts.checks.watch(self._follow.captured(), self._parts.control.submit, self._follow.refuse)
         if now - clocks.requested >= settings.request_every_s:
             clocks.requested = now
             self._take_requests()
@@ -553,6 +565,7 @@ class _Session:
         wanted = {TableId.parse(n) for n in names}
         stages = Stage.PENDING, Stage.SNAPSHOT, Stage.STREAMING, Stage.FAILING
         chosen = [f for f in self._tables.all(*stages) if not names or f.table in wanted]
+        chosen = [f for f in chosen if not self._parts.failures.is_left_out(request, f.table)]
         if is_anew:
             self._follow.renew([f.table for f in chosen])
         tables = [f.table for f in chosen if f.record.stage is not Stage.PENDING]
@@ -594,54 +607,3 @@ def _table_status(followed: Followed) -> Mapping[str, Any]:
     if progress is not None:
         status |= {"snapshot_rows": progress.rows, "estimated_rows": progress.estimated_rows}
     return status
-
-
-class _KeepAlive:
-    """Keeps the open log alive from a thread of its own whenever the loop is not inside a pull.
-
-    What goes wrong there is raised by `check`.
-    """
-
-    def __init__(self, reader: LogReader, every_s: float) -> None:
-        self._reader = reader
-        self._every_s = every_s
-        self._in_pull = threading.Event()
-        self._closed = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="keep-alive", daemon=True)
-        self._thread.start()
-
-    def in_pull(self) -> _InPull:
-        """A context in which nothing needs to be kept alive."""
-        return _InPull(self._in_pull)
-
-    def check(self) -> None:
-        """Raise what keeping alive raised."""
-        if self._error is not None:
-            raise self._error
-
-    def close(self) -> None:
-        """End the thread."""
-        self._closed.set()
-        self._thread.join(timeout=5)
-
-    def _run(self) -> None:
-        while not self._closed.wait(self._every_s):
-            if self._in_pull.is_set():
-                continue
-            try:
-                self._reader.keep_alive()
-            except Exception as error:  # noqa: BLE001 (raised by `check` in the loop)
-                self._error = error
-                return
-
-
-class _InPull:
-    def __init__(self, flag: threading.Event) -> None:
-        self._flag = flag
-
-    def __enter__(self) -> None:
-        self._flag.set()
-
-    def __exit__(self, *_: object) -> None:
-        self._flag.clear()

@@ -33,6 +33,7 @@ class CaptureSettings:
         seal_gap_s: Once the log is idle, sealed at once, but not more often than this.
         idle_seal_s: How often a place in the log without rows is sealed.
         compare_every_s: How often the source's catalogue is compared with what is followed.
+        check_every_s: How often the source is asked what would keep the tables from being replicated right.
         retention_every_s, measure_every_s, request_every_s, report_every_s: How often the journal is swept, the source
             measured, requests looked for, the status reported.
         keep_alive_s: How often the open log is kept alive while it is not being pulled.
@@ -59,6 +60,7 @@ class CaptureSettings:
     seal_gap_s: float = 0.05
     idle_seal_s: float = 2.0
     compare_every_s: float = 60.0
+    check_every_s: float = 60.0
     retention_every_s: float = 10.0
     measure_every_s: float = 10.0
     request_every_s: float = 1.0

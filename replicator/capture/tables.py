@@ -23,6 +23,7 @@ from replicator.model.events import (
     SnapshotPhase,
     change_schema,
 )
+from replicator.model.isolation import INTERNAL
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.source import TableDescription
@@ -196,7 +197,7 @@ class Tables:
 
     def fail(self, followed: Followed, error: ReplicatorError) -> None:
         """Set the table aside: its changes are no longer written until a new snapshot begins."""
-        _log.error("table_set_aside", table=str(followed.table), code=error.code, reason=str(error))
+        tell_failed(followed.table, error)
         self.put(replace(followed.record, stage=Stage.FAILING, error=ErrorRecord.of(error, self._now())))
 
     def _tell(self, event: str, followed: Followed, **more: bool) -> None:
@@ -208,6 +209,12 @@ class Tables:
 
     def _fresh_progress(self, found: TableDescription, start_number: int | None) -> SnapshotProgress:
         return SnapshotProgress(start_number=start_number, estimated_rows=found.estimated_rows, started_at=self._now())
+
+
+def tell_failed(table: TableId, error: ReplicatorError) -> None:
+    """Say in the log that a table stops, and why: with the traceback where nobody foresaw it."""
+    unforeseen = {"exc_info": error.__cause__} if error.code == INTERNAL and error.__cause__ is not None else {}
+    _log.error("table_set_aside", table=str(table), code=error.code, reason=str(error), **unforeseen)
 
 
 def _went_back(before: SnapshotProgress | None, after: SnapshotProgress) -> bool:

@@ -53,6 +53,7 @@ from replicator.model.events import (
     DMLOperation,
     change_schema,
 )
+from replicator.model.isolation import of_table
 from replicator.model.keys import key_bytes
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Cursor, LogBatch, Seen, TableChanges, Visibility
@@ -224,12 +225,13 @@ class Window:
         if self._watched:
             for changes in batch.changes:
                 if changes.schema.table in self._watched and changes.rows.num_rows:
-                    touches = self._touched(changes, serial_of_part, ends)
-                    if touches.moved:
-                        moved[changes.schema.table] = touches.moved
-                    self._remember(changes.schema.table, touches)
-                    for read in self._reads_of(changes.schema.table):
-                        _subtract(read, touches.of(self._unseen_of(read, entries)), self._sets)
+                    with of_table(changes.schema.table, "comparing its changes with its copy"):
+                        touches = self._touched(changes, serial_of_part, ends)
+                        if touches.moved:
+                            moved[changes.schema.table] = touches.moved
+                        self._remember(changes.schema.table, touches)
+                        for read in self._reads_of(changes.schema.table):
+                            _subtract(read, touches.of(self._unseen_of(read, entries)), self._sets)
             for event in batch.ddl:
                 self._deliver_ddl(
                     event, int(serial_of_part[np.searchsorted(ends, batch.events - 1, side="right")]), entries

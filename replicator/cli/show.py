@@ -57,8 +57,8 @@ def problems(found: Sequence[Problem]) -> None:
 
 
 def warnings(found: Assessment) -> None:
-    """What does not forbid the start but should be known."""
-    problems([p for p in found.problems if p.severity is Severity.WARNING])
+    """What does not forbid the start but should be known: warnings, and what keeps single tables out of a later start."""
+    problems([p for p in found.problems if p.severity is not Severity.NOTICE])
 
 
 def assessment(found: Assessment) -> None:
@@ -137,6 +137,9 @@ def render(one: Mapping[str, Any]) -> Group:
             message = f"waits until {_moment(row['waiting']['until'])}: {row['waiting']['message']}"
         elif row["waiting"]:
             message = f"rests until {_moment(row['waiting']['until'])}"
+        elif row["upkeep"]:
+            error = row["upkeep"]["last_error"]
+            message = f"upkeep failed, again {_moment(row['upkeep']['retry_at'])}: [{error['code']}] {error['message']}"
         table.add_row(
             row["table"],
             Text(row["state"], style="red") if row["alarms"] else _styled(row["state"]),

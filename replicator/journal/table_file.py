@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Final
 
 import pyarrow as pa
@@ -149,7 +150,9 @@ class TableFile:
         if self._sink is not None:
             self._sink.abandon()
         if self._parquet is not None and self._parquet.is_open:
-            self._parquet.close()
+            # What it writes goes nowhere; after an error it may not be able to end the file, which nobody reads.
+            with suppress(pa.ArrowException, OSError):
+                self._parquet.close()
 
     def _join_small(self) -> None:
         if self._small:

@@ -16,6 +16,7 @@ from replicator.journal.table_file import TableFile
 from replicator.model.crash import crash_point
 from replicator.model.errors import ConfigError, FencedError, JournalUnavailableError, PluginError
 from replicator.model.events import JournalEvent
+from replicator.model.isolation import TableFailedError, of_table
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import EventEntry, Segment, SegmentFile, TableRecord
@@ -65,7 +66,8 @@ class JournalWriter:
     What one `take` numbered is appended before the next `take`: segments then cover contiguous ranges.
 
     After an error the writer is unusable (only `close` may follow), and a new one starts from the index. Its files are deleted unless they
-    may have been sealed.
+    may have been sealed. A TableFailedError, where the rows of one table cannot be written, is different: as after `discard`, everything
+    since the last commit is dropped, of every table, and the writer goes on.
 
     Raises (on opening): as `open_folder`; ConfigError (`unknown_replicator`).
     """
@@ -121,21 +123,22 @@ class JournalWriter:
         May write row groups; bounded memory.
 
         Raises:
-            PluginError: `wrong_layout`: the batch is not of that schema.
+            TableFailedError: The rows cannot be written, or are of another schema (`wrong_layout`).
             JournalUnavailableError: Also `journal_full`: `bytes_max` is reached.
         """
         if rows.num_rows == 0:
             return
         with self._guarded():
             draft = self._drafts[-1]
-            file = self._file(draft, schema, incarnation)
-            if not rows.schema.equals(file.arrow_schema):
-                raise PluginError(
-                    f"A batch of changes has another layout than its table ({rows.schema}).",
-                    code="wrong_layout",
-                    table=str(schema.table),
-                )
-            nbytes = file.append(rows)
+            with of_table(schema.table, "writing its changes"):
+                file = self._file(draft, schema, incarnation)
+                if not rows.schema.equals(file.arrow_schema):
+                    raise PluginError(
+                        f"A batch of changes has another layout than its table ({rows.schema}).",
+                        code="wrong_layout",
+                        table=str(schema.table),
+                    )
+                nbytes = file.append(rows)
             self._used(file.last)
             draft.rows += rows.num_rows
             draft.bytes += nbytes
@@ -180,7 +183,7 @@ class JournalWriter:
             What was sealed; at least one segment, which may be empty.
 
         Raises:
-            FencedError, JournalUnavailableError, StateUnavailableError.
+            FencedError, JournalUnavailableError, StateUnavailableError, TableFailedError.
         """
         with self._guarded():
             self._close_files(self._drafts[-1])
@@ -253,6 +256,9 @@ class JournalWriter:
         assert self._is_usable, _UNUSABLE
         try:
             yield
+        except TableFailedError:
+            self.discard()
+            raise
         except BaseException:
             # What is half written cannot be gone on with.
             self.close()
@@ -281,7 +287,8 @@ class JournalWriter:
 
     def _flush(self, file: TableFile) -> None:
         self._buffered_bytes -= file.buffered_bytes
-        file.flush()
+        with of_table(file.schema.table, "writing its journal file"):
+            file.flush()
         self._check_space()
 
     def _rotate(self, first: int) -> None:
@@ -296,7 +303,8 @@ class JournalWriter:
 
     def _finish(self, draft: _Draft, file: TableFile) -> None:
         self._buffered_bytes -= file.buffered_bytes
-        done = file.finish()
+        with of_table(file.schema.table, "writing its journal file"):
+            done = file.finish()
         draft.files.append(done)
         self._closed_bytes += done.bytes
         del draft.open_files[file.schema.table]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 
 class ReplicatorError(Exception):
@@ -130,6 +131,10 @@ class KeyMissingError(TableError):
     """A change cannot be attributed to a row."""
 
 
+class RefusedError(TableError):
+    """A blocking finding about one table. It is looked at again at the next start, and the table comes back by itself if it is gone."""
+
+
 class FatalError(ReplicatorError):
     """The replicator stops; a person acts."""
 
@@ -178,6 +183,9 @@ class Problem:
     """One finding of an assessment.
 
     `place` says where (`shop.yaml:12`, `source.host`, `public.customers`), `action` the remedy; for databases the SQL that cures it.
+    `applies`: a blocking finding whose place is a table fails that table whenever it is seen. One about anything else forbids a start; with
+    `always` it also stops a replicator that runs: only for what makes the log untrustworthy, and never for what the replicator's own
+    slot, connection or reader causes.
     """
 
     code: str
@@ -185,3 +193,4 @@ class Problem:
     place: str | None = None
     action: str | None = None
     severity: Severity = Severity.BLOCKING
+    applies: Literal["start", "always"] = "start"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final
 
 from replicator.apply import Apply, ApplySettings, BatchLimits
@@ -11,8 +12,9 @@ from replicator.capture import Capture, CaptureSettings
 from replicator.config import LoadedConfig
 from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
 from replicator.model.control import Control
-from replicator.model.errors import ConfigError, FencedError, Severity
-from replicator.model.schema import TableId
+from replicator.model.errors import ConfigError, FencedError, Problem, ReplicatorError, Severity
+from replicator.model.naming import check_columns
+from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import DeltaSource
@@ -37,7 +39,9 @@ def run_capture(
     source = assembly.make_source(loaded, registry, record, epoch)
     try:
         selection = assembly.select_tables(source, loaded)
-        blocking = [p for p in selection.problems if p.severity is Severity.BLOCKING]
+        # Behind the first seal a finding about a table is that table's (capture sees to it).
+        names = {str(table) for table in selection.tables} if store.last_segment(record.name) else set[str]()
+        blocking = [p for p in selection.problems if p.severity is Severity.BLOCKING and p.place not in names]
         if blocking:
             raise ConfigError(
                 blocking[0].message, code=blocking[0].code, action=blocking[0].action, problems=tuple(blocking)
@@ -60,6 +64,7 @@ def run_capture(
             tables=selection.tables,
             settings=_capture_settings(loaded, home),
             select=_selector(source, loaded) if loaded.config.ddl.create_table == "apply" else None,
+            assess=_assessor(loaded, registry, record),
         )
         capture.run(control)
     finally:
@@ -67,16 +72,31 @@ def run_capture(
 
 
 def _selector(source: DeltaSource[Any], loaded: LoadedConfig) -> Callable[[], Sequence[TableId]]:
-    """Says which tables the configuration selects by now; none while names clash, which a start would refuse."""
+    """Says which tables the configuration selects by now."""
 
     def select() -> Sequence[TableId]:
-        selection = assembly.select_tables(source, loaded)
-        blocking = [p for p in selection.problems if p.severity is Severity.BLOCKING]
-        for problem in blocking:
-            _log.warning("tables_not_added", code=problem.code, reason=problem.message, action=problem.action)
-        return () if blocking else selection.tables
+        return assembly.select_tables(source, loaded).tables
 
     return select
+
+
+def _assessor(
+    loaded: LoadedConfig, registry: Registry, record: ReplicatorRecord
+) -> Callable[[Sequence[TableSchema]], Sequence[Problem]]:
+    """Says what we and the target find against tables. A target that cannot be asked now finds nothing: apply will meet it."""
+
+    def assess(shapes: Sequence[TableSchema]) -> Sequence[Problem]:
+        problems = [problem for schema in shapes for problem in check_columns(schema)]
+        target = assembly.make_target(loaded, registry, uuid=record.uuid)
+        try:
+            problems += target.check(shapes)
+        except ReplicatorError as error:
+            _log.warning("target_not_checked", code=error.code, reason=error.message, table=error.table)
+        finally:
+            target.close()
+        return problems
+
+    return assess
 
 
 def run_apply(
@@ -125,6 +145,7 @@ def _apply_settings(loaded: LoadedConfig, max_wait_s: float) -> ApplySettings:
         max_wait_s=max_wait_s,
         batch=BatchLimits(rows=apply.batch_rows_max, bytes=apply.batch_bytes_max),
         options=options,
+        selects=cache(lambda table: bool(tables.select([table]).tables)),
         patience=lambda: RetryBudget(limits=limits),
     )
 

@@ -21,18 +21,26 @@ from replicator.runtime.home import Home
 class Assessment:
     """What `validate` found.
 
-    `identity` is what the stored configuration is compared with; None if the source could not be asked.
+    `identity` is what the stored configuration is compared with; None if the source could not be asked. `selected` are the tables that
+    the configuration names, `tables` the shapes of those that are there.
     """
 
     tables: Sequence[TableSchema]
     left_out: Sequence[TableSummary]
     problems: Sequence[Problem]
     identity: dict[str, Any] | None
+    selected: Sequence[TableId] = ()
 
     @property
     def is_blocked(self) -> bool:
-        """Whether anything found forbids a start."""
+        """Whether anything found forbids a first start."""
         return any(p.severity is Severity.BLOCKING for p in self.problems)
+
+    @property
+    def is_blocked_for_all(self) -> bool:
+        """Whether anything found forbids a later start, too: it is about more than single tables, which fail alone."""
+        names = {str(table) for table in self.selected}
+        return any(p.severity is Severity.BLOCKING and p.place not in names for p in self.problems)
 
 
 def assess(
@@ -51,7 +59,7 @@ def assess(
         problems.append(location)
     source = registry.source(loaded.source_type)(loaded.source, SourceContext(replicator=loaded.config.name, uuid=uuid))
     try:
-        schemas, left_out, found, source_identity = _ask_source(source, loaded, may_retry=may_retry)
+        selected, schemas, left_out, found, source_identity = _ask_source(source, loaded, may_retry=may_retry)
         problems += found
     finally:
         source.close()
@@ -65,31 +73,32 @@ def assess(
     finally:
         target.close()
     identity = {"source": source_identity, "target": target_identity} if source_identity and target_identity else None
-    return Assessment(tables=schemas, left_out=left_out, problems=problems, identity=identity)
+    return Assessment(tables=schemas, left_out=left_out, problems=problems, identity=identity, selected=selected)
 
 
 def _ask_source(
     source: DeltaSource[Any], loaded: LoadedConfig, *, may_retry: bool
-) -> tuple[list[TableSchema], Sequence[TableSummary], list[Problem], dict[str, str] | None]:
+) -> tuple[Sequence[TableId], list[TableSchema], Sequence[TableSummary], list[Problem], dict[str, str] | None]:
     problems: list[Problem] = []
     try:
         selection = assembly.select_tables(source, loaded)
     except ReplicatorError as error:
-        return [], (), [_finding(error, "source", may_retry=may_retry)], None
+        return (), [], (), [_finding(error, "source", may_retry=may_retry)], None
     problems += selection.problems
     if not selection.tables:
-        return [], selection.left_out, problems, None
+        return (), [], selection.left_out, problems, None
     try:
         problems += source.check(selection.tables)
         described = source.describe(selection.tables)
         identity = dict(source.identity())
     except ReplicatorError as error:
-        return [], selection.left_out, [*problems, _finding(error, "source", may_retry=may_retry)], None
+        failed = _finding(error, "source", may_retry=may_retry)
+        return selection.tables, [], selection.left_out, [*problems, failed], None
     schemas = [d.schema for d in described.values()]
     for schema in schemas:
         problems += check_columns(schema)
     problems += [_missing(t) for t in selection.tables if t not in described and not _has_finding(problems, t)]
-    return schemas, selection.left_out, problems, identity
+    return selection.tables, schemas, selection.left_out, problems, identity
 
 
 def _finding(error: ReplicatorError, place: str, *, may_retry: bool) -> Problem:

@@ -43,7 +43,8 @@ def put(store: StateStore, home: Home, registry: Registry, loaded: LoadedConfig)
     """Assess a configuration, then store it: new, or in place of the one of the same name and identity.
 
     Raises:
-        ConfigError: A blocking finding, or another identity under the same name. Nothing is stored then.
+        ConfigError: A blocking finding (once something was sealed: one that is not about single tables, which fail alone), or another
+            identity under the same name. Nothing is stored then.
     """
     name = loaded.config.name
     record = store.replicator(name)
@@ -53,7 +54,7 @@ def put(store: StateStore, home: Home, registry: Registry, loaded: LoadedConfig)
         )
     has_begun = record is not None and store.last_segment(name) is not None
     assessment = assess(loaded, registry, home, uuid=record.uuid if record else "", may_retry=has_begun)
-    if assessment.is_blocked:
+    if assessment.is_blocked_for_all if has_begun else assessment.is_blocked:
         raise ConfigError(
             f"{name} cannot be replicated as configured", code="assessment_failed", problems=tuple(assessment.problems)
         )

@@ -117,6 +117,7 @@ def _table(
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
         "last_batch": _reported(table.table, apply).get("last_batch"),
         "waiting": None if is_failing else _waiting(_reported(table.table, apply).get("waiting"), told_at),
+        "upkeep": _upkeep(_reported(table.table, apply).get("upkeep"), told_at),
         "error": _error(error) if is_failing else None,
         "merged": asdict(applied.merged if applied else Merged()),
         "alarms": [_alarm(alarm) for alarm in (applied.alarms if applied else ())],
@@ -139,6 +140,15 @@ def _waiting(waiting: Mapping[str, Any] | None, told_at: datetime) -> dict[str, 
         return None
     until = told_at + timedelta(seconds=waiting["retry_in_s"])
     return {**waiting, "until": until.isoformat(timespec="seconds")}
+
+
+def _upkeep(upkeep: Mapping[str, Any] | None, told_at: datetime) -> dict[str, Any] | None:
+    """What apply said of upkeep that failed, with the moments instead of the seconds."""
+    if upkeep is None:
+        return None
+    at, until = (told_at + timedelta(seconds=s) for s in (-upkeep["failed_s"], upkeep["retry_in_s"]))
+    error = {"code": upkeep["code"], "message": upkeep["message"], "action": upkeep["action"], "at": at.isoformat()}
+    return {"failures": upkeep["failures"], "last_error": error, "retry_at": until.isoformat(timespec="seconds")}
 
 
 def _reported(table: TableId, apply: Mapping[str, Any] | None) -> Mapping[str, Any]:

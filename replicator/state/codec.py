@@ -80,7 +80,8 @@ def write_error(error: ErrorRecord | None) -> Mapping[str, Any] | None:
     """To a document."""
     if error is None:
         return None
-    return {"code": error.code, "message": error.message, "action": error.action, "at": error.at.isoformat()}
+    document = {"code": error.code, "message": error.message, "action": error.action, "at": error.at.isoformat()}
+    return {**document, "is_finding": True} if error.is_finding else document
 
 
 @_decodes
@@ -93,6 +94,8 @@ def read_error(document: Mapping[str, Any] | None) -> ErrorRecord | None:
         message=document["message"],
         action=document["action"],
         at=datetime.fromisoformat(document["at"]),
+        # Older documents lack it.
+        is_finding=document.get("is_finding", False),
     )
 
 

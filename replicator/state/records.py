@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from replicator.model.errors import ReplicatorError
+from replicator.model.errors import RefusedError, ReplicatorError
 from replicator.model.events import JournalEvent
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
@@ -43,17 +43,24 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRecord:
-    """An error as it is kept and shown."""
+    """An error as it is kept and shown. `is_finding`: a check said so, and may say otherwise at the next start."""
 
     code: str
     message: str
     action: str | None
     at: datetime
+    is_finding: bool = False
 
     @classmethod
     def of(cls, error: ReplicatorError, at: datetime) -> ErrorRecord:
         """Keep what the operator needs of `error`."""
-        return cls(code=error.code, message=error.message, action=error.action, at=at)
+        return cls(
+            code=error.code,
+            message=error.message,
+            action=error.action,
+            at=at,
+            is_finding=isinstance(error, RefusedError),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from replicator.apply import Apply, ApplySettings
 from replicator.journal import JournalReader, JournalWriter, WriterLimits
 from replicator.model.events import DDLEvent, DDLOperation, JournalEvent, SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
-from replicator.plugins.target import TargetContext
+from replicator.plugins.target import DeltaTarget, TargetContext
 from replicator.state.records import AppliedRecord, SegmentFile, SnapshotProgress, Stage, TableRecord
 from replicator.state.store import StateStore
 from replicator.testing.batches import RowChange, insert, record_batch
@@ -141,7 +141,7 @@ class Shop:
 
     def run(
         self,
-        target: MemoryTarget | None = None,
+        target: DeltaTarget[Any] | None = None,
         *,
         is_done: Callable[[], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,

@@ -37,6 +37,14 @@ from replicator.state.store import StateStore
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "status.schema.json").read_text(encoding="utf-8"))
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ERROR = ErrorRecord(code="schema_changed", message="its columns changed", action="Take a new snapshot.", at=NOW)
+UPKEEP = {
+    "failures": 2,
+    "code": "internal_error",
+    "message": "no",
+    "action": None,
+    "failed_s": 60.0,
+    "retry_in_s": 120.0,
+}
 NO_ACTION = ErrorRecord(code="source_error", message="no", action=None, at=NOW)
 _TYPES = {
     "object": dict,
@@ -185,7 +193,7 @@ def fill(store: StateStore) -> None:
     store.put_status(
         "shop",
         Role.APPLY,
-        {"tables": {"public.streaming": {"source_time": NOW.isoformat(), "waiting": waiting}}},
+        {"tables": {"public.streaming": {"source_time": NOW.isoformat(), "waiting": waiting, "upkeep": UPKEEP}}},
     )
 
 
@@ -218,6 +226,11 @@ def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore):
         "target_aside": "failing",
     }
     (streaming,) = (t for t in found["tables"] if t["table"] == "public.streaming")
+    assert streaming["upkeep"]["failures"] == 2
+    assert streaming["upkeep"]["last_error"]["code"] == "internal_error"
+    assert datetime.fromisoformat(streaming["upkeep"]["retry_at"]) - datetime.fromisoformat(
+        streaming["upkeep"]["last_error"]["at"]
+    ) == pytest.approx(timedelta(seconds=180), abs=timedelta(seconds=1))
     assert (streaming["freshness_s"], streaming["waiting"]) == (
         0.5,
         {

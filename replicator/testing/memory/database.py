@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from replicator.model.errors import SourceUnavailableError, TableError
+from replicator.model.errors import Problem, SourceUnavailableError, TableError
 from replicator.model.events import DDLEvent, DDLOperation, DMLOperation
 from replicator.model.schema import TableId, TableSchema
 
@@ -135,6 +135,8 @@ class MemoryDatabase:
         self.log: list[LogTransaction | LogMark] = []
         self.log_start = 0
         self.slots: dict[str, Slot] = {}
+        self.problems: list[Problem] = []
+        """What a check finds, beside tables that are not there; each if its place is asked about, or is no table."""
         self.changed = threading.Condition(threading.RLock())
         self._now = _EPOCH
         self._ids = itertools.count(700)

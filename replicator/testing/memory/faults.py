@@ -6,6 +6,8 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 
+from replicator.model.schema import TableId
+
 Action = BaseException | Callable[[], object] | None
 
 
@@ -13,11 +15,12 @@ class Faults:
     """A script of what happens when named operations are reached. Thread-safe.
 
     An operation is reached twice, as `name` before it does anything and as `name.after` when its effect is durable
-    but its answer has not been given.
+    but its answer has not been given. `tables` are those that it is about.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self._failing: dict[tuple[str, TableId], Callable[[], BaseException]] = {}
         self._scripts: dict[str, deque[Action]] = {}
         self._lock = threading.Lock()
 
@@ -26,10 +29,25 @@ class Faults:
         with self._lock:
             self._scripts.setdefault(operation, deque()).extend(actions)
 
-    def hit(self, operation: str) -> None:
+    def fail(self, operation: str, table: TableId, error: Callable[[], BaseException]) -> None:
+        """Have the operation fail whenever it is about this table, alone or with others, until `heal`."""
+        with self._lock:
+            self._failing[operation, table] = error
+
+    def heal(self) -> None:
+        """End what `fail` began."""
+        with self._lock:
+            self._failing.clear()
+
+    def hit(self, operation: str, *tables: TableId) -> None:
         """Note that an operation is reached, and do what the script says."""
         with self._lock:
             self.counts[operation] += 1
+            failing = [self._failing[operation, table] for table in tables if (operation, table) in self._failing]
+        for make in failing:
+            error = make()
+            raise error
+        with self._lock:
             queue = self._scripts.get(operation)
             action = queue.popleft() if queue else None
         if isinstance(action, BaseException):

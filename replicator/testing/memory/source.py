@@ -25,6 +25,7 @@ from replicator.model.events import (
     DDLEvent,
     change_schema,
 )
+from replicator.model.isolation import of_table
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import (
@@ -80,7 +81,10 @@ class MemoryVisibility(Visibility):
 
 
 class MemorySource(DeltaSource[MemorySourceConfig]):
-    """Reads a `MemoryDatabase`. Operations that `faults` can script: the names of the methods, and `pull`, `acknowledge`, `keep_alive`."""
+    """Reads a `MemoryDatabase`. Operations that `faults` can script: the names of the methods, and `pull`, `acknowledge`, `keep_alive`.
+
+    `decode` is reached for each table whose changes a pull hands out, if the log was opened for it.
+    """
 
     type_name: ClassVar[str] = "memory"
     config_model: ClassVar[type[BaseModel]] = MemorySourceConfig
@@ -99,7 +103,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
             return [TableSummary(table=t, kind="table") for t in sorted(self.database.tables)]
 
     def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:
-        self.faults.hit("describe")
+        self.faults.hit("describe", *tables)
         with self.database.changed:
             found = [self.database.tables[t] for t in tables if t in self.database.tables]
             return {
@@ -110,13 +114,17 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
             }
 
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
-        self.faults.hit("check")
+        self.faults.hit("check", *tables)
         with self.database.changed:
             missing = [t for t in tables if t not in self.database.tables]
-        return [Problem(code="table_missing", message="the table does not exist", place=str(t)) for t in missing]
+            others = {str(t) for t in self.database.tables if t not in tables}
+            found = [p for p in self.database.problems if p.place not in others]
+        return found + [
+            Problem(code="table_missing", message="the table does not exist", place=str(t)) for t in missing
+        ]
 
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
-        self.faults.hit("prepare")
+        self.faults.hit("prepare", *tables)
         name = self.context.replicator
         with self.database.changed:
             held = [self.database.table(t) for t in tables]
@@ -141,8 +149,11 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
     def leftovers(self) -> Sequence[str]:
         return [f"DROP SLOT {self.context.replicator}"]
 
-    def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:  # noqa: ARG002 - the log has them
-        self.faults.hit("open_log")
+    def accept(self, identities: Mapping[TableId, Mapping[str, Any]]) -> None:
+        self.faults.hit("accept", *identities)
+
+    def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
+        self.faults.hit("open_log", *schemas)
         position = after.value["position"]
         with self.database.changed:
             slot = self._slot()
@@ -154,7 +165,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
                 raise OffsetExpiredError(
                     f"the log begins at {self.database.log_start}, not at {position}", code="offset_expired"
                 )
-            return MemoryLogReader(self, slot, position)
+            return MemoryLogReader(self, slot, position, frozenset(schemas))
 
     def mark(self) -> str:
         self.faults.hit("mark")
@@ -165,12 +176,12 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         return MemoryVisibility(self.database.snapshot())
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
-        self.faults.hit("read_chunk")
         schema = request.schema
+        self.faults.hit("read_chunk", schema.table)
         with self.database.changed:
             before = self._object(schema).identity()
             rows, snapshot = self.database.read(schema.table)
-        self.faults.hit("read_chunk.after")
+        self.faults.hit("read_chunk.after", schema.table)
         wanted = _select(request, rows)
         return Chunk(
             rows=_row_batch(schema, wanted),
@@ -181,7 +192,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
 
     @contextmanager
     def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
-        self.faults.hit("read_whole")
+        self.faults.hit("read_whole", schema.table)
         with self.database.changed:
             before = self._object(schema).identity()
             rows, snapshot = self.database.read(schema.table)
@@ -237,15 +248,16 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
 
     def _batches(self, schema: TableSchema, rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(rows), _WHOLE_READ_ROWS):
-            self.faults.hit("read_whole.batch")
+            self.faults.hit("read_whole.batch", schema.table)
             yield _row_batch(schema, rows[start : start + _WHOLE_READ_ROWS])
 
 
 class MemoryLogReader(LogReader):
     """An open log of a `MemoryDatabase`; opening another one on the same slot ends it."""
 
-    def __init__(self, source: MemorySource, slot: Slot, position: int) -> None:
+    def __init__(self, source: MemorySource, slot: Slot, position: int, tables: frozenset[TableId]) -> None:
         self.source = source
+        self._tables = tables
         self._slot = slot
         self._position = position
         self._entry = 0
@@ -266,6 +278,9 @@ class MemoryLogReader(LogReader):
             source_time = database.now() if is_drained else pull.committed_at
             moved = self._position != self._delivered
             self._delivered = self._position
+        for table in pull.rows.keys() & self._tables:
+            with of_table(table, "decoding its changes"):
+                self.source.faults.hit("decode", table)
         return LogBatch(
             changes=pull.changes(),
             ddl=pull.ddl,

@@ -147,7 +147,7 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
         return {"uri": f"memory:{self.config.database}"}
 
     def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
-        self.faults.hit("check")
+        self.faults.hit("check", *(s.table for s in tables))
         with self.warehouse.lock:
             stored = [(s.table, self.warehouse.tables.get(s.table)) for s in tables]
         foreign = [
@@ -160,7 +160,7 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
         ]
 
     def read_ledger(self, table: TargetTable) -> Ledger | None:
-        self.faults.hit("read_ledger")
+        self.faults.hit("read_ledger", table.table)
         with self.warehouse.lock:
             held = self.warehouse.tables.get(table.table)
             if held is None or held.uuid != table.uuid:
@@ -168,7 +168,7 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
             return Ledger(incarnation=held.incarnation, epoch=held.epoch, last_applied=held.ledger)
 
     def claim(self, table: TargetTable) -> Claim:
-        self.faults.hit("claim")
+        self.faults.hit("claim", table.table)
         with self.warehouse.lock:
             held = self.warehouse.tables.get(table.table)
             if held is not None and held.uuid != table.uuid:
@@ -192,7 +192,7 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
             claim = Claim(
                 last_applied=held.ledger, exists=held.schema is not None and held.created_in == table.incarnation
             )
-        self.faults.hit("claim.after")
+        self.faults.hit("claim.after", table.table)
         return claim
 
     def apply_ddl(self, table: TargetTable, event: DDLEvent, sequence_num: int) -> None:
@@ -263,24 +263,24 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
     def advance(self, table: TargetTable, sequence_num: int) -> None:
         self._commit("advance", table, sequence_num, lambda _: None)
 
-    def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:  # noqa: ARG002 - nothing is ever due
-        self.faults.hit("maintain")
+    def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
+        self.faults.hit("maintain", table.table)
         return None
 
     def drop(self, table: TargetTable) -> None:
-        self.faults.hit("drop")
+        self.faults.hit("drop", table.table)
         with self.warehouse.lock:
             held = self.warehouse.tables.get(table.table)
             if held is not None and held.uuid == table.uuid:
                 del self.warehouse.tables[table.table]
-        self.faults.hit("drop.after")
+        self.faults.hit("drop.after", table.table)
 
     def close(self) -> None:
         """Nothing is held."""
 
     def _commit(self, action: str, table: TargetTable, sequence_num: int, act: Callable[[StoredTable], None]) -> bool:
         """Act and move the ledger in one step, unless the ledger is there already; whether anything was done."""
-        self.faults.hit(action)
+        self.faults.hit(action, table.table)
         with self.warehouse.lock:
             held = self.warehouse.tables.get(table.table)
             if (
@@ -305,7 +305,7 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
                     incarnation=table.incarnation, epoch=table.epoch, ledger=sequence_num, action=action, state=state
                 )
             )
-        self.faults.hit(f"{action}.after")
+        self.faults.hit(f"{action}.after", table.table)
         return True
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from replicator.journal import JournalWriter, WriterLimits, location
-from replicator.model.errors import ConfigError, Severity, SourceUnavailableError
+from replicator.model.errors import ConfigError, Problem, Severity, SourceUnavailableError
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import TableSummary
 from replicator.runtime.home import Home
@@ -133,3 +133,17 @@ def test_a_source_that_is_away_is_refused_until_something_is_sealed(
     assert [(problem.code, problem.severity) for problem in found.problems] == [
         ("source_unreachable", Severity.WARNING)
     ]
+
+
+def test_a_finding_about_one_table_forbids_the_first_start_and_fails_the_table_at_a_later_one(service: Service) -> None:
+    service.put()
+    (table,) = MemoryDatabase.open(service.named("one")).tables
+    problems = MemoryDatabase.open(service.named("one")).problems
+    problems.append(Problem(code="select_missing", message="the role may not read it", place=str(table)))
+    assert [problem.code for problem in service.refused().problems] == ["select_missing"]
+    service.seal()
+    found = service.put()
+    assert found.is_blocked, "`validate` exits 2"
+    assert [(problem.code, problem.severity) for problem in found.problems] == [("select_missing", Severity.BLOCKING)]
+    problems.append(Problem(code="wal_level_not_logical", message="wal_level is replica", place="source"))
+    assert len(service.refused().problems) == 2

@@ -27,6 +27,10 @@ _EXCESS: Final = (
 )
 
 
+_TRUSTED: Final = frozenset({"binlog_format", "binlog_row_image", "binlog_order_commits"})
+"""Settings without which the log cannot be trusted, also while it is read: what sessions write then is not whole, or not in order."""
+
+
 def assess_server(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     """Everything about the server that would keep its changes from being replicated right."""
     if facts.is_too_old:
@@ -320,4 +324,10 @@ def retention(facts: ServerFacts) -> timedelta | None:
 
 
 def _setting(name: str, found: str, wanted: str, action: str) -> Problem:
-    return Problem(code="server_setting", message=f"{name} is {found}; {wanted} is needed", place=name, action=action)
+    return Problem(
+        code="server_setting",
+        message=f"{name} is {found}; {wanted} is needed",
+        place=name,
+        action=action,
+        applies="always" if name in _TRUSTED else "start",
+    )

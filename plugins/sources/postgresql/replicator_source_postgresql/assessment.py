@@ -1,6 +1,10 @@
 """What would keep tables from being replicated: facts of server and role, and the findings that follow from them.
 
 Facts are read in one place; the findings are computed from them without I/O, all at once.
+
+A running replicator is asked for them, too. Its own slot, connection and publication must cause none that stops it: of those about the
+server one only, operations that a publication leaves out, applies `always`. The rest either cannot change under an open slot (PostgreSQL
+does not start with wal_level below logical while there is a logical slot), or ends the stream by itself.
 """
 
 from __future__ import annotations
@@ -351,6 +355,8 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
                 message=f"the publication {publication.name} does not publish {', '.join(lacking)}",
                 place="source.publication",
                 action=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');",
+                # Changes of these kinds are missing from the log, without a trace there.
+                applies="always",
             )
         )
     if publication.is_for_all_tables:

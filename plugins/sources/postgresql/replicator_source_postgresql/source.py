@@ -61,6 +61,8 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         self._publication_name = config.publication or made
         self._lsn_marks = LsnMarks()
         self._objects: dict[TableId, int] = {}
+        self._has_read_log = False
+        """Then the server grants replication connections, and asking again each minute would take one of the places that are few."""
         bounds = {
             "lock_timeout": _milliseconds(config.lock_timeout),
             "statement_timeout": _milliseconds(config.statement_timeout),
@@ -121,7 +123,8 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                 slot=slot.read_slot(connection, self._slot_name),
                 publication=discovery.read_publication(connection, self._publication_name),
             )
-        facts = replace(facts, replication_error=self._try_replication() if facts.may_replicate else None)
+        if facts.may_replicate and not self._has_read_log:
+            facts = replace(facts, replication_error=self._try_replication())
         found = self._read_tables(tables)
         there = [found[table] for table in tables if table in found]
         problems = assessment.assess_server(facts, resources) + assessment.assess_resources(facts, resources, there)
@@ -240,6 +243,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                 state = slot.read_slot(connection, self._slot_name)
             continuity.verify_not_moved(state, self._slot_name, position, self.context.replicator)
             unless_returned.pop_all()
+            self._has_read_log = True
             return reader
 
     @override

@@ -15,17 +15,20 @@ what the table's jobs used, and when its last batch was.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from replicator.model.errors import FatalError, FencedError, TableError
+from replicator.model.merged import Merged
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
 from replicator_target_bigquery.errors import FENCED
 from replicator_target_bigquery.names import quoted, text
 
-FORMAT: Final = 2
-_SINCE_FORMAT_2: Final = {"source_position": "STRING", "used": "STRING", "batch_at_ms": "INT64"}
+FORMAT: Final = 3
+# Columns that the ledgers of format 1 lack; the last one came with format 3.
+_ADDED: Final = {"source_position": "STRING", "used": "STRING", "batch_at_ms": "INT64", "merged": "STRING"}
 State = Literal["none", "live", "dropping"]
 
 
@@ -42,6 +45,7 @@ class Entry:
         source_position: Place in the source's log behind the last batch, in the source's own words.
         used: What the table's jobs used, as `Governor.memory` wrote it.
         batch_at_ms: When the last batch was committed, by the clock of its process.
+        merged: What the incarnation's batches counted.
         format: That the row has.
     """
 
@@ -57,6 +61,7 @@ class Entry:
     source_position: str | None
     used: str | None
     batch_at_ms: int | None
+    merged: Merged
     format: int
 
     @classmethod
@@ -86,6 +91,7 @@ class Entry:
             source_position=row.get("source_position"),
             used=row.get("used"),
             batch_at_ms=row.get("batch_at_ms"),
+            merged=Merged(**json.loads(row.get("merged") or "{}")),
             format=row["format"],
         )
 
@@ -101,14 +107,12 @@ CREATE TABLE IF NOT EXISTS {quoted(path)} AS
 SELECT {text(table.uuid)} AS uuid, {text(str(table.table))} AS table_name, {table.incarnation} AS incarnation,
   -1 AS epoch, {EMPTY_LEDGER} AS sequence_num, CAST(NULL AS INT64) AS made_in, CAST(NULL AS INT64) AS made_at_ms,
   CAST(NULL AS STRING) AS shape, 'none' AS state, {FORMAT} AS format, CURRENT_TIMESTAMP() AS updated_at,
-  {", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in _SINCE_FORMAT_2.items())}"""
+  {", ".join(f"CAST(NULL AS {type_}) AS {name}" for name, type_ in _ADDED.items())}"""
 
 
 def migration(path: str) -> list[str]:
-    """What gives a ledger of format 1 the columns of today; the claim then says so. Repeating it does nothing."""
-    return [
-        f"ALTER TABLE {quoted(path)} ADD COLUMN IF NOT EXISTS {name} {type_}" for name, type_ in _SINCE_FORMAT_2.items()
-    ]
+    """What gives a ledger of an older format the columns of today; the claim then says so. Repeating it does nothing."""
+    return [f"ALTER TABLE {quoted(path)} ADD COLUMN IF NOT EXISTS {name} {type_}" for name, type_ in _ADDED.items()]
 
 
 def claim_statement(path: str, table: TargetTable, *, may_adopt: bool) -> str:
@@ -123,6 +127,7 @@ UPDATE {quoted(path)} SET
   sequence_num = IF({stays}, sequence_num, {EMPTY_LEDGER}),
   made_in = IF({same}, made_in, NULL), made_at_ms = IF({same}, made_at_ms, NULL), shape = IF({same}, shape, NULL),
   state = IF({same}, state, 'none'), source_position = IF({stays}, source_position, NULL),
+  merged = IF({stays}, merged, NULL),
   used = IF({same}, used, NULL), batch_at_ms = IF({same}, batch_at_ms, NULL), format = {FORMAT},
   uuid = {text(table.uuid)}, table_name = {text(str(table.table))},
   incarnation = {table.incarnation}, epoch = {table.epoch}, updated_at = CURRENT_TIMESTAMP()
@@ -176,6 +181,15 @@ def move(path: str, last: int, besides: Mapping[str, str] | None = None) -> str:
     """
     values = {"sequence_num": str(last), **(besides or {}), "updated_at": "CURRENT_TIMESTAMP()"}
     return f"UPDATE {quoted(path)} SET {', '.join(f'{k} = {v}' for k, v in values.items())} WHERE TRUE"
+
+
+def count(path: str, row: Entry, found: str) -> str:
+    """Add what a batch finds to the row's counts, before it changes it: the guard has seen that the row is the one given.
+
+    `found` is a query of one row, with a column for each count.
+    """
+    sums = ", ".join(f"{value} + {name} AS {name}" for name, value in asdict(row.merged).items())
+    return f"UPDATE {quoted(path)} SET merged = (SELECT TO_JSON_STRING(STRUCT({sums})) FROM ({found})) WHERE TRUE"
 
 
 def fenced(table: TargetTable, row: Entry) -> FencedError:

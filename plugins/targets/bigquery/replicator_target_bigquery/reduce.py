@@ -9,7 +9,7 @@ value sent wins, and what is still missing at its end stands in the target at th
 
 Names inside the statements: `n` the change's sequence number, `o` the touch's place (2n for the taking half, 2n+1 for
 the writing), `moment` the source's time, `k<i>` the key, `f<i>` the columns, `s<i>` whether column i was sent, `gone`
-whether the row was taken away.
+whether the row was taken away, `expected` whether the key's first change tells that the target has a row there.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def whole_rows(shape: Shape, staging: str, skip_to: int, *, has_key_changes: boo
     """The last change of each key of a batch in which every row carries all its columns.
 
     Returns:
-        A query that gives, once per key, `k<i>`, `gone`, `n`, `moment`, `f<i>` and `has_row`: whether the batch wrote a
-        row there, whose last values `f<i>` are.
+        A query that gives, once per key, `k<i>`, `gone`, `n`, `moment`, `expected`, `f<i>` and `has_row`: whether the
+        batch wrote a row there, whose last values `f<i>` are.
     """
     key, columns = _list("k", shape.key), shape.columns
     written = f"LAST_VALUE(IF(gone, NULL, STRUCT({_fields(columns)})) IGNORE NULLS) OVER (PARTITION BY {key} ORDER BY o {_ALL})"
@@ -48,11 +48,11 @@ def whole_rows(shape: Shape, staging: str, skip_to: int, *, has_key_changes: boo
     return f"""
 WITH {_touches(shape, staging, skip_to, has_absent=False, has_key_changes=has_key_changes)},
 last_touches AS (
-  SELECT {key}, gone, n, moment, {written} AS written
+  SELECT {key}, gone, n, moment, {_expected(key)}, {written} AS written
   FROM touches WHERE TRUE
   QUALIFY ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY o DESC) = 1
 )
-SELECT {key}, gone, n, moment, written IS NOT NULL AS has_row, {values} FROM last_touches"""
+SELECT {key}, gone, n, moment, expected, written IS NOT NULL AS has_row, {values} FROM last_touches"""
 
 
 def partial_rows(
@@ -109,8 +109,8 @@ def multiset(shape: Shape, staging: str, skip_to: int, target: str) -> str:
     Equal rows are a stack: a delete removes the copy with the highest number, as a plain replay would.
 
     Returns:
-        A query that gives `n`, `moment`, `f<i>`, `gone`: rows to insert under their own number, and numbers of rows to
-        delete.
+        A query that gives `n`, `moment`, `f<i>`, `gone`, `missing`: rows to insert under their own number, and numbers of
+        rows to delete; one row per distinct row says how many of these are not there, with no number if none is.
     """
     columns = shape.columns
     values = _join(
@@ -137,14 +137,16 @@ held AS (
   SELECT id, n, ROW_NUMBER() OVER (PARTITION BY id ORDER BY n DESC) AS place
   FROM (SELECT t.{SEQUENCE_NUM} AS n, {_identity(columns, lambda c: c.in_target("t"))} AS id FROM {quoted(target)} AS t)
 ),
+wanted AS (SELECT id, removes FROM balanced WHERE place = 1 AND removes > 0),
 lost AS (
-  SELECT held.n FROM held JOIN balanced ON held.id = balanced.id
-  WHERE balanced.place = 1 AND held.place <= balanced.removes
+  SELECT held.n, wanted.removes - COUNT(held.n) OVER (PARTITION BY wanted.id) AS missing,
+    ROW_NUMBER() OVER (PARTITION BY wanted.id ORDER BY held.n) AS place
+  FROM wanted LEFT JOIN held ON held.id = wanted.id AND held.place <= wanted.removes
 )
-SELECT n, moment, FALSE AS gone, {_list("f", columns)} FROM balanced
+SELECT n, moment, FALSE AS gone, 0 AS missing, {_list("f", columns)} FROM balanced
 WHERE step = 1 AND (lowest_after IS NULL OR lowest_after >= height)
 UNION ALL
-SELECT n, CAST(NULL AS TIMESTAMP) AS moment, TRUE AS gone, {nothing} FROM lost"""
+SELECT n, CAST(NULL AS TIMESTAMP) AS moment, TRUE AS gone, IF(place = 1, missing, 0) AS missing, {nothing} FROM lost"""
 
 
 def _touches(shape: Shape, staging: str, skip_to: int, *, has_absent: bool, has_key_changes: bool) -> str:
@@ -152,6 +154,8 @@ def _touches(shape: Shape, staging: str, skip_to: int, *, has_absent: bool, has_
     key = shape.key
     columns = [f"{c.of(quoted(ROW))} AS f{c.index}" for c in shape.columns]
     columns += [f"{c.of(BEFORE)} AS b{i}" for i, c in enumerate(key)]
+    # A row that a snapshot read says nothing of what was there.
+    columns.append(f"NOT COALESCE({IS_SNAPSHOT}, FALSE) AS is_logged")
     # An unchanged key column may be absent, too long to be sent again: the old key then has it.
     now = [f"COALESCE(f{c.index}, b{i})" for i, c in enumerate(key)]
     moves = "FALSE"
@@ -160,6 +164,7 @@ def _touches(shape: Shape, staging: str, skip_to: int, *, has_absent: bool, has_
         moves = f"op = 'UPDATE' AND b0 IS NOT NULL AND NOT ({same})"
     touched = [f"IF(half = 0, b{i}, {value}) AS k{i}" for i, value in enumerate(now)]
     touched += [f"f{c.index}" for c in shape.columns]
+    touched.append("is_logged AND (half = 0 OR (op = 'UPDATE' AND NOT moves)) AS expects")
     if has_absent:
         partial = f"COALESCE(ARRAY_LENGTH({ABSENT}), 0) > 0 AND ({OPERATION} = 'UPDATE' OR {IS_SNAPSHOT})"
         columns.append(f"{partial} AS is_partial")
@@ -187,7 +192,9 @@ def _lives(shape: Shape, staging: str, skip_to: int, *, has_key_changes: bool) -
     by_key = f"PARTITION BY {_list('k', shape.key)} ORDER BY o"
     begins = "NOT gone AND (NOT is_partial OR arrives OR wrote_before IS NULL OR NOT wrote_before)"
     return f"""{_touches(shape, staging, skip_to, has_absent=True, has_key_changes=has_key_changes)},
-preceded AS (SELECT *, LAG(NOT gone) OVER ({by_key}) AS wrote_before FROM touches),
+preceded AS (
+  SELECT *, LAG(NOT gone) OVER ({by_key}) AS wrote_before, {_expected(_list("k", shape.key))} FROM touches
+),
 beginning AS (SELECT *, {begins} AS begins FROM preceded),
 lives AS (
   SELECT *, LAST_VALUE(IF(begins, n, NULL) IGNORE NULLS) OVER ({by_key} {_UP_TO_HERE}) AS life FROM beginning
@@ -206,7 +213,7 @@ def _folded(shape: Shape) -> str:
     in_target = "begins AND is_partial AND NOT arrives AND wrote_before IS NULL"
     return f"""
 folded AS (
-  SELECT {key}, life, gone, n, moment, o, {values},
+  SELECT {key}, life, gone, n, moment, o, expected, {values},
     MAX(IF({in_target}, 1, 0)) OVER (PARTITION BY {key}, life) = 1 AS begins_in_target
   FROM lives WHERE TRUE
   QUALIFY ROW_NUMBER() OVER ({within} DESC) = 1
@@ -223,7 +230,7 @@ def _still_fold(shape: Shape) -> str:
 last_lives AS (
   SELECT * FROM folded WHERE TRUE QUALIFY ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY o DESC) = 1
 )
-SELECT {key}, gone, n, moment, life IS NOT NULL AS has_row, {values}, {sent} FROM last_lives"""
+SELECT {key}, gone, n, moment, expected, life IS NOT NULL AS has_row, {values}, {sent} FROM last_lives"""
 
 
 def _moved_fold(shape: Shape, target: str, joined: str, within: str | None) -> str:
@@ -242,7 +249,9 @@ def _moved_fold(shape: Shape, target: str, joined: str, within: str | None) -> s
     on = " AND ".join(f"{c.in_target('t')} = last_lives.origin{i}" for i, c in enumerate(key))
     alive = f" AND NOT t.{quoted(IS_DELETED)}" if shape.is_soft else ""
     # A column of the table may be called like anything of ours.
-    own = _join(f"last_lives.{name}" for name in [f"k{i}" for i, _ in enumerate(key)] + ["gone", "n", "moment"])
+    own = _join(
+        f"last_lives.{name}" for name in [f"k{i}" for i, _ in enumerate(key)] + ["gone", "n", "moment", "expected"]
+    )
     values = _join(
         f"IF(last_lives.v{c.index} IS NOT NULL, last_lives.v{c.index}.v, {c.in_target('t')}) AS f{c.index}"
         for c in columns
@@ -258,13 +267,18 @@ rooted AS (
   SELECT folded.*, {root} AS root, {joined}.root = folded.life AS is_root, {from_keys}
   FROM folded LEFT JOIN {joined} ON folded.life = {joined}.life
 ),
-carried AS (SELECT {names}, life, gone, n, moment, o, {carried}, {began} FROM rooted),
+carried AS (SELECT {names}, life, gone, n, moment, o, expected, {carried}, {began} FROM rooted),
 last_lives AS (
   SELECT *, origin0 IS NOT NULL AND NOT ({same}) AS is_moved FROM carried WHERE TRUE
   QUALIFY ROW_NUMBER() OVER (PARTITION BY {names} ORDER BY o DESC) = 1
 )
 SELECT {own}, last_lives.life IS NOT NULL AS has_row, {values}, {sent}
 FROM last_lives LEFT JOIN {origins} AS t ON last_lives.is_moved AND {on}{alive}"""
+
+
+def _expected(key: str) -> str:
+    """What the first touch of a key says of the target."""
+    return f"FIRST_VALUE(expects) OVER (PARTITION BY {key} ORDER BY o {_ALL}) AS expected"
 
 
 def _is_absent(column: ColumnShape) -> str:

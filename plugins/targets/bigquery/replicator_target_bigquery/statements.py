@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 
 from replicator.model.events import IS_DELETED, ROW, SEQUENCE_NUM, SOURCE_TIMESTAMP
+from replicator.model.merged import Merged
 from replicator.plugins.target import Batch
 from replicator_target_bigquery import reduce
 from replicator_target_bigquery.names import quoted
@@ -20,29 +23,76 @@ def transaction(guard: str, body: Sequence[str], move: str) -> str:
     return ";\n".join(part.strip() for part in parts) + ";"
 
 
-def batch_statements(shape: Shape, target: str, staging: str, batch: Batch, within: str | None = None) -> Sequence[str]:
-    """What brings a staged batch into the target.
+def batch_statements(
+    shape: Shape, target: str, staging: str, batch: Batch, count: Callable[[str], str], within: str | None = None
+) -> Sequence[str]:
+    """What brings a staged batch into the target, and counts what it finds there.
+
+    The fold is kept in a temporary table, so that it is made once for both.
 
     Args:
         shape: Of the table.
         target: Its path.
         staging: Path of the staging table.
         batch: What is staged there.
+        count: Makes the statement that notes the counts of a query (`ledger.count`).
         within: A condition on the target's row `t` that holds for every row that the batch can touch; literals in it
             spare the MERGE, and its join for origin keys, the other partitions.
     """
     if batch.is_append:
-        return [append(shape, target, staging, batch.skip_to)]
+        return [count(appended(staging, batch.skip_to)), append(shape, target, staging, batch.skip_to)]
+    folded = folded_table(staging)
+    first: list[str] = []
     if not shape.key:
-        return [multiset_merge(shape, target, reduce.multiset(shape, staging, batch.skip_to, target))]
-    if not batch.has_absent:
-        source = reduce.whole_rows(shape, staging, batch.skip_to, has_key_changes=batch.has_key_changes)
-        return [merge(shape, target, source, has_absent=False, within=within)]
-    source = reduce.partial_rows(
-        shape, staging, batch.skip_to, target, has_key_changes=batch.has_key_changes, within=within
-    )
-    first = [reduce.chains(shape, staging, batch.skip_to)] if batch.has_key_changes else []
-    return [*first, merge(shape, target, source, has_absent=True, within=within)]
+        fold = reduce.multiset(shape, staging, batch.skip_to, target)
+        found, merged = multiset_found(folded), multiset_merge(shape, target, f"SELECT * FROM {folded}")
+    else:
+        if not batch.has_absent:
+            fold = reduce.whole_rows(shape, staging, batch.skip_to, has_key_changes=batch.has_key_changes)
+        else:
+            fold = reduce.partial_rows(
+                shape, staging, batch.skip_to, target, has_key_changes=batch.has_key_changes, within=within
+            )
+            first = [reduce.chains(shape, staging, batch.skip_to)] if batch.has_key_changes else []
+        source = f"SELECT * FROM {folded}"
+        found = keyed_found(shape, target, folded, within)
+        merged = merge(shape, target, source, has_absent=batch.has_absent, within=within)
+    if not batch.expects_rows:
+        found = f"SELECT * REPLACE (0 AS not_found) FROM ({found})"
+    return [*first, f"CREATE TEMP TABLE IF NOT EXISTS {folded} AS\n{fold.strip()}", count(found), merged]
+
+
+def folded_table(staging: str) -> str:
+    """The temporary table that holds a folded batch."""
+    return f"replicator_folded_{hashlib.sha256(staging.encode()).hexdigest()[:16]}"
+
+
+def keyed_found(shape: Shape, target: str, folded: str, within: str | None = None) -> str:
+    """A query of one row: what a folded batch finds in a table with a key. Reads the target's key."""
+    own = [c.in_target("t") for c in shape.key] + [f"t.{quoted(SEQUENCE_NUM)}"]
+    own += [f"t.{quoted(IS_DELETED)}"] if shape.is_soft else []
+    rows = f"SELECT {', '.join(own)} FROM {quoted(target)} AS t" + (f" WHERE {within}" if within is not None else "")
+    on = " AND ".join(f"{c.in_target('t')} = s.k{i}" for i, c in enumerate(shape.key))
+    there = f"t.{quoted(SEQUENCE_NUM)} IS NOT NULL"
+    if shape.is_soft:
+        counts = [f"COUNTIF({there})", f"COUNTIF(NOT {there} AND s.has_row)", "0"]
+        there = f"{there} AND NOT t.{quoted(IS_DELETED)}"
+    else:
+        counts = [f"COUNTIF({there} AND {n} s.gone)" for n in ("NOT", "")]
+        counts.insert(1, f"COUNTIF(NOT {there} AND NOT s.gone)")
+    counts.append(f"COUNTIF(s.expected AND NOT COALESCE({there}, FALSE))")
+    return f"SELECT {_counted(counts)} FROM {folded} AS s LEFT JOIN ({rows}) AS t ON {on}"
+
+
+def multiset_found(folded: str) -> str:
+    """The same of a table without a key."""
+    counts = ["0", "COUNTIF(NOT gone)", "COUNTIF(gone AND n IS NOT NULL)", "COALESCE(SUM(missing), 0)"]
+    return f"SELECT {_counted(counts)} FROM {folded}"
+
+
+def appended(staging: str, skip_to: int) -> str:
+    """The same of rows that are appended."""
+    return f"SELECT {_counted(['0', 'COUNT(*)', '0', '0'])} FROM {quoted(staging)} WHERE {SEQUENCE_NUM} > {skip_to}"
 
 
 def merge(shape: Shape, target: str, source: str, *, has_absent: bool, within: str | None = None) -> str:
@@ -114,6 +164,11 @@ def clear(shape_is_soft: bool, target: str, sequence_num: int, below: int | None
         # Costs nothing, unlike DELETE.
         return f"TRUNCATE TABLE {quoted(target)}"
     return f"DELETE FROM {quoted(target)} WHERE {condition}"
+
+
+def _counted(values: Sequence[str]) -> str:
+    names = [f.name for f in fields(Merged)]
+    return ", ".join(f"{value} AS {name}" for value, name in zip(values, names, strict=True))
 
 
 def _marks(shape: Shape, *, gone: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -22,7 +23,6 @@ from replicator.model.errors import (
     ThrottledError,
 )
 from replicator.model.events import DDLEvent, DDLOperation
-from replicator.model.merged import Merged
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.target import Audit, Batch, BatchResult, Claim, DeltaTarget, Ledger, TargetContext, TargetTable
@@ -206,9 +206,10 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             }
         )
 
-    def audit(self, table: TargetTable, since: str | None) -> Audit:  # noqa: ARG002 - nothing is counted yet
-        """Nothing is counted yet."""
-        return Audit(place=None, merged=Merged())
+    def audit(self, table: TargetTable, since: str | None) -> Audit:  # noqa: ARG002 - the ledger has sums
+        """The counts in the ledger. What others do to the table's rows BigQuery does not tell."""
+        with translated(str(table.table)):
+            return Audit(place=None, merged=self._holding(table).row.merged)
 
     def complete_snapshot(
         self,
@@ -406,7 +407,9 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
                 self._settle(held, last)
                 return None
             raise
-        held.row = self._row_after(held, last) if made is None and done is not None else self._reread(held)
+        # What a batch counted stands in the row alone.
+        is_known = made is None and done is not None and not is_batch
+        held.row = self._row_after(held, last) if is_known else self._reread(held)
         return done
 
     def _note(self, table: TargetTable, done: Done, *, is_batch: bool = False) -> None:
@@ -550,7 +553,8 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             )
             crash_point("target.loaded")
         self._check_rows(table, staging, batch.rows)
-        body = statements.batch_statements(shape, held.path, staging, batch, self._within(shape, batch))
+        count = partial(ledger.count, held.ledger_path, held.row)
+        body = statements.batch_statements(shape, held.path, staging, batch, count, self._within(shape, batch))
         standing = self._check_unchanged(held)
         try:
             done = self._commit(held, body, batch.last, "merge", position=batch.source_position)

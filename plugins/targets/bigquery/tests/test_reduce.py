@@ -14,13 +14,19 @@ from replicator_target_bigquery.target import BigQueryTarget
 @pytest.mark.parametrize("lacks", [True, False], ids=["partial", "whole"])
 def test_a_merge_reads_each_key_once(warehouse, tmp_path, monkeypatch, deletes, lacks):
     sources = []
-    merge = statements.merge
+    batch_statements = statements.batch_statements
 
-    def recorded(shape, target, source, **options):
-        sources.append(source)
-        return merge(shape, target, source, **options)
+    def recorded(*arguments):
+        body = batch_statements(*arguments)
+        (folded,) = [
+            statement
+            for statement in body
+            if statement.startswith("CREATE TEMP TABLE IF NOT EXISTS replicator_folded_")
+        ]
+        sources.append(folded.partition(" AS\n")[2])
+        return body
 
-    monkeypatch.setattr(statements, "merge", recorded)
+    monkeypatch.setattr(statements, "batch_statements", recorded)
     # What was merged is read once more.
     monkeypatch.setattr(BigQueryTarget, "_tidy", lambda *_: None)
     schema = items_schema(with_world=True)

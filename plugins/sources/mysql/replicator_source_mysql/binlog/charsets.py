@@ -25,7 +25,7 @@ UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 TextDecoder = Callable[[pa.Array], pa.Array]
 """Binary array → string array, nulls kept. ValueError if a value is no text in this character set at all."""
 
-# Numbers of collations on MySQL 9.7 and MariaDB 10.11, which do not contradict each other. From 2048 on MariaDB's are made by rule.
+# Numbers of collations on MySQL 9.7 and MariaDB 10.11 to 11.8, which do not contradict each other. From 2048 on MariaDB's are made by rule.
 _COLLATIONS: Final[Mapping[str, str]] = {
     "armscii8": "32 64 1056 1088",
     "ascii": "11 65 1035 1089",
@@ -66,8 +66,8 @@ _COLLATIONS: Final[Mapping[str, str]] = {
     "utf16": "54-55 101-124 672-674 1078-1079 1125 1147 2816-3071",
     "utf16le": "56 62 1080 1086",
     "utf32": "60-61 160-183 736-738 1084-1085 1184 1206 3072-3327",
-    "utf8mb3": "33 76 83 192-215 223 576-578 1057 1107 1216 1238 2048-2303",
-    "utf8mb4": "45-46 224-247 255-323 608-610 1069-1070 1248 1270 2304-2559",
+    "utf8mb3": "33 76 83 192-215 223 576-579 1057 1107 1216 1238 2048-2303",
+    "utf8mb4": "45-46 224-247 255-323 608-611 1069-1070 1248 1270 2304-2559",
 }
 
 _PYTHON: Final = {

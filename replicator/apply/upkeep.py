@@ -1,0 +1,101 @@
+"""Upkeep that fails is put off, counted and shown: it never ends anything, and nothing waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from replicator.apply.table import TableApplier
+from replicator.model.errors import FencedError, ReplicatorError
+from replicator.model.isolation import INTERNAL, table_error
+from replicator.model.schema import TableId
+from replicator.observability import get_logger
+
+_log = get_logger(__name__)
+_DOUBLINGS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failed:
+    """Times on the pump's clock."""
+
+    failures: int
+    error: ReplicatorError
+    at: float
+    retry_at: float
+
+
+class Upkeep:
+    """Looks after tables. One table from one thread at a time, as its applier.
+
+    Args:
+        pause_s, pause_max_s: Before a table is tried again, the first time and at most.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, *, pause_s: float, pause_max_s: float, clock: Callable[[], float]) -> None:
+        self._pause_s, self._pause_max_s, self._clock = pause_s, pause_max_s, clock
+        self._failed: dict[TableId, _Failed] = {}
+
+    def is_due(self, table: TableId, applier: TableApplier) -> bool:
+        """Whether to look after a table that has nothing to apply."""
+        failed = self._failed.get(table)
+        return (
+            applier.is_upkeep_due if failed is None else self._clock() >= failed.retry_at and not applier.is_set_aside
+        )
+
+    def is_put_off(self, table: TableId) -> bool:
+        """Whether the table is left alone after upkeep that failed."""
+        failed = self._failed.get(table)
+        return failed is not None and self._clock() < failed.retry_at
+
+    def look_after(self, table: TableId, applier: TableApplier) -> None:
+        """Let the target look after a table that is claimed.
+
+        Raises:
+            FencedError: A newer epoch has the table.
+        """
+        try:
+            applier.maintain()
+        except FencedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - shown in the status, and tried again
+            applier.leave_alone()
+            self._put_off(table, error)
+        else:
+            self._failed.pop(table, None)
+
+    def status(self, table: TableId) -> Mapping[str, Any] | None:
+        """The failures in a row, the last one, and when it is tried again; None if the last upkeep did not fail."""
+        failed = self._failed.get(table)
+        if failed is None:
+            return None
+        now = self._clock()
+        return {
+            "failures": failed.failures,
+            "code": failed.error.code,
+            "message": failed.error.message,
+            "action": failed.error.action,
+            "failed_s": round(now - failed.at, 1),
+            "retry_in_s": round(max(0.0, failed.retry_at - now), 1),
+        }
+
+    def _put_off(self, table: TableId, error: Exception) -> None:
+        ours = error if isinstance(error, ReplicatorError) else table_error(error, table, "looking after it")
+        if ours is None:
+            ours = ReplicatorError(f"unexpected {type(error).__name__} while looking after it.", code=INTERNAL)
+        before = self._failed.get(table)
+        failures = 1 if before is None else before.failures + 1
+        pause_s = min(self._pause_max_s, self._pause_s * 2.0 ** min(failures - 1, _DOUBLINGS_MAX))
+        now = self._clock()
+        self._failed[table] = _Failed(failures=failures, error=ours, at=now, retry_at=now + pause_s)
+        _log.warning(
+            "upkeep_put_off",
+            table=str(table),
+            code=ours.code,
+            reason=ours.message,
+            failures=failures,
+            retry_in_ms=round(pause_s * 1000),
+            exc_info=None if isinstance(error, ReplicatorError) else error,
+        )

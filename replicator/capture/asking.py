@@ -1,0 +1,148 @@
+"""Questions to the source about many tables at once, narrowed to the one that makes them fail. Called in the control thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from replicator.model.errors import ConfigError, Problem, RefusedError, TableError
+from replicator.model.isolation import failed_table, table_error
+from replicator.model.offset import Offset
+from replicator.model.schema import TableId
+from replicator.plugins.source import DeltaSource, TableDescription
+
+T = TypeVar("T")
+Descriptions = Mapping[TableId, TableDescription]
+Refusals = Mapping[TableId, TableError]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the catalogue says of tables. `refused`: those of which it could not say anything; they are not in `found`."""
+
+    found: Descriptions = field(default_factory=dict)
+    refused: Refusals = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A source that is prepared for all tables that exist but those that it refuses. `offset` as `DeltaSource.prepare` gave it."""
+
+    offset: Offset
+    refused: Refusals = field(default_factory=dict)
+
+
+def describe(source: DeltaSource[Any], tables: Sequence[TableId]) -> Answer:
+    """What the source's catalogue says of the tables."""
+    answers, refused = ask(source.describe, tables, "describing it")
+    return Answer(found={table: found for answer in answers for table, found in answer.items()}, refused=refused)
+
+
+def ask(
+    question: Callable[[Sequence[TableId]], T], tables: Sequence[TableId], doing: str
+) -> tuple[Sequence[T], Refusals]:
+    """Ask about all tables together; if that fails for a reason that may be one table's, about each alone.
+
+    Returns:
+        The answers, and for the tables whose question failed alone, too, why. If all of several failed, it is no table's failure: the first
+        error is raised. So is what is not a table's from the beginning.
+    """
+    if not tables:
+        return [], {}
+    try:
+        return [question(tables)], {}
+    except Exception as error:
+        if not may_be_of_one(error):
+            raise
+        first = error
+    is_narrowed = len(tables) > 1
+    answers: list[T] = []
+    refused: dict[TableId, TableError] = {}
+    for table in tables:
+        try:
+            answers.append(question([table]))
+        except Exception as error:
+            ours = table_error(error, table, doing, is_narrowed=is_narrowed)
+            if ours is None:
+                raise
+            refused[table] = ours
+    if not answers and is_narrowed:
+        raise first
+    return answers, refused
+
+
+def prepare(
+    source: DeltaSource[Any], tables: Sequence[TableId], *, is_first: bool, captured: Collection[TableId] = ()
+) -> Prepared:
+    """Have the source prepared for those of the tables that exist and that it does not refuse.
+
+    `captured` were prepared before, and are never left out for another table's sake: the log would lack their changes meanwhile.
+    Before the first segment a refusal is the configuration's, and raised.
+    """
+    answer = describe(source, tables)
+    left = [table for table in tables if table in answer.found]
+    refused = dict(answer.refused)
+    while True:
+        try:
+            return Prepared(offset=source.prepare(left, is_first=is_first), refused=refused)
+        except Exception as error:
+            if is_first or not may_be_of_one(error):
+                raise
+            if not (named := _named(error, left)):
+                return _prepare_one_by_one(source, left, captured, refused, error)
+        refused |= named
+        left = [table for table in left if table not in named]
+
+
+def refusal(table: TableId, problem: Problem) -> TableError:
+    """A blocking finding about a table as the reason why it is not followed."""
+    message = problem.message if problem.message.endswith(".") else f"{problem.message}."
+    action = problem.action or "Cure it with the SQL that `replicator validate` prints"
+    action += "" if action.endswith((".", ";", "!")) else "."
+    return RefusedError(
+        message,
+        code=problem.code,
+        table=str(table),
+        action=f"{action} Then run `replicator snapshot NAME TABLE`; the next start takes one by itself.",
+    )
+
+
+def may_be_of_one(error: Exception) -> bool:
+    """Whether a question about several tables may have failed for one of them: not what passes by itself, nor what is everybody's."""
+    return table_error(error, TableId("-", "-"), "", is_narrowed=True) is not None
+
+
+def _named(error: Exception, tables: Collection[TableId]) -> Mapping[TableId, TableError]:
+    """The tables that an error names as its reason."""
+    if isinstance(error, ConfigError) and error.problems:
+        problems = {p.place: p for p in error.problems}
+        return {t: refusal(t, problems[str(t)]) for t in tables if str(t) in problems}
+    failed = failed_table(error)
+    return {failed.table: failed.error} if failed is not None and failed.table in tables else {}
+
+
+def _prepare_one_by_one(
+    source: DeltaSource[Any],
+    tables: Sequence[TableId],
+    captured: Collection[TableId],
+    refused: dict[TableId, TableError],
+    first: Exception,
+) -> Prepared:
+    """Prepare those that were prepared before, and then each other one with them: who makes it fail is refused."""
+    good = [t for t in tables if t in captured]
+    new = [t for t in tables if t not in captured]
+    offset = source.prepare(good, is_first=False) if good and new else None
+    for table in new:
+        try:
+            offset = source.prepare([*good, table], is_first=False)
+        except Exception as error:
+            ours = table_error(error, table, "preparing it", is_narrowed=True)
+            if ours is None:
+                raise
+            refused[table] = ours
+        else:
+            good.append(table)
+    if offset is None:
+        raise first
+    return Prepared(offset=offset, refused=refused)

@@ -1,0 +1,158 @@
+"""What is refused at the start is refused while running too.
+
+A blocking finding about a table fails that table: at a start behind the first seal, before a copy of it begins, and when the minute's
+check meets it. One about the server stops the capture if it says so itself (`Problem.applies`); otherwise the log tells of it once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from replicator.capture.asking import Refusals, ask, describe, refusal
+from replicator.model.errors import FatalError, Problem, Severity
+from replicator.model.naming import check_names
+from replicator.model.schema import TableId, TableSchema
+from replicator.observability import get_logger
+from replicator.plugins.source import DeltaSource
+
+Assess = Callable[[Sequence[TableSchema]], Sequence[Problem]]
+_log = get_logger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Checks:
+    """The checks of one capture, over the logs that it opens. `at_open`, `of_copies` and `of_all` run in the control thread.
+
+    Attributes:
+        assess: What host and target find against tables of these shapes.
+        checked: Tables that were checked in this process.
+    """
+
+    source: DeltaSource[Any]
+    assess: Assess
+    clock: Callable[[], float]
+    every_s: float
+    checked: set[TableId] = field(default_factory=set)
+    _told: set[Problem] = field(default_factory=set)
+    _running: Future[Refusals] | None = None
+    _at: float | None = None
+
+    def at_open(
+        self, shapes: Mapping[TableId, TableSchema], captured: Collection[TableId]
+    ) -> tuple[Collection[TableId], Refusals]:
+        """Check the tables that this process has not checked yet: all at its start, later those that have come.
+
+        Of tables whose names clash those are refused that are not `captured`.
+
+        Returns:
+            Which were checked, and those that are refused.
+        """
+        new = {table: schema for table, schema in shapes.items() if table not in self.checked}
+        if not new:
+            return (), {}
+        self.checked.update(new)
+        self._at = self.clock()
+        of_target = _of_tables(self._assessed(list(new.values())), new)
+        clashing = _clashes(shapes, new.keys() - set(captured))
+        return new.keys(), {**clashing, **of_target, **self.of_all(list(new))}
+
+    def of_copies(self, tables: Sequence[TableId]) -> Refusals:
+        """Check tables before they are copied."""
+        answers, refused = ask(self.source.check, tables, "checking it")
+        problems = [problem for answer in answers for problem in answer]
+        return {**refused, **_of_tables(problems, tables)}
+
+    def of_all(self, tables: Sequence[TableId]) -> Refusals:
+        """Check tables and server.
+
+        Raises:
+            FatalError: The log cannot be trusted any more.
+        """
+        answers, refused = ask(self.source.check, tables, "checking it")
+        problems = [problem for answer in answers for problem in answer]
+        found = _of_tables(problems, tables)
+        if found:
+            # What is not there is the catalogue's to judge, which knows the policy for it.
+            there = describe(self.source, list(found)).found
+            found = {table: error for table, error in found.items() if table in there}
+        self._judge_server([p for p in problems if p.place not in {str(t) for t in tables}])
+        return {**refused, **found}
+
+    def watch(
+        self,
+        tables: Sequence[TableId],
+        submit: Callable[[Callable[[], Refusals]], Future[Refusals]],
+        refuse: Callable[[Refusals], None],
+    ) -> None:
+        """In the loop: begin the next check when it is due, and act on the answer of the one that runs."""
+        if self._running is not None:
+            if self._running.done():
+                running, self._running = self._running, None
+                refuse({table: error for table, error in running.result().items() if table in tables})
+            return
+        now = self.clock()
+        if self._at is None:
+            self._at = now
+        if now - self._at >= self.every_s and tables:
+            self._at = now
+            self._running = submit(lambda: self.of_all(tables))
+
+    def forget(self) -> None:
+        """The log is opened anew: what was asked before is of no use."""
+        self._running = None
+
+    def _assessed(self, shapes: Sequence[TableSchema]) -> Sequence[Problem]:
+        by_table = {schema.table: schema for schema in shapes}
+        answers, refused = ask(
+            lambda tables: self.assess([by_table[t] for t in tables]), list(by_table), "assessing it"
+        )
+        problems = [problem for answer in answers for problem in answer]
+        unfit = [
+            Problem(code=e.code, message=e.message, place=str(table), action=e.action) for table, e in refused.items()
+        ]
+        return [*problems, *unfit]
+
+    def _judge_server(self, problems: Sequence[Problem]) -> None:
+        for problem in problems:
+            if problem.severity is not Severity.BLOCKING:
+                continue
+            if problem.applies == "always":
+                raise FatalError(
+                    f"{problem.message}.", code=problem.code, action=f"{problem.action or 'Cure it.'} Then start again."
+                )
+            if problem not in self._told:
+                self._told.add(problem)
+                _log.warning(
+                    "finding", code=problem.code, place=problem.place, reason=problem.message, action=problem.action
+                )
+
+
+def _of_tables(problems: Sequence[Problem], tables: Collection[TableId]) -> Refusals:
+    """The first blocking finding about each of the tables."""
+    blocking = {p.place: p for p in reversed(problems) if p.severity is Severity.BLOCKING}
+    return {table: refusal(table, blocking[str(table)]) for table in tables if str(table) in blocking}
+
+
+def _clashes(tables: Collection[TableId], new: Collection[TableId]) -> Refusals:
+    groups: dict[str, list[TableId]] = defaultdict(list)
+    for table in tables:
+        groups[str(table).casefold()].append(table)
+    problems = {
+        table: problem
+        for group in groups.values()
+        if len(group) > 1
+        for problem in check_names(group)
+        for table in group
+        # Of several new ones the first by name is followed, if none was before.
+        if table in new and (set(group) - set(new) or table != min(group))
+    }
+    return {table: refusal(table, problem) for table, problem in problems.items()}
+
+
+def nothing_found(_: Sequence[TableSchema]) -> Sequence[Problem]:
+    """No further findings."""
+    return ()

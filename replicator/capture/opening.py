@@ -1,0 +1,61 @@
+"""What is followed, before the log is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from replicator.capture.asking import Descriptions, Refusals
+from replicator.capture.checks import Checks
+from replicator.capture.tables import Tables
+from replicator.model.isolation import of_table
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.source import DeltaSource
+from replicator.state.records import Stage, TableRecord
+
+
+def bring_in_line(tables: Tables, selected: Sequence[TableId], *, is_new_place: bool) -> None:
+    """Records of added tables, and of those that are no longer selected.
+
+    At a new place in the log every copy begins anew.
+    """
+    for followed in tables.all():
+        record = followed.record
+        if record.table not in selected:
+            if record.stage is not Stage.REMOVED:
+                tables.put(replace(record, stage=Stage.REMOVED, snapshot=None, error=None))
+        elif record.stage is Stage.REMOVED:
+            tables.put(TableRecord(table=record.table, incarnation=record.incarnation + 1, stage=Stage.PENDING))
+        elif is_new_place:
+            tables.put(replace(record, stage=Stage.PENDING, snapshot=None, error=None))
+    for table in selected:
+        if tables.get(table) is None:
+            tables.put(TableRecord(table=table, incarnation=1, stage=Stage.PENDING))
+
+
+def check(checks: Checks, tables: Tables, found: Descriptions) -> Refusals:
+    """What the checks of a start refuse. A table that failed by a finding which is gone waits for its copy again.
+
+    Runs in the control thread, while the loop waits.
+    """
+    captured = {followed.table for followed in tables.all(Stage.SNAPSHOT, Stage.STREAMING)}
+    checked, refused = checks.at_open({table: description.schema for table, description in found.items()}, captured)
+    for followed in tables.all(Stage.FAILING):
+        error = followed.record.error
+        if error is not None and error.is_finding and followed.table in checked and followed.table not in refused:
+            tables.put(replace(followed.record, stage=Stage.PENDING, snapshot=None, error=None))
+    return refused
+
+
+def followed_schemas(source: DeltaSource[Any], tables: Tables, found: Descriptions) -> Mapping[TableId, TableSchema]:
+    """The shapes of the tables that the log is to decode; the source is told under which identities they are followed."""
+    # What has failed is not decoded: if that was the reason, it would be so again.
+    wanted = {f.table for f in tables.all() if f.record.stage is not Stage.FAILING}
+    schemas = {t: d.schema for t, d in found.items() if t in wanted}
+    schemas |= {f.table: f.schema for f in tables.all() if f.table in schemas and f.is_captured}
+    for followed in tables.all(Stage.SNAPSHOT, Stage.STREAMING):
+        if followed.record.identity:
+            with of_table(followed.table, "telling the source under which identity it is followed"):
+                source.accept({followed.table: followed.record.identity})
+    return schemas

@@ -1,0 +1,116 @@
+"""Whose failure an error is: one table's, or the whole replicator's. Pure.
+
+What is done for one table alone is done inside `of_table`. Whatever goes wrong there is that table's, foreseen or not, unless it says
+something about everybody: see `table_error`.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from replicator.model.errors import FencedError, PluginError, ReplicatorError, TableError, TransientError
+from replicator.model.schema import TableId
+
+INTERNAL: Final = "internal_error"
+
+_OF_THE_REPLICATOR: Final = frozenset({"ledger_ahead", "ddl_stop", "unexplained_change"})
+"""Codes that name a table and concern everybody: a restored state store, and policies by which the operator wants a stop."""
+
+_OF_THE_MACHINE: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+)
+"""The machine has run out of something: the next table would fail of it too."""
+
+_AGAIN: Final = "Then run `replicator snapshot NAME TABLE`."
+
+
+class TableFailedError(Exception):
+    """Work for one table failed. `error` is what the table is shown with; its cause is what was raised."""
+
+    def __init__(self, table: TableId, error: TableError) -> None:
+        super().__init__(str(error))
+        self.table = table
+        self.error = error
+
+
+@contextmanager
+def of_table(table: TableId, doing: str) -> Iterator[None]:
+    """Work for one table alone; `doing` says which, for the message ("writing its changes").
+
+    Raises:
+        TableFailedError: It failed, and that is the table's. Everything else passes as it is.
+    """
+    try:
+        yield
+    except TableFailedError:
+        raise
+    except Exception as error:
+        ours = table_error(error, table, doing)
+        if ours is None:
+            raise
+        raise TableFailedError(table, ours) from error
+
+
+def failed_table(error: Exception) -> TableFailedError | None:
+    """The table that an error names, with what it is shown with; None if the error is the replicator's."""
+    if isinstance(error, TableFailedError):
+        return error
+    if not isinstance(error, ReplicatorError) or error.table is None:
+        return None
+    try:
+        table = TableId.parse(error.table)
+    except ValueError:
+        return None
+    ours = table_error(error, table, "")
+    return None if ours is None else TableFailedError(table, ours)
+
+
+def table_error(error: BaseException, table: TableId, doing: str, *, is_narrowed: bool = False) -> TableError | None:
+    """What becomes of an error that work for one table raised; None if it is not the table's.
+
+    `is_narrowed`: it came of a question that can be about many tables, was asked about this one, and did not come for others.
+
+    Not the table's: a newer holder of the lease, whatever passes by itself (source, target, state store, journal), memory and disk that
+    are used up, and an error of ours that names no table: it says by that that it concerns more than one, unless it `is_narrowed`.
+    """
+    match error:
+        case TableError():
+            return error
+        case FencedError() | TransientError() | MemoryError():
+            return None
+        case OSError() if error.errno in _OF_THE_MACHINE:
+            return None
+        case ReplicatorError():
+            is_of_table = is_narrowed or error.table is not None or isinstance(error, PluginError)
+            return _confined(error, table) if is_of_table and error.code not in _OF_THE_REPLICATOR else None
+        case Exception():
+            return _unforeseen(error, table, doing)
+        case _:
+            return None
+
+
+def _confined(error: ReplicatorError, table: TableId) -> TableError:
+    action = error.action or "Mend the cause."
+    if "replicator snapshot" not in action:
+        action = f"{action}{'' if action.endswith(('.', ';', '!')) else '.'} {_AGAIN}"
+    ours = TableError(error.message, code=error.code, table=str(table), action=action)
+    ours.__cause__ = error
+    return ours
+
+
+def _unforeseen(error: Exception, table: TableId, doing: str) -> TableError:
+    """Class and place only: the text of an unknown exception may hold values of rows."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" (at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
+    ours = TableError(
+        f"unexpected {type(error).__name__}{f' while {doing}' if doing else ''}{place}: this is a bug.",
+        code=INTERNAL,
+        table=str(table),
+        action="Report it with the log, which has the traceback. `replicator snapshot NAME TABLE` tries the table again.",
+    )
+    ours.__cause__ = error
+    return ours

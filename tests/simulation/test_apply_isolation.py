@@ -1,0 +1,213 @@
+"""What goes wrong with one table in apply is that table's, and no other's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from replicator.journal import JournalReader
+from replicator.model.errors import FatalError, FencedError, TableError, TargetUnavailableError
+from replicator.state.records import Stage, TableRecord
+from replicator.testing.applied import NAME, A, B, Shop
+from replicator.testing.batches import insert
+from replicator.testing.memory import MemoryTarget
+from replicator.testing.target_contract import item
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(tmp_path)
+    yield shop
+    shop.store.close()
+
+
+@dataclass
+class Minutes:
+    """A clock that goes on by ten seconds with every look."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        self.now += 10.0
+        return self.now
+
+
+OPERATIONS = ["read_ledger", "claim", "claim.after", "apply_ddl", "apply_ddl.after", "apply_batch", "apply_batch.after"]
+OPERATIONS_IN_PLACE = ["advance", "advance.after", "complete_snapshot", "complete_snapshot.after", "apply_batch"]
+ERRORS = [
+    (lambda t: FatalError("two rows have one key", code="merge_not_unique", table=str(t)), "merge_not_unique"),
+    (lambda t: TableError("no", code="schema_conflict", table=str(t)), "schema_conflict"),
+    (lambda _: RuntimeError("a value: 42"), "internal_error"),
+    (lambda _: OverflowError("a value: 42"), "internal_error"),
+]
+
+
+def goes_on(shop: Shop, target: MemoryTarget) -> None:
+    """The target is healed, and a snapshot in place brings A back."""
+    target.faults.heal()
+    start = shop.start_in_place(A)
+    shop.rows(A, insert(0, item(1, "again"), is_snapshot=True))
+    shop.complete(A, start)
+    shop.run(target, is_done=lambda: shop.applied(A).last_applied == shop.highest(A))
+    assert (shop.names(A), shop.applied(A).is_failing) == ({1: "again"}, False)
+
+
+@pytest.mark.parametrize(("error", "code"), ERRORS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_what_goes_wrong_with_one_table_fails_it_and_the_others_go_on(
+    shop: Shop, operation: str, error: Any, code: str
+) -> None:
+    shop.copy(A, 1)
+    shop.copy(B, 1)
+    target = shop.target()
+    target.faults.fail(operation, A, lambda: error(A))
+    with capture_logs() as lines:
+        shop.run(target)
+    shown = shop.applied(A).error
+    assert shop.applied(A).is_failing
+    assert shown is not None
+    assert shown.code == code
+    assert "42" not in shown.message
+    assert any("exc_info" in line for line in lines) == (code == "internal_error")
+    assert shop.names(B) == {1: "snapshot"}
+    goes_on(shop, target)
+
+
+@pytest.mark.parametrize(("error", "code"), ERRORS)
+@pytest.mark.parametrize("operation", OPERATIONS_IN_PLACE)
+def test_what_goes_wrong_with_one_table_s_snapshot_in_place_fails_it_and_the_others_go_on(
+    shop: Shop, operation: str, error: Any, code: str
+) -> None:
+    for table in (A, B):
+        shop.copy(table, 1)
+    target = shop.target()
+    shop.run(target)
+    starts = {table: shop.start_in_place(table) for table in (A, B)}
+    shop.commit()
+    target.faults.fail(operation, A, lambda: error(A))
+    shop.run(target)
+    shown = shop.applied(A).error
+    for table, start in starts.items():
+        shop.rows(table, insert(0, item(1, "second"), is_snapshot=True))
+        shop.complete(table, start)
+    shop.run(target)
+    shown = shown or shop.applied(A).error
+    assert shown is not None
+    assert shown.code == code
+    assert shop.names(B) == {1: "second"}
+    goes_on(shop, target)
+
+
+@pytest.mark.parametrize("method", ["feed", "schema", "check"])
+def test_what_goes_wrong_in_reading_one_table_s_journal_fails_it_and_the_others_go_on(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    shop.copy(A, 1)
+    shop.copy(B, 1)
+    real, is_broken = getattr(JournalReader, method), [True]
+
+    def broken_reader(reader: JournalReader, about: Any, *arguments: Any) -> Any:
+        if is_broken[0] and A in (about, getattr(about, "table", None)):
+            raise OverflowError("a value: 42")
+        return real(reader, about, *arguments)
+
+    monkeypatch.setattr(JournalReader, method, broken_reader)
+    shop.run(is_done=lambda: A in shop.store.applied(NAME) and shop.is_done())
+    assert shop.applied(A).is_failing
+    assert shop.names(B) == {1: "snapshot"}
+    is_broken[0] = False
+    goes_on(shop, shop.target())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FencedError("a newer epoch", code="fenced", table=str(A)),
+        FatalError("restored", code="ledger_ahead", table=str(A)),
+        FatalError("there is no billing", code="billing_not_enabled"),
+        MemoryError(),
+    ],
+)
+def test_what_is_everybody_s_is_not_put_on_a_table(shop: Shop, error: Exception) -> None:
+    shop.copy(A, 1)
+    target = shop.target()
+    target.faults.fail("apply_batch", A, lambda: error)
+    with pytest.raises(type(error)):
+        shop.run(target)
+    assert not shop.applied(A).is_failing
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("a value: 42"),
+        FatalError("a bug", code="ledger_disagrees", table=str(A)),
+        TargetUnavailableError("Spark's JVM has died.", code="spark_lost"),
+        TableError("no", code="schema_conflict", table=str(A)),
+    ],
+)
+def test_upkeep_that_fails_is_counted_shown_and_tried_again_later_and_later(shop: Shop, error: Exception) -> None:
+    shop.settings = replace(shop.settings, maintain_every=1000, maintain_idle=1, upkeep_pause_s=60)
+    shop.copy(A, 1)
+    target, clock = shop.target(), Minutes()
+    target.faults.fail("maintain", A, lambda: error)
+
+    def shown() -> Mapping[str, Any] | None:
+        return shop.control.reports[-1]["tables"].get(str(A), {}).get("upkeep") if shop.control.reports else None
+
+    shop.run(target, is_done=lambda: (shown() or {}).get("failures", 0) >= 3, clock=clock)
+    upkeep = shown()
+    assert upkeep is not None
+    assert upkeep["code"] == getattr(error, "code", "internal_error")
+    assert "42" not in upkeep["message"]
+    assert 60 < upkeep["retry_in_s"] <= 240
+    assert not shop.applied(A).is_failing
+    target.faults.heal()
+    shop.rows(A, insert(0, item(2, "more")))
+    target = shop.target()
+    shop.run(target, is_done=lambda: shop.is_done() and target.faults.counts["maintain"] >= 1, clock=Minutes())
+    assert (shop.names(A), shown()) == ({1: "snapshot", 2: "more"}, None)
+
+
+def test_upkeep_that_is_healed_in_the_same_process_is_shown_no_more(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, maintain_every=1000, maintain_idle=1, upkeep_pause_s=60)
+    shop.copy(A, 1)
+    target = shop.target()
+    target.faults.script("maintain", RuntimeError("once"))
+    reports: list[Any] = []
+
+    def is_healed() -> bool:
+        reports.append(shop.control.reports[-1]["tables"][str(A)]["upkeep"] if shop.control.reports else None)
+        return any(reports) and reports[-1] is None
+
+    shop.run(target, is_done=is_healed, clock=Minutes())
+    assert target.faults.counts["maintain"] >= 2
+
+
+def test_a_table_that_the_configuration_leaves_out_is_not_applied_by_the_first_start(shop: Shop) -> None:
+    """Capture has not recorded yet that it is removed."""
+    shop.copy(A, 1)
+    shop.copy(B, 1)
+    shop.settings = replace(shop.settings, selects=lambda table: table != A)
+    target = shop.target()
+    shop.run(target, is_done=lambda: B in shop.store.applied(NAME) and shop.applied(B).last_applied == shop.highest(B))
+    assert A not in shop.warehouse.tables
+    assert target.faults.counts["claim"] == 1
+
+
+def test_what_the_journal_has_of_a_table_that_was_removed_and_came_back_is_not_applied(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.copy(B, 1)
+    shop.run()
+    shop.rows(A, insert(0, item(2, "of no use")))
+    shop.rows(B, insert(0, item(2, "more")))
+    shop.records[A] = TableRecord(table=A, incarnation=2, stage=Stage.PENDING)
+    shop.commit()
+    target = shop.target()
+    shop.run(target, is_done=lambda: shop.applied(B).last_applied == shop.highest(B))
+    assert (shop.names(A), target.faults.counts["claim"]) == ({1: "snapshot"}, 1)

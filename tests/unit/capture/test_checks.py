@@ -1,0 +1,223 @@
+"""What is refused at the start is refused while running too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from replicator.model.errors import FatalError, Problem, Severity, SourceUnavailableError
+from replicator.model.schema import TableId, TableSchema
+from replicator.state.records import Stage
+
+COPIED = (Stage.STREAMING,)
+
+
+def two(bench: Any) -> list[TableId]:
+    bench.settings = replace(bench.settings, check_every_s=0.05)
+    tables = [bench.create(bench.schema(name)) for name in ("t1", "t2")]
+    for table in tables:
+        bench.fill(table, 3)
+    return tables
+
+
+def finding(place: object, **more: Any) -> Problem:
+    return Problem(
+        code="row_level_security",
+        message="row-level security hides rows",
+        place=str(place),
+        action="ALTER ROLE r BYPASSRLS;",
+        **more,
+    )
+
+
+def is_refused(bench: Any, table: TableId) -> bool:
+    record = bench.record(table)
+    return (
+        record is not None
+        and record.stage is Stage.FAILING
+        and (record.error.code, record.error.is_finding) == ("row_level_security", True)
+    )
+
+
+def test_a_finding_that_comes_while_running_fails_its_table_with_the_cure(bench: Any) -> None:
+    bad, good = two(bench)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bench.database.problems.append(finding(bad))
+        capture.until(lambda: is_refused(bench, bad))
+        bench.write(good, {"id": 70, "a": "new", "b": None})
+        capture.until(bench.holds(good))
+        bench.store.add_request("test", "snapshot", {"tables": [str(bad)]})
+        capture.until(lambda: not bench.store.requests("test"))
+        assert is_refused(bench, bad), "what is not cured is not copied"
+        bench.database.problems.clear()
+        bench.store.add_request("test", "snapshot", {"tables": [str(bad)]})
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(bad)())
+    assert bench.record(bad).error is None
+
+
+@pytest.mark.parametrize("severity", [Severity.WARNING, Severity.NOTICE])
+def test_a_finding_that_forbids_nothing_changes_nothing(bench: Any, severity: Severity) -> None:
+    bad, _ = two(bench)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bench.database.problems.append(finding(bad, severity=severity))
+        checks = capture.source.faults.counts["check"]
+        capture.until(lambda: capture.source.faults.counts["check"] > checks + 2)
+        assert bench.is_at(*COPIED)()
+
+
+def test_a_table_that_a_later_start_refuses_fails_alone_and_comes_back_when_it_is_cured(bench: Any) -> None:
+    bad, good = two(bench)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+    bench.database.problems.append(finding(bad))
+    bench.write(bad, {"id": 70, "a": "new", "b": None})
+    bench.write(good, {"id": 70, "a": "new", "b": None})
+    with bench.running() as capture:
+        capture.until(lambda: is_refused(bench, bad) and bench.holds(good)())
+    assert bench.record(bad).error.action.startswith(
+        "ALTER ROLE r BYPASSRLS; Then run `replicator snapshot NAME TABLE`"
+    )
+    bench.database.problems.clear()
+    with bench.running() as capture:
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(bad)())
+    assert bench.record(bad).snapshot.start_number is not None, "in place"
+
+
+def with_selection(bench: Any, selected: list[TableId]) -> Any:
+    """A capture that selects more tables later."""
+    bench.settings = replace(bench.settings, compare_every_s=0.05)
+    make = bench.make_with
+
+    def made(lease: Any) -> Any:
+        capture, source = make(lease)
+        capture._parts = replace(capture._parts, select=lambda: tuple(selected))
+        return capture, source
+
+    bench.make_with = made
+
+
+def test_a_new_table_that_is_refused_is_recorded_as_failed(bench: Any) -> None:
+    first, second = two(bench)
+    selected = [first, second]
+    with_selection(bench, selected)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bad, good = (TableId("public", name) for name in ("bad", "good"))
+        bench.database.problems.append(finding(bad))
+        for table in (bad, good):
+            bench.database.create_table(bench.schema(table.name))
+            bench.fill(table, 3)
+        selected += [bad, good]
+        capture.until(lambda: bench.record(good) is not None and bench.record(good).stage is Stage.STREAMING)
+        assert is_refused(bench, bad)
+        bench.database.problems.clear()
+        bench.store.add_request("test", "snapshot", {"tables": [str(bad)]})
+        capture.until(lambda: bench.record(bad).stage is Stage.STREAMING and bench.holds(bad)())
+    assert bench.holds(good)()
+
+
+def test_a_new_table_whose_name_clashes_is_recorded_as_failed(bench: Any) -> None:
+    first, second = two(bench)
+    selected = [first, second]
+    with_selection(bench, selected)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        clash = TableId("public", "T1")
+        bench.database.create_table(bench.schema("T1"))
+        selected.append(clash)
+        capture.until(lambda: bench.record(clash) is not None and bench.record(clash).stage is Stage.FAILING)
+        assert bench.record(clash).error.code == "table_names_clash"
+        bench.write(first, {"id": 70, "a": "new", "b": None})
+        capture.until(bench.holds(first))
+
+
+def test_a_new_table_that_the_target_cannot_hold_is_recorded_as_failed(bench: Any) -> None:
+    first, second = two(bench)
+    selected = [first, second]
+    with_selection(bench, selected)
+    make = bench.make_with
+
+    def made(lease: Any) -> Any:
+        capture, source = make(lease)
+
+        def assess(shapes: list[TableSchema]) -> list[Problem]:
+            return [finding(s.table) for s in shapes if s.table.name == "bad"]
+
+        capture._parts.checks.assess = assess
+        return capture, source
+
+    bench.make_with = made
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bad = TableId("public", "bad")
+        bench.database.create_table(bench.schema("bad"))
+        selected.append(bad)
+        capture.until(lambda: is_refused(bench, bad))
+
+
+def test_a_server_that_cannot_be_trusted_any_more_stops_the_capture(bench: Any) -> None:
+    two(bench)
+    with pytest.raises(FatalError) as stopped, bench.running() as capture:  # noqa: PT012 (raised when it is joined)
+        capture.until(bench.is_at(*COPIED))
+        bench.database.problems.append(finding("binlog_row_image", applies="always"))
+        capture.join()
+    assert (stopped.value.code, stopped.value.table) == ("row_level_security", None)
+    assert stopped.value.action is not None
+    assert stopped.value.action.startswith("ALTER ROLE")
+
+
+def test_other_findings_about_the_server_are_told_once_and_stop_nothing(bench: Any) -> None:
+    two(bench)
+    with capture_logs() as lines, bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bench.database.problems.append(finding("source"))
+        checks = capture.source.faults.counts["check"]
+        capture.until(lambda: capture.source.faults.counts["check"] > checks + 3)
+        assert bench.is_at(*COPIED)()
+    assert [line["event"] for line in lines].count("finding") == 1
+
+
+def test_a_check_that_cannot_be_made_now_ends_the_capture_as_every_other_question(bench: Any) -> None:
+    two(bench)
+    away = SourceUnavailableError("away", code="source_unavailable")
+    with pytest.raises(SourceUnavailableError), bench.running() as capture:  # noqa: PT012 (raised when it is joined)
+        capture.until(bench.is_at(*COPIED))
+        capture.source.faults.script("check", away)
+        capture.join()
+
+
+def test_a_check_that_fails_for_one_table_fails_that_table(bench: Any) -> None:
+    bad, good = two(bench)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        capture.source.faults.fail("check", bad, lambda: OverflowError("x"))
+        capture.until(lambda: bench.record(bad).stage is Stage.FAILING)
+        bench.write(good, {"id": 70, "a": "new", "b": None})
+        capture.until(bench.holds(good))
+    assert bench.record(bad).error.code == "internal_error"
+
+
+def test_a_dropped_table_is_the_catalogues_not_the_checks(bench: Any) -> None:
+    bench.settings = replace(bench.settings, compare_every_s=0.05)
+    bad, _ = two(bench)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        bench.database.drop_table(bad)
+        capture.until(lambda: bench.record(bad).stage is Stage.FAILING)
+    assert not bench.record(bad).error.is_finding
+
+
+def test_a_check_waits_for_the_one_before_and_for_its_minute(bench: Any) -> None:
+    bad, _ = two(bench)
+    bench.settings = replace(bench.settings, check_every_s=3600.0)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        before = capture.source.faults.counts["check"]
+        bench.fill(bad, 20, first=100)
+        capture.until(bench.holds(bad))
+        assert capture.source.faults.counts["check"] == before
