@@ -28,6 +28,22 @@ TABLE = (
 )
 
 
+@pytest.fixture(
+    params=["postgres", pytest.param("embedded_postgres", marks=pytest.mark.slow)], ids=["distribution", "embedded"]
+)
+def server(request: pytest.FixtureRequest) -> PostgresServer:
+    """The machine's own server; in the long runs the newest one, too."""
+    server: PostgresServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture
+def fresh(server: PostgresServer) -> Iterator[ScratchDatabase]:
+    """A fresh database."""
+    with server.database() as database:
+        yield database
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
     """Makes the captures of tables of a database; the catalogue is compared all the time."""
@@ -112,10 +128,10 @@ REWRITES = {
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize("what", ["ALL TABLES", "TABLE t"])
 def test_what_rewrites_a_table_beside_its_truncate_is_copied(
-    any_database: ScratchDatabase, make: Make, what: str, is_running: bool
+    fresh: ScratchDatabase, make: Make, what: str, is_running: bool
 ) -> None:
-    any_database.execute(*TABLE)
-    captured = make(any_database, T, publication=published(any_database, what))
+    fresh.execute(*TABLE)
+    captured = make(fresh, T, publication=published(fresh, what))
     for name, statements in REWRITES.items():
         if "UNLOGGED" in statements[-1] and what != "ALL TABLES":
             continue  # PostgreSQL refuses it of a table that is listed by name.
@@ -124,16 +140,16 @@ def test_what_rewrites_a_table_beside_its_truncate_is_copied(
             captured.catch_up(running)
             before = copies(captured)
             if is_running:
-                any_database.execute(*statements)
+                fresh.execute(*statements)
                 wait_for_copy(captured, running, before + 1)
                 captured.catch_up(running)
         if not is_running:
-            any_database.execute(*statements)
+            fresh.execute(*statements)
             with captured.running() as running:
                 wait_for_copy(captured, running, before + 1)
                 captured.catch_up(running)
-        assert_equal(captured, any_database)
-        assert any_database.execute("SELECT count(*) FROM t") == [(100,)], name
+        assert_equal(captured, fresh)
+        assert fresh.execute("SELECT count(*) FROM t") == [(100,)], name
 
 
 PLAIN = {
@@ -153,9 +169,9 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("what", ["ALL TABLES", "TABLE t, u"])
-def test_a_plain_truncate_needs_no_copy(any_database: ScratchDatabase, make: Make, what: str) -> None:
-    any_database.execute(*TABLE, "CREATE TABLE u (id int PRIMARY KEY)")
-    captured = make(any_database, T, TableId("public", "u"), publication=published(any_database, what))
+def test_a_plain_truncate_needs_no_copy(fresh: ScratchDatabase, make: Make, what: str) -> None:
+    fresh.execute(*TABLE, "CREATE TABLE u (id int PRIMARY KEY)")
+    captured = make(fresh, T, TableId("public", "u"), publication=published(fresh, what))
     more = (
         {}
         if what == "ALL TABLES"
@@ -168,35 +184,35 @@ def test_a_plain_truncate_needs_no_copy(any_database: ScratchDatabase, make: Mak
                 captured.catch_up(running)
                 before = captured.record(T).identity
                 if is_running:
-                    any_database.execute(*statements)
+                    fresh.execute(*statements)
                     captured.catch_up(running)
                     running.wait_until(lambda: is_explained(captured), f"{name} is explained")
             if not is_running:
-                any_database.execute(*statements)
+                fresh.execute(*statements)
                 with captured.running() as running:
                     captured.catch_up(running)
                     running.wait_until(lambda: is_explained(captured), f"{name} is explained")
             assert before is not None
             assert copies(captured) == 1, name
-            assert_equal(captured, any_database)
+            assert_equal(captured, fresh)
 
 
-def test_a_table_that_becomes_unlogged_fails_and_comes_back_logged(any_database: ScratchDatabase, make: Make) -> None:
-    any_database.execute(*TABLE)
-    captured = make(any_database, T, publication=published(any_database, "ALL TABLES"))
+def test_a_table_that_becomes_unlogged_fails_and_comes_back_logged(fresh: ScratchDatabase, make: Make) -> None:
+    fresh.execute(*TABLE)
+    captured = make(fresh, T, publication=published(fresh, "ALL TABLES"))
     with captured.running() as running:
         captured.wait_for_streaming(running)
-        any_database.execute("ALTER TABLE t SET UNLOGGED", "INSERT INTO t VALUES (90, 1, 'unlogged')")
+        fresh.execute("ALTER TABLE t SET UNLOGGED", "INSERT INTO t VALUES (90, 1, 'unlogged')")
         running.wait_until(lambda: captured.stage(T) is Stage.FAILING, "the unlogged table fails")
         error = captured.record(T).error
         assert error is not None
         assert error.code == "unlogged_table"
         assert "SET LOGGED" in (error.action or "")
-        any_database.execute("ALTER TABLE t SET LOGGED")
+        fresh.execute("ALTER TABLE t SET LOGGED")
         captured.snapshot(running, T)
-        any_database.execute("INSERT INTO t VALUES (91, 1, 'logged')")
+        fresh.execute("INSERT INTO t VALUES (91, 1, 'logged')")
         captured.catch_up(running)
-    assert_equal(captured, any_database)
+    assert_equal(captured, fresh)
 
 
 # -- there and back
@@ -229,55 +245,53 @@ HARMLESS = (
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_table_that_left_its_published_schema_and_came_back_is_copied_and_nothing_harmless_is(
-    any_postgres: PostgresServer, any_database: ScratchDatabase, make: Make, is_running: bool
+    server: PostgresServer, fresh: ScratchDatabase, make: Make, is_running: bool
 ) -> None:
-    if any_postgres.major_version < 15:
+    if server.major_version < 15:
         pytest.skip("publications of schemas came with PostgreSQL 15")
     table = TableId("app", "t")
-    any_database.execute(
+    fresh.execute(
         "CREATE SCHEMA app",
         "CREATE SCHEMA attic",
         *(s.replace(" t ", " app.t ") for s in TABLE),
         "ALTER TABLE app.t ALTER COLUMN note SET NOT NULL",
         "CREATE TABLE app.whole (id int PRIMARY KEY, v int, note text NOT NULL) PARTITION BY RANGE (id)",
     )
-    captured = make(any_database, table, publication=published(any_database, "TABLES IN SCHEMA app"))
+    captured = make(fresh, table, publication=published(fresh, "TABLES IN SCHEMA app"))
     for statements in (AWAY, LENT):
         with captured.running() as running:
             captured.wait_for_streaming(running)
             captured.catch_up(running)
             before = copies(captured, table)
-            any_database.execute(*HARMLESS)
-            any_database.execute("INSERT INTO app.t SELECT max(id) + 1, 0, 'more' FROM app.t")
+            fresh.execute(*HARMLESS)
+            fresh.execute("INSERT INTO app.t SELECT max(id) + 1, 0, 'more' FROM app.t")
             captured.catch_up(running)
             assert copies(captured, table) == before
             if is_running:
                 # In one transaction: no comparison comes in between.
-                any_database.execute("BEGIN; " + "; ".join(statements) + "; COMMIT")
+                fresh.execute("BEGIN; " + "; ".join(statements) + "; COMMIT")
                 wait_for_copy(captured, running, before + 1, table)
                 captured.catch_up(running)
         if not is_running:
-            any_database.execute(*statements)
+            fresh.execute(*statements)
             with captured.running() as running:
                 wait_for_copy(captured, running, before + 1, table)
                 captured.catch_up(running)
-        assert_equal(captured, any_database, table)
+        assert_equal(captured, fresh, table)
 
 
 def test_a_filter_beside_the_tables_published_schema_filters_nothing(
-    any_postgres: PostgresServer, any_database: ScratchDatabase, make: Make
+    server: PostgresServer, fresh: ScratchDatabase, make: Make
 ) -> None:
-    if any_postgres.major_version < 15:
+    if server.major_version < 15:
         pytest.skip("row filters came with PostgreSQL 15")
-    any_database.execute(*TABLE)
-    captured = make(
-        any_database, T, publication=published(any_database, "TABLE t WHERE (id > 10), TABLES IN SCHEMA public")
-    )
+    fresh.execute(*TABLE)
+    captured = make(fresh, T, publication=published(fresh, "TABLE t WHERE (id > 10), TABLES IN SCHEMA public"))
     with captured.running() as running:
         captured.wait_for_streaming(running)
-        any_database.execute("INSERT INTO t VALUES (-1, 0, 'low'), (99, 0, 'high')")
+        fresh.execute("INSERT INTO t VALUES (-1, 0, 'low'), (99, 0, 'high')")
         captured.catch_up(running)
-    assert_equal(captured, any_database)
+    assert_equal(captured, fresh)
 
 
 # -- types that are altered
@@ -297,10 +311,10 @@ THERE_AND_BACK = (
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_type_that_is_altered_changes_rows_unnoticed_by_the_log_and_the_table_is_copied(
-    any_database: ScratchDatabase, make: Make, is_running: bool
+    fresh: ScratchDatabase, make: Make, is_running: bool
 ) -> None:
-    any_database.execute(*TYPED)
-    captured = make(any_database, T)
+    fresh.execute(*TYPED)
+    captured = make(fresh, T)
     for statements, number in (
         (("ALTER TYPE mood ADD VALUE 'great'", "ALTER TYPE mood ADD VALUE 'fine' BEFORE 'happy'"), 1),
         (("ALTER TYPE mood RENAME VALUE 'ok' TO 'so so'",), 2),
@@ -311,15 +325,15 @@ def test_a_type_that_is_altered_changes_rows_unnoticed_by_the_log_and_the_table_
             captured.wait_for_streaming(running)
             captured.catch_up(running)
             if is_running:
-                any_database.execute(*statements)
+                fresh.execute(*statements)
                 wait_for_copy(captured, running, number)
         if not is_running:
-            any_database.execute(*statements)
+            fresh.execute(*statements)
         with captured.running() as running:
             wait_for_copy(captured, running, number)
-            any_database.execute("INSERT INTO t (id, m) SELECT max(id) + 1, 'happy' FROM t")
+            fresh.execute("INSERT INTO t (id, m) SELECT max(id) + 1, 'happy' FROM t")
             captured.catch_up(running)
         assert copies(captured) == number, statements
         found = set(captured.rows(T))
-        wanted = set(any_database.execute("SELECT id, m::text, f::text, p::text FROM t"))
+        wanted = set(fresh.execute("SELECT id, m::text, f::text, p::text FROM t"))
         assert found == wanted, statements
