@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from replicator.model.errors import LogGapError
 from replicator.model.events import SnapshotEvent
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
@@ -337,3 +338,24 @@ def test_a_type_that_is_altered_changes_rows_unnoticed_by_the_log_and_the_table_
         found = set(captured.rows(T))
         wanted = set(fresh.execute("SELECT id, m::text, f::text, p::text FROM t"))
         assert found == wanted, statements
+
+
+def test_a_publication_that_is_dropped_while_running_loses_nothing_unnoticed(
+    server: PostgresServer, fresh: ScratchDatabase, make: Make
+) -> None:
+    """Before 18 the server ends the log with an error; from 18 on it passes over the changes, which the catalogue shows."""
+    fresh.execute(*TABLE)
+    captured = make(fresh, T)
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        ((name,),) = fresh.execute("SELECT pubname FROM pg_publication")
+        fresh.execute(f"BEGIN; DROP PUBLICATION \"{name}\"; INSERT INTO t VALUES (90, 1, 'unseen'); COMMIT")
+        if server.major_version < 18:
+            error = running.error()
+            assert isinstance(error, LogGapError)
+            assert error.code == "slot_or_publication_missing"
+            return
+        wait_for_copy(captured, running, 2)
+        fresh.execute("INSERT INTO t VALUES (91, 1, 'seen')")
+        captured.catch_up(running)
+    assert_equal(captured, fresh)
