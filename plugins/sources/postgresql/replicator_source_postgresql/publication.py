@@ -179,24 +179,23 @@ def _refuse(problems: Sequence[Problem], name: str) -> None:
     if not problems:
         return
     codes = {problem.code for problem in problems}
+    code = codes.pop() if len(codes) == 1 else "table_not_publishable"
     places = ", ".join(dict.fromkeys(str(problem.place) for problem in problems))
-    why = (
-        _HEADLINES[codes.pop()]
-        if len(codes) == 1 and codes <= _HEADLINES.keys()
-        else "cannot be followed through {name}"
-    )
     raise ConfigError(
-        f"these tables {why.format(name=f'the publication {name}')}: {places}.",
-        code=problems[0].code if len({p.code for p in problems}) == 1 else "table_not_publishable",
-        action="`replicator validate` prints the SQL that cures them.",
+        _HEADLINES.get(code, "these tables cannot be followed through the publication {name}: {tables}.").format(
+            name=name, tables=places
+        ),
+        code=code,
+        action=" ".join(dict.fromkeys(problem.action for problem in problems if problem.action))
+        or "`replicator validate` prints the SQL that cures them.",
         problems=tuple(problems),
     )
 
 
 _HEADLINES: Final = {
-    "is_partition": "are partitions",
-    "table_not_published": "are not listed by {name}",
-    **dict.fromkeys(map(str, KeyFault), "have no usable identity"),
+    "is_partition": "these tables are partitions: {tables}.",
+    "table_not_published": "the publication {name} does not list {tables}.",
+    **dict.fromkeys(map(str, KeyFault), "these tables have no usable identity: {tables}."),
 }
 
 
