@@ -30,8 +30,8 @@ HELPERS = [
 ]  # fmt: skip
 
 
-# The emulator makes SQL of the fields of a record, and quotes none of these.
-NAMES = hostile.names(unfit={"NULL", "null", "true", "select", "from"}) + HELPERS
+# The emulator makes SQL of the fields of a record and quotes none of the first, and it puts times for the last, in texts too.
+NAMES = hostile.names(unfit={"NULL", "null", "true", "select", "from", "_PARTITIONTIME", "_PARTITIONDATE"}) + HELPERS
 
 
 def schema_of(names: Sequence[str], key: Sequence[str], table: TableId, comment: str | None = None) -> TableSchema:
