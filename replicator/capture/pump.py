@@ -41,7 +41,7 @@ from replicator.journal.retention import Retention
 from replicator.journal.writer import JournalWriter
 from replicator.model.control import Control
 from replicator.model.crash import crash_point
-from replicator.model.isolation import of_table
+from replicator.model.isolation import TableFailedError, of_table
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import (
@@ -177,6 +177,8 @@ class Capture:
         except Exception as error:
             tables = dict.fromkeys(self._parts.selected)
             if not self._parts.failures.confine(error, tables, is_opening=session is None):
+                if isinstance(error, TableFailedError):
+                    raise error.error from error
                 raise
             self._parts.writer.discard()
             return True
