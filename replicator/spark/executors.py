@@ -13,6 +13,7 @@ from replicator.observability import get_logger
 
 _LOOK_EVERY_S: Final = 2.0
 _WARN_AFTER_S: Final = 15.0
+_STOP_S: Final = 10.0
 _log = get_logger(__name__)
 _reasons: dict[int, TargetUnavailableError] = {}
 
@@ -71,7 +72,8 @@ class ExecutorWatch:
     def stop(self) -> None:
         """End the thread."""
         self._stopped.set()
-        self._thread.join()
+        # A JVM that does not answer must not keep the process from ending.
+        self._thread.join(timeout=_STOP_S)
 
     def _run(self) -> None:
         from py4j.protocol import Py4JError

@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,95 +123,6 @@ def test_a_cluster_copies_and_looks_after_tables_whatever_dies(
             lambda table=table: "REORG" in history(rig, table),
             lambda table=table: f"{table} is purged: {history(rig, table)}\n{rig.output()}",
         )
-    ends_equal(rig, process, writer, copies)
-
-
-@pytest.mark.slow
-def test_executors_that_are_killed_again_and_again(
-    cluster: SparkCluster, rig: Rig, writer: Writer, copies: Copies
-) -> None:
-    process = rig.start()
-    goes_on(rig, cluster)
-    for _ in range(6):
-        cluster.kill_executor()
-        goes_on(rig, cluster)
-    ends_equal(rig, process, writer, copies)
-
-
-@pytest.mark.slow
-def test_executors_that_are_given_back_and_asked_for_again(
-    cluster: SparkCluster, opened: tuple[Shop, Rig], shop: Shop
-) -> None:
-    rig = on(
-        cluster,
-        opened[1],
-        **{
-            "spark.dynamicAllocation.enabled": "true",
-            "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-            "spark.dynamicAllocation.shuffleTracking.timeout": "5s",
-            "spark.dynamicAllocation.minExecutors": "0",
-            "spark.dynamicAllocation.maxExecutors": "2",
-            "spark.dynamicAllocation.executorIdleTimeout": "5s",
-            "spark.dynamicAllocation.cachedExecutorIdleTimeout": "5s",
-        },
-    )
-    process = rig.start()
-    rig.settle(process)
-    for _ in range(2):
-        wait_until(
-            lambda: not cluster.executors(), lambda: f"all executors are given back\n{cluster.log}", timeout_s=300
-        )
-        shop.view_pages(100)
-        rig.settle(process)
-    assert rig.stop(process) == 0, rig.output()
-    assert rig.differences(DeltaCopies(rig.lake)) == {}
-
-
-@pytest.mark.slow
-def test_a_master_that_is_away_for_a_minute(cluster: SparkCluster, rig: Rig, writer: Writer, copies: Copies) -> None:
-    """The master that comes back does not know the application, and has its executors ended."""
-    process = rig.start()
-    goes_on(rig, cluster)
-    cluster.stop_master()
-    goes_on(rig, cluster)
-    threading.Event().wait(60)
-    cluster.start_master()
-    wait_until(
-        lambda: not cluster.executors(),
-        lambda: f"the workers end what the master does not know\n{cluster.log}",
-        timeout_s=300,
-    )
-    found = rig.wait_for_status(lambda s: s["state"] == "retrying" or "spark_no_executors" in rig.output(), process)
-    assert found["state"] in {"retrying", "running"}
-    goes_on(rig, cluster)
-    ends_equal(rig, process, writer, copies)
-
-
-@pytest.mark.slow
-def test_workers_that_come_and_go(cluster: SparkCluster, rig: Rig, writer: Writer, copies: Copies) -> None:
-    process = rig.start()
-    goes_on(rig, cluster)
-    cluster.stop_worker(cluster.workers[0])
-    goes_on(rig, cluster)
-    cluster.stop_worker(cluster.workers[0])
-    wait_until(lambda: "spark_no_executors" in rig.output(), lambda: f"nobody works\n{rig.output()}", timeout_s=300)
-    for _ in range(2):
-        cluster.start_worker()
-    goes_on(rig, cluster)
-    ends_equal(rig, process, writer, copies)
-
-
-@pytest.mark.slow
-def test_drivers_that_are_killed(cluster: SparkCluster, rig: Rig, writer: Writer, copies: Copies) -> None:
-    process = rig.start()
-    goes_on(rig, cluster)
-    for _ in range(3):
-        worker = apply_worker(rig, process)
-        driver = wait_until(
-            lambda worker=worker: next((p for p in worker.children() if p.name() == "java"), None), "a driver runs"
-        )
-        driver.kill()
-        goes_on(rig, cluster)
     ends_equal(rig, process, writer, copies)
 
 
