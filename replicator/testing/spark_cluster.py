@@ -34,7 +34,7 @@ DAEMON_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 # process holds; then a helper outside the group kills the group, waits for its end and removes the folder.
 _GUARDIAN: Final = 'read -r _; exec setsid --fork sh -c "$0" "$$" "$1"'
 _CLEAN_UP: Final = (
-    'kill -9 -- "-$0"; n=0; while kill -0 -- "-$0" && [ $n -lt 50 ]; do sleep 0.1; n=$((n+1)); done; rm -rf "$1"'
+    'kill -9 "-$0"; n=0; while kill -0 "-$0" && [ $n -lt 50 ]; do sleep 0.1; n=$((n+1)); done; rm -rf "$1"'
 )
 _HIDE: Final = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
 

@@ -43,6 +43,7 @@ def test_work_without_executors_ends_with_the_reason():
     """Spark itself would wait without end."""
     script = """
 import sys
+from replicator.spark.session import SparkHost, SparkSettings, spark_error
 settings = SparkSettings(master=sys.argv[1], memory="512m", executors_timeout_s=4)
 host = SparkHost(settings, cores=1)
 try:
