@@ -43,6 +43,8 @@ _STORAGE: Final = (
     ("out of space in CodeCache", "spark_out_of_memory", "Give the JVM more room for code (-XX:ReservedCodeCacheSize)."),
     ("java.lang.OutOfMemoryError", "spark_out_of_memory", "Give Spark more memory (spark.settings.spark.driver.memory)."),
 )  # fmt: skip
+ROW_MISSING: Final = "replicator: a row is missing"
+"""With which a checked merge fails."""
 _SHAPE: Final = re.compile(
     r"DATATYPE_MISMATCH|CAST_OVERFLOW|CAST_INVALID_INPUT|NUMERIC_VALUE_OUT_OF_RANGE|ARITHMETIC_OVERFLOW|UNRESOLVED_COLUMN|DELTA_FAILED_TO_MERGE"
     r"|DELTA_MERGE_UNRESOLVED|DELTA_SCHEMA|DELTA_METADATA_MISMATCH|DELTA_VIOLATE_CONSTRAINT|DELTA_UNSUPPORTED|PARQUET_COLUMN_DATA_TYPE_MISMATCH"
@@ -87,6 +89,11 @@ def translate(error: BaseException, table: str, files: tuple[str, ...] = ()) -> 
 def is_concurrent(error: BaseException) -> bool:
     """Whether the statement lost against another commit."""
     return _CONCURRENT.search(str(error)) is not None
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether a checked merge found that a row is missing."""
+    return ROW_MISSING in str(error)
 
 
 def _of_storage(error: BaseException, text: str, table: str) -> ReplicatorError | None:

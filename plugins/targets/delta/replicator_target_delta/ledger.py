@@ -33,6 +33,7 @@ EPOCH_MAX: Final = (1 << 19) - 1
 
 _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _AUTO_RESET: Final = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
 
 
@@ -154,17 +155,22 @@ def not_ours(table: TargetTable, owner: str | None) -> TableError:
 
 
 @contextmanager
-def identified(session: Any, table: TargetTable, last: int) -> Iterator[None]:
+def identified(session: Any, table: TargetTable, last: int, note: str | None = None) -> Iterator[None]:
     """Give the one data statement inside the table's transaction identifier, so that data and ledger share a commit.
+
+    `note` is written into the commit beside them.
 
     Should a second statement follow by mistake, Delta refuses it, because the version is taken away after the first.
     """
     session.conf.set(_AUTO_RESET, "true")
     session.conf.set(_APP_ID, table.ledger_name)
     session.conf.set(_VERSION, str(Entry(table.epoch, last).version))
+    if note is not None:
+        session.conf.set(_NOTE, note)
     try:
         yield
     finally:
+        session.conf.unset(_NOTE)
         session.conf.unset(_APP_ID)
         session.conf.unset(_VERSION)
 
@@ -180,6 +186,8 @@ class Transaction:
     def __init__(self, session: Any, path: str) -> None:
         self._jvm = session._jvm  # noqa: SLF001 - there is no public way to an optimistic transaction
         self._delta = self._jvm.org.apache.spark.sql.delta
+        # Where a checkpoint's parts were not fetched ahead in time, Delta asks for the session of this thread, which has none before its first statement.
+        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
         self._log = self._delta.DeltaLog.forTable(session._jsparkSession, path)  # noqa: SLF001
         self._txn = self._log.startTransaction()
         self.exists: bool = self._txn.readVersion() >= 0
