@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from replicator.model.errors import TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator_source_mysql.binlog import Flavor, RowDecoder, TableMap, logged_spec, uncompressed_body
 from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, RowsEvent
@@ -138,6 +137,11 @@ class Cascades:
             parent = self._parents[table_map] = Parent(reach, self._decoder(table_map, reach))
         return parent
 
+    def unread_parent(self, table: TableId) -> Parent | None:
+        """The same where the log's description of its columns cannot be read: any UPDATE may have changed what children refer to."""
+        reach = self._reaches.get(table)
+        return Parent(reach, None) if reach is not None else None
+
     def of_rows(self, parent: Parent, kind: int, body: memoryview) -> frozenset[TableId]:
         """The followed tables that a rows event of a parent may have changed."""
         plain_kind = MARIADB_COMPRESSED.get(kind, kind)
@@ -169,12 +173,13 @@ class Cascades:
         if parent.decoder is None:
             return True
         plain: memoryview | bytes = body
-        if kind in MARIADB_COMPRESSED:
-            kind, plain = uncompressed_body(kind, body, size_max=self.size_max)
         try:
+            if kind in MARIADB_COMPRESSED:
+                kind, plain = uncompressed_body(kind, body, size_max=self.size_max)
             rows = parent.decoder.decode([(kind, plain)])
-        except TableError:
-            # Half an image, or a value that Arrow cannot hold.
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001 - half an image, a value that Arrow cannot hold: whatever cannot be read may have
             return True
         return bool(rows.before.null_count < len(rows.before))
 
@@ -193,7 +198,7 @@ class Cascades:
                 table=TableId(table_map.schema, table_map.table), columns=columns, key=tuple(c.name for c in columns)
             )
             return RowDecoder(table_map, schema, specs, [c.position for c in wanted], on_nulled=lambda *_: None)
-        except TableError:
+        except Exception:  # noqa: BLE001 - it cannot be told
             return None
 
 

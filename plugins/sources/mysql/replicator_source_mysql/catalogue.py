@@ -32,7 +32,7 @@ class CatalogColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniqueKey:
-    """A unique key: its columns in order; `is_whole` unless a part is a prefix or an expression."""
+    """A unique key: its columns in order; `is_whole` unless a part is a prefix or an expression, or all of it a hash."""
 
     name: str
     columns: tuple[str, ...]
@@ -54,7 +54,9 @@ class CatalogTable:
 
     Attributes:
         kind: `table_type` of the catalogue.
-        storage: InnoDB's numbers of the table or of its partitions; a TRUNCATE or a rebuild changes them.
+        storage: InnoDB's numbers of the table or of its partitions, which a TRUNCATE or a rebuild changes; on MySQL with how
+            often columns were added or dropped without a rebuild.
+        unique_keys: In the order of the server, where it matters.
         created: When it was made or rebuilt, as text.
     """
 
@@ -62,7 +64,7 @@ class CatalogTable:
     kind: str
     engine: str
     created: str
-    storage: tuple[int, ...]
+    storage: tuple[int | str, ...]
     columns: tuple[CatalogColumn, ...]
     unique_keys: tuple[UniqueKey, ...]
     cascades: tuple[ForeignKey, ...] = ()
@@ -82,14 +84,19 @@ class CatalogTable:
 
     @cached_property
     def key(self) -> tuple[str, ...]:
-        """The columns by which rows are identified: the primary key, else the first unique key that can serve; empty if none can."""
+        """The columns by which InnoDB clusters rows, and which the log names; empty if there are none, or if they cannot serve.
+
+        The primary key, else the first unique key whose columns are whole, NOT NULL and stored.
+        """
         by_name = {c.name: c for c in self.columns}
-        for unique in sorted(self.unique_keys, key=lambda k: (k.name != "PRIMARY", k.name)):
+        for unique in sorted(self.unique_keys, key=lambda k: k.name != "PRIMARY"):
             parts = [by_name.get(name) for name in unique.columns]
-            if unique.is_whole and all(
-                p is not None and not p.is_nullable and p.spec is not None and p.spec.kind in KEY_KINDS for p in parts
-            ):
-                return unique.columns
+            columns = [p for p in parts if p is not None and not p.is_nullable and not p.is_virtual]
+            if unique.is_whole and len(columns) == len(parts):
+                can_serve = all(c.spec is not None and c.spec.kind in KEY_KINDS for c in columns)
+                return unique.columns if can_serve else ()
+            if unique.name == "PRIMARY":
+                return ()
         return ()
 
     @cached_property

@@ -136,17 +136,24 @@ class Session:
             ReplicatorError: Any error of PyMySQL inside the block, translated.
         """
         with self._lock:
-            try:
-                yield self._opened()
-            except (pymysql.MySQLError, OSError) as error:
-                self._drop()
-                raise translate(
-                    error, doing=f"{doing} on {self._config.server}", table=str(table) if table else None
-                ) from error
-            except BaseException:
-                # It may be in the middle of a result: nobody may go on with it.
-                self._drop()
-                raise
+            doing = f"{doing} on {self._config.server}"
+            # Who is not let in, or finds nobody, is so for every table.
+            with self._translated(doing, None):
+                connection = self._opened()
+            with self._translated(doing, table):
+                yield connection
+
+    @contextmanager
+    def _translated(self, doing: str, table: TableId | None) -> Iterator[None]:
+        try:
+            yield
+        except (pymysql.MySQLError, OSError) as error:
+            self._drop()
+            raise translate(error, doing=doing, table=str(table) if table else None) from error
+        except BaseException:
+            # It may be in the middle of a result: nobody may go on with it.
+            self._drop()
+            raise
 
     def rows(self, doing: str, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """All rows of one query."""

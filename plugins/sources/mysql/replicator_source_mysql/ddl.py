@@ -1,26 +1,25 @@
 """What a statement in the log does to the tables that are followed. Pure.
 
-sqlglot's tokenizer takes the text apart (comments, quotes, nesting); the few statements that matter are read from its
-tokens. What names a followed table and is not understood is `UNCLEAR`: the table is set aside, nothing is guessed.
+What is not understood is not harmless (ADR 13). A statement is read to its end; it does nothing only if it is in a closed
+list of complete forms (`sql.harmless`, `sql.alter`). A statement that changes rows may reach any table, by triggers,
+views, routines and cascades that the log does not show: it is about every table that is followed.
 """
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from sqlglot.dialects.mysql import MySQL
-from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import Token, TokenType
-
 from replicator.model.schema import TableId
+from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.events import Query
-
-logging.getLogger("sqlglot").setLevel(logging.ERROR)
+from replicator_source_mysql.sql.alter import Action, actions, index, is_primary
+from replicator_source_mysql.sql.harmless import is_defined, pass_harmless, pass_settings
+from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 
 class Effect(StrEnum):
@@ -34,7 +33,7 @@ class Effect(StrEnum):
     REPLACED = "replaced"
     """It is another object, or rows came or went that the log does not name."""
     STATEMENT = "statement"
-    """Its rows were changed by a statement, not row by row."""
+    """Its rows may have been changed by a statement, not row by row."""
     UNCLEAR = "unclear"
 
 
@@ -47,351 +46,390 @@ class TableEffect:
     new_table: TableId | None = None
 
 
-_ANSI_QUOTES: Final = 4
-_EMPTYING: Final = re.compile(r"\((?:DELETE FROM|TRUNCATE TABLE) `[^`]+`\.`[^`]+`(?: /\*.*\*/)?", re.IGNORECASE)
-_VERSION_COMMENT: Final = re.compile(r"/\*M?!\d*(.*?)\*/", re.DOTALL)
-
-_HARMLESS: Final = frozenset(
-    {"ANALYZE", "BINLOG", "CHECK", "COMMENT", "FLUSH", "GRANT", "INSTALL", "LOCK", "OPTIMIZE", "RELEASE", "REPAIR", "REVOKE",
-     "ROLLBACK", "SAVEPOINT", "SET", "UNINSTALL", "UNLOCK", "USE"}
+# They say which tables they are about: what is not understood of them concerns the tables that they name.
+_NAMING: Final = frozenset(
+    {"ALTER", "CREATE", "DROP", "RENAME", "TRUNCATE", "ANALYZE", "CHECK", "OPTIMIZE", "REPAIR", "FLUSH", "GRANT",
+     "REVOKE", "LOCK", "UNLOCK", "INSTALL", "UNINSTALL", "SAVEPOINT", "RELEASE", "USE"}
 )  # fmt: skip
-_STATEMENTS: Final = frozenset(
-    {"CALL", "DELETE", "DO", "INSERT", "LOAD", "REPLACE", "SELECT", "UPDATE", "WITH", "IMPORT"}
+_ROWS: Final = frozenset(
+    {"BEGIN", "BINLOG", "CALL", "DECLARE", "DELETE", "DO", "EXECUTE", "FOR", "HANDLER", "IF", "IMPORT", "INSERT", "LOAD",
+     "LOOP", "REPEAT", "REPLACE", "SELECT", "TABLE", "UPDATE", "VALUES", "WHILE", "WITH", "CASE", "VALUE"}
+)  # fmt: skip
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
+_TABLES: Final = frozenset({"TABLE", "TABLES"})
+_DATABASES: Final = frozenset({"DATABASE", "SCHEMA"})
+# The gravest first: of each table the first one counts.
+_ORDER: Final = (
+    Effect.UNCLEAR,
+    Effect.STATEMENT,
+    Effect.RENAME,
+    Effect.DROP,
+    Effect.ALTER,
+    Effect.REPLACED,
+    Effect.TRUNCATE,
 )
-# What CREATE, ALTER and DROP may name beside tables, without touching any table's rows.
-_OBJECTS: Final = frozenset(
-    {"EVENT", "FUNCTION", "INDEX", "PROCEDURE", "ROLE", "SERVER", "TRIGGER", "UNIQUE", "FULLTEXT", "SPATIAL", "USER", "VIEW",
-     "SEQUENCE", "DEFINER", "SQL", "ALGORITHM", "PACKAGE", "AGGREGATE", "TABLESPACE", "LOGFILE", "INSTANCE", "RESOURCE",
-     "VECTOR", "LIBRARY", "CATALOG"}
-)  # fmt: skip
-_HARMLESS_ACTIONS: Final = (
-    "ADD CONSTRAINT", "ADD INDEX", "ADD KEY", "ADD UNIQUE", "ADD FULLTEXT", "ADD SPATIAL", "ADD FOREIGN", "ADD CHECK",
-    "ADD VECTOR", "ADD PARTITION", "DROP INDEX", "DROP KEY", "DROP FOREIGN", "DROP CONSTRAINT", "DROP CHECK", "RENAME INDEX",
-    "RENAME KEY", "ALTER INDEX", "ALTER KEY", "ALTER CHECK", "ALTER CONSTRAINT", "COMMENT", "AUTO_INCREMENT", "ALGORITHM",
-    "LOCK", "ENABLE", "DISABLE", "FORCE", "ORDER", "ROW_FORMAT", "KEY_BLOCK_SIZE", "STATS_PERSISTENT", "STATS_AUTO_RECALC",
-    "STATS_SAMPLE_PAGES", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS", "CHECKSUM", "PACK_KEYS", "DELAY_KEY_WRITE", "COMPRESSION",
-    "ENCRYPTION", "PAGE_COMPRESSED", "WAIT", "NOWAIT", "REORGANIZE", "COALESCE", "REBUILD", "OPTIMIZE", "ANALYZE", "CHECK",
-    "REPAIR", "REMOVE", "PARTITION", "CHARACTER", "CHARSET", "DEFAULT", "COLLATE", "SECONDARY_LOAD", "SECONDARY_UNLOAD",
-)  # fmt: skip
-_REPLACING_ACTIONS: Final = (
-    "ADD PRIMARY", "DROP PRIMARY", "DROP PARTITION", "TRUNCATE", "EXCHANGE", "IMPORT", "DISCARD", "CONVERT PARTITION", "ENGINE",
-)  # fmt: skip
 
 
-def effects(query: Query, followed: Collection[TableId], *, is_lower_case: bool) -> list[TableEffect]:
+def effects(query: Query, followed: Collection[TableId], *, flavor: Flavor, is_lower_case: bool) -> list[TableEffect]:
     """What a statement does to followed tables, each at most once.
 
     Args:
         query: The statement.
         followed: Under the names that the server stores.
+        flavor: Whose log it is.
         is_lower_case: The server stores names in lower case.
     """
-    mentioned = [table for table in followed if _is_mentioned(query, table)]
-    near = [table for table in followed if table.namespace in (query.database, _folded(query, is_lower_case))]
-    if not mentioned and not near:
+    if not followed:
         return []
+    statement = _Statement(query, followed, flavor, is_lower_case=is_lower_case)
     try:
-        reader = _Reader(query, is_lower_case=is_lower_case)
-        found = list(_effects(reader, mentioned, near))
-    except (SqlglotError, _NotUnderstoodError):
-        return [TableEffect(effect=Effect.UNCLEAR, table=table) for table in mentioned]
+        statement.read()
+    except _RowsError:
+        return [TableEffect(effect=Effect.STATEMENT, table=table) for table in followed]
+    except NotUnderstoodError:
+        return [TableEffect(effect=Effect.UNCLEAR, table=table) for table in statement.concerned()]
     first: dict[TableId, TableEffect] = {}
-    for effect in found:
-        if effect.table in mentioned or effect.effect is Effect.STATEMENT:
-            first.setdefault(effect.table, effect)
+    for effect in sorted(statement.followed_effects(), key=lambda e: _ORDER.index(e.effect)):
+        first.setdefault(effect.table, effect)
     return list(first.values())
 
 
-def _folded(query: Query, is_lower_case: bool) -> str:
-    return query.database.lower() if is_lower_case else query.database
+def opens_group(query: Query, flavor: Flavor) -> bool:
+    """Whether the rows of a CREATE TABLE … SELECT follow in the same group: the server wrote START TRANSACTION at its end."""
+    reader = Reader(query, flavor, is_lower_case=False)
+    try:
+        if not reader.skip("CREATE"):
+            return False
+        reader.skip("OR", "REPLACE")
+        reader.skip("TEMPORARY")
+        if not reader.skip("TABLE"):
+            return False
+        last = ("", "")
+        while not reader.is_at_end:
+            last = (last[1], reader.take().word)
+    except NotUnderstoodError:
+        return False
+    return last == ("START", "TRANSACTION")
 
 
-class _NotUnderstoodError(Exception):
-    pass
+class _RowsError(Exception):
+    """The statement changes rows, or may do so."""
+
+
+class _Statement:
+    """One statement. `found`: what it does, also to tables that are not followed."""
+
+    def __init__(self, query: Query, followed: Collection[TableId], flavor: Flavor, *, is_lower_case: bool) -> None:
+        self._query = query
+        self._followed = followed
+        self._reader = Reader(query, flavor, is_lower_case=is_lower_case)
+        self._is_lower_case = is_lower_case
+        self._verb = ""
+        self._found: list[TableEffect] = []
+
+    def read(self) -> None:
+        """Read it to its end.
+
+        Raises:
+            NotUnderstoodError: It is no form that is known.
+            _RowsError: It may change rows.
+        """
+        reader = self._reader
+        if reader.is_at_end:
+            return  # a comment: what a server says in place of an event that we would not know
+        self._take_verb()
+        verb = self._verb
+        about_tables = {
+            "ALTER": self._alter,
+            "CREATE": self._create,
+            "DROP": self._drop,
+            "RENAME": self._rename,
+            "TRUNCATE": self._truncate,
+        }
+        if verb in about_tables:
+            about_tables[verb]()
+        elif verb in _ROWS or (verb == "ANALYZE" and self._is_analyzed_statement()):
+            if not self._is_upkeep_of_rds():
+                raise _RowsError
+        elif not pass_harmless(verb, reader):
+            raise NotUnderstoodError
+
+    def followed_effects(self) -> Iterator[TableEffect]:
+        """What it does to followed tables."""
+        for effect in self._found:
+            if effect.table in self._followed:
+                yield effect
+            else:
+                yield from (TableEffect(effect=Effect.UNCLEAR, table=t) for t in self._alike(effect.table))
+
+    def concerned(self) -> Iterable[TableId]:
+        """The followed tables that a statement which was not understood may be about."""
+        if self._verb not in _NAMING:
+            return list(self._followed)
+        named = {effect.table for effect in self._found}
+        return [table for table in self._followed if table in named or _is_mentioned(self._query, table)]
+
+    def _take_verb(self) -> None:
+        """The first word; MariaDB's SET STATEMENT … FOR before it is passed."""
+        reader = self._reader
+        if reader.skip("SET", "STATEMENT"):
+            pass_settings(reader)
+        token = reader.take()
+        if token.kind is Kind.SYMBOL and token.text == "(":
+            raise _RowsError
+        self._verb = token.word
+
+    def _add(self, effect: Effect, table: TableId, new_table: TableId | None = None) -> None:
+        self._found.append(TableEffect(effect=effect, table=table, new_table=new_table))
+
+    def _alike(self, table: TableId) -> list[TableId]:
+        """Followed tables whose names may be this one, in letters that were not read or not folded as the server does."""
+        if table.name.isascii() and table.namespace.isascii():
+            return []
+        if not self._is_lower_case and "\ufffd" not in table.name + table.namespace:
+            return []
+        skeleton = _skeleton(table)
+        return [t for t in self._followed if _skeleton(t) == skeleton]
+
+    # ---- statements about rows ----
+
+    def _is_analyzed_statement(self) -> bool:
+        """MariaDB's ANALYZE [FORMAT = JSON] DELETE …: it is done."""
+        return self._reader.peek().word not in {*_TABLES, "LOCAL", "NO_WRITE_TO_BINLOG"}
+
+    def _is_upkeep_of_rds(self) -> bool:
+        """What Amazon RDS writes of its own as a statement: `INSERT INTO mysql.rds_… (…) VALUES (literals) …`.
+
+        Tables of this database have no triggers, and literals call nothing.
+        """
+        reader = self._reader
+        if self._verb not in {"INSERT", "REPLACE"}:
+            return False
+        reader.skip("INTO")
+        table = reader.table()
+        if table.namespace.lower() != "mysql" or not table.name.lower().startswith("rds_"):
+            return False
+        try:
+            self._literals()
+        except NotUnderstoodError:
+            return False
+        return True
+
+    def _literals(self) -> None:
+        reader = self._reader
+        if reader.skip_symbol("("):
+            reader.names()
+            reader.expect_symbol(")")
+        reader.expect_any({"VALUES", "VALUE"})
+        while True:
+            reader.expect_symbol("(")
+            reader.literal()
+            while reader.skip_symbol(","):
+                reader.literal()
+            reader.expect_symbol(")")
+            if not reader.skip_symbol(","):
+                break
+        if reader.skip("ON", "DUPLICATE", "KEY", "UPDATE"):
+            while True:
+                reader.name()
+                reader.expect_symbol("=")
+                reader.literal()
+                if not reader.skip_symbol(","):
+                    break
+        reader.end()
+
+    # ---- statements about tables ----
+
+    def _truncate(self) -> None:
+        reader = self._reader
+        reader.skip("TABLE")
+        table = reader.table()
+        self._wait()
+        if reader.skip_any({"DROP", "REUSE"}):
+            reader.expect("STORAGE")
+        reader.end()
+        # It may be a temporary table that hides the one that is followed: a new snapshot is right in either case.
+        self._add(Effect.REPLACED if self._query.is_of_session else Effect.TRUNCATE, table)
+
+    def _drop(self) -> None:
+        reader = self._reader
+        if reader.skip("TEMPORARY"):
+            if not reader.skip("SEQUENCE"):
+                reader.expect_any(_TABLES)
+            return
+        if reader.skip_any(_DATABASES):
+            reader.skip("IF", "EXISTS")
+            self._drop_database(reader.database())
+            reader.end()
+            return
+        if reader.skip_any(_TABLES):
+            reader.skip("IF", "EXISTS")
+            for table in reader.tables():
+                self._add(Effect.DROP, table)
+            self._wait()
+            reader.skip_any({"RESTRICT", "CASCADE"})
+            reader.end()
+            return
+        if is_defined(reader):
+            return
+        reader.skip_any({"ONLINE", "OFFLINE"})
+        reader.expect("INDEX")
+        reader.skip("IF", "EXISTS")
+        name = reader.name()
+        reader.expect("ON")
+        table = reader.table()
+        self._index_options()
+        if is_primary(name):
+            self._add(Effect.REPLACED, table)
+
+    def _drop_database(self, database: str) -> None:
+        for table in self._followed:
+            if table.namespace == database or self._alike(TableId(database, table.name)):
+                self._add(Effect.DROP, table)
+
+    def _rename(self) -> None:
+        reader = self._reader
+        if reader.skip("USER"):
+            return
+        reader.expect_any(_TABLES)
+        reader.skip("IF", "EXISTS")
+        pairs: list[tuple[TableId, TableId]] = []
+        while True:
+            old = reader.table()
+            self._wait()
+            reader.expect("TO")
+            pairs.append((old, reader.table()))
+            if not reader.skip_symbol(","):
+                break
+        reader.end()
+        taken = {new for _, new in pairs}
+        for old, new in pairs:
+            # The name has another table behind it now: a swap.
+            if old not in taken:
+                self._add(Effect.RENAME, old, new)
+        for table in taken:
+            self._add(Effect.REPLACED, table)
+
+    def _create(self) -> None:
+        reader = self._reader
+        is_replacing = reader.skip("OR", "REPLACE")
+        is_temporary = reader.skip("TEMPORARY")
+        if reader.skip("TABLE"):
+            reader.skip("IF", "NOT", "EXISTS")
+            table = reader.table()
+            self._refuse_query()
+            if is_replacing and not is_temporary:
+                self._add(Effect.REPLACED, table)
+            return
+        if is_temporary:
+            reader.expect("SEQUENCE")
+            return
+        if reader.skip_any(_DATABASES):
+            reader.skip("IF", "NOT", "EXISTS")
+            database = reader.database()
+            if is_replacing:
+                self._drop_database(database)
+            return
+        if is_defined(reader):
+            return
+        self._create_index()
+
+    def _create_index(self) -> None:
+        reader = self._reader
+        reader.skip_any({"ONLINE", "OFFLINE"})
+        reader.skip_any({"UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"})
+        reader.expect_any({"INDEX", "KEY"})
+        reader.skip("IF", "NOT", "EXISTS")
+        reader.name()
+        if reader.skip_any({"USING", "TYPE"}):
+            reader.name()
+        reader.expect("ON")
+        reader.table()
+        index(reader, is_named=True)
+        self._index_options()
+
+    def _index_options(self) -> None:
+        reader = self._reader
+        while word := reader.skip_any({"ALGORITHM", "LOCK"}):
+            reader.skip_symbol("=")
+            reader.expect_any(
+                {"DEFAULT", "INPLACE", "COPY", "INSTANT", "NOCOPY"}
+                if word == "ALGORITHM"
+                else {"DEFAULT", "NONE", "SHARED", "EXCLUSIVE"}
+            )
+        self._wait()
+        reader.end()
+
+    def _refuse_query(self) -> None:
+        """A CREATE TABLE with a query in it runs it, and what that calls: servers in ROW format log columns and rows instead."""
+        reader = self._reader
+        while not reader.is_at_end:
+            word = reader.take().word
+            if word in {"SELECT", "TABLE"}:
+                raise _RowsError
+            if word == "VALUES" and reader.peek().word not in {"LESS", "IN"}:
+                raise _RowsError
+
+    def _alter(self) -> None:
+        reader = self._reader
+        reader.skip_any({"ONLINE", "OFFLINE"})
+        # It deletes rows that a new unique key refuses.
+        may_delete = reader.skip("IGNORE")
+        if not reader.skip("TABLE"):
+            self._alter_other()
+            return
+        reader.skip("IF", "EXISTS")
+        table = reader.table()
+        self._wait()
+        if may_delete:
+            self._add(Effect.REPLACED, table)
+        for action, other in actions(reader):
+            if action is Action.COLUMNS:
+                self._add(Effect.ALTER, table)
+            elif action is Action.REPLACED:
+                self._add(Effect.REPLACED, table)
+            elif action is Action.RENAMED and other != table:
+                self._add(Effect.RENAME, table, other)
+            if other is not None:
+                self._add(Effect.REPLACED, other)
+
+    def _alter_other(self) -> None:
+        """ALTER of something else than a table."""
+        reader = self._reader
+        if not reader.skip_any(_DATABASES):
+            if not is_defined(reader):
+                raise NotUnderstoodError
+            return
+        while not reader.is_at_end:
+            if reader.take().word == "UPGRADE":
+                raise NotUnderstoodError
+
+    def _wait(self) -> None:
+        if self._reader.skip("WAIT"):
+            self._reader.number()
+        else:
+            self._reader.skip("NOWAIT")
+
+
+def _skeleton(table: TableId) -> tuple[str, ...]:
+    """What is left of a name without the letters that are not ASCII."""
+    return tuple(_NOT_ASCII.sub("?", name.lower()) for name in (table.namespace, table.name))
 
 
 def _is_mentioned(query: Query, table: TableId) -> bool:
+    """Whether the text may name the table, however it is to be read."""
     text = query.text.casefold()
-    for name in (table.name, table.namespace):
-        folded = name.casefold()
-        spellings = {folded, folded.replace("`", "``"), folded.replace('"', '""')}
-        if any(spelling in text for spelling in spellings):
-            return True
-        # A client's character set may have spelled it in bytes that are no UTF-8.
-        if "\ufffd" in text and not name.isascii():
-            return True
-    return False
+    is_near = query.database.casefold() == table.namespace.casefold()
+    if _is_in(table.namespace, text):
+        return _is_in(table.name, text) or "database" in text or "schema" in text
+    return is_near and _is_in(table.name, text)
 
 
-def _effects(reader: _Reader, mentioned: Sequence[TableId], near: Sequence[TableId]) -> Iterator[TableEffect]:
-    verb = _verb(reader)
-    if verb in _HARMLESS:
-        return
-    if verb in _STATEMENTS:
-        yield from _statement(reader, mentioned, near)
-        return
-    match verb:
-        case "TRUNCATE":
-            reader.skip("TABLE")
-            yield TableEffect(effect=Effect.TRUNCATE, table=reader.table())
-            reader.end()
-        case "DROP":
-            yield from _drop(reader, mentioned)
-        case "RENAME":
-            yield from _rename(reader)
-        case "CREATE":
-            yield from _create(reader, mentioned)
-        case "ALTER":
-            yield from _alter(reader)
-        case _:
-            raise _NotUnderstoodError
-
-
-def _verb(reader: _Reader) -> str:
-    """The first word; MariaDB's `SET STATEMENT variable = value, … FOR` in front of it is skipped."""
-    verb = reader.word()
-    if verb == "SET" and reader.skip("STATEMENT"):
-        while verb != "FOR":
-            verb = reader.word()
-        verb = reader.word()
-    return verb
-
-
-def _statement(reader: _Reader, mentioned: Sequence[TableId], near: Sequence[TableId]) -> Iterator[TableEffect]:
-    """What a change in statement format may have done, which is refused.
-
-    Views, triggers and cascades take it to tables that it does not name: to any of the databases that it names, or that
-    is its own.
-    """
-    if reader.is_emptying_of_memory_table():
-        return
-    databases = reader.texts()
-    yield from (TableEffect(effect=Effect.STATEMENT, table=table) for table in near)
-    for table in mentioned:
-        if table.namespace in databases:
-            yield TableEffect(effect=Effect.STATEMENT, table=table)
-
-
-def _drop(reader: _Reader, mentioned: Sequence[TableId]) -> Iterator[TableEffect]:
-    if reader.skip("TEMPORARY"):
-        return
-    what = reader.word()
-    if what in {"DATABASE", "SCHEMA"}:
-        reader.skip("IF", "EXISTS")
-        database = reader.name()
-        for table in mentioned:
-            if table.namespace == database:
-                yield TableEffect(effect=Effect.DROP, table=table)
-        return
-    if what in _OBJECTS or what == "PREPARE":
-        return
-    if what not in {"TABLE", "TABLES"}:
-        raise _NotUnderstoodError
-    reader.skip("IF", "EXISTS")
-    yield TableEffect(effect=Effect.DROP, table=reader.table())
-    while reader.skip(","):
-        yield TableEffect(effect=Effect.DROP, table=reader.table())
-    reader.end()
-
-
-def _rename(reader: _Reader) -> Iterator[TableEffect]:
-    if reader.word() not in {"TABLE", "TABLES"}:
-        return  # a user
-    reader.skip("IF", "EXISTS")
-    pairs = [_renamed(reader)]
-    while reader.skip(","):
-        pairs.append(_renamed(reader))
-    taken = {new for _, new in pairs}
-    for old, new in pairs:
-        # The name has another table behind it now: a swap.
-        if old not in taken:
-            yield TableEffect(effect=Effect.RENAME, table=old, new_table=new)
-    for table in taken:
-        yield TableEffect(effect=Effect.REPLACED, table=table)
-
-
-def _renamed(reader: _Reader) -> tuple[TableId, TableId]:
-    old = reader.table()
-    while reader.word() != "TO":
-        pass  # WAIT n, NOWAIT
-    return old, reader.table()
-
-
-def _create(reader: _Reader, mentioned: Sequence[TableId]) -> Iterator[TableEffect]:
-    is_replacing = reader.skip("OR", "REPLACE")
-    if reader.skip("TEMPORARY"):
-        return
-    what = reader.word()
-    if what in {"DATABASE", "SCHEMA"}:
-        database = reader.name() if is_replacing else None
-        yield from (TableEffect(effect=Effect.DROP, table=table) for table in mentioned if table.namespace == database)
-        return
-    if what in _OBJECTS:
-        return
-    if what != "TABLE":
-        raise _NotUnderstoodError
-    reader.skip("IF", "NOT", "EXISTS")
-    table = reader.table()
-    if is_replacing:
-        yield TableEffect(effect=Effect.REPLACED, table=table)
-
-
-def _alter(reader: _Reader) -> Iterator[TableEffect]:
-    reader.skip("ONLINE")
-    # It deletes rows that a new unique key refuses.
-    may_delete = reader.skip("IGNORE")
-    what = reader.word()
-    if what in _OBJECTS or what in {"DATABASE", "SCHEMA"}:
-        return
-    if what != "TABLE":
-        raise _NotUnderstoodError
-    reader.skip("IF", "EXISTS")
-    table = reader.table()
-    if reader.skip("WAIT"):
-        reader.word()
-    else:
-        reader.skip("NOWAIT")
-    found = [TableEffect(effect=Effect.REPLACED, table=table)] if may_delete else []
-    for action in reader.actions():
-        words = " ".join(token.text.upper() for token in action[:2])
-        first = action[0].text.upper() if action else ""
-        if words.startswith(("EXCHANGE", "CONVERT TABLE")):
-            found += [TableEffect(effect=Effect.REPLACED, table=t) for t in (table, *_exchanged(reader, action))]
-        elif first == "RENAME" and words not in {"RENAME INDEX", "RENAME KEY", "RENAME COLUMN"}:
-            new = reader.last_name(action)
-            found += [
-                TableEffect(effect=Effect.RENAME, table=table, new_table=new),
-                TableEffect(effect=Effect.REPLACED, table=new),
-            ]
-        elif _starts(words, _REPLACING_ACTIONS):
-            found.append(TableEffect(effect=Effect.REPLACED, table=table))
-        elif _is_default(action) or _starts(words, _HARMLESS_ACTIONS):
-            pass
-        else:
-            found.append(TableEffect(effect=Effect.ALTER, table=table))
-    # The gravest first: of each table the first one counts.
-    order = [Effect.RENAME, Effect.ALTER, Effect.REPLACED]
-    yield from sorted(found, key=lambda e: order.index(e.effect))
-
-
-def _starts(words: str, actions: Sequence[str]) -> bool:
-    return any(words == action or words.startswith(f"{action} ") for action in actions)
-
-
-def _is_default(action: Sequence[Token]) -> bool:
-    """ALTER [COLUMN] name SET DEFAULT …, DROP DEFAULT, SET VISIBLE: nothing about the rows."""
-    return bool(action) and action[0].text.upper() == "ALTER"
-
-
-def _exchanged(reader: _Reader, action: Sequence[Token]) -> list[TableId]:
-    texts = [token.text.upper() for token in action]
-    if "TABLE" not in texts:
-        raise _NotUnderstoodError
-    return [reader.name_in(action, texts.index("TABLE") + 1)]
-
-
-class _Reader:
-    """The tokens of a statement, read from left to right."""
-
-    def __init__(self, query: Query, *, is_lower_case: bool) -> None:
-        # Behind a parenthesis, or sqlglot would leave the rest of some statements (RENAME, CALL) in one piece.
-        self._text = "(" + _VERSION_COMMENT.sub(r" \1 ", query.text)
-        self._tokens: list[Token] = [
-            token for token in MySQL.Tokenizer().tokenize(self._text)[1:] if token.token_type is not TokenType.SEMICOLON
-        ]
-        self._place = 0
-        self._database = query.database
-        self._is_lower_case = is_lower_case
-        self._has_ansi_quotes = query.sql_mode is None or bool(query.sql_mode & _ANSI_QUOTES)
-
-    def word(self) -> str:
-        """The next word, in capitals."""
-        token = self._take()
-        return token.text.upper()
-
-    def skip(self, *words: str) -> bool:
-        """Skip these words if they come next."""
-        coming = self._tokens[self._place : self._place + len(words)]
-        if [t.text.upper() for t in coming] != list(words) or any(self._is_quoted(t) for t in coming):
-            return False
-        self._place += len(words)
+def _is_in(name: str, text: str) -> bool:
+    # A client's character set may have spelled it in bytes that are no text.
+    if "\ufffd" in text and not name.isascii():
         return True
-
-    def name(self) -> str:
-        """The next identifier."""
-        return self._named(self._take())
-
-    def table(self) -> TableId:
-        """The next table's name."""
-        first = self.name()
-        if self._place < len(self._tokens) and self._tokens[self._place].token_type is TokenType.NUMBER:
-            # `shop.1t`: the tokenizer takes what follows for a number.
-            raise _NotUnderstoodError
-        if self._place < len(self._tokens) and self._tokens[self._place].token_type is TokenType.DOT:
-            self._place += 1
-            return TableId(first, self.name())
-        return TableId(self._folded(self._database), first)
-
-    def end(self) -> None:
-        """Insist that nothing is left that could name another table."""
-        rest = [token.text.upper() for token in self._tokens[self._place :]]
-        if not set(rest) <= {"RESTRICT", "CASCADE", "WAIT", "NOWAIT", *(text for text in rest if text.isdigit())}:
-            raise _NotUnderstoodError
-
-    def is_emptying_of_memory_table(self) -> bool:
-        """DELETE FROM `database`.`table`: what a server that was restarted logs of tables of the engine MEMORY."""
-        return _EMPTYING.fullmatch(self._text) is not None
-
-    def texts(self) -> set[str]:
-        """Everything that could be a name."""
-        return {self._folded(token.text) for token in self._tokens}
-
-    def actions(self) -> Iterator[list[Token]]:
-        """What is left, cut at the commas outside parentheses."""
-        action: list[Token] = []
-        depth = 0
-        for token in self._tokens[self._place :]:
-            depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-            if token.token_type is TokenType.COMMA and depth == 0:
-                yield action
-                action = []
-            else:
-                action.append(token)
-        if action:
-            yield action
-
-    def last_name(self, action: Sequence[Token]) -> TableId:
-        """The table's name that an action ends with."""
-        has_database = len(action) >= 3 and action[-2].token_type is TokenType.DOT  # noqa: PLR2004 - name, dot, name
-        database = self._named(action[-3]) if has_database else self._folded(self._database)
-        return TableId(database, self._named(action[-1]))
-
-    def name_in(self, action: Sequence[Token], place: int) -> TableId:
-        """The table's name at a place of an action."""
-        if place >= len(action):
-            raise _NotUnderstoodError
-        first = self._named(action[place])
-        if place + 2 < len(action) and action[place + 1].token_type is TokenType.DOT:
-            return TableId(first, self._named(action[place + 2]))
-        return TableId(self._folded(self._database), first)
-
-    def _take(self) -> Token:
-        if self._place >= len(self._tokens):
-            raise _NotUnderstoodError
-        self._place += 1
-        return self._tokens[self._place - 1]
-
-    def _named(self, token: Token) -> str:
-        if token.token_type is TokenType.NUMBER:
-            # An unquoted name may begin with a digit; the tokenizer cuts it in two.
-            raise _NotUnderstoodError
-        if token.token_type is TokenType.STRING and not (self._has_ansi_quotes and self._text[token.start] == '"'):
-            raise _NotUnderstoodError
-        return self._folded(token.text)
-
-    def _folded(self, name: str) -> str:
-        return name.lower() if self._is_lower_case else name
-
-    @staticmethod
-    def _is_quoted(token: Token) -> bool:
-        return token.token_type in {TokenType.IDENTIFIER, TokenType.STRING}
+    folded = name.casefold()
+    spellings = {folded, folded.replace("`", "``"), folded.replace('"', '""')}
+    # Digits may stand before it: `/*!50000t`.
+    return any(re.search(rf"(?<![a-z$_]){re.escape(spelling)}(?![0-9a-z$_])", text) for spelling in spellings)

@@ -7,15 +7,23 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import pymysql
+
 from replicator.model.schema import TableId
 from replicator.plugins.source import TableSummary
 from replicator_source_mysql.binlog import Flavor, declared_spec
 from replicator_source_mysql.catalogue import CatalogColumn, CatalogTable, ForeignKey, UniqueKey, shadow_of
-from replicator_source_mysql.connection import Connection, Row, is_mariadb, rows_of
+from replicator_source_mysql.connection import Connection, Row, is_mariadb, quoted_table, rows_of
+from replicator_source_mysql.server import version_of
 
 _SYSTEM: Final = ("information_schema", "performance_schema", "mysql", "sys", "ndbinfo")
 _TABLES_AT_ONCE: Final = 200
+_NO_SUCH_TABLE: Final = 1146
+# From here on MySQL counts columns that were added or dropped at once.
+_ROW_VERSIONS: Final = (8, 0, 29)
 _KINDS: Final = {"VIEW": "view", "SYSTEM VIEW": "view", "SEQUENCE": "sequence", "TEMPORARY": "temporary table"}
+
+Storage = tuple[int | str, ...]
 
 _LIST: Final = """
 SELECT table_schema, table_name, table_type FROM information_schema.tables
@@ -33,7 +41,7 @@ FROM information_schema.columns WHERE (table_schema, table_name) IN ({names}) OR
 """
 
 _KEYS: Final = """
-SELECT table_schema, table_name, index_name, column_name, sub_part
+SELECT table_schema, table_name, index_name, column_name, sub_part, index_type
 FROM information_schema.statistics WHERE non_unique = 0 AND (table_schema, table_name) IN ({names})
 ORDER BY 1, 2, 3, seq_in_index
 """
@@ -92,7 +100,7 @@ def read_tables(
 
 
 def _read_some(
-    connection: Connection, tables: Sequence[TableId], storage: Mapping[TableId, tuple[int, ...]]
+    connection: Connection, tables: Sequence[TableId], storage: Mapping[TableId, Storage]
 ) -> dict[TableId, CatalogTable]:
     flavor: Flavor = "mariadb" if is_mariadb(connection) else "mysql"
     # Names are compared without case by the catalogue, and with it by us.
@@ -112,7 +120,7 @@ def _read_some(
             created=str(created),
             storage=storage.get(table, ()),
             columns=tuple(_column(row, flavor) for row in columns[table]),
-            unique_keys=_unique_keys(keys[table]),
+            unique_keys=_in_order(connection, table, _unique_keys(keys[table])),
             cascades=tuple(_foreign_key(row) for row in cascades[table]),
             estimated_rows=rows,
             comment=comment or None,
@@ -134,17 +142,32 @@ def _column(row: Row, flavor: Flavor) -> CatalogColumn:
 
 
 def _unique_keys(rows: Iterable[Row]) -> tuple[UniqueKey, ...]:
-    parts: dict[str, list[tuple[str | None, int | None]]] = defaultdict(list)
-    for _, _, index, column, prefix in rows:
-        parts[index].append((column, prefix))
+    parts: dict[str, list[tuple[str | None, int | None, str]]] = defaultdict(list)
+    for _, _, index, column, prefix, kind in rows:
+        parts[index].append((column, prefix, kind))
     return tuple(
         UniqueKey(
             name=index,
-            columns=tuple(column for column, _ in found if column is not None),
-            is_whole=all(column is not None and prefix is None for column, prefix in found),
+            columns=tuple(column for column, *_ in found if column is not None),
+            # MariaDB holds a key that is too long for an index by its hash.
+            is_whole=all(column is not None and prefix is None and kind != "HASH" for column, prefix, kind in found),
         )
         for index, found in parts.items()
     )
+
+
+def _in_order(connection: Connection, table: TableId, keys: tuple[UniqueKey, ...]) -> tuple[UniqueKey, ...]:
+    """Unique keys in the order of the server, which decides what rows are clustered by; asked for only where it decides."""
+    if len(keys) < 2 or any(key.name == "PRIMARY" for key in keys):  # noqa: PLR2004
+        return keys
+    try:
+        rows = rows_of(connection, f"SHOW KEYS FROM {quoted_table(table)}")
+    except pymysql.err.ProgrammingError as error:
+        if error.args[0] != _NO_SUCH_TABLE:
+            raise
+        return keys  # gone since: the next look finds nothing
+    order = {name: place for place, name in enumerate(dict.fromkeys(row[2] for row in rows))}
+    return tuple(sorted(keys, key=lambda key: order.get(key.name, len(order))))
 
 
 def _foreign_key(row: Row) -> ForeignKey:
@@ -175,24 +198,33 @@ def _query(connection: Connection, query: str, tables: Sequence[TableId]) -> lis
 # -- InnoDB's own numbers ------------------------------------------------------------------------------------------------
 
 
-def _storage(connection: Connection, tables: Sequence[TableId]) -> dict[TableId, tuple[int, ...]]:
-    """InnoDB's number of each table, or of each of its partitions; nothing for a table of another engine."""
+def _storage(connection: Connection, tables: Sequence[TableId]) -> dict[TableId, Storage]:
+    """InnoDB's number of each table, or of each of its partitions; nothing for a table of another engine.
+
+    With `+n` behind it: columns were added or dropped n times since without a rebuild, which leaves the number as it is.
+    """
     if not tables:
         return {}
     view = "innodb_sys_tables" if is_mariadb(connection) else "innodb_tables"
-    query = f"SELECT table_id, name FROM information_schema.{view} WHERE "  # noqa: S608 - our own name
+    has_versions = not is_mariadb(connection) and version_of(connection.get_server_info()) >= _ROW_VERSIONS
+    versions = "total_row_versions" if has_versions else "0"
+    query = f"SELECT table_id, name, {versions} FROM information_schema.{view} WHERE "  # noqa: S608 - our own names
     patterns = {table: name_pattern(table) for table in tables}
     if len(tables) == 1:
         rows = rows_of(connection, query + "name RLIKE %s", [patterns[tables[0]]])
-        return {tables[0]: tuple(sorted(number for number, _ in rows))}
+        return {tables[0]: _numbers((number, count) for number, _, count in rows)}
     rows = rows_of(connection, query + "TRUE")
-    by_name: dict[str, list[int]] = defaultdict(list)
-    for number, name in rows:
-        by_name[_without_partition(name)].append(number)
-    return {table: tuple(sorted(_matching(pattern, by_name))) for table, pattern in patterns.items()}
+    by_name: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for number, name, count in rows:
+        by_name[_without_partition(name)].append((number, count))
+    return {table: _numbers(_matching(pattern, by_name)) for table, pattern in patterns.items()}
 
 
-def _matching(pattern: str, by_name: Mapping[str, list[int]]) -> list[int]:
+def _numbers(found: Iterable[tuple[int, int]]) -> Storage:
+    return tuple(f"{number}+{count}" if count else number for number, count in sorted(found))
+
+
+def _matching(pattern: str, by_name: Mapping[str, list[tuple[int, int]]]) -> list[tuple[int, int]]:
     plain = pattern[1 : -len(_PARTITION)]
     if (exact := by_name.get(plain.replace("\\", ""))) is not None:
         return exact

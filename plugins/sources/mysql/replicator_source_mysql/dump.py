@@ -20,7 +20,7 @@ from replicator.model.errors import CorruptStreamError, ReplicatorError, SourceU
 from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import Connection, SameServer, connect, literal, rows_of
-from replicator_source_mysql.errors import translate, translate_log
+from replicator_source_mysql.errors import facts_of, translate, translate_log
 from replicator_source_mysql.filepos import FilePosition
 from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.position import Executed
@@ -95,7 +95,7 @@ class Dump:
         except (pymysql.MySQLError, OSError) as error:
             connection._force_close()  # noqa: SLF001
             raise translate(error, doing=f"asking {config.server} for its log") from error
-        except SourceUnavailableError:
+        except BaseException:
             connection._force_close()  # noqa: SLF001
             raise
         return cls(connection, server=config.server, silence_s=silence_s, has_checksums=has_checksums)
@@ -112,7 +112,7 @@ class Dump:
             packets = self._reader.packets(wait_s)
         except (pymysql.MySQLError, OSError, ValueError) as error:
             raise SourceUnavailableError(
-                f"reading the log of {self._server}: {error}", code="source_unavailable"
+                f"reading the log of {self._server}: {facts_of(error)}", code="source_unavailable"
             ) from error
         if not self._has_checksums:
             return [self._event(packet) for packet in packets]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import Final
 
@@ -15,6 +16,7 @@ from replicator.model.errors import (
     ReplicatorError,
     SchemaConflictError,
     SourceUnavailableError,
+    TableError,
 )
 
 RESTART_ACTION: Final = (
@@ -23,6 +25,11 @@ RESTART_ACTION: Final = (
 
 # Number → our code: what may pass by itself.
 _TRANSIENT: Final = {
+    1021: "source_out_of_resources",
+    1037: "source_out_of_resources",
+    1038: "source_out_of_resources",
+    1041: "source_out_of_resources",
+    1114: "source_out_of_resources",
     1040: "too_many_connections",
     1053: "source_shutdown",
     1077: "source_shutdown",
@@ -50,13 +57,22 @@ _TRANSIENT: Final = {
 _ACCESS_DENIED: Final = frozenset({1044, 1045, 1095, 1142, 1143, 1227, 1370, 1396, 1410, 1698, 1820, 1862, 3118})
 # A table, or one of its columns, is gone or another: it concerns this table only.
 _TABLE_CHANGED: Final = frozenset({1049, 1051, 1054, 1146, 1347, 1356})
+# Of those that deny access: what is about the privileges on one table, and not about the account.
+_TABLE_DENIED: Final = frozenset({1044, 1142, 1143, 1370})
+# A row, or a value, is more than the server's max_allowed_packet.
+_PACKET_TOO_LARGE: Final = frozenset({1153, 1162, 1301})
+_RAISE_PACKET: Final = "Raise max_allowed_packet on the server, to 1G at most."
+_TIMED_OUT: Final = frozenset({1969, 3024})
 _UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
 # The log is not there any more, or does not join: only the text of 1236 says which.
 _LOG_ERROR: Final = frozenset({1236, 1789, 1371, 1373})
 _PURGED: Final = ("purged", "could not find first log file", "could not find gtid state", "missing")
 _WITHOUT_GTIDS: Final = ("auto_position", "anonymous transaction")
 _TOO_LARGE: Final = "max_allowed_packet"
-_NUMBERS_WITH_VALUES: Final = frozenset({1062, 1264, 1292, 1366, 1406})
+_SAME_ID: Final = ("same server_uuid", "same server_id")
+# What these say in quotes may be a value.
+_NUMBERS_WITH_VALUES: Final = frozenset({1062, 1264, 1265, 1292, 1366, 1406, 1411, 1525})
+_QUOTED: Final = re.compile(r"['\"`].*['\"`]", re.DOTALL)
 
 
 def number_of(error: BaseException) -> int | None:
@@ -74,7 +90,7 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
         table: The table that was being read; errors about missing tables and columns then concern it alone.
     """
     number = number_of(error)
-    message = f"{doing}: {_facts(error)}"
+    message = f"{doing}: {facts_of(error)}"
     if _UNTRUSTED in str(error) or isinstance(error, ssl.SSLCertVerificationError):
         return AccessDeniedError(
             message,
@@ -85,16 +101,31 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
         return AccessDeniedError(
             message,
             code="access_denied",
-            table=table,
+            table=table if number in _TABLE_DENIED else None,
             action="Grant the privilege or mend the credential; `replicator validate` names it.",
         )
     if table is not None and number in _TABLE_CHANGED:
         return SchemaConflictError(message, code="table_changed", table=table)
+    if number in _TIMED_OUT:
+        action = "Raise source.statement_timeout" + (", or lower snapshot.chunk_rows." if table is not None else ".")
+        return SourceUnavailableError(message, code=_TRANSIENT[number], table=table, action=action)
     if number in _TRANSIENT:
         return SourceUnavailableError(message, code=_TRANSIENT[number], table=table)
     if isinstance(error, OSError | pymysql.err.InterfaceError):
         return SourceUnavailableError(message, code="source_unavailable", table=table)
-    return FatalError(message, code="source_error", table=table)
+    return _final(message, number, table)
+
+
+def _final(message: str, number: int | None, table: str | None) -> ReplicatorError:
+    """What does not pass by itself: about the table that was being read, if there is one."""
+    then = "Then run `replicator snapshot NAME TABLE`."
+    if number in _PACKET_TOO_LARGE:
+        if table is None:
+            return FatalError(message, code="max_allowed_packet", action=_RAISE_PACKET)
+        return TableError(message, code="max_allowed_packet", table=table, action=f"{_RAISE_PACKET} {then}")
+    if table is None:
+        return FatalError(message, code="source_error")
+    return TableError(message, code="source_error", table=table, action=f"Cure it on the server. {then}")
 
 
 def translate_log(number: int, text: str, *, doing: str) -> ReplicatorError:
@@ -103,11 +134,11 @@ def translate_log(number: int, text: str, *, doing: str) -> ReplicatorError:
     lowered = text.lower()
     if number in _LOG_ERROR:
         if _TOO_LARGE in lowered:
-            return FatalError(
-                message, code="max_allowed_packet", action="Raise max_allowed_packet on the server, to 1G at most."
-            )
+            return FatalError(message, code="max_allowed_packet", action=_RAISE_PACKET)
         if any(word in lowered for word in _WITHOUT_GTIDS):
             return gtids_are_off(message)
+        if any(word in lowered for word in _SAME_ID):
+            return SourceUnavailableError(message, code="server_id_taken")
         if any(word in lowered for word in _PURGED):
             return OffsetExpiredError(message, code="log_removed", action=RESTART_ACTION)
         return LogGapError(message, code="other_history", action=RESTART_ACTION)
@@ -123,10 +154,12 @@ def gtids_are_off(message: str) -> LogGapError:
     )
 
 
-def _facts(error: Exception) -> str:
+def facts_of(error: Exception) -> str:
+    """The server's own words and number, without values."""
     number = number_of(error)
+    if number is None:
+        return " ".join(str(error).split()) or type(error).__name__
+    text = str(error.args[1]) if len(error.args) > 1 else ""
     if number in _NUMBERS_WITH_VALUES:
-        return f"error {number}"
-    if number is not None:
-        return f"({number}) {error.args[1] if len(error.args) > 1 else ''}"
-    return " ".join(str(error).split()) or type(error).__name__
+        text = _QUOTED.sub("…", text)
+    return f"({number}) {text}"

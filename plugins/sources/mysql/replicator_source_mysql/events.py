@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from replicator_source_mysql.binlog.events import corrupt
+from replicator_source_mysql.binlog.events import Flavor, corrupt
+from replicator_source_mysql.clienttext import DEFAULT_CHARSET, charset_name, decoded
 
 
 class Kind(IntEnum):
@@ -172,44 +173,68 @@ def mariadb_begin(body: memoryview, server_id: int) -> Begin:
 class Query:
     """A statement in the log.
 
-    `sql_mode` is None where the event does not say. Text that is not UTF-8 is kept by replacement: it is only looked at
-    for names.
+    Attributes:
+        database: The session's own; empty if it has chosen none.
+        text: Decoded; what is no text in the client's character set is U+FFFD.
+        sql_mode: None where the event does not say.
+        charset: The client's character set.
+        is_of_session: It used a temporary table, or something else that only its session has.
     """
 
     database: str
     text: str
     sql_mode: int | None
+    charset: str = DEFAULT_CHARSET
+    is_of_session: bool = False
 
 
 _QUERY: Final = struct.Struct("<IIBHH")
 _LOAD_EXTRA: Final = 13
-_VARIABLES: Final = {0: 4, 1: 8}
+_THREAD_SPECIFIC: Final = 4
+_FLAGS: Final = 0
+_SQL_MODE: Final = 1
+_AUTO_INCREMENT: Final = 3
+_CHARSET: Final = 4
+_CATALOG: Final = 6
+_SIZES: Final = {_FLAGS: 4, _SQL_MODE: 8, _AUTO_INCREMENT: 4, _CHARSET: 6}
 
 
-def query(body: memoryview, *, is_load: bool = False) -> Query:
-    """QUERY and EXECUTE_LOAD_QUERY."""
+def query(body: memoryview, *, flavor: Flavor, flags: int = 0, is_load: bool = False) -> Query:
+    """QUERY and EXECUTE_LOAD_QUERY; `flags` are the event's."""
     _need(body, _QUERY.size + (_LOAD_EXTRA if is_load else 0), "QUERY")
     _, _, database_size, _, variables_size = _QUERY.unpack_from(body)
     place = _QUERY.size + (_LOAD_EXTRA if is_load else 0)
     text_place = place + variables_size + database_size + 1
     _need(body, text_place, "QUERY")
     database = bytes(body[place + variables_size : text_place - 1]).decode(errors="replace")
-    text = bytes(body[text_place:]).decode(errors="replace")
-    return Query(database, text, _sql_mode(body[place : place + variables_size]))
+    variables = _variables(body[place : place + variables_size])
+    charset = charset_name(variables.get(_CHARSET), flavor)
+    return Query(
+        database,
+        decoded(bytes(body[text_place:]), charset),
+        variables.get(_SQL_MODE),
+        charset,
+        bool(flags & _THREAD_SPECIFIC),
+    )
 
 
-def _sql_mode(variables: memoryview) -> int | None:
-    """Status variables: flags (0) and SQL mode (1) stand in front where they are there."""
+def _variables(variables: memoryview) -> dict[int, int]:
+    """SQL mode and the client's collation, which stand in front where they are there."""
+    found: dict[int, int] = {}
     place = 0
-    while place < len(variables):
+    while place < len(variables) and _CHARSET not in found:
         code = variables[place]
-        size = _VARIABLES.get(code)
+        size = _SIZES.get(code)
+        if code == _CATALOG and place + 1 < len(variables):
+            size = 1 + variables[place + 1]
         if size is None or place + 1 + size > len(variables):
-            return None
-        if code == 1:
-            return int.from_bytes(variables[place + 1 : place + 1 + size], "little")
+            break
+        if code == _SQL_MODE:
+            found[code] = int.from_bytes(variables[place + 1 : place + 9], "little")
+        elif code == _CHARSET:
+            found[code] = int.from_bytes(variables[place + 1 : place + 3], "little")
         place += 1 + size
-    return None
+    return found
 
 
 def rotate(body: memoryview) -> tuple[str, int]:

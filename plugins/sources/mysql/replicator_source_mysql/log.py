@@ -9,6 +9,7 @@ Nothing that must survive is kept here. After a lost connection a new reader sta
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,7 @@ from replicator_source_mysql.binlog import (
     Flavor,
     InnerEvent,
     TableMaps,
+    named_table,
     table_id,
     transaction_payload,
     uncompressed_body,
@@ -40,7 +42,7 @@ from replicator_source_mysql.binlog.events import (
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades, Parent
 from replicator_source_mysql.cursor import Cursor
-from replicator_source_mysql.ddl import Effect, TableEffect, effects
+from replicator_source_mysql.ddl import Effect, TableEffect, effects, opens_group
 from replicator_source_mysql.dump import HEADER, HEADER_SIZE, Dump
 from replicator_source_mysql.errors import RESTART_ACTION, gtids_are_off
 from replicator_source_mysql.events import (
@@ -62,10 +64,13 @@ from replicator_source_mysql.groups import Group, Undoing
 from replicator_source_mysql.lineage import other_history
 from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Executed, Position, executed_covers, executed_union
-from replicator_source_mysql.pulls import Pull, Transaction
+from replicator_source_mysql.pulls import Pull, Transaction, error_of_table
+from replicator_source_mysql.sql.reader import shown
 from replicator_source_mysql.versions import Version, Versions
 from replicator_source_mysql.visibility import file_id, mariadb_id, xa_commit_id
 from replicator_source_mysql.xa import HeldRows, Prepared, PreparedTransactions, xid_of
+
+log = logging.getLogger(__name__)
 
 _ROWS: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | set(MARIADB_COMPRESSED)
 _BEGINS: Final = frozenset({Kind.GTID, Kind.GTID_TAGGED, Kind.MARIADB_GTID, Kind.ANONYMOUS_GTID})
@@ -440,8 +445,9 @@ class BinlogReader(LogReader):
     def _read_query(self, event: _Event) -> Query:
         if event.kind == MARIADB_QUERY_COMPRESSED:
             _, body = uncompressed_body(event.kind, event.body, size_max=self._size_max)
-            return query(memoryview(body))
-        return query(event.body, is_load=event.kind == Kind.EXECUTE_LOAD_QUERY)
+            return query(memoryview(body), flavor=self._flavor, flags=event.flags)
+        is_load = event.kind == Kind.EXECUTE_LOAD_QUERY
+        return query(event.body, flavor=self._flavor, flags=event.flags, is_load=is_load)
 
     def _rotate(self, event: _Event) -> None:
         if self._cursor.enter(*rotate(event.body)):
@@ -558,18 +564,28 @@ class BinlogReader(LogReader):
         if group.is_skipped:
             return True
         number = table_id(event.body)
-        table_map = self._table_maps.get(event.body)
+        version: Version | None = None
+        parent: Parent | None = None
         try:
+            table_map = self._table_maps.get(event.body)
+            if self._versions.take_key(table_map):
+                # What rows are known by is another key: they come behind this event.
+                self._known.clear()
+                self._replaced(group, TableId(table_map.schema, table_map.table), pull)
+                return False
+            parent = self._cascades.parent(table_map) if self._cascades is not None else None
             version = self._versions.of(table_map)
-        except TableError as error:
-            table = TableId(table_map.schema, table_map.table)
-            pull.fail(table, error)
-            self._drop(table)
-            version = None
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 (it becomes the table's)
+            # Without a name it is about the log.
+            table = TableId(*named_table(event.body))
+            self._fail(table, error, pull)
+            if parent is None and self._cascades is not None:
+                parent = self._cascades.unread_parent(table)
         if version is not None and not pull.takes(version):
             return False
         self._numbers[number] = version
-        parent = self._cascades.parent(table_map) if self._cascades is not None else None
         if parent is not None:
             self._parents[number] = parent
         elif self._cascades is None:
@@ -577,6 +593,18 @@ class BinlogReader(LogReader):
                 self._known.clear()
             self._known[bytes(event.body)] = (number, version)
         return True
+
+    def _replaced(self, group: Group, table: TableId, pull: Pull) -> None:
+        transaction = self._transaction(group)
+        pull.event(
+            transaction,
+            DDLEvent(
+                operation=DDLOperation.CREATE_TABLE,
+                table=table,
+                transaction_id=transaction.id,
+                source_timestamp=_EPOCH + timedelta(microseconds=transaction.committed_us),
+            ),
+        )
 
     def _rows(self, event: _Event, pull: Pull) -> None:
         group = self._open_group("rows")
@@ -589,14 +617,21 @@ class BinlogReader(LogReader):
             raise corrupt(
                 f"A rows event in the log names the table number {number}, which no TABLE_MAP event announced."
             )
+        if group.is_undone(self._place):
+            return
         if number in self._parents:
             self._cascade(group, self._parents[number], event, pull)
         version = self._numbers[number]
-        if version is None or group.is_undone(self._place):
+        if version is None:
             return
         kind, body = event.kind, event.body
         if kind in MARIADB_COMPRESSED:
-            kind, plain = uncompressed_body(kind, body, size_max=self._size_max)
+            try:
+                kind, plain = uncompressed_body(kind, body, size_max=self._size_max)
+            except FatalError as error:
+                self._fail(version.schema.table, error, pull)
+                self._numbers[number] = None
+                return
             body = memoryview(plain)
         if group.is_xa:
             self._hold(group, version, kind, body)
@@ -614,16 +649,32 @@ class BinlogReader(LogReader):
         else:
             pull.unlogged(self._transaction(group), tables)
 
+    def _fail(self, table: TableId, error: Exception, pull: Pull) -> None:
+        """Something about one table cannot be read; nobody minds if it is not followed."""
+        if table in self._versions.followed:
+            pull.fail(table, error_of_table(table, error))
+            self._drop(table)
+
     def _hold(self, group: Group, version: Version, kind: int, body: memoryview) -> None:
+        table = version.schema.table
+        if table in group.unlogged:
+            return  # it is copied again
         group.held.append((version, kind, bytes(body)))
         group.held_bytes += len(body)
         total = group.held_bytes + self._prepared.held_bytes
         if total > self._size_max:
-            raise FatalError(
-                f"prepared XA transactions hold {total} bytes of changes, more than source.transaction_bytes_max.",
-                code="prepared_too_large",
-                action="Commit or roll back what XA RECOVER lists, or raise source.transaction_bytes_max.",
+            tables = {version.schema.table for version, *_ in group.held}
+            log.warning(
+                "Prepared XA transactions hold %d bytes of changes, more than source.transaction_bytes_max (%d): if %s is"
+                " committed, a new snapshot is taken of %s.",
+                total,
+                self._size_max,
+                group.id,
+                ", ".join(sorted(map(str, tables))),
             )
+            group.unlogged |= tables
+            group.held.clear()
+            group.held_bytes = 0
 
     # ---- XA ----
 
@@ -666,9 +717,10 @@ class BinlogReader(LogReader):
         if unlogged:
             pull.unlogged(self._transaction(group), unlogged)
         for version, kind, body in held:
-            if not pull.takes(version):
-                raise TableErrorInXaError(version.schema.table)
-            pull.rows(self._transaction(group), version, kind, memoryview(body))
+            if pull.takes(version):
+                pull.rows(self._transaction(group), version, kind, memoryview(body))
+            else:
+                self._fail(version.schema.table, _two_shapes(version.schema.table), pull)
 
     # ---- statements ----
 
@@ -709,13 +761,12 @@ class BinlogReader(LogReader):
     def _statement(self, group: Group, statement: Query, pull: Pull) -> None:
         if not group.is_skipped:
             followed = self._versions.followed
-            for effect in effects(statement, followed, is_lower_case=self._is_lower_case):
+            for effect in effects(statement, followed, flavor=self._flavor, is_lower_case=self._is_lower_case):
                 self._apply(group, effect, statement, pull)
             tables = self._cascades.of_statement(statement.text) if self._cascades is not None else None
             if tables:
                 pull.unlogged(self._transaction(group), tables)
-        # CREATE TABLE … SELECT: rows follow.
-        if statement.text.rstrip().upper().endswith("START TRANSACTION"):
+        if opens_group(statement, self._flavor):
             group.is_open = True
         if not group.is_open:
             self._commit(pull)
@@ -723,7 +774,7 @@ class BinlogReader(LogReader):
     def _apply(self, group: Group, effect: TableEffect, statement: Query, pull: Pull) -> None:
         operation = _DDL.get(effect.effect)
         if operation is None:
-            pull.fail(effect.table, _refusal(effect))
+            pull.fail(effect.table, _refusal(effect, shown(statement, self._flavor)))
             self._drop(effect.table)
             return
         transaction = self._transaction(group)
@@ -740,23 +791,25 @@ class BinlogReader(LogReader):
         )
 
 
-class TableErrorInXaError(TableError):
-    """A table changed its shape between PREPARE and COMMIT, which its metadata lock forbids."""
+def _two_shapes(table: TableId) -> TableError:
+    return TableError(
+        "its columns changed between XA PREPARE and XA COMMIT of a transaction with rows of it.",
+        code="schema_changed",
+        table=str(table),
+        action="Run `replicator snapshot NAME TABLE`.",
+    )
 
-    def __init__(self, table: TableId) -> None:
-        super().__init__("an XA transaction holds rows of two shapes of it.", code="schema_changed", table=str(table))
 
-
-def _refusal(effect: TableEffect) -> TableError:
+def _refusal(effect: TableEffect, statement: str) -> TableError:
     if effect.effect is Effect.STATEMENT:
         return TableError(
-            "it was changed by a statement that is in the log as text, not row by row.",
+            f"the log has a statement in place of the rows that it changed, which may be rows of this table: {statement}",
             code="statement_format",
             table=str(effect.table),
             action="SET GLOBAL binlog_format = 'ROW' (and in every session that sets it); then run `replicator snapshot NAME TABLE`.",
         )
     return TableError(
-        "a statement in the log names it and was not understood.",
+        f"the log has a statement that was not understood and may be about this table: {statement}",
         code="ddl_not_understood",
         table=str(effect.table),
         action="Run `replicator snapshot NAME TABLE`.",

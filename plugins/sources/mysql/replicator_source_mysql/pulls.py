@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -11,13 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from replicator.model.errors import TableError
+from replicator.model.errors import ReplicatorError, TableError
 from replicator.model.events import DDLEvent, change_schema
 from replicator.model.schema import TableId
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, PullLimits, TableChanges
+from replicator_source_mysql.binlog.events import TOO_LARGE
 from replicator_source_mysql.versions import Version
 
 Longs = npt.NDArray[np.int64]
+
+log = logging.getLogger(__name__)
 
 _BYTES_MAX: Final = 1 << 30
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -165,8 +169,10 @@ class Pull:
             table = part.version.schema.table
             try:
                 rows = part.version.decoder.decode(part.events)
-            except TableError as error:
-                self.fail(table, error)
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 (it becomes the table's)
+                self.fail(table, error_of_table(table, error))
                 drop(table)
                 continue
             counts[part.slots] = np.bincount(rows.event, minlength=len(part.events))
@@ -234,6 +240,25 @@ class Pull:
             ],
             schema=TRANSACTION_SCHEMA,
         )
+
+
+def error_of_table(table: TableId, error: Exception) -> TableError:
+    """What went wrong while one table's part of the log was decoded, as an error of that table."""
+    if isinstance(error, TableError):
+        return error
+    # Events came with the right checksums: whatever cannot be read is about the table. The log has what a message may not.
+    log.error("Rows of %s in the log cannot be read.", table, exc_info=error)
+    found = error.message.rstrip(".") if isinstance(error, ReplicatorError) else type(error).__name__
+    message = f"its rows in the log cannot be read: {found}."
+    if isinstance(error, ReplicatorError) and error.code == TOO_LARGE:
+        action = f"{error.action} Then run `replicator snapshot NAME TABLE`."
+        return TableError(message, code="transaction_too_large", table=str(table), action=action)
+    return TableError(
+        message,
+        code="corrupt_rows",
+        table=str(table),
+        action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
+    )
 
 
 def _estimate(version: Version, size: int) -> float:

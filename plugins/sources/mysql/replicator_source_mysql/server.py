@@ -114,7 +114,7 @@ def read_facts(connection: Connection) -> ServerFacts:
     grants = tuple(row[0] for row in rows_of(connection, "SHOW GRANTS"))
     return ServerFacts(
         flavor=flavor,
-        version=_version(text),
+        version=version_of(text),
         text=text,
         variables=variables,
         grants=grants,
@@ -141,11 +141,11 @@ def _is_replica(connection: Connection, flavor: Flavor) -> bool | None:
 
 
 def _replica_statement(connection: Connection) -> str:
-    is_renamed = _version(connection.get_server_info()) >= (8, 0, 22)
+    is_renamed = version_of(connection.get_server_info()) >= (8, 0, 22)
     return "SHOW REPLICA STATUS" if is_renamed else "SHOW SLAVE STATUS"
 
 
-def _version(text: str) -> tuple[int, ...]:
+def version_of(text: str) -> tuple[int, ...]:
     """MariaDB's may begin with 5.5.5-, for clients that know no other."""
     match = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)", text)
     return tuple(int(part) for part in match.groups()) if match else (0, 0, 0)

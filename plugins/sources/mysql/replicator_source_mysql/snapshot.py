@@ -150,6 +150,14 @@ class TableReader:
             identity = run.identity()
         if identity is None:
             self._tables.pop(table, None)
+        if cursor is not None and cursor == request.after:
+            raise TableError(
+                "a chunk ends with the key that it began behind: several values of its key are the same text in UTF-8, as bytes are"
+                " that the key's character set does not define.",
+                code="cursor_stuck",
+                table=str(table),
+                action="Correct these values, or convert the key to utf8mb4; then run `replicator snapshot NAME TABLE`.",
+            )
         return Chunk(rows=_joined(batches, request.schema), cursor=cursor, visibility=visibility, identity=identity)
 
     @contextmanager

@@ -21,7 +21,7 @@ import pymysql
 from pymysql.constants import COMMAND
 
 from replicator_source_mysql.connection import Connection
-from replicator_source_mysql.wire import EOF, ERROR, LostError, error_of, misnumbered
+from replicator_source_mysql.wire import EOF, ERROR, LostError, error_of, farewell, misnumbered
 
 Longs = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -172,7 +172,7 @@ class _Answer:
         if len(wrong):
             at = self.places[self._proved + int(wrong[0])]
             if self._buffer[at + _HEADER] == ERROR:
-                raise LostError("the server ended the connection: " + error_of(self._packet(at))[1])
+                raise farewell(self._packet(at))
             raise misnumbered(self._buffer[at + 3], (self._number + int(wrong[0])) & 0xFF)
         self._number = (self._number + len(places)) & 0xFF
         self._proved = len(self.places)

@@ -23,6 +23,7 @@ from replicator_source_mysql.binlog import (
 from replicator_source_mysql.binlog import columntypes as t
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.catalogue import system_versioned
+from replicator_source_mysql.values import KEY_KINDS
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Versions:
         self._unrepresentable: Unrepresentable = unrepresentable
         self._versions: dict[TableMap, Version] = {}
         self._nulled: Counter[tuple[TableId, str]] = Counter()
+        self._keys: dict[TableId, tuple[str, ...]] = {}
 
     @property
     def followed(self) -> Mapping[TableId, TableSchema]:
@@ -95,6 +97,20 @@ class Versions:
                 ) from error
             self._versions[table_map] = version
         return version
+
+    def take_key(self, table_map: TableMap) -> bool:
+        """Remember by which key the table's rows are clustered now; true if it was another one until now.
+
+        A unique key that was dropped and made again leaves no other trace where no statement of it is in the log.
+        """
+        table = TableId(table_map.schema, table_map.table)
+        followed = self._followed.get(table)
+        key = _logged_key(table_map, followed, self._flavor) if followed is not None else None
+        if followed is None or key is None:
+            return False
+        before = self._keys.get(table, followed.key)
+        self._keys[table] = key
+        return key != before
 
     def _build(self, table_map: TableMap, followed: TableSchema) -> Version:
         if not table_map.has_names:
@@ -165,6 +181,20 @@ class Versions:
             self._nulled[table, column] += count
 
         return note
+
+
+def _logged_key(table_map: TableMap, followed: TableSchema, flavor: Flavor) -> tuple[str, ...] | None:
+    """The key as `CatalogTable.key` has it; None where it is of columns that are not known, or the log does not say."""
+    if table_map.primary_key is None:
+        return None
+    known = {c.name: c for c in followed.columns}
+    names = [table_map.columns[position].name for position in table_map.primary_key]
+    columns = [known[name] for name in names if name in known]
+    if len(columns) < len(names):
+        return None
+    specs = [declared_spec(c.source_type, None, flavor) for c in columns]
+    can_serve = all(spec is not None and spec.kind in KEY_KINDS for spec in specs)
+    return tuple(c.name for c in columns) if can_serve and table_map.is_key_whole else ()
 
 
 def hidden_positions(table_map: TableMap, known: Collection[str], flavor: Flavor) -> frozenset[int]:

@@ -18,7 +18,7 @@ import pymysql
 from replicator.model.errors import FatalError, Problem, SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator_source_mysql.connection import Connection, Row, literal, quoted, quoted_table, rows_of
-from replicator_source_mysql.errors import number_of
+from replicator_source_mysql.errors import facts_of, number_of
 from replicator_source_mysql.filepos import WRAP, FilePosition
 from replicator_source_mysql.marks import log_status_statement
 
@@ -103,7 +103,7 @@ def write_watermark(connection: Connection, table: TableId, *, commit: str = _CO
         if number_of(error) not in _UNUSABLE:
             raise
         raise FatalError(
-            f"without GTIDs a watermark is written into {table}, which is not there or may not be written: error {number_of(error)}.",
+            f"without GTIDs a watermark is written into {table}, which is not there or may not be written: {facts_of(error)}.",
             code="watermark_table",
             action=f"{creation(table)} {grant(table, 'our account')}",
         ) from error

@@ -128,8 +128,14 @@ class PacketReader:
     def _check_farewell(content: bytes, found: int, expected: int) -> None:
         """A server that shuts down, or kills the connection, says so with a number of its own."""
         if content[:1] == b"\xff":
-            raise LostError("the server ended the connection: " + error_of(content)[1])
+            raise farewell(content)
         raise misnumbered(found, expected)
+
+
+def farewell(packet: bytes) -> LostError:
+    """The error for an ERR packet with which the server ended the connection."""
+    number, text = error_of(packet)
+    return LostError(f"the server ended the connection: ({number}) {text}")
 
 
 def misnumbered(found: int, expected: int) -> pymysql.err.InternalError:

@@ -17,6 +17,7 @@ from replicator_source_mysql.binlog.events import (
     TRANSACTION_PAYLOAD,
     RowsEvent,
     corrupt,
+    too_large,
 )
 from replicator_source_mysql.binlog.reading import Reader
 
@@ -65,11 +66,12 @@ def transaction_payload(body: bytes | memoryview, *, size_max: int) -> Iterator[
         size_max: Bytes that the whole may become.
 
     Raises:
-        CorruptStreamError: `corrupt_binlog_event`, also if it would become larger than `size_max` or than it says itself.
+        CorruptStreamError: `corrupt_binlog_event`, also if it becomes larger than it says itself.
+        FatalError: `transaction_too_large`.
     """
     compression, size, payload = _payload(Reader(body, _WHAT))
     if size > size_max:
-        raise corrupt(f"{_WHAT} would become {size} bytes, more than the {size_max} that are allowed.")
+        raise too_large(_WHAT, size, size_max)
     left = size
     if compression == _NONE:
         source: _Source = pa.BufferReader(payload)
@@ -135,7 +137,8 @@ def uncompressed_body(type_code: int, body: bytes | memoryview, *, size_max: int
     A QUERY_COMPRESSED becomes a QUERY (2), a rows event what `MARIADB_COMPRESSED` says.
 
     Raises:
-        CorruptStreamError: `corrupt_binlog_event`, also if it would become larger than `size_max`.
+        CorruptStreamError: `corrupt_binlog_event`.
+        FatalError: `transaction_too_large`.
     """
     reader = Reader(body, "A compressed event")
     if type_code == MARIADB_QUERY_COMPRESSED:
@@ -174,7 +177,7 @@ def _inflated(reader: Reader, size_max: int) -> bytes:
         raise corrupt("An event is compressed by a method that is not known.")
     size = int.from_bytes(reader.take(length_size), "big")
     if size > size_max:
-        raise corrupt(f"A compressed event would become {size} bytes, more than the {size_max} that are allowed.")
+        raise too_large("A compressed event", size, size_max)
     engine = zlib.decompressobj()
     try:
         plain = engine.decompress(reader.rest(), size + 1)

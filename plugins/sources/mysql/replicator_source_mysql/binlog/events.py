@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, Literal
 
-from replicator.model.errors import CorruptStreamError
+from replicator.model.errors import CorruptStreamError, FatalError
 
 Flavor = Literal["mysql", "mariadb"]
 
@@ -44,6 +44,9 @@ MARIADB_COMPRESSED: Final = {
 
 MARIADB_QUERY_COMPRESSED: Final = 165
 
+TOO_LARGE: Final = "transaction_too_large"
+"""Code of what `too_large` makes."""
+
 _TABLE_ID_BYTES: Final = 6
 
 
@@ -61,4 +64,13 @@ def corrupt(message: str, *, table: str | None = None) -> CorruptStreamError:
         code="corrupt_binlog_event",
         table=table,
         action="Check the source's binlog with mysqlbinlog --verify-binlog-checksum; if it is sound, report this as a bug.",
+    )
+
+
+def too_large(what: str, size: int, size_max: int) -> FatalError:
+    """The error for what is more than `source.transaction_bytes_max` once it is uncompressed."""
+    return FatalError(
+        f"{what} would become {size} bytes, more than source.transaction_bytes_max ({size_max}).",
+        code=TOO_LARGE,
+        action="Raise source.transaction_bytes_max.",
     )

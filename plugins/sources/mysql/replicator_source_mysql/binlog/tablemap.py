@@ -65,7 +65,9 @@ class TableMap:
     """A table version as the log has it. Compared by identity: `TableMaps` gives the same object for the same bytes.
 
     Attributes:
-        primary_key: Column positions in key order; empty without a key; None where the log does not say (no FULL metadata).
+        primary_key: Column positions in key order, of the primary key or of the unique key that rows are clustered by in its
+            place; empty without a key; None where the log does not say (no FULL metadata).
+        is_key_whole: No part of it is a prefix of a column.
         has_names: The event was written under `binlog_row_metadata=FULL`. Without it the table must be set aside.
     """
 
@@ -73,6 +75,7 @@ class TableMap:
     table: str
     columns: tuple[MapColumn, ...]
     primary_key: tuple[int, ...] | None
+    is_key_whole: bool
     has_names: bool
 
 
@@ -95,6 +98,13 @@ class TableMaps:
                 self._versions = dict(list(self._versions.items())[self._versions_max // 2 :])
             self._versions[content] = known
         return known
+
+
+def named_table(body: bytes | memoryview) -> tuple[str, str]:
+    """Database and name of the table, of a body that may be unreadable behind them; CorruptStreamError if they are."""
+    reader = Reader(body, "A TABLE_MAP event")
+    reader.take(_TABLE_ID_SIZE + 2)
+    return _name(reader), _name(reader)
 
 
 def parse_table_map(body: bytes | memoryview, flavor: Flavor) -> TableMap:
@@ -135,6 +145,7 @@ def parse_table_map(body: bytes | memoryview, flavor: Flavor) -> TableMap:
         ),
         # A table without a key has no field for it.
         primary_key=extra.key or () if extra.names else None,
+        is_key_whole=extra.is_key_whole,
         has_names=bool(extra.names),
     )
 
@@ -197,6 +208,7 @@ class _Optional:
         self.geometry_types: dict[int, int] = {}
         self.visible: list[bool] = []
         self.key: tuple[int, ...] = ()
+        self.is_key_whole = True
         self._types = types
         readers: Mapping[int, Callable[[Reader], None]] = {
             _SIGNEDNESS: self._signedness,
@@ -257,8 +269,9 @@ class _Optional:
         positions = []
         while reader.left:
             positions.append(_at(everything, reader.packed()))
-            if has_prefixes:
-                reader.packed()
+            # 0: the whole column.
+            if has_prefixes and reader.packed():
+                self.is_key_whole = False
         self.key = tuple(positions)
 
     def _visibility(self, reader: Reader) -> None:

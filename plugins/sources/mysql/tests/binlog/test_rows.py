@@ -10,7 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from replicator.model.errors import CorruptStreamError, SchemaConflictError, TableError, UnsupportedTypeError
+from replicator.model.errors import (
+    CorruptStreamError,
+    FatalError,
+    SchemaConflictError,
+    TableError,
+    UnsupportedTypeError,
+)
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator_source_mysql.binlog import (
     RowDecoder,
@@ -345,8 +351,9 @@ def test_decompression_is_capped(compressed) -> None:
         else:
             uncompressed_body(event.type_code, event.body, size_max=size_max)
 
-    with pytest.raises(CorruptStreamError, match="more than the 1000000"):
+    with pytest.raises(FatalError, match=r"more than source.transaction_bytes_max \(1000000\)") as found:
         uncompress()
+    assert found.value.code == "transaction_too_large"
 
 
 def test_an_uncompressed_payload(mysql_binlog) -> None:

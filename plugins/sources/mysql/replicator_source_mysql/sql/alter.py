@@ -1,0 +1,497 @@
+"""The actions of ALTER TABLE, each read to its end. Pure.
+
+What changes neither the rows of a table nor its shape is in closed lists of complete forms: an action that fits none of
+them is not understood. Commas between actions are optional here, so that what follows a table option without one is
+seen.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from replicator.model.schema import TableId
+from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
+
+PRIMARY: Final = "PRIMARY"
+
+
+class Action(StrEnum):
+    """What one action does to a table."""
+
+    NOTHING = "nothing"
+    COLUMNS = "columns"
+    """Its columns may be others."""
+    REPLACED = "replaced"
+    """Its key, its engine or its rows may be others."""
+    RENAMED = "renamed"
+
+
+class Altered(NamedTuple):
+    """An action: what it does to the table, and the other table that it names."""
+
+    action: Action
+    other: TableId | None = None
+
+
+_NOTHING: Final = Altered(Action.NOTHING)
+_COLUMNS: Final = Altered(Action.COLUMNS)
+_REPLACED: Final = Altered(Action.REPLACED)
+
+_INDEX: Final = frozenset({"INDEX", "KEY"})
+_VISIBLE: Final = frozenset({"VISIBLE", "INVISIBLE", "IGNORED"})
+_ON_OFF: Final = frozenset({"DEFAULT", "YES", "NO", "ON", "OFF"})
+_MODIFIERS: Final = {
+    "ALGORITHM": frozenset({"DEFAULT", "INSTANT", "INPLACE", "COPY", "NOCOPY"}),
+    "LOCK": frozenset({"DEFAULT", "NONE", "SHARED", "EXCLUSIVE"}),
+}
+_NUMBERS: Final = frozenset(
+    {"AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHECKSUM", "DELAY_KEY_WRITE", "ENCRYPTION_KEY_ID", "KEY_BLOCK_SIZE", "MAX_ROWS",
+     "MIN_ROWS", "PACK_KEYS", "PAGE_CHECKSUM", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "STATS_AUTO_RECALC",
+     "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "TABLE_CHECKSUM", "TRANSACTIONAL", "AUTOEXTEND_SIZE", "ENCRYPTED"}
+)  # fmt: skip
+_STRINGS: Final = frozenset({"COMMENT", "COMPRESSION", "ENCRYPTION", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"})
+_ROW_FORMATS: Final = frozenset({"DEFAULT", "DYNAMIC", "FIXED", "COMPRESSED", "REDUNDANT", "COMPACT", "PAGE"})
+_INDEX_STRINGS: Final = frozenset({"COMMENT", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"})
+_CHARSET: Final = frozenset({"CHARSET", "COLLATE", "CHARACTER"})
+_PARTITION_UPKEEP: Final = frozenset({"REBUILD", "OPTIMIZE", "ANALYZE", "CHECK", "REPAIR"})
+_REFERENCE_ACTIONS: Final = (("CASCADE",), ("RESTRICT",), ("SET", "NULL"), ("SET", "DEFAULT"), ("NO", "ACTION"))
+_MOMENTS: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
+
+
+def actions(reader: Reader) -> list[Altered]:
+    """What ALTER TABLE does, behind the table's name and to the end of the statement.
+
+    Raises:
+        NotUnderstoodError: One of its actions is none that is known.
+    """
+    found: list[Altered] = []
+    while not reader.is_at_end:
+        found.append(_action(reader))
+        if reader.skip_symbol(",") and reader.is_at_end:
+            raise NotUnderstoodError
+    return found
+
+
+def _action(reader: Reader) -> Altered:  # noqa: C901, PLR0911, PLR0912 - one branch for each first word
+    match reader.peek().word:
+        case "ADD":
+            return _add(reader)
+        case "DROP":
+            return _drop(reader)
+        case "RENAME":
+            return _rename(reader)
+        case "ALTER":
+            return _alter(reader)
+        case "MODIFY" | "CHANGE":
+            reader.rest_of_item()
+            return _COLUMNS
+        case "CONVERT":
+            return _convert(reader)
+        case "ALGORITHM" | "LOCK":
+            allowed = _MODIFIERS[reader.take().word]
+            reader.skip_symbol("=")
+            reader.expect_any(allowed)
+            return _NOTHING
+        case "FORCE":
+            reader.take()
+            return _NOTHING
+        case "ENABLE":
+            reader.expect("ENABLE", "KEYS")
+            return _NOTHING
+        case "DISABLE":
+            reader.expect("DISABLE", "KEYS")
+            return _NOTHING
+        case "WITHOUT":
+            reader.expect("WITHOUT", "VALIDATION")
+            return _NOTHING
+        case "WITH" if reader.peek(1).word == "VALIDATION":
+            reader.expect("WITH", "VALIDATION")
+            return _NOTHING
+        case "ORDER":
+            return _order(reader)
+        case "DISCARD" | "IMPORT" | "TRUNCATE":
+            return _alone(reader)
+        case "EXCHANGE":
+            reader.expect("EXCHANGE", "PARTITION")
+            reader.name()
+            reader.expect("WITH", "TABLE")
+            return Altered(Action.REPLACED, reader.table())
+        case "COALESCE" | "REORGANIZE" | "REMOVE" | "PARTITION":
+            return _partitions(reader)
+        case word if word in _PARTITION_UPKEEP:
+            return _partition_upkeep(reader)
+        case "SECONDARY_LOAD" | "SECONDARY_UNLOAD":
+            reader.take()
+            return _NOTHING
+        case _:
+            return _option(reader)
+
+
+# ---- columns, keys, constraints ----
+
+
+def _add(reader: Reader) -> Altered:
+    """ADD: a column, unless one of the words outside quotes follows that begin something else."""
+    reader.expect("ADD")
+    word, behind = reader.peek().word, reader.peek(1).word
+    if word in _INDEX:
+        reader.take()
+        _skip_if(reader, "NOT")
+        index(reader, is_named=False)
+        return _NOTHING
+    if word in {"FULLTEXT", "SPATIAL", "UNIQUE"} or (word == "VECTOR" and behind in _INDEX):
+        reader.take()
+        reader.skip_any(_INDEX)
+        _skip_if(reader, "NOT")
+        index(reader, is_named=False)
+        return _NOTHING
+    if word in {"PRIMARY", "FOREIGN", "CHECK", "CONSTRAINT"}:
+        return _constraint(reader)
+    if word == "PARTITION":
+        return _add_partition(reader)
+    reader.rest_of_item()
+    return _COLUMNS
+
+
+def _constraint(reader: Reader) -> Altered:
+    if reader.skip("CONSTRAINT"):
+        _skip_if(reader, "NOT")
+        if reader.peek().word not in {"PRIMARY", "UNIQUE", "FOREIGN", "CHECK"}:
+            reader.name()
+    kind = reader.expect_any({"PRIMARY", "UNIQUE", "FOREIGN", "CHECK"})
+    if kind == "PRIMARY":
+        reader.rest_of_item()
+        return _REPLACED
+    if kind == "UNIQUE":
+        reader.skip_any(_INDEX)
+        _skip_if(reader, "NOT")
+        index(reader, is_named=False)
+    elif kind == "CHECK":
+        reader.parentheses()
+        _enforced(reader, is_optional=True)
+    else:
+        reader.expect("KEY")
+        _skip_if(reader, "NOT")
+        if reader.peek().text != "(" or reader.peek().kind is not Kind.SYMBOL:
+            reader.name()
+        reader.parentheses()
+        _references(reader)
+    return _NOTHING
+
+
+def _references(reader: Reader) -> None:
+    reader.expect("REFERENCES")
+    reader.table()
+    if reader.peek().text == "(" and reader.peek().kind is Kind.SYMBOL:
+        reader.parentheses()
+    if reader.skip("MATCH"):
+        reader.expect_any({"FULL", "PARTIAL", "SIMPLE"})
+    while reader.skip("ON"):
+        reader.expect_any({"DELETE", "UPDATE"})
+        if not any(reader.skip(*words) for words in _REFERENCE_ACTIONS):
+            raise NotUnderstoodError
+
+
+def index(reader: Reader, *, is_named: bool) -> None:
+    """Pass the definition of an index: its name, its columns, its options; `is_named`: CREATE INDEX … ON has them apart."""
+    if not is_named:
+        is_open = reader.peek().text == "(" and reader.peek().kind is Kind.SYMBOL
+        if not is_open and reader.peek().word != "USING":
+            reader.name()
+        if reader.skip_any({"USING", "TYPE"}):
+            reader.name()
+    reader.parentheses()
+    while _index_option(reader):
+        pass
+
+
+def _index_option(reader: Reader) -> bool:
+    word = reader.peek().word
+    if word in _VISIBLE:
+        reader.take()
+    elif word == "NOT" and reader.peek(1).word == "IGNORED":
+        reader.expect("NOT", "IGNORED")
+    elif word in {"USING", "TYPE"}:
+        reader.take()
+        reader.expect_any({"BTREE", "HASH", "RTREE"})
+    elif word == "WITH" and reader.peek(1).word == "PARSER":
+        reader.expect("WITH", "PARSER")
+        reader.name()
+    elif word == "KEY_BLOCK_SIZE":
+        _value(reader)
+        reader.number()
+    elif word in _INDEX_STRINGS:
+        _value(reader)
+        reader.string()
+    elif word in {"M", "DISTANCE", "CLUSTERING"}:
+        _value(reader)
+        _word_or_number(reader)
+    else:
+        return False
+    return True
+
+
+def _drop(reader: Reader) -> Altered:
+    reader.expect("DROP")
+    word = reader.peek().word
+    if word in _INDEX or word in {"CONSTRAINT", "CHECK"}:
+        reader.take()
+        _skip_if(reader)
+        return _REPLACED if is_primary(reader.name()) else _NOTHING
+    if word == "FOREIGN":
+        reader.expect("FOREIGN", "KEY")
+        _skip_if(reader)
+        reader.name()
+        return _NOTHING
+    if word == "PRIMARY":
+        reader.expect("PRIMARY", "KEY")
+        return _REPLACED
+    if word == "PARTITION":
+        return _alone(reader)
+    reader.rest_of_item()
+    return _COLUMNS
+
+
+def _alone(reader: Reader) -> Altered:
+    """An action beside which there is no other: its commas separate names of partitions."""
+    while not reader.is_at_end:
+        reader.take()
+    return _REPLACED
+
+
+def is_primary(name: str) -> bool:
+    """Whether an index of this name is the primary key."""
+    return name.upper() == PRIMARY
+
+
+def _rename(reader: Reader) -> Altered:
+    reader.expect("RENAME")
+    if reader.peek().word == "COLUMN":
+        reader.rest_of_item()
+        return _COLUMNS
+    if reader.peek().word in _INDEX and reader.peek(1).kind in {Kind.WORD, Kind.QUOTED}:
+        reader.take()
+        _skip_if(reader)
+        reader.name()
+        reader.expect("TO")
+        reader.name()
+        return _NOTHING
+    if not reader.skip_any({"TO", "AS"}):
+        reader.skip_symbol("=")
+    return Altered(Action.RENAMED, reader.table())
+
+
+def _alter(reader: Reader) -> Altered:
+    """ALTER INDEX, ALTER CHECK, ALTER CONSTRAINT, ALTER [COLUMN]: nothing about the rows that are there."""
+    reader.expect("ALTER")
+    word = reader.peek().word
+    if word in _INDEX:
+        reader.take()
+        _skip_if(reader)
+        reader.name()
+        if not reader.skip("NOT", "IGNORED"):
+            reader.expect_any(_VISIBLE)
+        return _NOTHING
+    if word in {"CHECK", "CONSTRAINT"}:
+        reader.take()
+        reader.name()
+        _enforced(reader, is_optional=False)
+        return _NOTHING
+    reader.skip("COLUMN")
+    _skip_if(reader)
+    reader.name()
+    if reader.skip("DROP", "DEFAULT") or reader.skip("SET", "VISIBLE") or reader.skip("SET", "INVISIBLE"):
+        return _NOTHING
+    reader.expect("SET", "DEFAULT")
+    if reader.peek().word in _MOMENTS:
+        reader.take()
+        if reader.peek().text == "(" and reader.peek().kind is Kind.SYMBOL:
+            reader.parentheses()
+    elif reader.peek().text == "(" and reader.peek().kind is Kind.SYMBOL:
+        reader.parentheses()
+    else:
+        reader.literal()
+    return _NOTHING
+
+
+def _enforced(reader: Reader, *, is_optional: bool) -> None:
+    if not reader.skip("NOT", "ENFORCED") and not reader.skip("ENFORCED") and not is_optional:
+        raise NotUnderstoodError
+
+
+def _convert(reader: Reader) -> Altered:
+    reader.expect("CONVERT")
+    if reader.skip("TABLE"):
+        other = reader.table()
+        reader.expect("TO", "PARTITION")
+        while not reader.is_at_end:
+            reader.take()
+        return Altered(Action.REPLACED, other)
+    if reader.skip("PARTITION"):
+        reader.name()
+        reader.expect("TO", "TABLE")
+        return Altered(Action.REPLACED, reader.table())
+    reader.rest_of_item()
+    return _COLUMNS
+
+
+def _order(reader: Reader) -> Altered:
+    reader.expect("ORDER", "BY")
+    while True:
+        reader.name()
+        while reader.skip_symbol("."):
+            reader.name()
+        reader.skip_any({"ASC", "DESC"})
+        if not reader.skip_symbol(","):
+            return _NOTHING
+
+
+# ---- partitions: none of these loses rows, but those that are REPLACED ----
+
+
+def _add_partition(reader: Reader) -> Altered:
+    reader.expect("PARTITION")
+    _skip_if(reader, "NOT")
+    reader.skip_any({"NO_WRITE_TO_BINLOG", "LOCAL"})
+    if reader.skip("PARTITIONS"):
+        reader.number()
+    else:
+        reader.parentheses()
+    return _NOTHING
+
+
+def _partitions(reader: Reader) -> Altered:
+    if reader.skip("REMOVE", "PARTITIONING"):
+        return _NOTHING
+    if reader.skip("COALESCE", "PARTITION"):
+        reader.skip_any({"NO_WRITE_TO_BINLOG", "LOCAL"})
+        reader.number()
+        return _NOTHING
+    if reader.skip("REORGANIZE", "PARTITION"):
+        reader.skip_any({"NO_WRITE_TO_BINLOG", "LOCAL"})
+        if not reader.is_at_end:
+            reader.names()
+            reader.expect("INTO")
+            reader.parentheses()
+        return _NOTHING
+    reader.expect("PARTITION", "BY")
+    _partition_kind(reader)
+    if reader.skip("PARTITIONS"):
+        reader.number()
+    if reader.skip("SUBPARTITION", "BY"):
+        _partition_kind(reader)
+        if reader.skip("SUBPARTITIONS"):
+            reader.number()
+    if not reader.is_at_end:
+        reader.parentheses()
+    reader.end()
+    return _NOTHING
+
+
+def _partition_kind(reader: Reader) -> None:
+    reader.skip("LINEAR")
+    kind = reader.expect_any({"HASH", "KEY", "RANGE", "LIST"})
+    if kind == "KEY" and reader.skip("ALGORITHM"):
+        reader.expect_symbol("=")
+        reader.number()
+    if kind in {"RANGE", "LIST"}:
+        reader.skip("COLUMNS")
+    reader.parentheses()
+
+
+def _partition_upkeep(reader: Reader) -> Altered:
+    kind = reader.take().word
+    reader.expect("PARTITION")
+    reader.skip_any({"NO_WRITE_TO_BINLOG", "LOCAL"})
+    reader.names()
+    if kind == "CHECK":
+        reader.skip("FOR", "UPGRADE")
+        while reader.skip_any({"QUICK", "FAST", "MEDIUM", "EXTENDED", "CHANGED"}):
+            pass
+    # A repair may drop rows that are in the wrong partition.
+    return _repaired(reader) if kind == "REPAIR" else _NOTHING
+
+
+def _repaired(reader: Reader) -> Altered:
+    while reader.skip_any({"QUICK", "EXTENDED", "USE_FRM"}):
+        pass
+    return _REPLACED
+
+
+# ---- options of the table ----
+
+
+def _option(reader: Reader) -> Altered:  # noqa: C901 - one branch for each kind of option
+    word = reader.peek().word
+    if word in {"ENGINE", "TYPE"}:
+        _value(reader)
+        reader.take()
+        return _REPLACED
+    if word in _NUMBERS:
+        _value(reader)
+        _word_or_number(reader)
+    elif word in _STRINGS:
+        _value(reader)
+        reader.string()
+    elif word == "SECONDARY_ENGINE":
+        _value(reader)
+        reader.take()
+    elif word == "ROW_FORMAT":
+        _value(reader)
+        reader.expect_any(_ROW_FORMATS)
+    elif word == "INSERT_METHOD":
+        _value(reader)
+        reader.expect_any({"NO", "FIRST", "LAST"})
+    elif word == "TABLESPACE":
+        _value(reader)
+        reader.name()
+        if reader.skip("STORAGE"):
+            reader.expect_any({"DISK", "MEMORY"})
+    elif word in {"DATA", "INDEX"}:
+        reader.take()
+        if reader.peek().word != "DIRECTORY":
+            raise NotUnderstoodError
+        _value(reader)
+        reader.string()
+    elif word == "DEFAULT" or word in _CHARSET:
+        _charset(reader)
+    else:
+        raise NotUnderstoodError
+    return _NOTHING
+
+
+def _charset(reader: Reader) -> None:
+    """The character set of columns to come."""
+    reader.skip("DEFAULT")
+    if reader.skip("CHARACTER"):
+        reader.expect("SET")
+    else:
+        reader.expect_any({"CHARSET", "COLLATE"})
+    reader.skip_symbol("=")
+    if reader.peek().kind is Kind.STRING:
+        reader.string()
+    else:
+        reader.name()
+
+
+def _value(reader: Reader) -> None:
+    reader.take()
+    reader.skip_symbol("=")
+
+
+def _word_or_number(reader: Reader) -> None:
+    # `4M` is a word.
+    if reader.peek().kind is Kind.NUMBER:
+        reader.number()
+    elif reader.peek().kind is Kind.STRING:
+        reader.string()
+    elif not reader.skip_any(_ON_OFF):
+        if not reader.peek().word[:1].isdigit() and reader.peek().word not in {"EUCLIDEAN", "COSINE"}:
+            raise NotUnderstoodError
+        reader.take()
+
+
+def _skip_if(reader: Reader, *between: str) -> None:
+    reader.skip("IF", *between, "EXISTS")

@@ -1,0 +1,222 @@
+"""A statement's tokens, read from left to right; what comes unexpected is not understood."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from replicator.model.schema import TableId
+from replicator_source_mysql.binlog import Flavor
+from replicator_source_mysql.events import Query
+from replicator_source_mysql.sql.lexer import END, Kind, Token, UnreadableError, tokens
+
+_SHOWN_MAX: Final = 200
+# A name that is that of a file, as it is.
+_FILE_PREFIX: Final = "#mysql50#"
+_LITERAL_WORDS: Final = frozenset({"NULL", "TRUE", "FALSE"})
+
+
+class NotUnderstoodError(Exception):
+    """The statement is none of the forms that are known."""
+
+
+class Reader:
+    """Reads one statement.
+
+    Args:
+        query: The statement.
+        flavor: Whose log it is.
+        is_lower_case: The server stores names in lower case.
+    """
+
+    def __init__(self, query: Query, flavor: Flavor, *, is_lower_case: bool) -> None:
+        self._coming = tokens(query.text, sql_mode=query.sql_mode, flavor=flavor, charset=query.charset)
+        self._ahead: list[Token] = []
+        self._database = query.database
+        self._is_lower_case = is_lower_case
+
+    # ---- tokens ----
+
+    def peek(self, ahead: int = 0) -> Token:
+        """A token that comes; END behind the last one."""
+        while len(self._ahead) <= ahead:
+            try:
+                self._ahead.append(next(self._coming, END))
+            except UnreadableError as error:
+                raise NotUnderstoodError(str(error)) from error
+        return self._ahead[ahead]
+
+    def take(self) -> Token:
+        """The next token, which is passed."""
+        token = self.peek()
+        if token is not END:
+            self._ahead.pop(0)
+        return token
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing is left but semicolons."""
+        while self.peek().text == ";" and self.peek().kind is Kind.SYMBOL:
+            self.take()
+        return self.peek() is END
+
+    def end(self) -> None:
+        """Insist that nothing is left."""
+        if not self.is_at_end:
+            raise NotUnderstoodError
+
+    # ---- words and symbols ----
+
+    def skip(self, *words: str) -> bool:
+        """Pass these words, outside quotes, if all of them come next."""
+        if any(self.peek(i).word != word for i, word in enumerate(words)):
+            return False
+        for _ in words:
+            self.take()
+        return True
+
+    def skip_any(self, words: Collection[str]) -> str:
+        """Pass one of these words if it comes next; empty if none does."""
+        return self.take().word if self.peek().word and self.peek().word in words else ""
+
+    def expect(self, *words: str) -> None:
+        """Pass these words."""
+        if not self.skip(*words):
+            raise NotUnderstoodError
+
+    def expect_any(self, words: Collection[str]) -> str:
+        """Pass one of these words."""
+        found = self.skip_any(words)
+        if not found:
+            raise NotUnderstoodError
+        return found
+
+    def skip_symbol(self, symbol: str) -> bool:
+        """Pass a symbol if it comes next."""
+        if self.peek().kind is not Kind.SYMBOL or self.peek().text != symbol:
+            return False
+        self.take()
+        return True
+
+    def expect_symbol(self, symbol: str) -> None:
+        """Pass a symbol."""
+        if not self.skip_symbol(symbol):
+            raise NotUnderstoodError
+
+    # ---- names ----
+
+    def name(self) -> str:
+        """The next name, as written."""
+        token = self.take()
+        if token.kind not in {Kind.WORD, Kind.QUOTED}:
+            raise NotUnderstoodError
+        return token.text
+
+    def names(self) -> None:
+        """Pass a list of names."""
+        self.name()
+        while self.skip_symbol(","):
+            self.name()
+
+    def database(self) -> str:
+        """The next database's name, as the server stores it."""
+        return self._stored(self.name())
+
+    def table(self) -> TableId:
+        """The next table's name, as the server stores it."""
+        first = self._stored(self.name())
+        if self.skip_symbol("."):
+            return TableId(first, self._stored(self.name()))
+        return TableId(self._folded(self._database), first)
+
+    def tables(self) -> Iterable[TableId]:
+        """A list of tables."""
+        found = [self.table()]
+        while self.skip_symbol(","):
+            found.append(self.table())
+        return found
+
+    def _stored(self, name: str) -> str:
+        if name.lower().startswith(_FILE_PREFIX):
+            raise NotUnderstoodError
+        return self._folded(name)
+
+    def _folded(self, name: str) -> str:
+        return name.lower() if self._is_lower_case else name
+
+    # ---- values ----
+
+    def string(self) -> None:
+        """Pass a string."""
+        if self.take().kind is not Kind.STRING:
+            raise NotUnderstoodError
+        while self.peek().kind is Kind.STRING:
+            self.take()
+
+    def number(self) -> None:
+        """Pass a number."""
+        if self.take().kind is not Kind.NUMBER:
+            raise NotUnderstoodError
+
+    def literal(self) -> None:
+        """Pass a literal."""
+        if self.skip_any(_LITERAL_WORDS):
+            return
+        if self.peek().kind is Kind.WORD and self.peek().text.startswith("_") and self.peek(1).kind in _LITERALS:
+            self.take()
+        is_signed = self.skip_symbol("-") or self.skip_symbol("+")
+        if self.peek().kind is Kind.NUMBER:
+            self.take()
+        elif is_signed:
+            raise NotUnderstoodError
+        else:
+            self.string()
+
+    def parentheses(self) -> None:
+        """Pass what stands in parentheses."""
+        self.expect_symbol("(")
+        depth = 1
+        while depth:
+            token = self.take()
+            if token is END:
+                raise NotUnderstoodError
+            if token.kind is Kind.SYMBOL:
+                depth += (token.text == "(") - (token.text == ")")
+
+    def rest_of_item(self) -> None:
+        """Pass everything up to a comma outside parentheses, or the end."""
+        while not self.is_at_end:
+            if self.peek().kind is Kind.SYMBOL and self.peek().text == ",":
+                return
+            if self.peek().kind is Kind.SYMBOL and self.peek().text == "(":
+                self.parentheses()
+            else:
+                self.take()
+
+
+_LITERALS: Final = frozenset({Kind.STRING, Kind.NUMBER})
+
+
+def shown(query: Query, flavor: Flavor) -> str:
+    """A statement for a message: shortened, without comments, and with `?` for every literal."""
+    parts: list[str] = []
+    size = 0
+    try:
+        for token in tokens(query.text, sql_mode=query.sql_mode, flavor=flavor, charset=query.charset):
+            text = token.text
+            if token.kind in _LITERALS:
+                text = "?"
+            elif token.kind is Kind.QUOTED:
+                text = "`" + text.replace("`", "``") + "`"
+            is_tight = text in _TIGHT or (bool(parts) and parts[-1] in _OPENING)
+            parts.append(text if is_tight or not parts else f" {text}")
+            size += len(parts[-1])
+            if size > _SHOWN_MAX:
+                return "".join(parts)[:_SHOWN_MAX] + "…"
+    except UnreadableError:
+        parts.append(" …")
+    return "".join(parts)
+
+
+_TIGHT: Final = frozenset({",", ".", ")", ";"})
+_OPENING: Final = frozenset({".", " (", "("})
