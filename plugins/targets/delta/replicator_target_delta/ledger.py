@@ -186,7 +186,7 @@ class Transaction:
     def __init__(self, session: Any, path: str) -> None:
         self._jvm = session._jvm  # noqa: SLF001 - there is no public way to an optimistic transaction
         self._delta = self._jvm.org.apache.spark.sql.delta
-        # Where a checkpoint's parts were not fetched ahead in time, Delta asks for the session of this thread, which has none before its first statement.
+        # Delta asks for this thread's session where a checkpoint was not fetched ahead in time; before its first statement it has none.
         self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
         self._log = self._delta.DeltaLog.forTable(session._jsparkSession, path)  # noqa: SLF001
         self._txn = self._log.startTransaction()
