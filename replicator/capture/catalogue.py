@@ -16,6 +16,8 @@ STORAGE: Final = "filenode"
 It alone: a table whose partitions changed their storage may have lost rows without a trace.
 """
 
+_TRUNCATED_BY: Final = "truncated_by"
+
 
 class Change(StrEnum):
     """What became of a table."""
@@ -77,17 +79,21 @@ def judge(
         return Change.KEY
     if not parts:
         return Change.EXPLAINED if new else Change.NONE
-    if parts == {STORAGE} and STORAGE in identity and identity[STORAGE] is None:
-        return Change.ASK_AGAIN if truncates_since else Change.EXPLAINED
+    if parts == {STORAGE} and isinstance(storage := identity.get(STORAGE), Mapping):
+        if truncates_since:
+            return Change.ASK_AGAIN
+        # Exactly one storage is explained: the one that the TRUNCATE's transaction made, and made by that alone.
+        by = storage.get(_TRUNCATED_BY)
+        return Change.EXPLAINED if by is not None and by == found.storage_by else Change.OBJECT
     return Change.OBJECT
 
 
-def truncated(identity: Mapping[str, Any]) -> Mapping[str, Any]:
+def truncated(identity: Mapping[str, Any], transaction: str | None) -> Mapping[str, Any]:
     """What is accepted of a table once its TRUNCATE was delivered.
 
-    The same object, whose storage is to be learned from the catalogue. Durable with the TRUNCATE.
+    The same object, whose storage is to be learned from the catalogue: the one that `transaction` made. Durable with the TRUNCATE.
     """
-    return {**identity, STORAGE: None} if STORAGE in identity else identity
+    return {**identity, STORAGE: {_TRUNCATED_BY: transaction}} if STORAGE in identity else identity
 
 
 def _normal(identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -333,7 +333,8 @@ class Follow:
         match event.operation:
             case DDLOperation.TRUNCATE_TABLE:
                 followed.truncates += 1
-                self.tables.put(replace(followed.record, identity=truncated(followed.record.identity or {})))
+                identity = truncated(followed.record.identity or {}, event.transaction_id)
+                self.tables.put(replace(followed.record, identity=identity))
                 self.copying.suspicious.add(followed.table)
                 self._by_policy(followed, event, number, self.settings.truncate)
             case DDLOperation.DROP_TABLE:

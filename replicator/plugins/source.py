@@ -63,11 +63,14 @@ class TableDescription:
             (PostgreSQL: oid, relfilenode, publication oid, column list, row filter, publish flags, replica identity,
             partitions). Compared for equality by the host, part by part.
         estimated_rows: From statistics; None if unknown.
+        storage_by: Id (as `_transaction_id`) of the transaction that gave the table the storage named in its identity, if a
+            TRUNCATE is all that can have made it there. None: unknown, or something may have rewritten rows besides.
     """
 
     schema: TableSchema
     identity: Mapping[str, Any]
     estimated_rows: int | None = None
+    storage_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

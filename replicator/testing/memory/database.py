@@ -101,6 +101,7 @@ class Table:
     schema: TableSchema
     toasted: frozenset[str]
     rows: dict[int, Row] = field(default_factory=dict)
+    storage_by: str | None = None
     writers: set[int] = field(default_factory=set)
     exclusive: int | None = None
 
@@ -305,6 +306,7 @@ class MemoryDatabase:
             table.rows = {i: {n: row.get(n) for n in names} for i, row in table.rows.items()}
         if table.oid in transaction.truncated:
             table.filenode = next(self._objects)
+            table.storage_by = transaction.id
         for row_id, row in effects.items():
             if row is None:
                 table.rows.pop(row_id, None)

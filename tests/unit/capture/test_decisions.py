@@ -89,13 +89,25 @@ def test_difference_in_the_catalogue(
 
 
 def test_truncate_explains_new_storage_and_nothing_else() -> None:
-    def found(**parts: object) -> TableDescription:
-        return TableDescription(schema=SCHEMA, identity={**IDENTITY, **parts})
+    def found(by: str | None = "7", **parts: object) -> TableDescription:
+        return TableDescription(schema=SCHEMA, identity={**IDENTITY, **parts}, storage_by=by)
 
-    accepted = truncated(IDENTITY)
+    accepted = truncated(IDENTITY, "7")
     assert judge(SCHEMA, accepted, found(filenode=2), truncates_since=0) is Change.EXPLAINED
     assert judge(SCHEMA, accepted, found(filenode=2), truncates_since=1) is Change.ASK_AGAIN
     assert judge(SCHEMA, accepted, found(filenode=2, oid=2), truncates_since=0) is Change.OBJECT
+
+
+@pytest.mark.parametrize(("truncated_by", "made_by"), [("7", "8"), ("7", None), (None, "7"), (None, None)])
+def test_truncate_explains_the_storage_that_it_made_and_no_other(truncated_by: str | None, made_by: str | None) -> None:
+    accepted = truncated(IDENTITY, truncated_by)
+    found = TableDescription(schema=SCHEMA, identity={**IDENTITY, "filenode": 2}, storage_by=made_by)
+    assert judge(SCHEMA, accepted, found, truncates_since=0) is Change.OBJECT
+
+
+def test_what_an_older_version_accepted_of_a_truncate_explains_nothing() -> None:
+    found = TableDescription(schema=SCHEMA, identity={**IDENTITY, "filenode": 2}, storage_by="7")
+    assert judge(SCHEMA, {**IDENTITY, "filenode": None}, found, truncates_since=0) is Change.OBJECT
 
 
 def test_identity_as_json_is_the_same_identity() -> None:

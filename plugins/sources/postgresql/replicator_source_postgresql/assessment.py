@@ -18,12 +18,12 @@ from psycopg import sql
 from replicator.model.errors import Problem, Severity
 from replicator_source_postgresql.catalogue import CatalogTable, Publication
 from replicator_source_postgresql.discovery import Connection
-from replicator_source_postgresql.publication import belongs_to_another, proposed_statement
+from replicator_source_postgresql.publication import belongs_to_another, proposed_statement, unseen_changes
 from replicator_source_postgresql.slot import PLUGIN, SlotState
-from replicator_source_postgresql.table_assessment import finding, quoted
 
 OLDEST_VERSION: Final = 130000
 _OPERATIONS: Final = frozenset({"insert", "update", "delete", "truncate"})
+_OF_EVERY_TABLE: Final = frozenset({"is_partition", "unlogged_table", "unlogged_partition"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,14 +342,11 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
         action = proposed_statement(resources.publication_name, tables) + ";"
         return [Problem(code="publication_missing", message=message, place="source.publication", action=action)]
     problems = [
-        finding(
-            t,
-            "table_not_published",
-            f"the publication {publication.name} does not list it",
-            f"{'' if t.key_fault is None else 'Once it has an identity: '}ALTER PUBLICATION {name} ADD TABLE ONLY {quoted(t.table)};",
-        )
-        for t in tables
-        if t.published is None
+        problem
+        for table in tables
+        for problem in unseen_changes(publication, table)
+        # The assessment of each table tells these, whoever made the publication.
+        if problem.code not in _OF_EVERY_TABLE
     ]
     if lacking := sorted(_OPERATIONS - publication.operations):
         problems.append(
@@ -360,26 +357,6 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
                 action=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');",
                 # Changes of these kinds are missing from the log, without a trace there.
                 applies="always",
-            )
-        )
-    if not publication.via_root:
-        problems += [
-            finding(
-                t,
-                "partitions_not_via_root",
-                f"the publication {publication.name} names its partitions instead of it",
-                f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);",
-            )
-            for t in tables
-            if t.is_partitioned
-        ]
-    if publication.generated != "n" or any(_lists_generated(t) for t in tables):
-        problems.append(
-            Problem(
-                code="generated_columns_published",
-                message=f"the publication {publication.name} publishes generated columns, which snapshots leave out",
-                place="source.publication",
-                action=f"ALTER PUBLICATION {name} SET (publish_generated_columns = none); and list no generated column.",
             )
         )
     if publication.is_for_all_tables:
@@ -394,11 +371,6 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
             )
         )
     return problems
-
-
-def _lists_generated(table: CatalogTable) -> bool:
-    listed = table.published.columns if table.published else None
-    return listed is not None and any(c.is_generated and c.position in listed for c in table.columns)
 
 
 _SERVER_QUERY: Final = """

@@ -46,6 +46,10 @@ class CatalogColumn:
     type_oid: int
     type_sql: str
     mapping: PgType | None
+    fault: str | None
+    """Why there is no mapping, or why the text of a value may change by itself."""
+    is_wide: bool
+    """Whether values may be stored apart from their row: an UPDATE then leaves out those that it does not change."""
     is_nullable: bool
     is_generated: bool
     is_selectable: bool
@@ -120,11 +124,39 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedAs:
-    """How a table stands in the publication; `rel_oid` is of its own row there, or of its schema's; None: FOR ALL TABLES."""
+    """How a table stands in the publication; `rel_oid` is of its own row there, or of its schema's; None: FOR ALL TABLES.
+
+    `is_listed`: by its own name. `by_schema`: (also) through its schema.
+    """
 
     rel_oid: int | None
+    is_listed: bool
+    by_schema: bool
     columns: tuple[int, ...] | None
     row_filter: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """What changes leave behind in the catalogue although they were taken back.
+
+    Attributes:
+        schema_since: xmin of the row that says in which schema the table is: written by every `SET SCHEMA`.
+        columns_since: The lowest xmin of the columns' rows. Attaching and detaching a partition writes them all.
+        made_by: The transaction that wrote the table's row in pg_class last (64 bits). An ANALYZE writes it in place.
+        is_first_command: That was the first command of its transaction.
+        has_new_columns: That transaction wrote rows of columns, too.
+        labels: Of each label of the enums in its columns: the row's xmin.
+        composites: Of each composite type in its columns: a hash of its attributes.
+    """
+
+    schema_since: str | None
+    columns_since: str | None
+    made_by: int
+    is_first_command: bool
+    has_new_columns: bool
+    labels: Mapping[int, str]
+    composites: Mapping[int, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +185,7 @@ class CatalogTable:
     leaves: tuple[Leaf, ...]
     publication: Publication | None
     published: PublishedAs | None
+    traces: Traces
 
     @property
     def is_partitioned(self) -> bool:
@@ -260,7 +293,27 @@ class CatalogTable:
             "is_partition": self.is_partition,
             # A column that is dropped and added again keeps its name, and its type says nothing of how values are written.
             "columns": {c.name: [c.position, c.type_oid] for c in self.replicable_columns},
+            # Out of its schema and back, attached to another table and detached: nothing was published meanwhile.
+            "schema_since": self.traces.schema_since if published and published.by_schema else None,
+            "columns_since": self.traces.columns_since,
+            "composites": {str(oid): attributes for oid, attributes in self.traces.composites.items()},
+            # A label that is new is a part that is new, which the host learns; one that was renamed has another xmin.
+            **{f"label:{oid}": since for oid, since in self.traces.labels.items()},
         }
+
+    @property
+    def storage_by(self) -> str | None:
+        """The transaction that made the present storage, if nothing but a TRUNCATE of the table can have made it there.
+
+        A rewrite in the transaction of a TRUNCATE leaves the same xmin. It is never its first command, though, because it
+        takes several. A change of a column's type writes the column's row, too; and nobody can take a table that is listed by
+        name out of the log for a while (SET UNLOGGED).
+        """
+        traces = self.traces
+        is_listed = self.published is not None and self.published.is_listed
+        if self.is_partitioned or not (traces.is_first_command or (is_listed and not traces.has_new_columns)):
+            return None
+        return str(traces.made_by)
 
     @property
     def description(self) -> TableDescription:
@@ -268,7 +321,10 @@ class CatalogTable:
         counts = [leaf.estimated_rows for leaf in self.leaves] if self.is_partitioned else [self.estimated_rows]
         known = [count for count in counts if count >= 0]
         return TableDescription(
-            schema=self.schema, identity=self.identity, estimated_rows=int(sum(known)) if known else None
+            schema=self.schema,
+            identity=self.identity,
+            estimated_rows=int(sum(known)) if known else None,
+            storage_by=self.storage_by,
         )
 
     @property

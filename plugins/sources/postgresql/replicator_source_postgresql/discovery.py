@@ -22,8 +22,18 @@ from replicator_source_postgresql.catalogue import (
     Leaf,
     Publication,
     PublishedAs,
+    Traces,
 )
-from replicator_source_postgresql.types import TYPES_QUERY, TypeInfo, column_type, type_infos
+from replicator_source_postgresql.lsn import widen_xid
+from replicator_source_postgresql.types import (
+    TYPE_PARTS,
+    TYPES_QUERY,
+    TypeInfo,
+    column_type,
+    named_in,
+    type_infos,
+    unknown_output,
+)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -122,10 +132,28 @@ def fingerprint_query(table: TableId, publication: str) -> str:
     literals = {"namespace": table.namespace, "name": table.name, "publication": publication}
     quoted = {key: sql.Literal(value).as_string(None) for key, value in literals.items()}
     return (
-        f"SELECT {_FINGERPRINT.format(publication=quoted['publication'], attached=_ATTACHED)}"  # noqa: S608 literals, quoted
+        f"SELECT {_fingerprint(quoted['publication'])}"  # noqa: S608 literals, quoted
         " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         f" WHERE n.nspname = {quoted['namespace']} AND c.relname = {quoted['name']}"
     )
+
+
+def _fingerprint(publication: str) -> str:
+    return _FINGERPRINT.format(
+        publication=publication,
+        attached=_ATTACHED,
+        schema_since=_SCHEMA_SINCE,
+        columns_since=_COLUMNS_SINCE,
+        used_types=_USED_TYPES,
+    )
+
+
+def _type_fault(info: TypeInfo) -> str | None:
+    if (name := named_in(info)) is not None:
+        return f"values of {name} are written as names, so that renaming what they name changes them unnoticed"
+    if (name := unknown_output(info)) is not None:
+        return f"the server says of {name} that its text may depend on more than the value: if it does, the copy differs unnoticed"
+    return None
 
 
 class _CatalogReader:
@@ -137,7 +165,9 @@ class _CatalogReader:
 
     def read(self, wanted: Sequence[TableId]) -> dict[TableId, CatalogTable]:
         publication = read_publication(self._connection, self._publication_name)
-        query = _TABLES_QUERY.format(fingerprint=_FINGERPRINT.format(publication="%(publication)s", attached=_ATTACHED))
+        query = _TABLES_QUERY.format(
+            fingerprint=_fingerprint("%(publication)s"), schema_since=_SCHEMA_SINCE, columns_since=_COLUMNS_SINCE
+        )
         parameters = {
             "namespaces": [t.namespace for t in wanted],
             "names": [t.name for t in wanted],
@@ -154,8 +184,10 @@ class _CatalogReader:
         indexes = self._indexes(oids)
         leaves = self._leaves([row[0] for row in rows if row[3] == "p"])
         members = self._members(oids, publication)
+        types = self._types(oids)
         return {
-            TableId(row[1], row[2]): self._table(row, columns, indexes, leaves, publication, members) for row in rows
+            TableId(row[1], row[2]): self._table(row, columns, indexes, leaves, publication, members, types)
+            for row in rows
         }
 
     def _table(
@@ -166,16 +198,21 @@ class _CatalogReader:
         leaves: Mapping[int, list[Leaf]],
         publication: Publication | None,
         members: Mapping[int, PublishedAs],
+        types: Mapping[int, tuple[dict[int, str], dict[int, str]]],
     ) -> CatalogTable:
         (oid, namespace, name, kind, persistence, filenode, identity, is_partition, has_children, has_parent, has_row_security, is_usable,
-         is_owned, owner, estimate, comment, fingerprint) = row  # fmt: skip
+         is_owned, owner, estimate, comment, fingerprint, schema_since, columns_since, made_by, near, is_first_command,
+         has_new_columns) = row  # fmt: skip
         published = members.get(oid)
-        if (
-            published is None
-            and publication is not None
-            and (publication.is_for_all_tables or namespace in publication.schemas)
-        ):
-            published = PublishedAs(rel_oid=publication.schemas.get(namespace), columns=None, row_filter=None)
+        if publication is not None and namespace in publication.schemas:
+            # Through its schema a table is published whole, whatever filter stands beside its own name.
+            rel_oid = published.rel_oid if published is not None else publication.schemas[namespace]
+            published = PublishedAs(
+                rel_oid=rel_oid, is_listed=published is not None, by_schema=True, columns=None, row_filter=None
+            )
+        elif published is None and publication is not None and publication.is_for_all_tables:
+            published = PublishedAs(rel_oid=None, is_listed=False, by_schema=False, columns=None, row_filter=None)
+        labels, composites = types.get(oid, ({}, {}))
         return CatalogTable(
             table=TableId(namespace, name),
             server_version=self._connection.info.server_version,
@@ -199,7 +236,24 @@ class _CatalogReader:
             leaves=tuple(leaves.get(oid, ())),
             publication=publication,
             published=published,
+            traces=Traces(
+                schema_since=schema_since,
+                columns_since=columns_since,
+                made_by=widen_xid(made_by, near),
+                is_first_command=is_first_command,
+                has_new_columns=has_new_columns,
+                labels=labels,
+                composites=composites,
+            ),
         )
+
+    def _types(self, oids: Sequence[int]) -> dict[int, tuple[dict[int, str], dict[int, str]]]:
+        """Of each table whose columns use such types: the labels of the enums, and the attributes of the composites."""
+        found: dict[int, tuple[dict[int, str], dict[int, str]]] = {}
+        for relation, is_label, oid, state in self._connection.execute(_USED_TYPES_QUERY.encode(), (list(oids),)):
+            labels, composites = found.setdefault(relation, ({}, {}))
+            (labels if is_label else composites)[oid] = state
+        return found
 
     def _columns(self, oids: Sequence[int]) -> dict[int, list[CatalogColumn]]:
         rows = self._connection.execute(_COLUMNS_QUERY, (list(oids),)).fetchall()
@@ -216,6 +270,7 @@ class _CatalogReader:
             is_generated,
             is_selectable,
             comment,
+            is_wide,
         ) in rows:
             info = infos.get(type_oid)
             column = CatalogColumn(
@@ -224,6 +279,8 @@ class _CatalogReader:
                 type_oid=type_oid,
                 type_sql=type_sql,
                 mapping=column_type(type_oid, typmod, info) if info is not None else None,
+                fault=_type_fault(info) if info is not None else None,
+                is_wide=is_wide,
                 is_nullable=not is_not_null,
                 is_generated=is_generated,
                 is_selectable=is_selectable,
@@ -305,7 +362,11 @@ class _CatalogReader:
         ).fetchall()
         return {
             relation: PublishedAs(
-                rel_oid=oid, columns=tuple(columns) if columns is not None else None, row_filter=row_filter
+                rel_oid=oid,
+                is_listed=True,
+                by_schema=False,
+                columns=tuple(columns) if columns is not None else None,
+                row_filter=row_filter,
             )
             for relation, oid, columns, row_filter in rows
         }
@@ -334,6 +395,32 @@ _ATTACHED: Final = """
 (SELECT string_agg(h.xmin::text, ':' ORDER BY h.inhrelid) FROM pg_partition_ancestors(l.oid) a JOIN pg_inherits h ON h.inhrelid = a.relid)
 """
 
+# Written by SET SCHEMA, and by nothing else.
+_SCHEMA_SINCE: Final = """
+(SELECT d.xmin::text FROM pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
+  AND d.refclassid = 'pg_catalog.pg_namespace'::regclass)
+"""
+_COLUMNS_SINCE: Final = """
+(SELECT min(a.xmin::text::int8)::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+"""
+
+# Every type of which the columns of the table `c` are made, itself included; the server's own have neither labels nor attributes.
+_USED_TYPES: Final = f"""
+WITH RECURSIVE used(oid) AS (
+    SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
+    UNION
+    SELECT part.oid FROM used JOIN pg_type t ON t.oid = used.oid CROSS JOIN LATERAL ({TYPE_PARTS}) AS part WHERE part.oid >= 16384
+)
+SELECT true AS is_label, e.oid::int8 AS oid, e.xmin::text AS state FROM used JOIN pg_enum e ON e.enumtypid = used.oid
+UNION ALL
+SELECT false, t.oid::int8, md5(string_agg(concat_ws(':', a.attnum, a.atttypid, a.attisdropped), ',' ORDER BY a.attnum))
+FROM used JOIN pg_type t ON t.oid = used.oid AND t.typtype = 'c' JOIN pg_attribute a ON a.attrelid = t.typrelid AND a.attnum > 0
+GROUP BY t.oid
+"""  # noqa: S608 our own text
+_USED_TYPES_QUERY: Final = f"""
+SELECT c.oid::int8, u.is_label, u.oid, u.state FROM unnest(%s::oid[]) AS c(oid) CROSS JOIN LATERAL ({_USED_TYPES}) AS u
+"""  # noqa: S608 our own text
+
 # What reads of a table depend on: the object, its columns, the index of its key, how it is published, and its partitions.
 _FINGERPRINT: Final = """
 concat_ws('|', c.oid, c.relfilenode, c.relkind, c.relreplident, c.relpersistence,
@@ -346,7 +433,8 @@ concat_ws('|', c.oid, c.relfilenode, c.relkind, c.relreplident, c.relpersistence
   (SELECT concat_ws(':', p.oid, p.xmin) FROM pg_publication p WHERE p.pubname = {publication}),
   (SELECT concat_ws(':', pr.oid, pr.xmin) FROM pg_publication p JOIN pg_publication_rel pr ON pr.prpubid = p.oid
     WHERE p.pubname = {publication} AND pr.prrelid = c.oid),
-  c.relispartition,
+  c.relispartition, {schema_since}, {columns_since},
+  (SELECT md5(string_agg(concat_ws(':', u.is_label, u.oid, u.state), ',' ORDER BY u.is_label, u.oid)) FROM ({used_types}) AS u),
   (SELECT md5(string_agg(concat_ws(':', l.oid, l.relfilenode, l.relreplident, {attached}), ',' ORDER BY l.oid))
      FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE c.relkind = 'p' AND t.isleaf AND l.relkind <> 'p'))
 """
@@ -358,7 +446,9 @@ SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relpersistence::tex
   c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
   NOT c.relispartition AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = c.oid),
   row_security_active(c.oid), has_schema_privilege(n.oid, 'USAGE'), pg_has_role(c.relowner, 'USAGE'), pg_get_userbyid(c.relowner),
-  c.reltuples::float8, obj_description(c.oid, 'pg_class'), {fingerprint}
+  c.reltuples::float8, obj_description(c.oid, 'pg_class'), {fingerprint}, {schema_since}, {columns_since}, c.xmin::text::int8,
+  pg_snapshot_xmax(pg_current_snapshot())::text::int8, c.cmin::text = '0' AND c.xmax::text = '0',
+  EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.xmin = c.xmin)
 FROM wanted w JOIN pg_namespace n ON n.nspname = w.nspname::name JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname::name
 WHERE c.relkind IN ('r', 'p')
 """
@@ -366,7 +456,7 @@ WHERE c.relkind IN ('r', 'p')
 _COLUMNS_QUERY: Final = """
 SELECT a.attrelid::int8, a.attname, a.attnum, format_type(a.atttypid, a.atttypmod), a.atttypid::int8, a.atttypmod, a.attnotnull,
   a.attgenerated <> '',
-  has_column_privilege(a.attrelid, a.attnum, 'SELECT'), col_description(a.attrelid, a.attnum)
+  has_column_privilege(a.attrelid, a.attnum, 'SELECT'), col_description(a.attrelid, a.attnum), a.attstorage <> 'p'
 FROM pg_attribute a
 WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum

@@ -302,6 +302,7 @@ class _RowDecoder:
             places = self._fill(position, position in keys)
             unchanged = None if places.kinds is None else places.is_kind(UNCHANGED)
             if unchanged is not None and unchanged.any():
+                self._check_inserts(position, unchanged)
                 absent[schema.fields[schema.columns[position].name]] = unchanged
             if position in keys and places.kinds is not None and (places.kinds != TEXT).any():
                 raise self._key_missing(position)
@@ -416,6 +417,17 @@ class _RowDecoder:
                 code="old_row_missing",
                 table=str(self._shape.schema.table),
                 action="ALTER TABLE … REPLICA IDENTITY FULL, then take a new snapshot of the table.",
+            )
+
+    def _check_inserts(self, position: int, unchanged: Bools) -> None:
+        """An UPDATE that brings a row into a row filter is sent as an INSERT: what it did not change is nowhere to be had."""
+        if (self._kinds[self._new_rows][unchanged] == INSERT).any():
+            raise KeyMissingError(
+                f"A row entered the publication's row filter without its unchanged value of column"
+                f" {self._shape.schema.columns[position].name}.",
+                code="filtered_row_incomplete",
+                table=str(self._shape.schema.table),
+                action="ALTER TABLE … REPLICA IDENTITY FULL, or take the filter off; then take a new snapshot of the table.",
             )
 
     def _key_missing(self, position: int) -> TableError:

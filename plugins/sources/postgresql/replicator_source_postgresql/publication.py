@@ -14,8 +14,9 @@ from psycopg import sql
 
 from replicator.model.errors import ConfigError, Problem
 from replicator.model.schema import TableId
-from replicator_source_postgresql.catalogue import CatalogTable, Publication
+from replicator_source_postgresql.catalogue import CatalogTable, KeyFault, Publication
 from replicator_source_postgresql.discovery import Connection, read_publication
+from replicator_source_postgresql.table_assessment import assess_persistence, assess_row_filter, finding
 
 _COMMENT: Final = "Made by the Replicator for {name} ({uuid}). Dropped by `replicator delete {name}`."
 _COMMENT_PATTERN: Final = re.compile(r"Made by the Replicator for (\S+) \(([^)]*)\)")
@@ -61,8 +62,7 @@ def align_publication(
     listed = publication.tables if publication else frozenset()
     wanted = {table.table for table in tables}
     added = [table for table in tables if table.table not in listed]
-    # A partition's changes are published as its root's, also if it became one after it was listed.
-    _refuse_unfit([*added, *(table for table in tables if table.is_partition and table.table in listed)])
+    _refuse([p for table in tables for p in _unfit(table, is_listed=table.table in listed)], name)
     comment = sql.Literal(_COMMENT.format(name=replicator, uuid=uuid)).as_string(None)
     statements = []
     if publication is None:
@@ -90,10 +90,10 @@ def align_publication(
 
 
 def verify_publication(publication: Publication | None, name: str, tables: Sequence[CatalogTable]) -> None:
-    """See that the user's publication lists the tables.
+    """See that the user's publication carries every change of the tables.
 
     Raises:
-        ConfigError: It does not exist, or lacks some.
+        ConfigError: It does not exist, or leaves out what it must carry; its problems name the tables that it fails.
     """
     if publication is None:
         raise ConfigError(
@@ -101,25 +101,52 @@ def verify_publication(publication: Publication | None, name: str, tables: Seque
             code="publication_missing",
             action=f"Run there: {proposed_statement(name, tables)};",
         )
-    _refuse_unfit([table for table in tables if table.is_partition])
-    lacking = [table.table for table in tables if table.published is None]
-    if lacking:
-        message = f"the publication {name} does not list"
-        action = "Run in the source: ALTER PUBLICATION {publication} ADD TABLE {tables};"
+    if lacking := sorted(_ALL_OPERATIONS - publication.operations):
         raise ConfigError(
-            f"{message} {', '.join(map(str, lacking))}.",
-            code="table_not_published",
-            action=action.format(publication=_quote(name), tables=_table_list(lacking)),
-            problems=tuple(
-                Problem(
-                    code="table_not_published",
-                    message=f"{message} it",
-                    place=str(table),
-                    action=action.format(publication=_quote(name), tables=_table_list([table])),
-                )
-                for table in lacking
-            ),
+            f"the publication {name} does not publish {', '.join(lacking)}.",
+            code="publication_lacks_operations",
+            action=f"ALTER PUBLICATION {_quote(name)} SET (publish = 'insert, update, delete, truncate');",
         )
+    _refuse([problem for table in tables for problem in unseen_changes(publication, table)], name)
+
+
+def unseen_changes(publication: Publication, table: CatalogTable) -> list[Problem]:
+    """Why a publication of the user's would not carry every change of a table that it should, or not as snapshots read it."""
+    problems = assess_persistence(table) + assess_row_filter(table)
+    name = _quote(publication.name)
+    if table.is_partition:
+        problems.append(_partition_problem(table))
+    if table.published is None:
+        is_unfit = table.key_fault is not None
+        problems.append(
+            finding(
+                table,
+                "table_not_published",
+                f"the publication {publication.name} does not list it",
+                f"{'Once it has an identity: ' if is_unfit else ''}ALTER PUBLICATION {name} ADD TABLE {_table_list([table.table])};",
+            )
+        )
+    if table.is_partitioned and not publication.via_root:
+        problems.append(
+            finding(
+                table,
+                "partitions_not_via_root",
+                f"the publication {publication.name} names its partitions instead of it",
+                f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);",
+            )
+        )
+    listed = table.published.columns if table.published else None
+    generated = [c for c in table.columns if c.is_generated and (listed is None or c.position in listed)]
+    if generated and (publication.generated != "n" or listed is not None):
+        problems.append(
+            finding(
+                table,
+                "generated_columns_published",
+                f"the publication {publication.name} publishes its generated columns, which snapshots leave out",
+                f"ALTER PUBLICATION {name} SET (publish_generated_columns = none); and list no generated column.",
+            )
+        )
+    return problems
 
 
 def drop_publication(connection: Connection, name: str) -> None:
@@ -147,33 +174,64 @@ def _refuse_foreign(publication: Publication | None, name: str, uuid: str) -> No
         )
 
 
-def _refuse_unfit(tables: Sequence[CatalogTable]) -> None:
-    unfit = [table for table in tables if table.key_fault is not None or table.is_partition]
-    if not unfit:
+def _refuse(problems: Sequence[Problem], name: str) -> None:
+    """Raise the tables' problems, if there are any."""
+    if not problems:
         return
-    names = ", ".join(str(table.table) for table in unfit)
-    why = "are partitions" if all(table.is_partition for table in unfit) else "have no usable identity"
+    codes = {problem.code for problem in problems}
+    code = codes.pop() if len(codes) == 1 else "table_not_publishable"
+    places = ", ".join(dict.fromkeys(str(problem.place) for problem in problems))
     raise ConfigError(
-        f"these tables {why}: {names}.",
-        code="table_not_publishable",
-        action="`replicator validate` prints the SQL that cures them.",
-        problems=tuple(map(_unfit_problem, unfit)),
+        _HEADLINES.get(code, "these tables cannot be followed through the publication {name}: {tables}.").format(
+            name=name, tables=places
+        ),
+        code=code,
+        action=" ".join(dict.fromkeys(problem.action for problem in problems if problem.action))
+        or "`replicator validate` prints the SQL that cures them.",
+        problems=tuple(problems),
     )
 
 
-def _unfit_problem(table: CatalogTable) -> Problem:
+_HEADLINES: Final = {
+    "is_partition": "these tables are partitions: {tables}.",
+    "table_not_published": "the publication {name} does not list {tables}.",
+    **dict.fromkeys(map(str, KeyFault), "these tables have no usable identity: {tables}."),
+}
+
+
+def _unfit(table: CatalogTable, *, is_listed: bool) -> list[Problem]:
+    """Why one of our own publications cannot have the table."""
+    problems = assess_persistence(table)
     if table.is_partition:
-        return Problem(
-            code="is_partition",
-            message="it is a partition: its changes are published as those of its root",
-            place=str(table.table),
-            action="Take it out of `tables.include` and name its root instead.",
+        # A partition's changes are published as its root's, also if it became one after it was listed.
+        problems.append(_partition_problem(table))
+    elif not is_listed and table.key_fault is not None:
+        problems.append(
+            finding(
+                table,
+                table.key_fault.value,
+                "it cannot be published: its changes could not be attributed to rows, and its updates might fail",
+                None,
+            )
         )
-    assert table.key_fault is not None
-    return Problem(
-        code=table.key_fault.value,
-        message="it cannot be published: its changes could not be attributed to rows, and its updates might fail",
-        place=str(table.table),
+    elif not is_listed and not table.is_owned:
+        problems.append(
+            finding(
+                table,
+                "table_not_owned",
+                f"it belongs to {table.owner}; only its owner can add it to a publication",
+                f"GRANT {_quote(table.owner)} TO the role of source.user; or name a publication of the owner's in source.publication.",
+            )
+        )
+    return problems
+
+
+def _partition_problem(table: CatalogTable) -> Problem:
+    return finding(
+        table,
+        "is_partition",
+        "it is a partition: its changes are published as those of its root",
+        "Take it out of `tables.include` and name its root instead.",
     )
 
 

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
-from replicator_source_postgresql.catalogue import VERSION_GENERATED_PUBLISHED, CatalogTable, KeyFault
+from replicator_source_postgresql.catalogue import VERSION_GENERATED_PUBLISHED, CatalogTable, Identity, KeyFault
 
 
 def assess_table(table: CatalogTable, role: str) -> list[Problem]:
@@ -24,9 +24,7 @@ def assess_table(table: CatalogTable, role: str) -> list[Problem]:
             )
         ]
     problems = (
-        _assess_persistence(table)
-        + _assess_access(table, sql.Identifier(role).as_string(None))
-        + _assess_columns(table)
+        assess_persistence(table) + _assess_access(table, sql.Identifier(role).as_string(None)) + _assess_columns(table)
     )
     if table.key_fault is not None:
         problems.append(_identity_finding(table, table.key_fault))
@@ -116,7 +114,8 @@ def finding(
     return Problem(code=code, message=message, place=str(table.table), action=action, severity=severity)
 
 
-def _assess_persistence(table: CatalogTable) -> list[Problem]:
+def assess_persistence(table: CatalogTable) -> list[Problem]:
+    """Findings about a table whose changes are not in the log."""
     problems = []
     if table.persistence != "p" and not table.is_partitioned:
         cure = f"ALTER TABLE {quoted(table.table)} SET LOGGED;"
@@ -134,6 +133,32 @@ def _assess_persistence(table: CatalogTable) -> list[Problem]:
             )
         )
     return problems
+
+
+def assess_row_filter(table: CatalogTable) -> list[Problem]:
+    """Findings about a filter by which an UPDATE can come as an INSERT that lacks values.
+
+    An UPDATE that brings a row into the filter is sent as an INSERT, and a large value that it did not change is not sent with
+    it, unless the row before the change is logged whole.
+    """
+    if table.published is None or table.published.row_filter is None:
+        return []
+    identities = [leaf.identity for leaf in table.leaves] if table.is_partitioned else [table.replica_identity]
+    key = {part.column for part in table.key}
+    wide = [c.name for c in table.published_columns if c.is_wide and c.name not in key]
+    if not wide or all(identity is Identity.FULL for identity in identities):
+        return []
+    names = [leaf.name for leaf in table.leaves] if table.is_partitioned else [table.table]
+    return [
+        finding(
+            table,
+            "row_filter_needs_full_identity",
+            "an UPDATE that brings a row into the publication's row filter comes as an INSERT, without the large values that it"
+            f" did not change (columns {', '.join(wide)})",
+            " ".join(f"ALTER TABLE {quoted(name)} REPLICA IDENTITY FULL;" for name in names)
+            + " Or take the filter, or these columns, out of the publication.",
+        )
+    ]
 
 
 def _assess_access(table: CatalogTable, role: str) -> list[Problem]:
@@ -172,11 +197,24 @@ def _assess_columns(table: CatalogTable) -> list[Problem]:
         finding(
             table,
             "unsupported_type",
-            f"the column {c.name} has the type {c.type_sql}, which cannot be replicated",
-            "Exclude the table, or publish it with a column list that leaves the column out.",
+            f"the column {c.name} has the type {c.type_sql}, which cannot be replicated"
+            + (f": {c.fault}" if c.fault else ""),
+            "Exclude the table, publish it with a column list that leaves the column out, or make it of another type"
+            + (f" (ALTER TABLE {quoted(table.table)} ALTER COLUMN … TYPE oid; or text)." if c.fault else "."),
         )
         for c in table.published_columns
         if c.mapping is None
+    ]
+    problems += [
+        finding(
+            table,
+            "type_not_immutable",
+            f"the column {c.name} has the type {c.type_sql}: {c.fault}",
+            "Look at what the type's output function reads; `ALTER FUNCTION … IMMUTABLE` if it reads nothing but the value.",
+            Severity.WARNING,
+        )
+        for c in table.published_columns
+        if c.mapping is not None and c.fault is not None
     ]
     if not table.published_columns:
         problems.append(finding(table, "no_columns", "it has no columns that could be replicated", "Exclude it."))

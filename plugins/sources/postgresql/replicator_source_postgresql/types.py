@@ -32,7 +32,8 @@ SESSION_SETTINGS: Final[Mapping[str, str]] = {
     "extra_float_digits": "1",  # Shortest text that reads back exactly, the default since 12.
     "intervalstyle": "iso_8601",
     "lc_monetary": "C",
-    "search_path": "",  # Names inside values (regclass, …) come qualified.
+    "quote_all_identifiers": "off",
+    "search_path": "",  # Names in what is deparsed (a publication's row filter) come qualified.
     "timezone": "UTC",
     "xmlbinary": "base64",
 }
@@ -41,23 +42,32 @@ SESSION_SETTINGS: Final[Mapping[str, str]] = {
 SESSION_OPTIONS: Final = " ".join(f"-c {name}={setting}" for name, setting in SESSION_SETTINGS.items())
 """`SESSION_SETTINGS` as libpq's `options`."""
 
-# A domain's base type and a true array's element type are followed; int2vector and its like are no arrays (their text is another).
-TYPES_QUERY: Final = """
+# A domain's base type, a true array's element type (int2vector and its like are no arrays: their text is another), the types of a
+# composite's attributes, the type that a range is over, and the range of a multirange.
+TYPE_PARTS: Final = """
+    SELECT nullif(t.typbasetype, 0) AS oid
+    UNION ALL SELECT e.oid FROM pg_catalog.pg_type e WHERE e.oid = t.typelem AND e.typarray = t.oid
+    UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute a WHERE a.attrelid = t.typrelid AND t.typtype = 'c' AND a.attnum > 0
+      AND NOT a.attisdropped
+    UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE r.rngtypid = t.oid
+    UNION ALL SELECT r.oid FROM pg_catalog.pg_type r WHERE t.typtype = 'm' AND r.oid =
+      (SELECT m.rngtypid FROM pg_catalog.pg_range m WHERE to_jsonb(m) ->> 'rngmultitypid' = t.oid::text)
+"""
+"""Of what the type `t` is made: rows of `oid`, which may be null."""
+
+TYPES_QUERY: Final = f"""
 WITH RECURSIVE wanted(oid) AS (
     SELECT unnest(%s::oid[])
     UNION
-    SELECT part.oid
-    FROM wanted
-    JOIN pg_catalog.pg_type t ON t.oid = wanted.oid
-    LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
-    CROSS JOIN LATERAL (VALUES (nullif(t.typbasetype, 0)), (e.oid)) AS part(oid)
+    SELECT part.oid FROM wanted JOIN pg_catalog.pg_type t ON t.oid = wanted.oid CROSS JOIN LATERAL ({TYPE_PARTS}) AS part
     WHERE part.oid IS NOT NULL
 )
 SELECT t.oid::int8, t.typname::text, n.nspname::text, t.typtype::text,
        pg_catalog.quote_ident(pn.nspname) || '.' || pg_catalog.quote_ident(p.proname),
        CASE WHEN a.typtype <> 'p' AND a.oid <> t.oid THEN pg_catalog.quote_ident(an.nspname) || '.' ||
        pg_catalog.quote_ident(a.typname) END,
-       t.typbasetype::int8, t.typtypmod, coalesce(e.oid, 0)::int8, coalesce(e.typdelim, ',')::text
+       t.typbasetype::int8, t.typtypmod, coalesce(e.oid, 0)::int8, coalesce(e.typdelim, ',')::text,
+       ARRAY(SELECT part.oid::int8 FROM ({TYPE_PARTS}) AS part WHERE part.oid IS NOT NULL), p.provolatile::text
 FROM wanted
 JOIN pg_catalog.pg_type t ON t.oid = wanted.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
@@ -66,7 +76,7 @@ JOIN pg_catalog.pg_namespace pn ON pn.oid = p.pronamespace
 JOIN pg_catalog.pg_type a ON a.oid = p.proargtypes[0]
 JOIN pg_catalog.pg_namespace an ON an.oid = a.typnamespace
 LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
-"""
+"""  # noqa: S608 our own text
 """One parameter, a list of type oids; the rows are for `type_infos`."""
 
 
@@ -80,6 +90,8 @@ class TypeInfo:
             this type nor polymorphic.
         base: A domain's base type, with `base_typmod`.
         element: A true array's element type; `delimiter` stands between its elements.
+        parts: All types of which it is made: base, element, attributes, subtype.
+        is_immutable: Whether the server says that a value's text depends on nothing but the value.
     """
 
     oid: int
@@ -92,6 +104,8 @@ class TypeInfo:
     base_typmod: int = -1
     element: TypeInfo | None = None
     delimiter: str = ","
+    parts: tuple[TypeInfo, ...] = ()
+    is_immutable: bool = True
 
 
 def type_infos(rows: Iterable[Sequence[Any]]) -> dict[int, TypeInfo]:
@@ -101,7 +115,8 @@ def type_infos(rows: Iterable[Sequence[Any]]) -> dict[int, TypeInfo]:
 
     def make(oid: int) -> TypeInfo:
         if oid not in made:
-            _, name, namespace, kind, output, argument, base, base_typmod, element, delimiter = by_oid[oid]
+            (_, name, namespace, kind, output, argument, base, base_typmod, element, delimiter, parts,
+             volatility) = by_oid[oid]  # fmt: skip
             made[oid] = TypeInfo(
                 oid=oid,
                 name=name,
@@ -113,6 +128,8 @@ def type_infos(rows: Iterable[Sequence[Any]]) -> dict[int, TypeInfo]:
                 base_typmod=base_typmod,
                 element=make(element) if element else None,
                 delimiter=delimiter,
+                parts=tuple(make(part) for part in parts),
+                is_immutable=volatility == "i",
             )
         return made[oid]
 
@@ -187,8 +204,13 @@ class PgType:
 
 
 def column_type(type_oid: int, typmod: int, type_info: TypeInfo) -> PgType | None:
-    """The mapping of a column of type `type_oid` with modifier `typmod`; None for a pseudo-type, which no stored column has."""
+    """The mapping of a column of type `type_oid` with modifier `typmod`.
+
+    None for a pseudo-type, which no stored column has, and for what is written as the names of other objects (`named_in`).
+    """
     assert type_oid == type_info.oid
+    if named_in(type_info) is not None:
+        return None
     if type_info.kind == "d":
         assert type_info.base is not None
         base = column_type(type_info.base.oid, type_info.base_typmod, type_info.base)
@@ -204,6 +226,29 @@ def column_type(type_oid: int, typmod: int, type_info: TypeInfo) -> PgType | Non
         if (simple := _SIMPLE.get(type_info.name)) is not None:
             return _pg_type(type_info, _spell(type_info.name, typmod), *simple)
     return _pg_type(type_info, _name(type_info), pa.string(), v.text, None)
+
+
+# Their values are oids, and their texts the names that those objects bear at the moment: a rename changes the text of rows
+# that nobody wrote, and nothing in the log says so.
+_NAMING: Final = frozenset(
+    {"regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc",
+     "regprocedure", "regrole", "regtype", "regdatabase", "aclitem"}
+)  # fmt: skip
+
+
+def named_in(info: TypeInfo) -> str | None:
+    """The type, this one or one of which it is made, whose values are written as names of other objects; None if there is none."""
+    if info.namespace == "pg_catalog" and info.name in _NAMING:
+        return info.name
+    return next((name for part in info.parts if (name := named_in(part)) is not None), None)
+
+
+def unknown_output(info: TypeInfo) -> str | None:
+    """The type of an extension, this one or a part, whose text may depend on more than the value, as the server declares it."""
+    is_ours = info.namespace == "pg_catalog" or info.kind != "b" or info.element is not None
+    if not is_ours and not info.is_immutable:
+        return _name(info)
+    return next((name for part in info.parts if (name := unknown_output(part)) is not None), None)
 
 
 _UTC: Final = pa.timestamp("us", tz="UTC")

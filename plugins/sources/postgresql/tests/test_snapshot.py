@@ -551,7 +551,12 @@ def slowed(source: PostgresqlSource, database: ScratchDatabase) -> Any:
 
     with database.connect() as connection:
         table = read_tables(connection, [T], source.identity()["publication"])[T]
-    return replace(table, published=PublishedAs(rel_oid=None, columns=None, row_filter="public.slow(id)"))
+    return replace(
+        table,
+        published=PublishedAs(
+            rel_oid=None, is_listed=True, by_schema=False, columns=None, row_filter="public.slow(id)"
+        ),
+    )
 
 
 def test_a_running_read_gives_way_to_waiting_ddl(any_database: ScratchDatabase, make_source: MakeSource) -> None:

@@ -159,7 +159,6 @@ TEXTS: Mapping[str, tuple[pa.DataType, Mapping[str, Any]]] = {
     "box": (pa.string(), {"(1,1),(0,0)": "(1,1),(0,0)"}),
     "polygon": (pa.string(), {"((0,0),(1,1),(1,0))": "((0,0),(1,1),(1,0))"}),
     "pg_lsn": (pa.string(), {"16/B374D848": "16/B374D848"}),
-    "regclass": (pa.string(), {"pg_class": "pg_class"}),
     "int2vector": (pa.string(), {"1 2 3": "1 2 3"}),
     "mood": (pa.string(), {"so so": "so so", "Glück": "Glück"}),
     "moods": (pa.string(), {"sad": "sad"}),
