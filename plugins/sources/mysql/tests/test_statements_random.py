@@ -36,6 +36,7 @@ _PARTITIONS: Final = " PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (3
 _ROWS_EVENTS: Final = frozenset({23, 24, 25, 30, 31, 32, 166, 167, 168})
 _TABLE_MAP: Final = 19
 _QUERY: Final = 2
+_NOT_IN_ENGINE: Final = 1932
 _CONTROL: Final = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "XA ")
 
 
@@ -496,8 +497,14 @@ class Bench:
         state = {}
         for table in FOLLOWED:
             if table in found:
-                rows = self._run(f"SELECT * FROM {_quoted(table)}")
-                state[table] = (found[table], sorted(map(repr, rows)))
+                try:
+                    rows = sorted(map(repr, self._run(f"SELECT * FROM {_quoted(table)}")))
+                except pymysql.err.OperationalError as error:
+                    if error.args[0] != _NOT_IN_ENGINE:
+                        raise
+                    # Seen once: a statement that failed left a table behind that cannot be opened.
+                    rows = [repr(error)]
+                state[table] = (found[table], rows)
         return state
 
     def check(self, spelled: str, *, is_harmless: bool, is_lower_case: bool = False) -> None:

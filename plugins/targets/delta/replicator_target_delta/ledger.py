@@ -35,6 +35,7 @@ _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _AUTO_RESET: Final = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
+_DOLLAR: Final = "replicator.dollar"
 
 
 class Entry(NamedTuple):
@@ -163,7 +164,9 @@ def identified(session: Any, table: TargetTable, last: int, note: str | None = N
     Should a second statement follow by mistake, Delta refuses it, because the version is taken away after the first.
     """
     session.conf.set(_AUTO_RESET, "true")
-    session.conf.set(_APP_ID, table.ledger_name)
+    # Spark resolves ${env:…} in the values of settings, and a table may be called so: its dollar is a reference, too.
+    session.conf.set(_DOLLAR, "$")
+    session.conf.set(_APP_ID, table.ledger_name.replace("${", f"${{{_DOLLAR}}}{{"))
     session.conf.set(_VERSION, str(Entry(table.epoch, last).version))
     if note is not None:
         session.conf.set(_NOTE, note)
