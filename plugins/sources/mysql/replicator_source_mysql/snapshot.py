@@ -29,7 +29,7 @@ from replicator.model.errors import (
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Visibility, WholeRead
 from replicator_source_mysql.binlog.types import Unrepresentable
-from replicator_source_mysql.catalogue import CatalogTable, system_versioned
+from replicator_source_mysql.catalogue import CatalogTable, system_versioned, virtual_column
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection, Session, is_mariadb, rows_of
 from replicator_source_mysql.discovery import read_tables
@@ -214,6 +214,8 @@ class TableReader:
             raise TableError("there is no such table any more.", code="table_not_found", table=str(schema.table))
         if found.is_system_versioned:
             raise system_versioned(schema.table)
+        if changing := found.session_dependent("mariadb" if is_mariadb(connection) else "mysql"):
+            raise virtual_column(schema.table, changing[0])
         plan = read_plan(found, schema)
         self._tables[schema.table] = found
         return found, plan
