@@ -19,6 +19,7 @@ from replicator.model.control import Control
 from replicator.model.errors import (
     FatalError,
     FencedError,
+    ReplicatorError,
     TableError,
     TargetUnavailableError,
     ThrottledError,
@@ -43,7 +44,7 @@ class _Wait:
     """
 
     until: float
-    error: TargetUnavailableError
+    error: ReplicatorError
     units: int
 
 
@@ -195,7 +196,7 @@ class Apply:
         if self._is_removed(table) or self._is_superseded(table):
             return
         backlog = self._highest.get(table, -1) - applier.looked_to
-        rest_s = self._ends.target.rest_s(table, is_behind=applier.is_behind) if backlog > 0 else 0.0
+        rest_s = self._rest_s(table, applier) if backlog > 0 else 0.0
         if max(rest_s, self._waits_s(table)) > 0:
             # It may have been offered while it had its turn.
             self._schedule.hold(table, now=self._clock())
@@ -204,6 +205,14 @@ class Apply:
             self._schedule.offer(table, now=self._clock(), backlog=backlog)
         elif self._upkeep.is_due(table, applier):
             self._schedule.offer_upkeep(table)
+
+    def _rest_s(self, table: TableId, applier: TableApplier) -> float:
+        """How long the table is better left alone; not at all where the target cannot say: it will say so at the batch, too."""
+        try:
+            return self._ends.target.rest_s(table, is_behind=applier.is_behind)
+        except Exception as error:  # noqa: BLE001 - advice about one table, asked in the thread of all
+            _log.warning("rest_unknown", table=str(table), exc_info=error)
+            return 0.0
 
     def _waits_s(self, table: TableId) -> float:
         wait = self._waits.get(table)
@@ -296,8 +305,13 @@ class Apply:
                 raise
             if ours.code == INTERNAL:
                 _log.error("table_crashed", table=str(turn.table), exc_info=error)
+            is_again = applier.is_set_aside
             applier.set_aside(ours)
-            self._go_on(turn.table)
+            if is_again:
+                # Not even a way on can be looked for: not again at once.
+                self._pause(turn.table, ours)
+            else:
+                self._go_on(turn.table)
 
     def _work_on(self, turn: Turn, applier: TableApplier, control: Control) -> None:
         if turn.is_upkeep:
@@ -355,6 +369,13 @@ class Apply:
         )
         return True
 
+    def _pause(self, table: TableId, error: TableError) -> None:
+        """Leave a table that has failed before alone, each time for longer."""
+        with self._news:
+            now = self._clock()
+            delay = self._patience.setdefault(table, self._settings.patience()).delay_at_limit()
+            self._waits[table] = _Wait(until=now + delay, error=error, units=self._units)
+
     def _go_on(self, table: TableId, units: int = 0) -> None:
         with self._news:
             self._units += units
@@ -406,7 +427,7 @@ class Apply:
             return None
         if wait is not None:
             return {"retry_in_s": round(waits_s, 1), "code": wait.error.code, "message": str(wait.error)}
-        rest_s = self._ends.target.rest_s(table, is_behind=applier.is_behind) if backlog > 0 else 0.0
+        rest_s = self._rest_s(table, applier) if backlog > 0 else 0.0
         return {"retry_in_s": round(rest_s, 1), "code": None, "message": None} if rest_s > 0 else None
 
 

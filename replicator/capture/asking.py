@@ -132,17 +132,44 @@ def _prepare_one_by_one(
     """Prepare those that were prepared before, and then each other one with them: who makes it fail is refused."""
     good = [t for t in tables if t in captured]
     new = [t for t in tables if t not in captured]
-    offset = source.prepare(good, is_first=False) if good and new else None
+    offset: Offset | None = None
+    if good:
+        offset, spoiler = _prepare_known(source, good, first, is_tried=not new)
+        if spoiler is not None:
+            good.remove(spoiler)
+            refused[spoiler] = _unfit(first, spoiler)
     for table in new:
         try:
             offset = source.prepare([*good, table], is_first=False)
         except Exception as error:
-            ours = table_error(error, table, "preparing it", is_narrowed=True)
-            if ours is None:
+            if not may_be_of_one(error):
                 raise
-            refused[table] = ours
+            refused[table] = _unfit(error, table)
         else:
             good.append(table)
     if offset is None:
         raise first
     return Prepared(offset=offset, refused=refused)
+
+
+def _prepare_known(
+    source: DeltaSource[Any], tables: Sequence[TableId], first: Exception, *, is_tried: bool
+) -> tuple[Offset, TableId | None]:
+    """Prepare tables that were prepared before: all, or all but the one that makes it fail, which is returned too.
+
+    A table that is left out in vain for a moment is noticed as published in another way, and copied again.
+    """
+    candidates: Sequence[TableId | None] = tables if is_tried else [None, *tables]
+    for left_out in candidates if len(tables) > 1 else ():
+        try:
+            return source.prepare([t for t in tables if t != left_out], is_first=False), left_out
+        except Exception as error:
+            if not may_be_of_one(error):
+                raise
+    raise first
+
+
+def _unfit(error: Exception, table: TableId) -> TableError:
+    ours = table_error(error, table, "preparing it", is_narrowed=True)
+    assert ours is not None, "what may be one table's"
+    return ours

@@ -114,12 +114,10 @@ class ChunkReader:
             self._shared.free += 1
             self._shared.changed.notify_all()
 
-    def results(self) -> list[Result]:
-        """What came since the last call, in order."""
+    def next_result(self) -> Result | None:
+        """What came next, in order; None if nothing has come since. What is not taken is let go of by `close`."""
         with self._shared.changed:
-            results = list(self._shared.results)
-            self._shared.results.clear()
-            return results
+            return self._shared.results.popleft() if self._shared.results else None
 
     def close(self) -> None:
         """End the thread once the statement it is in returns; does not wait for it longer than a moment."""
@@ -127,7 +125,7 @@ class ChunkReader:
             self._shared.is_closed = True
             self._shared.changed.notify_all()
         self._thread.join(timeout=5)
-        for result in self.results():
+        while (result := self.next_result()) is not None:
             if isinstance(result, WholeRead):
                 result.rows.close()
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +27,14 @@ from replicator.capture.settings import CaptureSettings
 from replicator.capture.spool import Spool
 from replicator.capture.tables import Followed, Tables, renumbered
 from replicator.capture.window import Bools, Read, Verdict, Window, snapshot_changes
-from replicator.model.errors import TableError
+from replicator.model.errors import TableError, TransientError
 from replicator.model.events import TRANSACTION_ID, change_schema
 from replicator.model.isolation import of_table, table_error
 from replicator.model.schema import TableId
+from replicator.observability import get_logger
 from replicator.plugins.source import Cursor, Seen
+
+_log = get_logger(__name__)
 
 
 @dataclass(eq=False, slots=True)
@@ -45,6 +49,7 @@ class _Copy:
     whole: Read | None = None
     lost: int = 0
     not_before: float = 0.0
+    waits_for: TransientError | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,7 +115,7 @@ class Copying:
 
     def collect(self) -> None:
         """Take in what the reader's thread has done. Raises what it could not cope with."""
-        for result in self.reader.results():
+        while (result := self.reader.next_result()) is not None:
             if isinstance(result, Ended):
                 self._end(result)
                 continue
@@ -144,6 +149,14 @@ class Copying:
         completed, self._completed = self._completed, []
         return completed
 
+    def waiting(self, table: TableId) -> Mapping[str, Any] | None:
+        """Why a table that is to be copied cannot be read now, and when it is tried again."""
+        copy = self._copies.get(table)
+        if copy is None or copy.waits_for is None:
+            return None
+        retry_in_s = round(max(0.0, copy.not_before - self.clock()), 1)
+        return {"retry_in_s": retry_in_s, "code": copy.waits_for.code, "message": copy.waits_for.message}
+
     @property
     def is_busy(self) -> bool:
         """Whether any table is being copied."""
@@ -166,6 +179,7 @@ class Copying:
             self.reader.release()
             return
         copy.pending += 1
+        copy.waits_for = None
         read = self.window.add_chunk(result.reading.schema, result.chunk.rows, result.chunk.visibility)
         job = result.job
         self.marks.expect(result.mark, lambda: self._emit_chunk(copy, result, read), lambda: job.is_cancelled)
@@ -175,6 +189,7 @@ class Copying:
         copy = self._copies.get(result.job.reading.schema.table)
         if result.job.is_cancelled or copy is None:
             return
+        copy.waits_for = None
         if copy.whole is not None:
             self.window.drop(copy.whole)
         copy.whole = self.window.add_whole(result.job.reading.schema, result.visibility)
@@ -197,6 +212,11 @@ class Copying:
         if result.error is None or result.job.is_cancelled:
             return
         table = result.job.reading.schema.table
+        copy = self._copies.get(table)
+        if isinstance(result.error, TransientError) and result.error.table is not None and copy is not None:
+            # A lock, a time limit. If it is the source that is away, the log says so, too.
+            self._put_off(copy, result.error)
+            return
         error = table_error(result.error, table, "reading it")
         if error is None:
             raise result.error
@@ -301,6 +321,20 @@ class Copying:
         if verdict is Verdict.START_OVER:
             self.tables.put_progress(copy.followed, start_over(self.tables.progress(copy.followed)))
         self._wait(copy)
+
+    def _put_off(self, copy: _Copy, error: TransientError) -> None:
+        """Leave a table alone that cannot be read now; others are read meanwhile."""
+        self._abandon(copy)
+        self._wait(copy)
+        copy.waits_for = error
+        wait_s = copy.not_before - self.clock()
+        _log.warning(
+            "table_waits",
+            table=str(copy.followed.table),
+            code=error.code,
+            reason=error.message,
+            retry_in_ms=round(wait_s * 1000),
+        )
 
     def _wait(self, copy: _Copy) -> None:
         wait_s = min(self.settings.chunk_backoff_s * 2 ** min(copy.lost, 20), self.settings.chunk_backoff_max_s)

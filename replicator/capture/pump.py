@@ -41,7 +41,7 @@ from replicator.journal.retention import Retention
 from replicator.journal.writer import JournalWriter
 from replicator.model.control import Control
 from replicator.model.crash import crash_point
-from replicator.model.isolation import of_table
+from replicator.model.isolation import TableFailedError, of_table
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import (
@@ -177,6 +177,8 @@ class Capture:
         except Exception as error:
             tables = dict.fromkeys(self._parts.selected)
             if not self._parts.failures.confine(error, tables, is_opening=session is None):
+                if isinstance(error, TableFailedError):
+                    raise error.error from error
                 raise
             self._parts.writer.discard()
             return True
@@ -597,13 +599,13 @@ class _Session:
             "pending_rows": self._writer.pending_rows,
             "ring": self._window.ring_size,
             "waiting_for": list(self._source.waiting_for(self._follow.since)),
-            "tables": {str(f.table): _table_status(f) for f in self._tables.all()},
+            "tables": {str(f.table): _table_status(f, self._copying.waiting(f.table)) for f in self._tables.all()},
         }
 
 
-def _table_status(followed: Followed) -> Mapping[str, Any]:
+def _table_status(followed: Followed, waiting: Mapping[str, Any] | None) -> Mapping[str, Any]:
     progress = followed.record.snapshot
     status: dict[str, Any] = {"stage": followed.record.stage.value, "incarnation": followed.record.incarnation}
     if progress is not None:
         status |= {"snapshot_rows": progress.rows, "estimated_rows": progress.estimated_rows}
-    return status
+    return status if waiting is None else status | {"waiting": waiting}

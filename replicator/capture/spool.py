@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -57,8 +59,11 @@ class Spool:
 
 
 def _unavailable(folder: Path, error: OSError) -> JournalUnavailableError:
+    left = ""
+    with suppress(OSError):
+        left = f"; {shutil.disk_usage(folder).free} bytes are free on its volume"
     return JournalUnavailableError(
-        f"the folder {folder} for what waits on disk refuses writes: {error.strerror or error}.",
+        f"the folder {folder} for what waits on disk refuses writes: {error.strerror or error}{left}.",
         code="spool_unavailable",
         action="Free space there, or make it writable.",
     )

@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -43,7 +44,19 @@ def journal_io(place: str) -> Iterator[None]:
         fallback = ("journal_unavailable", "Check that the place exists and can be written.")
         code, action = _CAUSES.get(error.errno or 0, fallback)
         fact = error.strerror or next(iter(str(error).splitlines()), type(error).__name__)
-        raise JournalUnavailableError(f"The journal cannot use {place}: {fact}.", code=code, action=action) from error
+        left = _left(place) if code == "journal_disk_full" else ""
+        raise JournalUnavailableError(
+            f"The journal cannot use {place}: {fact}{left}.", code=code, action=action
+        ) from error
+
+
+def _left(place: str) -> str:
+    """How much the volume of a local place has left."""
+    path = local_path(place)
+    for folder in path.parents if path is not None else ():
+        with suppress(OSError):
+            return f"; {shutil.disk_usage(folder).free} bytes are free on the volume of {folder}"
+    return ""
 
 
 def local_path(uri: str) -> Path | None:

@@ -37,8 +37,16 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
     clock = now + timedelta(seconds=float(last_report.get("clock_ahead_s") or 0.0))
     applied = store.applied(record.name)
     told_at = statuses[Role.APPLY][0] if Role.APPLY in statuses else now
+    read_at = statuses[Role.CAPTURE][0] if Role.CAPTURE in statuses else now
     tables = [
-        _table(t, applied.get(t.table), apply, clock, told_at)
+        _table(
+            t,
+            applied.get(t.table),
+            apply,
+            clock,
+            told_at,
+            _waiting(_reported(t.table, capture).get("waiting"), read_at),
+        )
         for t in store.tables(record.name)
         if t.stage is not Stage.REMOVED
     ]
@@ -93,7 +101,9 @@ def _table(
     apply: Mapping[str, Any] | None,
     clock: datetime,
     told_at: datetime,
+    reading: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
+    """One table; `reading`: why capture cannot read it now."""
     progress = table.snapshot
     is_failing = table.stage is Stage.FAILING or (applied is not None and applied.is_failing)
     error = table.error or (applied.error if applied else None)
@@ -116,7 +126,7 @@ def _table(
         if source_time is None or table.stage in (Stage.PENDING, Stage.SNAPSHOT, Stage.FAILING)
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
         "last_batch": _reported(table.table, apply).get("last_batch"),
-        "waiting": None if is_failing else _waiting(_reported(table.table, apply).get("waiting"), told_at),
+        "waiting": None if is_failing else _waiting(_reported(table.table, apply).get("waiting"), told_at) or reading,
         "upkeep": _upkeep(_reported(table.table, apply).get("upkeep"), told_at),
         "error": _error(error) if is_failing else None,
         "merged": asdict(applied.merged if applied else Merged()),
@@ -152,7 +162,7 @@ def _upkeep(upkeep: Mapping[str, Any] | None, told_at: datetime) -> dict[str, An
 
 
 def _reported(table: TableId, apply: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """What a living apply process says of a table."""
+    """What a living process says of a table."""
     said: Mapping[str, Any] = ((apply or {}).get("tables") or {}).get(str(table), {})
     return said
 

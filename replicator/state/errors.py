@@ -74,11 +74,16 @@ def translated(place: str) -> Iterator[None]:
         raise StateUnavailableError(
             f"No connection to the state store {place} became free in time.", code="state_unavailable"
         ) from error
+    except exc.IntegrityError:
+        raise  # what is there twice the caller knows about
     except exc.DBAPIError as error:
         known = _of_sqlite(place, error) if isinstance(error.orig, sqlite3.Error) else _of_postgresql(place, error)
-        if known is None:
-            raise
-        raise known from error
+        # Never an exception that nobody knows: it would be put on whatever table was being worked on.
+        raise known or FatalError(
+            f"The state store {place}: unexpected {type(error.orig).__name__}.",
+            code="state_failed",
+            action="Report it with the log, which has the traceback; then start again.",
+        ) from error
 
 
 def _of_sqlite(place: str, error: exc.DBAPIError) -> ReplicatorError | None:

@@ -55,14 +55,6 @@ def every_own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
         yield server
 
 
-@pytest.fixture(params=["mariadb", "mysql", "mysql_without_gtids"])
-def every_database(request: pytest.FixtureRequest) -> Iterator[MysqlDatabase]:
-    """A fresh database on each kind of server: what tells reads from changes differs between them."""
-    server: MysqlServer = request.getfixturevalue(request.param)
-    with server.database() as database:
-        yield database
-
-
 def source_rows(database: MysqlDatabase, name: str) -> Counter[tuple[Any, ...]]:
     return Counter(database.execute(f"SELECT * FROM `{name}`"))
 
@@ -729,6 +721,55 @@ def test_after_a_change_of_the_key_the_table_is_copied_once(mysql_database: Mysq
         captured.catch_up(running)
         assert beginnings() == begun, "a change of the table in its new shape is nothing new"
         assert captured.record(table).stage is Stage.STREAMING
+    assert_equal(captured, mysql_database, "t")
+
+
+@pytest.mark.parametrize("key", ["zz", "aa"])
+@pytest.mark.parametrize("is_logged", [True, False], ids=["logged", "unlogged"])
+def test_a_unique_key_that_is_dropped_and_made_again_loses_no_row(
+    mysql_database: MysqlDatabase, make: Make, key: str, is_logged: bool
+) -> None:
+    mysql_database.execute(
+        "CREATE TABLE t (a int NOT NULL, b int NOT NULL, UNIQUE zz (a), UNIQUE aa (b))",
+        "INSERT INTO t VALUES (1, 1), (5, 5)",
+    )
+    captured = make(mysql_database, "t")
+    table = TableId(mysql_database.name, "t")
+    double, back = {"zz": ("(1, 2)", "b = 2"), "aa": ("(2, 1)", "a = 2")}[key]
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET SESSION sql_log_bin = {int(is_logged)}")
+            cursor.execute(f"DROP INDEX {key} ON t")
+            mysql_database.execute(f"INSERT INTO t VALUES {double}", f"DELETE FROM t WHERE {back}")
+            cursor.execute(f"CREATE UNIQUE INDEX {key} ON t ({'a' if key == 'zz' else 'b'})")
+        mysql_database.execute("INSERT INTO t VALUES (7, 7)")
+        captured.catch_up(running)
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+        incarnation = captured.record(table).incarnation
+        mysql_database.execute("INSERT INTO t VALUES (8, 8)", "UPDATE t SET b = 9 WHERE a = 8")
+        captured.catch_up(running)
+        assert captured.record(table).incarnation == incarnation, "the key is what it is now"
+    assert_equal(captured, mysql_database, "t")
+
+
+@pytest.mark.parametrize(
+    "definition", ["f float NOT NULL, b int NOT NULL, UNIQUE zz (f), UNIQUE aa (b)", "b int NOT NULL, KEY (b)"]
+)
+def test_a_table_that_no_key_can_serve_is_copied_once(
+    mysql_database: MysqlDatabase, make: Make, definition: str
+) -> None:
+    mysql_database.execute(
+        f"CREATE TABLE t ({definition})",
+        "INSERT INTO t (b) VALUES (1)" if "float" not in definition else "INSERT INTO t VALUES (1, 1)",
+    )
+    captured = make(mysql_database, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        mysql_database.execute("UPDATE t SET b = 2", "DELETE FROM t WHERE b = 2")
+        captured.catch_up(running)
+        assert captured.record(TableId(mysql_database.name, "t")).incarnation == 1
     assert_equal(captured, mysql_database, "t")
 
 

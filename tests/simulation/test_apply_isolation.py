@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from structlog.testing import capture_logs
 
 from replicator.journal import JournalReader
 from replicator.model.errors import FatalError, FencedError, TableError, TargetUnavailableError
+from replicator.model.schema import TableId
 from replicator.state.records import Stage, TableRecord
 from replicator.testing.applied import NAME, A, B, Shop
 from replicator.testing.batches import insert
@@ -211,3 +214,49 @@ def test_what_the_journal_has_of_a_table_that_was_removed_and_came_back_is_not_a
     target = shop.target()
     shop.run(target, is_done=lambda: shop.applied(B).last_applied == shop.highest(B))
     assert (shop.names(A), target.faults.counts["claim"]) == ({1: "snapshot"}, 1)
+
+
+def test_a_target_that_cannot_say_how_long_one_table_rests_is_asked_to_write_it(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.copy(B, 1)
+    target = shop.target()
+
+    def rest_s(table: TableId, *, is_behind: bool) -> float:
+        if table == A and threading.current_thread() is threading.main_thread():
+            raise RuntimeError("x")
+        return 0.0
+
+    target.rest_s = rest_s  # type: ignore[method-assign]
+    shop.run(target)
+    assert (shop.names(A), shop.names(B)) == ({1: "snapshot"}, {1: "snapshot"})
+
+
+class AnHour:
+    """Waits for so long."""
+
+    def delay(self, now: float) -> float | None:
+        return 3600.0
+
+    def delay_at_limit(self) -> float:
+        return 3600.0
+
+
+def test_a_table_whose_journal_cannot_be_read_is_not_tried_without_a_pause(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.settings = replace(shop.settings, patience=AnHour)
+    shop.copy(A, 1)
+    shop.copy(B, 1)
+    real, tried = JournalReader.feed, [0]
+
+    def broken(reader: JournalReader, table: TableId, *arguments: Any) -> Any:
+        if table == A:
+            tried[0] += 1
+            raise OverflowError("x")
+        return real(reader, table, *arguments)
+
+    monkeypatch.setattr(JournalReader, "feed", broken)
+    looks = itertools.count()
+    shop.run(is_done=lambda: B in shop.store.applied(NAME) and shop.is_done() and next(looks) > 100)
+    assert shop.applied(A).is_failing
+    assert tried[0] <= 2

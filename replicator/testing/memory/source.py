@@ -83,7 +83,7 @@ class MemoryVisibility(Visibility):
 class MemorySource(DeltaSource[MemorySourceConfig]):
     """Reads a `MemoryDatabase`. Operations that `faults` can script: the names of the methods, and `pull`, `acknowledge`, `keep_alive`.
 
-    `decode` is reached for each table whose changes a pull hands out, if the log was opened for it.
+    `open_log.table` is reached for each table for which the log is opened, `decode` for each of them whose changes a pull hands out.
     """
 
     type_name: ClassVar[str] = "memory"
@@ -153,7 +153,10 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         self.faults.hit("accept", *identities)
 
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
-        self.faults.hit("open_log", *schemas)
+        self.faults.hit("open_log")
+        for table in schemas:
+            with of_table(table, "opening the log for it"):
+                self.faults.hit("open_log.table", table)
         position = after.value["position"]
         with self.database.changed:
             slot = self._slot()

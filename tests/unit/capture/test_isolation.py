@@ -126,7 +126,7 @@ def test_what_cannot_be_described_is_not_taken_for_dropped(bench: Any) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        SourceUnavailableError("away", code="source_unavailable", table="public.t0"),
+        SourceUnavailableError("away", code="source_unavailable"),
         FatalError("restored", code="ledger_ahead", table="public.t0"),
         AccessDeniedError("the login is refused", code="access_denied"),
         MemoryError(),
@@ -152,3 +152,19 @@ def test_an_error_that_keeps_naming_a_table_in_vain_ends_the_capture(bench: Any)
     with pytest.raises(CorruptStreamError), bench.running(lambda s: s.faults.script("pull", *[error] * 50)) as capture:
         capture.join()
     assert has_failed(bench, bad, "corrupt_log")
+
+
+def test_a_table_that_cannot_be_read_now_waits_alone_and_says_why(bench: Any) -> None:
+    bench.settings = replace(bench.settings, chunk_retries=0)
+    locked, good, bag = three(bench)
+    error = SourceUnavailableError("it is locked", code="lock_timeout", table=str(locked))
+    with bench.running(lambda s: s.faults.fail("read_chunk", locked, lambda: error)) as capture:
+        capture.until(lambda: bench.record(bag) is not None and bench.record(bag).stage is Stage.STREAMING)
+        bench.write(good, {"id": 70, "a": "new", "b": None})
+        capture.until(lambda: bench.record(good).stage is Stage.STREAMING and bench.holds(good)())
+        capture.until(lambda: "waiting" in capture.control.status["tables"][str(locked)])
+        waiting = capture.control.status["tables"][str(locked)]["waiting"]
+        assert (waiting["code"], waiting["message"]) == ("lock_timeout", "it is locked")
+        capture.source.faults.heal()
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(locked)())
+        capture.until(lambda: "waiting" not in capture.control.status["tables"][str(locked)])

@@ -198,19 +198,26 @@ class _Statement:
         return self._reader.peek().word not in {*_TABLES, "LOCAL", "NO_WRITE_TO_BINLOG"}
 
     def _is_upkeep_of_rds(self) -> bool:
-        """What Amazon RDS writes of its own as a statement: `INSERT INTO mysql.rds_… (…) VALUES (literals) …`.
+        """What Amazon RDS writes of its own as statements: INSERT into and DELETE from `mysql.rds_…`, with literals only.
 
         Tables of this database have no triggers, and literals call nothing.
         """
         reader = self._reader
-        if self._verb not in {"INSERT", "REPLACE"}:
-            return False
-        reader.skip("INTO")
-        table = reader.table()
-        if table.namespace.lower() != "mysql" or not table.name.lower().startswith("rds_"):
-            return False
         try:
-            self._literals()
+            if self._verb == "DELETE":
+                reader.expect("FROM")
+            elif self._verb in {"INSERT", "REPLACE"}:
+                reader.skip("INTO")
+            else:
+                return False
+            table = reader.table()
+            if table.namespace.lower() != "mysql" or not table.name.lower().startswith("rds_"):
+                return False
+            if self._verb == "DELETE":
+                self._comparisons()
+            else:
+                self._literals()
+            reader.end()
         except NotUnderstoodError:
             return False
         return True
@@ -230,13 +237,21 @@ class _Statement:
             if not reader.skip_symbol(","):
                 break
         if reader.skip("ON", "DUPLICATE", "KEY", "UPDATE"):
-            while True:
-                reader.name()
-                reader.expect_symbol("=")
-                reader.literal()
-                if not reader.skip_symbol(","):
-                    break
-        reader.end()
+            self._equation()
+            while reader.skip_symbol(","):
+                self._equation()
+
+    def _comparisons(self) -> None:
+        if not self._reader.skip("WHERE"):
+            return
+        self._equation()
+        while self._reader.skip_any({"AND", "OR"}):
+            self._equation()
+
+    def _equation(self) -> None:
+        self._reader.name()
+        self._reader.expect_symbol("=")
+        self._reader.literal()
 
     # ---- statements about tables ----
 

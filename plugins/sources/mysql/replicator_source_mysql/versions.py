@@ -193,6 +193,8 @@ def _logged_key(table_map: TableMap, followed: TableSchema, flavor: Flavor) -> t
     if len(columns) < len(names):
         return None
     specs = [declared_spec(c.source_type, None, flavor) for c in columns]
+    if None in specs:
+        return None
     can_serve = all(spec is not None and spec.kind in KEY_KINDS for spec in specs)
     return tuple(c.name for c in columns) if can_serve and table_map.is_key_whole else ()
 

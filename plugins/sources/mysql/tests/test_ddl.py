@@ -241,6 +241,7 @@ def test_a_statement_is_read_to_its_end(text: str, expected: str) -> None:
         "DROP VIEW t",
         "SET STATEMENT max_statement_time=5, lock_wait_timeout=1 FOR ALTER TABLE t ADD INDEX (a)",
         "INSERT INTO mysql.rds_heartbeat2(id, value) values (1,1532364480041) ON DUPLICATE KEY UPDATE value = 1532364480041",
+        "DELETE FROM mysql.rds_sysinfo where name = 'innodb_txn_key'",
         "# Dummy event replacing event type 161",
     ],
 )
@@ -257,7 +258,9 @@ def test_what_servers_do_every_day_is_harmless(text: str) -> None:
         "EXECUTE IMMEDIATE 'x'", "ANALYZE DELETE FROM v", "ANALYZE FORMAT=JSON UPDATE v SET a=1",
         "SET STATEMENT max_statement_time=5 FOR DELETE FROM v", "CREATE TABLE x AS SELECT f()", "CREATE TABLE x AS (TABLE v)",
         "CREATE TABLE x VALUES (f())", "CREATE TEMPORARY TABLE x SELECT f()", "/*!50000 SELECT f() */",
-        "INSERT INTO mysql.rds_heartbeat2 VALUES (f())", "INSERT INTO mysql.other VALUES (1)", "BINLOG 'x'",
+        "INSERT INTO mysql.rds_heartbeat2 VALUES (f())", "DELETE FROM mysql.rds_sysinfo WHERE name = f()", "UPDATE mysql.rds_x SET a=1",
+        "DELETE FROM mysql.rds_sysinfo USING mysql.rds_sysinfo JOIN v", "DELETE LOW_PRIORITY FROM mysql.rds_sysinfo",
+        "INSERT INTO mysql.other VALUES (1)", "BINLOG 'x'",
     ],
 )  # fmt: skip
 def test_a_statement_about_rows_is_about_every_table(text: str) -> None:
@@ -318,3 +321,19 @@ def test_texts_of_a_client_are_cut_where_the_server_cut_them() -> None:
     assert [
         e.effect.value for e in effects(Query("x", space, 0, "latin1"), FOLLOWED, flavor="mysql", is_lower_case=False)
     ][:1] == ["unclear"]
+
+
+def test_what_rds_writes_with_its_own_database_chosen_is_harmless() -> None:
+    assert (
+        found("insert into rds_heartbeat2(id, value) values (1, 5) on duplicate key update value = 5", database="mysql")
+        == []
+    )
+    assert found("insert into rds_heartbeat2(id, value) values (1, 5)", database="app") != []
+
+
+def test_a_name_behind_a_dot_is_no_key_word() -> None:
+    assert (
+        found("CREATE TABLE x (a int, FOREIGN KEY (a) REFERENCES d.select (a), FOREIGN KEY (a) REFERENCES d.table (a))")
+        == []
+    )
+    assert found("TRUNCATE d.select") == [("truncate", "d.select")]

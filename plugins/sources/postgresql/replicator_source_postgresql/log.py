@@ -32,6 +32,7 @@ from replicator.model.errors import (
     TableError,
 )
 from replicator.model.events import DDLEvent, DDLOperation, change_schema
+from replicator.model.isolation import table_error
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits, TableChanges
@@ -352,8 +353,13 @@ class PgLogReader(LogReader):
             mine = rows if len(shapes) == 1 and followed.all() else rows[shape_of_row == number]
             try:
                 changes.append(self._changes(part, transactions, mine, before[mine], shape))
-            except TableError as error:
-                errors[shape.schema.table] = error
+            except MalformedError:
+                raise
+            except Exception as error:
+                ours = table_error(error, shape.schema.table, "decoding its changes")
+                if ours is None:
+                    raise
+                errors[shape.schema.table] = ours
                 self._drop(shape.schema.table)
         return changes, before, int(before[-1])
 
@@ -479,15 +485,21 @@ class PgLogReader(LogReader):
         reached = commits[part.frames.int64(part.frames.starts[commits] + _HEADER + 10) >= awaited]
         return int(reached[0]) + 1 if len(reached) else stop
 
+    def _try_shape(self, relation: p.Relation, known: TableSchema) -> tuple[p.Shape | None, TableError | None]:
+        """The shape, or why its table fails."""
+        try:
+            return self._shape(relation, known), None
+        except Exception as error:
+            ours = table_error(error, relation.table, "reading its shape")
+            if ours is None:
+                raise
+            return None, ours
+
     def _read_relation(self, relation: p.Relation, index: int, events: _Events) -> None:
         """Take over what the following rows look like; a change ends the pull, before this message if rows of the old shape may precede."""
         old = self._shapes.get(relation.id)
         known = self._followed.get(relation.table)
-        shape, error = None, None
-        try:
-            shape = self._shape(relation, known) if known is not None else None
-        except TableError as caught:
-            error = caught
+        shape, error = (None, None) if known is None else self._try_shape(relation, known)
         is_new = relation.id not in self._shapes and not self._has_relation(relation.table)
         is_same = relation.id in self._shapes and error is None and shape == old
         if not is_new and not is_same and index > 0:

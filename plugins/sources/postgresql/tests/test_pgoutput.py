@@ -584,6 +584,28 @@ def test_a_value_that_cannot_be_held_fails_its_table_or_becomes_null(caplog: pyt
     assert "price" in caplog.text
 
 
+def test_an_unforeseen_error_in_decoding_one_table_fails_that_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = TableSchema(table=TableId("public", "other"), columns=SCHEMA.columns, key=("id",))
+    decoded = PgLogReader._changes
+
+    def broken(self: PgLogReader, *arguments: Any) -> Any:
+        if arguments[-1].schema.table == SHOP:
+            raise OverflowError("a value: 42")
+        return decoded(self, *arguments)
+
+    monkeypatch.setattr(PgLogReader, "_changes", broken)
+    stream = transaction(
+        relation(),
+        relation(oid=8, name="other"),
+        insert(1, "a", "1", oid=8),
+        insert(1, "a", "1"),
+        insert(2, "b", "1", oid=8),
+    )
+    batch = reader_of(stream, schemas={SHOP: SCHEMA, other.table: other}).pull(MANY)
+    assert (batch.table_errors[SHOP].code, "42" in str(batch.table_errors[SHOP])) == ("internal_error", False)
+    assert [r["row"]["id"] for r in rows_of(batch)] == [1, 2]
+
+
 def test_acknowledging_confirms_the_offsets_place() -> None:
     reader = reader_of(transaction(relation(), insert(1, "a", "1")))
     offset = reader.pull(MANY).offset

@@ -16,7 +16,7 @@ _CHECKS: Final = frozenset({"QUICK", "FAST", "MEDIUM", "EXTENDED", "CHANGED", "U
 DEFINED: Final = frozenset(
     {"EVENT", "FUNCTION", "PROCEDURE", "TRIGGER", "VIEW", "SEQUENCE", "PACKAGE", "LIBRARY", "USER", "ROLE", "SERVER",
      "TABLESPACE", "UNDO TABLESPACE", "LOGFILE GROUP", "RESOURCE GROUP", "SPATIAL REFERENCE", "INSTANCE",
-     "JSON DUALITY", "JSON RELATIONAL", "MASKING POLICY"}
+     "JSON DUALITY", "JSON RELATIONAL", "MASKING POLICY", "MATERIALIZED VIEW"}
 )  # fmt: skip
 _FIRST_OF_TWO: Final = frozenset(kind.split()[0] for kind in DEFINED if " " in kind)
 # What may be set without touching a row while a statement runs (SET STATEMENT … FOR).

@@ -36,7 +36,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token. `text` of a name in quotes is the name; `word` is a WORD in capitals, empty for everything else."""
+    """A token. `text` of a name in quotes is the name; `word` is a WORD in capitals, empty for everything that is no key word."""
 
     kind: Kind
     text: str
@@ -150,7 +150,7 @@ def _token(text: str, place: int, sql_mode: int | None, *, is_behind_dot: bool) 
             return Token(Kind.NUMBER, number[0]), number.end()
     run = _RUN.match(text, place)
     if run is not None:
-        return Token(Kind.WORD, run[0], _upper(run[0])), run.end()
+        return Token(Kind.WORD, run[0], "" if is_behind_dot else _upper(run[0])), run.end()
     return Token(Kind.SYMBOL, char), place + 1
 
 
