@@ -36,7 +36,7 @@ from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.filepos import file_number
 from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.textrows import Rows, text_rows
-from replicator_source_mysql.values import decoded
+from replicator_source_mysql.values import decoded, key_proof, verify_told_apart
 from replicator_source_mysql.visibility import (
     FileVisibility,
     MariadbVisibility,
@@ -354,6 +354,9 @@ class _Run:
                 policy: Unrepresentable = "fail" if name in schema.key else self._reader.unrepresentable
                 arrays.append(decoded(rows.next_column(), spec, name=name, unrepresentable=policy))
             cursor = tuple(rows.last_text(rows.next_values()) for _ in schema.key) or None
+            for name, spec in self.plan.key:
+                if key_proof(name, spec) is not None:
+                    verify_told_apart(rows.next_column(), spec, name=name)
         except UnsupportedTypeError as error:
             raise UnsupportedTypeError(
                 error.message, code=error.code, table=str(schema.table), action=error.action
