@@ -27,7 +27,7 @@ def merge_statement(
     There is no guard on `_sequence_num`: the ledger alone decides what is applied, and a guard would hide mistakes.
 
     `is_checked`: it fails, and changes nothing, if the target lacks a row that the batch expects (`errors.is_missing`). Checked inside the
-    merge it costs nothing; what is missing is counted only when there is something to count.
+    merge it needs no job of its own; what is missing is counted only when there is something to count.
     """
     soft = options.deletes == "soft"
     on = " AND ".join(f"t.{quoted(name)} = s.{KEY}.{quoted(schema.fields[name])}" for name in schema.key)
