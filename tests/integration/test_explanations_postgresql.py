@@ -21,6 +21,8 @@ from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 
 Make = Callable[..., Captured]
+IS_RUNNING = pytest.mark.parametrize("is_running", [True, pytest.param(False, marks=pytest.mark.slow)])
+"""Whether it happens while capture runs, or (in the long runs) between two runs."""
 T = TableId("public", "t")
 LOAD = "INSERT INTO t SELECT i, 7, 'bulk' FROM generate_series(1, 100) AS i"
 TABLE = (
@@ -126,7 +128,7 @@ REWRITES = {
 }
 
 
-@pytest.mark.parametrize("is_running", [True, False])
+@IS_RUNNING
 @pytest.mark.parametrize("what", ["ALL TABLES", "TABLE t"])
 def test_what_rewrites_a_table_beside_its_truncate_is_copied(
     fresh: ScratchDatabase, make: Make, what: str, is_running: bool
@@ -244,7 +246,7 @@ HARMLESS = (
 )
 
 
-@pytest.mark.parametrize("is_running", [True, False])
+@IS_RUNNING
 def test_a_table_that_left_its_published_schema_and_came_back_is_copied_and_nothing_harmless_is(
     server: PostgresServer, fresh: ScratchDatabase, make: Make, is_running: bool
 ) -> None:
@@ -310,7 +312,7 @@ THERE_AND_BACK = (
 )
 
 
-@pytest.mark.parametrize("is_running", [True, False])
+@IS_RUNNING
 def test_a_type_that_is_altered_changes_rows_unnoticed_by_the_log_and_the_table_is_copied(
     fresh: ScratchDatabase, make: Make, is_running: bool
 ) -> None:

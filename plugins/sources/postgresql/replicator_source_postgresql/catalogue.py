@@ -180,6 +180,8 @@ class CatalogTable:
     estimated_rows: float
     comment: str | None
     fingerprint: str
+    other_storage: str | None
+    """The access method that keeps the rows, its own or a partition's, if it is not PostgreSQL's heap."""
     columns: tuple[CatalogColumn, ...]
     indexes: tuple[KeyIndex, ...]
     leaves: tuple[Leaf, ...]

@@ -202,7 +202,7 @@ class _CatalogReader:
     ) -> CatalogTable:
         (oid, namespace, name, kind, persistence, filenode, identity, is_partition, has_children, has_parent, has_row_security, is_usable,
          is_owned, owner, estimate, comment, fingerprint, schema_since, columns_since, made_by, near, is_first_command,
-         has_new_columns) = row  # fmt: skip
+         has_new_columns, other_storage) = row  # fmt: skip
         published = members.get(oid)
         if publication is not None and namespace in publication.schemas:
             # Through its schema a table is published whole, whatever filter stands beside its own name.
@@ -231,6 +231,7 @@ class _CatalogReader:
             estimated_rows=estimate,
             comment=comment,
             fingerprint=fingerprint,
+            other_storage=other_storage,
             columns=tuple(columns.get(oid, ())),
             indexes=tuple(indexes.get(oid, ())),
             leaves=tuple(leaves.get(oid, ())),
@@ -448,7 +449,9 @@ SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relpersistence::tex
   row_security_active(c.oid), has_schema_privilege(n.oid, 'USAGE'), pg_has_role(c.relowner, 'USAGE'), pg_get_userbyid(c.relowner),
   c.reltuples::float8, obj_description(c.oid, 'pg_class'), {fingerprint}, {schema_since}, {columns_since}, c.xmin::text::int8,
   pg_snapshot_xmax(pg_current_snapshot())::text::int8, c.cmin::text = '0' AND c.xmax::text = '0',
-  EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.xmin = c.xmin)
+  EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.xmin = c.xmin),
+  (SELECT min(m.amname::text) FROM (SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid)) AS s(oid)
+    JOIN pg_class l ON l.oid = s.oid AND l.relkind = 'r' JOIN pg_am m ON m.oid = l.relam AND m.amname <> 'heap')
 FROM wanted w JOIN pg_namespace n ON n.nspname = w.nspname::name JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname::name
 WHERE c.relkind IN ('r', 'p')
 """

@@ -26,6 +26,17 @@ def assess_table(table: CatalogTable, role: str) -> list[Problem]:
     problems = (
         assess_persistence(table) + _assess_access(table, sql.Identifier(role).as_string(None)) + _assess_columns(table)
     )
+    if table.other_storage is not None:
+        problems.append(
+            finding(
+                table,
+                "other_access_method",
+                f"its rows are kept by the access method {table.other_storage}: whether that writes every change for logical decoding is"
+                " up to its extension",
+                "Ask the extension's manual; ALTER TABLE … SET ACCESS METHOD heap; if it does not.",
+                Severity.WARNING,
+            )
+        )
     if table.key_fault is not None:
         problems.append(_identity_finding(table, table.key_fault))
     if table.has_children or table.has_parent:

@@ -160,6 +160,19 @@ def test_a_table_that_only_its_owner_can_publish_fails_alone(
         any_database.execute(f"DROP OWNED BY {role} CASCADE", f"DROP ROLE {role}")
 
 
+def test_a_table_that_an_extension_keeps_is_told(any_database: ScratchDatabase, source: PostgresqlSource) -> None:
+    any_database.execute(
+        "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler",
+        "CREATE TABLE t (id int PRIMARY KEY) USING other",
+        "CREATE TABLE plain (id int PRIMARY KEY)",
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE parts1 PARTITION OF parts FOR VALUES FROM (0) TO (10) USING other",
+    )
+    tables = [T, TableId("public", "plain"), TableId("public", "parts")]
+    found = [(p.place, p.severity) for p in source.check(tables) if p.code == "other_access_method"]
+    assert found == [("public.t", Severity.WARNING), ("public.parts", Severity.WARNING)]
+
+
 # -- types whose texts change by themselves
 
 NAMING = {
