@@ -19,6 +19,7 @@ from replicator.model.control import Control
 from replicator.model.errors import (
     FatalError,
     FencedError,
+    ReplicatorError,
     TableError,
     TargetUnavailableError,
     ThrottledError,
@@ -43,7 +44,7 @@ class _Wait:
     """
 
     until: float
-    error: TargetUnavailableError
+    error: ReplicatorError
     units: int
 
 
@@ -304,8 +305,13 @@ class Apply:
                 raise
             if ours.code == INTERNAL:
                 _log.error("table_crashed", table=str(turn.table), exc_info=error)
+            is_again = applier.is_set_aside
             applier.set_aside(ours)
-            self._go_on(turn.table)
+            if is_again:
+                # Not even a way on can be looked for: not again at once.
+                self._pause(turn.table, ours)
+            else:
+                self._go_on(turn.table)
 
     def _work_on(self, turn: Turn, applier: TableApplier, control: Control) -> None:
         if turn.is_upkeep:
@@ -362,6 +368,13 @@ class Apply:
             retry_in_ms=round(delay * 1000),
         )
         return True
+
+    def _pause(self, table: TableId, error: TableError) -> None:
+        """Leave a table that has failed before alone, each time for longer."""
+        with self._news:
+            now = self._clock()
+            delay = self._patience.setdefault(table, self._settings.patience()).delay_at_limit()
+            self._waits[table] = _Wait(until=now + delay, error=error, units=self._units)
 
     def _go_on(self, table: TableId, units: int = 0) -> None:
         with self._news:

@@ -228,6 +228,15 @@ class SparkConfig(ConfigModel):
         examples=[{"spark.driver.memory": "4g"}],
     )
 
+    @model_validator(mode="after")
+    def _refuse_substitution(self) -> Self:
+        # Names and comments of the source would be resolved with what stands in this process's environment.
+        if self.settings.get("spark.sql.variable.substitute", "false").strip().lower() != "false":
+            raise ValueError(
+                "settings: spark.sql.variable.substitute must stay false; statements carry names of the source"
+            )
+        return self
+
 
 class ReplicatorConfig(ConfigModel):
     """One replicator: the settings of the host."""

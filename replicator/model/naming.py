@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from replicator.model.errors import Problem
+from replicator.model.errors import Problem, SchemaConflictError, Severity
 from replicator.model.events import RESERVED_COLUMNS
 from replicator.model.schema import TableId, TableSchema
 
@@ -21,11 +21,19 @@ def path_part(name: str) -> str:
     return "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in data)
 
 
+def folded(name: str) -> str:
+    """The name as the most forgiving of the targets compares it: what these take for equal is equal here, too.
+
+    Java compares letters in capitals, and takes U+0130 and U+0131 (a dotted capital, a small letter without a dot) for `i`.
+    """
+    return name.replace("\u0131", "i").replace("\u0130", "i").casefold()
+
+
 def check_names(tables: Iterable[TableId]) -> tuple[Problem, ...]:
     """Refuse tables whose names differ only in case: many file systems and catalogues would put them into one place."""
     groups: dict[tuple[str, str], set[TableId]] = defaultdict(set)
     for table in tables:
-        groups[table.namespace.casefold(), table.name.casefold()].add(table)
+        groups[folded(table.namespace), folded(table.name)].add(table)
     return tuple(
         Problem(
             code="table_names_clash",
@@ -40,17 +48,17 @@ def check_names(tables: Iterable[TableId]) -> tuple[Problem, ...]:
 
 def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
     """Refuse columns that bear a name of ours, or that differ only in case."""
-    reserved = {name.casefold(): name for name in RESERVED_COLUMNS}
+    reserved = {folded(name): name for name in RESERVED_COLUMNS}
     groups: Mapping[str, list[str]] = defaultdict(list)
     for column in schema.columns:
-        groups[column.name.casefold()].append(column.name)
+        groups[folded(column.name)].append(column.name)
     problems: list[Problem] = []
-    for folded, names in groups.items():
-        if folded in reserved:
+    for name, names in groups.items():
+        if name in reserved:
             problems.append(
                 Problem(
                     code="column_name_reserved",
-                    message=f"The column {names[0]} has a name that the Replicator gives to a column of its own ({reserved[folded]}).",
+                    message=f"The column {names[0]} has a name that the Replicator gives to a column of its own ({reserved[name]}).",
                     place=str(schema.table),
                     action="Rename the column in the source, or exclude the table (tables.exclude).",
                 )
@@ -65,6 +73,37 @@ def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
                 )
             )
     return tuple(problems)
+
+
+def refuse_columns(schema: TableSchema, problems: Iterable[Problem]) -> None:
+    """Fail a table that came, or got its columns, while the replicator ran: for what `validate` refuses at the start.
+
+    Raises:
+        SchemaConflictError: With the first of `problems`, if there is one.
+    """
+    for problem in problems:
+        raise SchemaConflictError(problem.message, code=problem.code, table=str(schema.table), action=problem.action)
+
+
+def cut(text: str, length: int) -> str:
+    """The text, with an ellipsis at its end where it is longer."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def comment_notices(schema: TableSchema, table_length: int, column_length: int) -> tuple[Problem, ...]:
+    """Say which comments a target cuts."""
+    comments = [(str(schema.table), schema.comment, table_length)]
+    comments += [(f"{schema.table}.{c.name}", c.comment, column_length) for c in schema.columns]
+    return tuple(
+        Problem(
+            code="comment_changed",
+            message=f"The comment has {len(comment)} characters and is cut after {length}.",
+            place=place,
+            severity=Severity.NOTICE,
+        )
+        for place, comment, length in comments
+        if comment and len(comment) > length
+    )
 
 
 def _listed(names: Iterable[str]) -> str:

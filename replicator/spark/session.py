@@ -33,6 +33,8 @@ _DELTA: Final = {
     # saved.
     "spark.databricks.delta.merge.materializeSource": "none",
 }
+# Statements carry names of the source: ${env:…} in one of them would be replaced by what this process keeps there.
+_FORCED: Final = {"spark.sql.variable.substitute": "false"}
 _ALWAYS: Final = {
     **_DELTA,
     "spark.sql.session.timeZone": "UTC",
@@ -95,7 +97,7 @@ def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[
     """Return every setting Spark is started with.
 
     Args:
-        settings: What the user asked for; `settings.settings` wins over everything here.
+        settings: What the user asked for; `settings.settings` wins over everything here but `spark.sql.variable.substitute`.
         cores: Cores of this machine, for `local[*]`.
         scratch: A folder for Spark's temporary files.
     """
@@ -121,7 +123,7 @@ def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[
         confs["spark.jars"] = ",".join(settings.jars)
     if packages := wanted_packages(settings):
         confs["spark.jars.packages"] = ",".join(packages)
-    return confs | dict(settings.settings)
+    return confs | dict(settings.settings) | _FORCED
 
 
 def wanted_packages(settings: SparkSettings) -> Sequence[str]:
@@ -317,7 +319,11 @@ def _jvm_has_ended(*, grace_s: float) -> bool:
 
 
 def _quiet_py4j() -> None:
-    """Keep py4j from logging, on the root logger and with tracebacks, the errors that it raises as well."""
+    """Keep py4j and PySpark from logging, with tracebacks and values of rows, the errors that they raise as well."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     root = logging.getLogger()
     if _is_not_py4js not in root.filters:
         root.addFilter(_is_not_py4js)

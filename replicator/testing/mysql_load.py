@@ -1,7 +1,9 @@
 """Random transactions on MariaDB or MySQL: every kind of change, of tables of every kind of key, from several sessions at once.
 
-Chains of key changes within a statement, swaps of keys, keys that change their case only, savepoints, transactions that
-are undone, deadlocks, XA transactions, tables that are swapped and emptied. Reproducible by seed, but for timing.
+Chains of key changes within a statement, swaps of keys, keys that change their case only, savepoints (nested, used again,
+released), transactions that are undone, deadlocks, XA transactions, tables that are swapped and emptied; where the server
+lets them be in one transaction with the rest, temporary tables and audit tables that know no transactions, so that its log
+has what was undone. Reproducible by seed, but for timing.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ _SCHEMA: Final = (
     "CREATE TABLE alt (u int unsigned NOT NULL, v bigint NOT NULL, took double, UNIQUE KEY (u))",
     "CREATE TABLE bag (v int, w varchar(20), flag tinyint, KEY (v))",
 )
-# Deadlock, lock time-out, duplicate key, a table that was being swapped: the transaction is undone, and its session goes on.
-_EXPECTED: Final = frozenset({1213, 1205, 1062, 1412})
+# Deadlock, lock time-out, duplicate key, a table that was being swapped, a savepoint behind a change of an Aria table: the
+# transaction is undone, and its session goes on.
+_EXPECTED: Final = frozenset({1213, 1205, 1062, 1412, 1178})
 # Its session still has it, or is just letting it go.
 _NOT_THERE_YET: Final = frozenset({1397, 3176})
 # MariaDB answers so to XA COMMIT where the transaction had changed nothing.
@@ -44,9 +47,24 @@ _ROLLED_BACK: Final = 1402
 _PREPARED_S: Final = 0.02
 
 
+_AUDIT: Final = (
+    "CREATE TABLE audit (note varchar(20)) ENGINE = MyISAM",
+    "CREATE TABLE trail (v bigint) ENGINE = {}",
+    "CREATE TRIGGER noted AFTER DELETE ON pair FOR EACH ROW INSERT INTO trail VALUES (OLD.v)",
+)
+# What a server cannot undo: it then logs what was undone.
+_STICKY: Final = (
+    "INSERT INTO audit VALUES ('x')",
+    "CREATE TEMPORARY TABLE IF NOT EXISTS scratch (id int)",
+    "DROP TEMPORARY TABLE IF EXISTS scratch",
+)
+
+
 def create(database: MysqlDatabase, rows: int) -> None:
     """Make the tables, each with so many rows or fewer."""
     database.execute(*_SCHEMA)
+    if _mixes_engines(database):
+        database.execute(*(text.format("Aria" if database.server.flavor == "mariadb" else "MyISAM") for text in _AUDIT))
     chance = random.Random(1)
     with closing(_session(database, "READ COMMITTED")) as connection:
         for _ in range(rows // 20):
@@ -61,18 +79,22 @@ class Load:
     Attributes:
         keys: How many keys each table may have.
         sessions: How many sessions write ordinary transactions.
+        pause_s: How long each of them rests behind one.
     """
 
     database: MysqlDatabase
     keys: int
     sessions: int = 4
     seed: int = 0
+    pause_s: float = 0.0
+    _sticky: Sequence[str] = ()
     _done: dict[str, int] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
     _errors: list[BaseException] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __enter__(self) -> Self:
+        self._sticky = _STICKY if _mixes_engines(self.database) else _STICKY[1:]
         for number in range(self.sessions):
             self._begin(f"writer{number}", self._write_plain)
         wait_until(lambda: self._errors or len(self._done) == self.sessions, "everybody writes")
@@ -136,15 +158,20 @@ class Load:
         level = chance.choice(["READ COMMITTED", "REPEATABLE READ"])
         with closing(_session(self.database, level)) as connection:
             while not self._stop.is_set():
-                if _run(connection, _transaction(chance, self.keys)):
+                if _run(connection, _transaction(chance, self.keys, self._sticky)):
                     self._done[name] = self._done.get(name, 0) + 1
+                self._stop.wait(self.pause_s)
 
     def _write_xa(self, chance: random.Random, name: str) -> None:
         for number in itertools.count():
             if self._stop.is_set():
                 return
             xid = f"'{self.seed}-{number}'"
-            begun = [f"XA START {xid}", *_statements(chance, self.keys), f"XA END {xid}"]
+            # MySQL has no temporary tables in XA transactions.
+            sticky = self._sticky if self.database.server.flavor == "mariadb" else ()
+            # The last one stays whatever is undone: servers forget a prepared transaction that changed nothing.
+            body = [*_body(chance, self.keys, sticky), "INSERT INTO bag VALUES (1, 'xa', 0)"]
+            begun = [f"XA START {xid}", *body, f"XA END {xid}"]
             with closing(_session(self.database, "READ COMMITTED")) as connection:
                 if chance.random() < 0.2:
                     _run(connection, [*begun, f"XA COMMIT {xid} ONE PHASE"])
@@ -205,14 +232,49 @@ def _run(connection: Connection[Any], statements: Sequence[str]) -> bool:
 
 # --- transactions -------------------------------------------------------------------------------------------------------
 
+_SAVEPOINTS: Final = ("a", "A", "b", "c d", "größe")
+# The same names to the server.
+_SPELLED: Final = {"a": "A", "A": "a", "b": "b", "c d": "C d", "größe": "GROSE"}
 _WEIGHTED: Final = ("plain", "plain", "named", "pair", "alt", "bag")
 
 
-def _transaction(chance: random.Random, keys: int) -> list[str]:
-    statements = _statements(chance, keys)
-    if chance.random() < 0.1:
-        statements += ["SAVEPOINT s", *_statements(chance, keys), "ROLLBACK TO s", *_statements(chance, keys)]
-    return ["BEGIN", *statements, "ROLLBACK" if chance.random() < 0.1 else "COMMIT"]
+def _mixes_engines(database: MysqlDatabase) -> bool:
+    """Whether a transaction may write to tables without transactions, too: with GTIDs MySQL refuses it."""
+    if database.server.flavor == "mariadb":
+        return True
+    ((consistency,),) = database.execute("SELECT @@GLOBAL.enforce_gtid_consistency")
+    return str(consistency) in {"OFF", "0"}
+
+
+def _transaction(chance: random.Random, keys: int, sticky: Sequence[str]) -> list[str]:
+    return ["BEGIN", *_body(chance, keys, sticky), "ROLLBACK" if chance.random() < 0.1 else "COMMIT"]
+
+
+def _body(chance: random.Random, keys: int, sticky: Sequence[str]) -> list[str]:
+    """What a transaction does; at times with savepoints, and with what the server cannot undo."""
+    found = _statements(chance, keys)
+    if chance.random() < 0.75:
+        return found
+    live: list[str] = []
+    for _ in range(chance.randint(1, 10)):
+        match chance.choice(("set", "set", "back", "back", "release", "sticky", "change", "change")):
+            case "set":
+                name = chance.choice(_SAVEPOINTS)
+                live = [*(n for n in live if n.upper() != name.upper()), name]
+                found.append(f"SAVEPOINT `{name}`")
+            case "back" if live:
+                place = chance.randrange(len(live))
+                found.append(f"ROLLBACK TO SAVEPOINT `{_SPELLED[live[place]]}`")
+                del live[place + 1 :]
+            case "release" if live:
+                place = chance.randrange(len(live))
+                found.append(f"RELEASE SAVEPOINT `{live[place]}`")
+                del live[place:]
+            case "sticky" if sticky:
+                found.append(chance.choice(sticky))
+            case _:
+                found += _statements(chance, keys)
+    return found
 
 
 def _statements(chance: random.Random, keys: int) -> list[str]:

@@ -59,3 +59,11 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
         pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
     with MysqlServer(request.param) as server:
         yield server
+
+
+@pytest.fixture(params=["mariadb", "mysql", "mysql_without_gtids"])
+def every_database(request: pytest.FixtureRequest) -> Iterator[MysqlDatabase]:
+    """A fresh database on each kind of server: what tells reads from changes differs between them."""
+    server: MysqlServer = request.getfixturevalue(request.param)
+    with server.database() as database:
+        yield database

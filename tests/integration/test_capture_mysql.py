@@ -55,14 +55,6 @@ def every_own_server(request: pytest.FixtureRequest) -> Iterator[MysqlServer]:
         yield server
 
 
-@pytest.fixture(params=["mariadb", "mysql", "mysql_without_gtids"])
-def every_database(request: pytest.FixtureRequest) -> Iterator[MysqlDatabase]:
-    """A fresh database on each kind of server: what tells reads from changes differs between them."""
-    server: MysqlServer = request.getfixturevalue(request.param)
-    with server.database() as database:
-        yield database
-
-
 def source_rows(database: MysqlDatabase, name: str) -> Counter[tuple[Any, ...]]:
     return Counter(database.execute(f"SELECT * FROM `{name}`"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -228,3 +229,34 @@ def test_a_target_that_cannot_say_how_long_one_table_rests_is_asked_to_write_it(
     target.rest_s = rest_s  # type: ignore[method-assign]
     shop.run(target)
     assert (shop.names(A), shop.names(B)) == ({1: "snapshot"}, {1: "snapshot"})
+
+
+class AnHour:
+    """Waits for so long."""
+
+    def delay(self, now: float) -> float | None:
+        return 3600.0
+
+    def delay_at_limit(self) -> float:
+        return 3600.0
+
+
+def test_a_table_whose_journal_cannot_be_read_is_not_tried_without_a_pause(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.settings = replace(shop.settings, patience=AnHour)
+    shop.copy(A, 1)
+    shop.copy(B, 1)
+    real, tried = JournalReader.feed, [0]
+
+    def broken(reader: JournalReader, table: TableId, *arguments: Any) -> Any:
+        if table == A:
+            tried[0] += 1
+            raise OverflowError("x")
+        return real(reader, table, *arguments)
+
+    monkeypatch.setattr(JournalReader, "feed", broken)
+    looks = itertools.count()
+    shop.run(is_done=lambda: B in shop.store.applied(NAME) and shop.is_done() and next(looks) > 100)
+    assert shop.applied(A).is_failing
+    assert tried[0] <= 2

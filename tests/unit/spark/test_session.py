@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pydantic import ValidationError
 
+from replicator.config import SparkConfig
 from replicator.model.errors import ConfigError, TargetUnavailableError
 from replicator.spark.session import (
     DELTA_PACKAGE,
@@ -40,6 +42,14 @@ def test_small_masters_are_tuned_and_clusters_left_alone():
 
 def test_settings_of_the_user_win():
     assert confs(settings={"spark.driver.memory": "9g", "spark.ui.enabled": "true"})["spark.driver.memory"] == "9g"
+
+
+def test_statements_are_never_substituted():
+    name = "spark.sql.variable.substitute"
+    assert confs()[name] == confs(settings={name: "true"})[name] == "false"
+    assert SparkConfig(settings={name: False}).settings == {name: "false"}
+    with pytest.raises(ValidationError, match="must stay false"):
+        SparkConfig(settings={name: True})
 
 
 def test_delta_is_fetched_unless_its_jars_are_given():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from replicator.model.errors import Problem, ReplicatorError, Severity
-from replicator.model.naming import check_columns
+from replicator.model.naming import check_columns, comment_notices
 from replicator.model.schema import TableSchema
 from replicator.plugins import format_duration, format_size
 from replicator.plugins.target import TargetContext
@@ -17,7 +17,7 @@ from replicator_target_bigquery.errors import FencedAnswer, translated
 from replicator_target_bigquery.jobs import Jobs
 from replicator_target_bigquery.names import Names, column_problems, table_problems
 from replicator_target_bigquery.staging import StagingStore
-from replicator_target_bigquery.tables import Standing, Tables
+from replicator_target_bigquery.tables import DESCRIPTION_MAX, TABLE_DESCRIPTION_MAX, Standing, Tables
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Assessor:
         for schema in schemas:
             found += check_columns(schema)
             found += column_problems(self.names, schema)
+            found += comment_notices(schema, TABLE_DESCRIPTION_MAX, DESCRIPTION_MAX)
             found += self._types(schema)
         try:
             with translated():

@@ -46,6 +46,7 @@ _TWO_ROWS: Final = re.compile(r"must match at most one source row")
 _TOO_DEEP: Final = re.compile(r"[Rr]ecursi\w+ .*(?:maximum|limit|exceed)|maximum number of iterations")
 _TOO_DEAR: Final = re.compile(r"[Bb]ytes billed limit|limit for bytes billed|bytesBilledLimitExceeded")
 _BROKEN: Final = re.compile(r'"code": *5\d\d\b')
+_QUERY: Final = re.compile(r"\?[^\s'\")]*[=&][^\s'\")]*")
 _VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 _OUTSTANDING: Final = re.compile(r"[Tt]oo many DML statements|DML statements? outstanding|jobs? queue")
 _TOO_LARGE: Final = frozenset({"resourcesExceeded", "responseTooLarge"})
@@ -161,7 +162,7 @@ def _of_service(error: BaseException, reason: str, message: str, table: str | No
     again = "It is tried again by itself."
     if _OUTSTANDING.search(message):
         return ThrottledError(
-            "Too many statements wait for the table already.",
+            f"Too many statements wait for the table already: {_without_values(message)}",
             code="target_throttled",
             table=table,
             action=again,
@@ -170,7 +171,7 @@ def _of_service(error: BaseException, reason: str, message: str, table: str | No
         )
     if _BUSY.search(message):
         return ThrottledError(
-            "Another transaction changed the table or its ledger at the same moment.",
+            f"Another transaction changed the table or its ledger at the same moment: {_without_values(message)}",
             code="target_busy",
             table=table,
             action=again,
@@ -187,7 +188,7 @@ def _of_service(error: BaseException, reason: str, message: str, table: str | No
         )
     if reason in _THROTTLED or isinstance(error, api.TooManyRequests):
         return ThrottledError(
-            "BigQuery asks to slow down.",
+            f"BigQuery asks to slow down: {_without_values(message)}",
             code="target_throttled",
             table=table,
             action=again,
@@ -196,17 +197,22 @@ def _of_service(error: BaseException, reason: str, message: str, table: str | No
         )
     if reason in _TRANSIENT and isinstance(error, JobFailedError):
         # The service answers, and failed at this one job.
-        return ThrottledError(f"BigQuery failed at a job: {reason}.", code="job_failed", table=table, action=again)
+        return ThrottledError(
+            f"BigQuery failed at a job ({reason}): {_without_values(message)}",
+            code="job_failed",
+            table=table,
+            action=again,
+        )
     if reason in _TRANSIENT or is_outcome_unknown(error):
         return TargetUnavailableError(
-            f"Google's service cannot be reached or failed: {reason or type(error).__name__}.",
+            f"Google's service cannot be reached or failed ({reason or type(error).__name__}): {_without_values(message)}",
             code="target_unreachable",
             table=table,
             action=again,
         )
     if isinstance(error, InvalidResponse):
         return TargetUnavailableError(
-            f"Cloud Storage answered {error.response.status_code}.",
+            f"Cloud Storage answered {error.response.status_code}: {_without_values(message)}",
             code="target_unreachable",
             table=table,
             action=again,
@@ -264,6 +270,6 @@ def _of_data(reason: str, message: str, table: str | None) -> ReplicatorError:
 
 
 def _without_values(message: str) -> str:
-    """BigQuery's words without what it quotes, which may be values of rows."""
-    line = " ".join(message.split())
+    """Google's words without what they quote, which may be values of rows, and without what addresses carry behind their path."""
+    line = _QUERY.sub("?…", " ".join(message.split()))
     return _VALUES.sub("'…'", line)[:_MESSAGE_LENGTH].rstrip(".") + "."

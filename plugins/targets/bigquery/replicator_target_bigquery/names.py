@@ -12,6 +12,7 @@ from typing import Final
 
 from replicator.model.errors import Problem
 from replicator.model.events import RESERVED_COLUMNS
+from replicator.model.naming import folded
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import TargetTable
 from replicator_target_bigquery.config import BigQueryConfig
@@ -79,6 +80,21 @@ class Names:
         return (f"_{safe}" if safe[:1].isdigit() else safe)[:LENGTH_MAX] or "_"
 
 
+def staged_fields(schema: TableSchema) -> Mapping[str, str]:
+    """Column of the source → its field in `row` and `before` of a staging table: the journal's, unless BigQuery reserves the name."""
+    taken = {field.casefold() for field in schema.fields.values()}
+    names: dict[str, str] = {}
+    for column, field in schema.fields.items():
+        name = field
+        if field.casefold().startswith(_RESERVED_PREFIXES):
+            name = f"c{field}"
+            while name.casefold() in taken:
+                name += "_"
+            taken.add(name.casefold())
+        names[column] = name
+    return names
+
+
 def quoted(path: str) -> str:
     """A path or a name in GoogleSQL; every name was made safe before."""
     assert "`" not in path
@@ -111,10 +127,10 @@ def table_problems(names: Names, tables: Iterable[TableId]) -> list[Problem]:
 
 def column_problems(names: Names, schema: TableSchema) -> list[Problem]:
     """Columns that would bear one name, or one of ours."""
-    reserved = {name.casefold() for name in RESERVED_COLUMNS}
+    reserved = {folded(name) for name in RESERVED_COLUMNS}
     bearers: dict[str, list[str]] = defaultdict(list)
     for column, name in names.columns(schema).items():
-        bearers[name.casefold()].append(column)
+        bearers[folded(name)].append(column)
     problems = []
     for name, columns in bearers.items():
         if len(columns) > 1:
@@ -126,7 +142,7 @@ def column_problems(names: Names, schema: TableSchema) -> list[Problem]:
                     action="Rename all but one of them in the source, set target.names: unicode, or exclude the table (tables.exclude).",
                 )
             )
-        elif name in reserved and columns[0].casefold() not in reserved:
+        elif name in reserved and folded(columns[0]) not in reserved:
             problems.append(
                 Problem(
                     code="column_name_reserved",

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.events import BEFORE, ROW
 from replicator.model.schema import Column, TableSchema
+from replicator_target_bigquery.names import staged_fields
 from replicator_target_bigquery.types import is_wide
 
 _BATCH_ROWS: Final = 50_000
@@ -33,7 +34,7 @@ _SHORT: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"
 def is_loadable(file: pq.ParquetFile, schema: TableSchema) -> bool:
     """Whether BigQuery loads the file as it is, and loses nothing."""
     columns = {schema.fields[c.name]: c for c in schema.columns}
-    if any(_always(c.type) for c in columns.values()):
+    if any(_always(c.type) for c in columns.values()) or staged_fields(schema) != schema.fields:
         return False
     leaves = [
         f"{struct}.{field}" for struct in (BEFORE, ROW) for field, c in columns.items() if _range(c.type) is not None
@@ -117,11 +118,10 @@ def plain_decimals(array: pa.Array) -> pa.Array:
 def _struct(
     array: pa.StructArray, columns: Mapping[str, Column], schema: TableSchema, unfit_values: str
 ) -> pa.StructArray:
-    names = [array.type.field(i).name for i in range(array.type.num_fields)]
-    fields = [
-        _fitted(value, columns[name], schema, unfit_values) for name, value in zip(names, array.flatten(), strict=True)
-    ]
-    return pa.StructArray.from_arrays(fields, names=names, mask=array.is_null())
+    found = [columns[array.type.field(i).name] for i in range(array.type.num_fields)]
+    fields = [_fitted(value, c, schema, unfit_values) for c, value in zip(found, array.flatten(), strict=True)]
+    staged = staged_fields(schema)
+    return pa.StructArray.from_arrays(fields, names=[staged[c.name] for c in found], mask=array.is_null())
 
 
 def _fitted(array: pa.Array, column: Column, schema: TableSchema, unfit_values: str) -> pa.Array:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.target import TableOptions
-from replicator_target_bigquery.names import Names, quoted
+from replicator_target_bigquery.names import Names, quoted, staged_fields
 from replicator_target_bigquery.types import JsonAs, converted, exact_text, target_type
 
 
@@ -20,6 +20,7 @@ class ColumnShape:
     Attributes:
         index: Its place among the columns, from 0; inside statements values are called `f<index>`.
         field: Its name in `row` and `before` of the journal's files.
+        staged: The same in the staging table.
         name: Its name in the target.
         type: Its type in the target.
         key_index: Its place in the key, from 0; None outside of it.
@@ -28,13 +29,14 @@ class ColumnShape:
     column: Column
     index: int
     field: str
+    staged: str
     name: str
     type: str
     key_index: int | None
 
     def of(self, struct: str) -> str:
         """The value in the target's type, taken from a staged record."""
-        return converted(f"{struct}.{quoted(self.field)}", self.column, self.type)
+        return converted(f"{struct}.{quoted(self.staged)}", self.column, self.type)
 
     def in_target(self, alias: str) -> str:
         """The column of the target's table."""
@@ -81,12 +83,14 @@ def shape_of(schema: TableSchema, options: TableOptions, names: Names, json_as: 
     Raises:
         UnsupportedTypeError: A column's type is outside the canonical set.
     """
+    staged = staged_fields(schema)
     return Shape(
         columns=[
             ColumnShape(
                 column=column,
                 index=index,
                 field=schema.fields[column.name],
+                staged=staged[column.name],
                 name=names.column(column.name),
                 type=target_type(column, json_as, is_key=column.name in schema.key),
                 key_index=schema.key.index(column.name) if column.name in schema.key else None,

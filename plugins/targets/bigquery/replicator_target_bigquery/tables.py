@@ -22,11 +22,12 @@ from replicator.model.events import (
     SOURCE_TIMESTAMP,
     TRANSACTION_ID,
 )
+from replicator.model.naming import cut
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetTable
 from replicator_target_bigquery.clients import READ_RETRY, TIMEOUT_S
 from replicator_target_bigquery.config import BigQueryConfig, TableConfig
-from replicator_target_bigquery.names import Names
+from replicator_target_bigquery.names import Names, staged_fields
 from replicator_target_bigquery.shape import Shape
 from replicator_target_bigquery.types import clustering_columns, staged_type
 
@@ -35,8 +36,8 @@ INCARNATION_LABEL: Final = "replicator_incarnation"
 SHAPE_LABEL: Final = "replicator_shape"
 _KEY_COLUMNS_MAX: Final = 16
 _KEY_TYPES: Final = frozenset({"BOOL", "BYTES", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"})
-_DESCRIPTION_MAX: Final = 1024
-_TABLE_DESCRIPTION_MAX: Final = 16_000
+DESCRIPTION_MAX: Final = 1024
+TABLE_DESCRIPTION_MAX: Final = 16_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +132,7 @@ class Tables:
                 "name": c.name,
                 "type": c.type,
                 "mode": "NULLABLE" if c.key_index is None else "REQUIRED",
-                **({"description": c.column.comment[:_DESCRIPTION_MAX]} if c.column.comment else {}),
+                **({"description": cut(c.column.comment, DESCRIPTION_MAX)} if c.column.comment else {}),
                 # Keys are compared byte by byte, whatever the dataset's default is.
                 **({"collation": ""} if c.type == "STRING" else {}),
             }
@@ -156,7 +157,7 @@ class Tables:
             },
         }
         if schema.comment:
-            resource["description"] = schema.comment[:_TABLE_DESCRIPTION_MAX]
+            resource["description"] = cut(schema.comment, TABLE_DESCRIPTION_MAX)
         if clustering:
             resource["clustering"] = {"fields": [self._names.column(name) for name in clustering]}
         if settings.partition_by is not None:
@@ -234,10 +235,11 @@ def staging_schema(schema: TableSchema) -> list[bigquery.SchemaField]:
 
     def record(name: str, columns: list[str]) -> bigquery.SchemaField:
         by_name = {c.name: c for c in schema.columns}
-        fields = [bigquery.SchemaField(schema.fields[c], staged_type(by_name[c].type)) for c in columns]
+        fields = [bigquery.SchemaField(staged[c], staged_type(by_name[c].type)) for c in columns]
         return bigquery.SchemaField(name, "RECORD", fields=fields)
 
     everything = [column.name for column in schema.columns]
+    staged = staged_fields(schema)
     return [
         bigquery.SchemaField(SEQUENCE_NUM, "INT64"),
         bigquery.SchemaField(OPERATION, "STRING"),

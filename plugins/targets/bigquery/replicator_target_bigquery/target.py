@@ -23,6 +23,7 @@ from replicator.model.errors import (
     ThrottledError,
 )
 from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.naming import check_columns, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.target import Audit, Batch, BatchResult, Claim, DeltaTarget, Ledger, TargetContext, TargetTable
@@ -33,7 +34,7 @@ from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, FencedAnswer, translated
 from replicator_target_bigquery.governor import Governor
 from replicator_target_bigquery.jobs import Done, Jobs
-from replicator_target_bigquery.names import Names, quoted, text
+from replicator_target_bigquery.names import Names, column_problems, quoted, text
 from replicator_target_bigquery.shape import Shape, shape_of
 from replicator_target_bigquery.staging import CloudStore, FolderStore, StagingStore, parquet_files, staged
 from replicator_target_bigquery.tables import Standing, Tables, staging_schema
@@ -478,6 +479,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         """
         assert event.schema is not None
         table = held.table
+        refuse_columns(event.schema, [*check_columns(event.schema), *column_problems(self._names, event.schema)])
         shape = self._shape(table, event.schema)
         if held.row.is_of(table) and held.row.shape != shape.mark:
             raise _conflict(table)

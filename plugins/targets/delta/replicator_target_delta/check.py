@@ -9,10 +9,12 @@ from uuid import uuid4
 import pyarrow.fs as pafs
 
 from replicator.model.errors import Problem
+from replicator.model.naming import path_part
 from replicator.model.schema import TableId
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import UUID, DamagedLogError, read_log
 
+_FOLDER_NAME_MAX: Final = 255
 _PROBE: Final = "_replicator_probe"
 
 
@@ -75,6 +77,16 @@ def place_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -> S
     whose = f"replicator {owner}" if owner else "no replicator"
     action = "Choose another target.path, move the table away, or set target.adopt: replace to lose its content."
     return [_problem("not_ours", f"A Delta table of {whose} stands in {path}.", table, action)]
+
+
+def length_problems(root: str, table: TableId) -> Sequence[Problem]:
+    """Whether the table's folders can have their names; object stores have none."""
+    longest = max(len(path_part(part)) for part in (table.namespace, table.name))
+    if "://" in root or longest <= _FOLDER_NAME_MAX:
+        return []
+    message = f"The folder's name would have {longest} bytes, more than {_FOLDER_NAME_MAX}: all but letters and digits takes three."
+    action = "Rename the table in the source, exclude it (tables.exclude), or write to an object store."
+    return [_problem("table_name_too_long", message, table, action)]
 
 
 def _kind(storage: Storage, path: str) -> pafs.FileType:

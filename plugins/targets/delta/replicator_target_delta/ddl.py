@@ -1,15 +1,19 @@
-"""The statement that makes a table: pure text."""
+"""How a table is made: described in pure code, made through Delta's builder."""
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TableOptions, TargetTable
+from replicator_target_delta.comments import column_comment, table_comment
 from replicator_target_delta.tablelog import INCARNATION, LIVE, SCHEMA, STATE, TABLE, UUID
-from replicator_target_delta.types import clustering_columns, delta_type
+from replicator_target_delta.types import clustering_columns, json_type
 
 # Delta keeps statistics of the first 32 columns, and clusters only by columns that have them.
 _STATISTICS_COLUMNS: Final = 32
@@ -20,28 +24,59 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def text(value: str) -> str:
-    """A string literal in Spark SQL."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def path_of(path: str) -> str:
     """A table by its path."""
     return f"delta.{quoted(path)}"
 
 
-def create_statement(path: str, table: TargetTable, schema: TableSchema, *, clustering: bool) -> str:
-    """`CREATE TABLE` of an empty table in the shape that `table` is to have.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTable:
+    """An empty table in the shape that it is to have.
+
+    Attributes:
+        fields: Its columns, as Spark's JSON of a struct has them.
+        cluster_by: Columns to cluster by.
+        properties: Its table properties.
+        comment: Its description.
+    """
+
+    fields: Sequence[Mapping[str, Any]]
+    cluster_by: Sequence[str]
+    properties: Mapping[str, str]
+    comment: str | None
+
+    def create(self, session: Any, path: str) -> None:
+        """Make it. Names and comments go to Delta as objects: no text of the source is parsed as a statement."""
+        jvm, java_session = session._jvm, session._jsparkSession  # noqa: SLF001 - Delta's own builder does the same
+        struct = java_session.parseDataType(json.dumps({"type": "struct", "fields": self.fields}))
+        builder = jvm.io.delta.tables.DeltaTable.create(java_session).location(path).addColumns(struct)
+        for name, value in self.properties.items():
+            builder = builder.property(name, value)
+        if self.comment:
+            builder = builder.comment(self.comment)
+        if self.cluster_by:
+            names = session.sparkContext._gateway.new_array(jvm.java.lang.String, len(self.cluster_by))  # noqa: SLF001
+            for place, name in enumerate(self.cluster_by):
+                names[place] = quoted(name)  # parsed as a path of names
+            builder = builder.clusterBy(names)
+        builder.execute()
+
+
+def new_table(table: TargetTable, schema: TableSchema, *, clustering: bool) -> NewTable:
+    """The table that `table` is to be.
 
     Columns bear the source's names (column mapping allows every character). Only key columns are NOT NULL: a column
     of the source may lose that constraint at any time, and Delta could not follow.
     """
-    columns = [_column(schema, column.name) for column in schema.columns]
-    columns.append(f"{quoted(SEQUENCE_NUM)} BIGINT NOT NULL COMMENT 'Number of the last change of the row'")
+    fields = [
+        _field(c.name, json_type(c.type), column_comment(c.comment), is_nullable=c.name not in schema.key)
+        for c in schema.columns
+    ]
+    fields.append(_field(SEQUENCE_NUM, "long", "Number of the last change of the row", is_nullable=False))
     if table.options.deletes == "soft":
-        columns.append(f"{quoted(IS_DELETED)} BOOLEAN NOT NULL COMMENT 'Whether the row is gone from the source'")
+        fields.append(_field(IS_DELETED, "boolean", "Whether the row is gone from the source", is_nullable=False))
     if table.options.source_timestamp:
-        columns.append(f"{quoted(SOURCE_TIMESTAMP)} TIMESTAMP COMMENT 'Commit time of the last change in the source'")
+        fields.append(_field(SOURCE_TIMESTAMP, "timestamp", "Commit time of the last change in the source"))
     by = clustering_columns(schema) if clustering else ()
     properties = {
         UUID: table.uuid,
@@ -52,16 +87,10 @@ def create_statement(path: str, table: TargetTable, schema: TableSchema, *, clus
         "delta.columnMapping.mode": "name",
         "delta.enableDeletionVectors": "true",
     }
-    if len(columns) > _STATISTICS_COLUMNS:
+    if len(fields) > _STATISTICS_COLUMNS:
         # Of so many columns only these help to skip files.
         properties["delta.dataSkippingStatsColumns"] = ",".join(quoted(name) for name in (*by, SEQUENCE_NUM))
-    parts = [f"CREATE TABLE {path_of(path)} (", ", ".join(columns), ") USING delta"]
-    if by:
-        parts.append(f"CLUSTER BY ({', '.join(quoted(name) for name in by)})")
-    if schema.comment:
-        parts.append(f"COMMENT {text(schema.comment)}")
-    parts.append("TBLPROPERTIES (" + ", ".join(f"{text(k)} = {text(v)}" for k, v in properties.items()) + ")")
-    return " ".join(parts)
+    return NewTable(fields=fields, cluster_by=by, properties=properties, comment=table_comment(schema.comment))
 
 
 def schema_mark(schema: TableSchema, options: TableOptions) -> str:
@@ -89,8 +118,6 @@ def table_missing(table: TargetTable, replicator: str) -> SchemaConflictError:
     )
 
 
-def _column(schema: TableSchema, name: str) -> str:
-    column = schema.column(name)
-    constraint = " NOT NULL" if name in schema.key else ""
-    comment = f" COMMENT {text(column.comment)}" if column.comment else ""
-    return f"{quoted(name)} {delta_type(column.type)}{constraint}{comment}"
+def _field(name: str, type_: Any, comment: str | None, *, is_nullable: bool = True) -> Mapping[str, Any]:
+    metadata = {"comment": comment} if comment else {}
+    return {"name": name, "type": type_, "nullable": is_nullable, "metadata": metadata}

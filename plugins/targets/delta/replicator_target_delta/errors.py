@@ -43,6 +43,24 @@ _STORAGE: Final = (
     ("out of space in CodeCache", "spark_out_of_memory", "Give the JVM more room for code (-XX:ReservedCodeCacheSize)."),
     ("java.lang.OutOfMemoryError", "spark_out_of_memory", "Give Spark more memory (spark.settings.spark.driver.memory)."),
 )  # fmt: skip
+_LOG: Final = re.compile(
+    r"DELTA_(?:LOG_FILE_NOT_FOUND|TRUNCATED_TRANSACTION_LOG|STATE_RECOVER_ERRORS?|VERSIONS_NOT_CONTIGUOUS|MISSING_PART_FILES)"
+    r"|ChecksumException: [^\n]*_delta_log"
+    r"|Json(?:Parse|EOF|Mapping)Exception(?=[\s\S]*org\.apache\.spark\.sql\.delta\.(?:actions|DeltaLog|Snapshot))"
+)
+# Thrown where nothing but names, paths and hosts can stand in the message.
+_SPEAKS: Final = re.compile(
+    r"(?:java\.(?:io|nio|net)|javax\.net|org\.apache\.(?:hadoop|http)|io\.delta|com\.(?:amazonaws|google\.(?:cloud|api))|software\.amazon)\.[\w.$]*"
+)
+_NAMES: Final = re.compile(
+    r"\[(?:DELTA|UNRESOLVED|AMBIGUOUS|PARSE|PATH|TABLE|COLUMN|FAILED_READ_FILE|CANNOT|FEATURE|UNSUPPORTED|DATA_SOURCE|SCHEMA)_?[A-Z0-9_.]*\]"
+)
+_CAUSE: Final = re.compile(
+    r"^(?:.*?: )?(?:Caused by: )?((?:[\w$]+\.)+([\w$]*(?:Exception|Error)))(?:: (.*))?$", re.MULTILINE
+)
+_WORDS_MAX: Final = 300
+_UNKNOWN: Final = "no further reason given"
+_REFUSED: Final = re.compile(r"(?:Analysis|Parse|IllegalArgument|DeltaAnalysis|DeltaIllegalArgument)Exception")
 _SHAPE: Final = re.compile(
     r"DATATYPE_MISMATCH|CAST_OVERFLOW|CAST_INVALID_INPUT|NUMERIC_VALUE_OUT_OF_RANGE|ARITHMETIC_OVERFLOW|UNRESOLVED_COLUMN|DELTA_FAILED_TO_MERGE"
     r"|DELTA_MERGE_UNRESOLVED|DELTA_SCHEMA|DELTA_METADATA_MISMATCH|DELTA_VIOLATE_CONSTRAINT|DELTA_UNSUPPORTED|PARQUET_COLUMN_DATA_TYPE_MISMATCH"
@@ -81,7 +99,13 @@ def translate(error: BaseException, table: str, files: tuple[str, ...] = ()) -> 
             action="Restore the log, or move the folder away and make the table anew: replicator snapshot NAME TABLE --recreate.",
         )
     text = str(error)
-    return _of_storage(error, text, table) or _of_data(text, table) or _of_files(text, table, files)
+    return (
+        _of_log(text, table)
+        or _of_storage(error, text, table)
+        or _of_data(text, table)
+        or _of_files(text, table, files)
+        or _of_spark(error, text, table)
+    )
 
 
 def is_concurrent(error: BaseException) -> bool:
@@ -89,20 +113,79 @@ def is_concurrent(error: BaseException) -> bool:
     return _CONCURRENT.search(str(error)) is not None
 
 
+def words_of(text: str) -> str:
+    """What Spark, Delta or the storage says, in one line: never a value of a row.
+
+    The last cause whose kind speaks of names, paths and hosts alone; else the condition that Spark names.
+    """
+    first = text.strip().split("\n", 1)[0]
+    told = [(name, words) for full, name, words in _CAUSE.findall(text) if _SPEAKS.fullmatch(full) and words]
+    if told:
+        name, words = told[-1]
+        line = f"{name}: {words}"
+    elif named := _NAMES.search(first):
+        line = first[named.start() :]
+    else:
+        return _condition(text)
+    return " ".join(line.split())[:_WORDS_MAX].rstrip(". ")
+
+
+def _of_log(text: str, table: str) -> ReplicatorError | None:
+    if not _LOG.search(text):
+        return None
+    return TableError(
+        f"The Delta log of the table cannot be read: {words_of(text)}.",
+        code="target_unreadable",
+        table=table,
+        action="Restore the log, or move the folder away and make the table again: replicator snapshot NAME TABLE --recreate.",
+    )
+
+
+def _of_spark(error: BaseException, text: str, table: str) -> ReplicatorError | None:
+    """What nobody foresaw: a statement that Spark does not take fails its table, a job that failed is retried."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, Py4JJavaError | PySparkException):
+        return None
+    thrown = _CAUSE.search(text)
+    if _REFUSED.search(type(error).__name__) or (thrown is not None and _REFUSED.search(thrown[2])):
+        return TableError(
+            f"Spark refuses a statement: {words_of(text)}.",
+            code="spark_refused",
+            table=table,
+            action="Report it with the log. Until it is mended, exclude the table (tables.exclude).",
+        )
+    return TargetUnavailableError(
+        f"A job of Spark failed: {words_of(text)}.",
+        code="spark_failed",
+        table=table,
+        action="It is retried; the log has the details.",
+    )
+
+
 def _of_storage(error: BaseException, text: str, table: str) -> ReplicatorError | None:
     if _CONCURRENT.search(text):
         return TargetUnavailableError(
-            "Another writer changed the table at the same moment.",
+            f"Another writer changed the table at the same moment: {words_of(text)}.",
             code="target_busy",
             table=table,
             action="It is tried again by itself.",
         )
+    if "File name too long" in text:
+        return TableError(
+            "The name of the table or of its schema is too long for a folder: every byte but letters and digits takes three.",
+            code="table_name_too_long",
+            table=table,
+            action="Rename the table in the source, exclude it (tables.exclude), or write to an object store.",
+        )
     for words, code, action in _STORAGE:
         if words in text:
-            message = f"The target's storage refuses: {words}."
+            told = words_of(text)
+            message = f"The target's storage failed: {words if told == _UNKNOWN else told}."
             return TargetUnavailableError(message, code=code, table=table, action=action)
     if isinstance(error, OSError):
-        message = f"The target's storage refuses: {error.strerror or type(error).__name__}."
+        message = f"The target's storage failed: {error.strerror or type(error).__name__}."
         return TargetUnavailableError(message, code="target_unreachable", table=table)
     return None
 
@@ -120,7 +203,7 @@ def _of_data(text: str, table: str) -> ReplicatorError | None:
     # A mismatch met while reading a file is the file's fault, not the batch's.
     if _SHAPE.search(text) and "FAILED_READ_FILE" not in text:
         return SchemaConflictError(
-            f"Spark refuses the batch: {_condition(text)}.",
+            f"Spark refuses the batch: {words_of(text)}.",
             code="schema_conflict",
             table=table,
             action="Take a new snapshot of the table.",
@@ -129,17 +212,19 @@ def _of_data(text: str, table: str) -> ReplicatorError | None:
 
 
 def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError | None:
-    if not any(words in text for words in ("FAILED_READ_FILE", "FileNotFoundException", "PATH_NOT_FOUND")):
+    if not any(
+        words in text for words in ("FAILED_READ_FILE", "FileNotFoundException", "PATH_NOT_FOUND", "ChecksumException")
+    ):
         return None
     if any(_name(uri) in text for uri in files):
         return CorruptStreamError(
-            f"A journal file cannot be read: {_condition(text)}.",
+            f"A journal file cannot be read: {words_of(text)}.",
             code="journal_file_unreadable",
             table=table,
             action="Restore the file, or take a new snapshot of the table.",
         )
     return SchemaConflictError(
-        f"A data file of the target cannot be read: {_condition(text)}.",
+        f"A data file of the target cannot be read: {words_of(text)}.",
         code="target_file_unreadable",
         table=table,
         action="Something else removed or changed files of the table. Make it anew: replicator snapshot NAME TABLE --recreate.",
@@ -155,7 +240,7 @@ def _frames(text: str) -> str:
 def _condition(text: str) -> str:
     """The error's own name. Its message may hold values of rows, so it is not passed on."""
     match = _CONDITION.search(text)
-    return match[1] if match else "no further reason given"
+    return match[1] if match else _UNKNOWN
 
 
 def _name(uri: str) -> str:

@@ -34,6 +34,7 @@ EPOCH_MAX: Final = (1 << 19) - 1
 _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _AUTO_RESET: Final = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
+_DOLLAR: Final = "replicator.dollar"
 
 
 class Entry(NamedTuple):
@@ -160,7 +161,9 @@ def identified(session: Any, table: TargetTable, last: int) -> Iterator[None]:
     Should a second statement follow by mistake, Delta refuses it, because the version is taken away after the first.
     """
     session.conf.set(_AUTO_RESET, "true")
-    session.conf.set(_APP_ID, table.ledger_name)
+    # Spark resolves ${env:…} in the values of settings, and a table may be called so: its dollar is a reference, too.
+    session.conf.set(_DOLLAR, "$")
+    session.conf.set(_APP_ID, table.ledger_name.replace("${", f"${{{_DOLLAR}}}{{"))
     session.conf.set(_VERSION, str(Entry(table.epoch, last).version))
     try:
         yield

@@ -17,7 +17,7 @@ from replicator.model.crash import crash_point
 from replicator.model.errors import FatalError, Problem, SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.merged import Merged
-from replicator.model.naming import check_columns, check_names
+from replicator.model.naming import check_names, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import (
     EMPTY_LEDGER,
@@ -31,7 +31,8 @@ from replicator.plugins.target import (
     TargetTable,
 )
 from replicator_target_delta import ddl, maintenance
-from replicator_target_delta.check import path_problems, place_problems
+from replicator_target_delta.check import length_problems, path_problems, place_problems
+from replicator_target_delta.comments import comment_notices
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.ledger import (
@@ -47,6 +48,7 @@ from replicator_target_delta.ledger import (
     not_ours,
     plan_claim,
 )
+from replicator_target_delta.names import column_problems
 from replicator_target_delta.rewrite import readable_files
 from replicator_target_delta.storage import DROP_MARK, Storage, absolute
 from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, DamagedLogError, read_log
@@ -102,7 +104,8 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         problems = [*path_problems(lambda: self._storage, self._root), *check_names(schema.table for schema in tables)]
         is_reachable = not problems or problems[0].place != "target.path"
         for schema in tables:
-            problems += [*check_columns(schema), *type_problems(schema)]
+            problems += [*column_problems(schema), *type_problems(schema), *comment_notices(schema)]
+            problems += length_problems(self._root, schema.table)
             if is_reachable:
                 problems += place_problems(self._storage, schema.table, self.context.uuid, self.config.adopt)
         return problems
@@ -351,6 +354,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
 
     def _create(self, table: TargetTable, place: _Place, held: _Held, event: DDLEvent, sequence_num: int) -> None:
         assert event.schema is not None
+        refuse_columns(event.schema, column_problems(event.schema))
         transaction, ledgers = self._begin(table, place, held)
         ledgers[table.ledger_name] = Entry(table.epoch, sequence_num).version
         if transaction.exists and exists(table, transaction.properties):
@@ -367,7 +371,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
                 )
             template = self._storage.own_path("shapes", uuid4().hex)
             try:
-                held.session.sql(ddl.create_statement(template, table, event.schema, clustering=self.config.clustering))
+                ddl.new_table(table, event.schema, clustering=self.config.clustering).create(held.session, template)
                 transaction.replace(template, held.session, ledgers)
             finally:
                 self._storage.remove(template)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -13,33 +13,33 @@ from replicator.model.schema import Column, TableSchema
 _DECIMAL_MAX: Final = 38
 _CLUSTERING_COLUMNS_MAX: Final = 4
 _SIMPLE: Final[dict[pa.DataType, str]] = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INT",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "STRING",
-    pa.binary(): "BINARY",
-    pa.date32(): "DATE",
-    pa.time64("us"): "STRING",
-    pa.timestamp("us"): "TIMESTAMP_NTZ",
-    pa.timestamp("us", tz="UTC"): "TIMESTAMP",
+    pa.bool_(): "boolean",
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.time64("us"): "string",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.timestamp("us", tz="UTC"): "timestamp",
 }
 
 
-def delta_type(type_: pa.DataType) -> str:
-    """The Delta type of a canonical Arrow type.
+def json_type(type_: pa.DataType) -> str | Mapping[str, Any]:
+    """The Delta type of a canonical Arrow type, as Spark's JSON of types has it.
 
     Raises:
         UnsupportedTypeError: The type is outside the canonical set.
     """
     if pa.types.is_list(type_):
-        return f"ARRAY<{delta_type(type_.value_type)}>"
+        return {"type": "array", "elementType": json_type(type_.value_type), "containsNull": True}
     if pa.types.is_decimal(type_):
         # Delta's decimals end at 38 digits; more of them are kept as text, every digit.
-        return f"DECIMAL({type_.precision},{type_.scale})" if _fits(type_) else "STRING"
+        return f"decimal({type_.precision},{type_.scale})" if _fits(type_) else "string"
     if type_ not in _SIMPLE:
         raise UnsupportedTypeError(f"The type {type_} has no counterpart in Delta.", code="unsupported_type")
     return _SIMPLE[type_]
@@ -57,7 +57,7 @@ def type_problems(schema: TableSchema) -> Sequence[Problem]:
     for column in schema.columns:
         place = f"{schema.table}.{column.name}"
         try:
-            delta_type(column.type)
+            json_type(column.type)
         except UnsupportedTypeError as error:
             problems.append(Problem(code=error.code, message=error.message, place=place, action="Exclude the table."))
             continue

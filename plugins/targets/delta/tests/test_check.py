@@ -13,7 +13,7 @@ from replicator.model.errors import FencedError, Severity, TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import Ledger, TableOptions, TargetContext, TargetTable
 from replicator_target_delta.config import DeltaConfig
-from replicator_target_delta.ddl import create_statement
+from replicator_target_delta.ddl import new_table
 from replicator_target_delta.ledger import EPOCH_MAX, Entry, plan_claim
 from replicator_target_delta.storage import DROP_MARK, Storage
 from replicator_target_delta.tablelog import UUID, DamagedLogError, read_log
@@ -214,7 +214,7 @@ def test_former_owner_is_shut_out_by_an_adopter():
     assert records["u-2/public.people/0"] == Entry(EPOCH_MAX, 9).version
 
 
-def test_statement_quotes_what_the_source_named():
+def test_columns_keep_names_types_and_comments():
     columns = (
         Column(name="a`b", type=pa.binary(), source_type="bytea", nullable=False),
         *(
@@ -224,7 +224,36 @@ def test_statement_quotes_what_the_source_named():
     )
     schema = TableSchema(table=TableId("s", "t"), columns=columns, key=("a`b", "c0", "c1", "c2", "c3", "c4"))
     assert clustering_columns(schema) == ("c0", "c1", "c2", "c3")
-    text = create_statement("/x", replace(TABLE, options=TableOptions(deletes="soft")), schema, clustering=True)
-    assert "`a``b` BINARY NOT NULL, `c0` STRING NOT NULL COMMENT 'it\\'s'" in text
-    assert "CLUSTER BY (`c0`, `c1`, `c2`, `c3`)" in text
-    assert "'delta.dataSkippingStatsColumns' = '`c0`,`c1`,`c2`,`c3`,`_sequence_num`'" in text
+    made = new_table(replace(TABLE, options=TableOptions(deletes="soft")), schema, clustering=True)
+    assert made.fields[:2] == [
+        {"name": "a`b", "type": "binary", "nullable": False, "metadata": {}},
+        {"name": "c0", "type": "string", "nullable": False, "metadata": {"comment": "it's"}},
+    ]
+    assert made.cluster_by == ("c0", "c1", "c2", "c3")
+    assert made.properties["delta.dataSkippingStatsColumns"] == "`c0`,`c1`,`c2`,`c3`,`_sequence_num`"
+
+
+def test_no_comment_of_a_column_is_a_reference_and_none_is_longer_than_files_should_carry(tmp_path):
+    schema = replace(
+        PEOPLE,
+        columns=(replace(PEOPLE.columns[0], comment="${env.X} and $${a} " + "x" * 4_000),),
+        comment="${env.X}" + "x" * 16_000,
+    )
+    assert checked(tmp_path, schema) == [("comment_changed", False)] * 3
+    made = new_table(TABLE, schema, clustering=True)
+    comment = made.fields[0]["metadata"]["comment"]
+    assert comment.startswith("$ {env.X} and $$ {a} xxx")
+    assert (len(made.comment), made.comment[:8], made.comment[-1]) == (16_000, "${env.X}", "…")
+
+
+@pytest.mark.parametrize(
+    "name", ["_metadata", "_Row_Id_", "__delta_internal_row_index", "_\u0130s_deleted", "_\u017fequence_num"]
+)
+def test_columns_that_delta_would_take_for_its_own_or_ours_are_refused(tmp_path, name):
+    column = Column(name=name, type=pa.string(), source_type="text")
+    assert checked(tmp_path, replace(PEOPLE, columns=(*PEOPLE.columns, column))) == [("column_name_reserved", True)]
+
+
+def test_a_name_that_no_folder_can_have_is_refused(tmp_path):
+    table = TableId("public", "\u5b57" * 64)
+    assert checked(tmp_path, replace(PEOPLE, table=table)) == [("table_name_too_long", True)]

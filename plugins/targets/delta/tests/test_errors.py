@@ -9,9 +9,10 @@ from replicator.model.errors import (
     KeyMissingError,
     ReplicatorError,
     SchemaConflictError,
+    TableError,
     TargetUnavailableError,
 )
-from replicator_target_delta.errors import translate, translated
+from replicator_target_delta.errors import translate, translated, words_of
 
 JOURNAL = ("file:///journal/0001-abc.parquet",)
 
@@ -31,6 +32,13 @@ JOURNAL = ("file:///journal/0001-abc.parquet",)
         ("[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated", KeyMissingError, "key_missing"),
         ("[CAST_OVERFLOW] The value 1234 of the type", SchemaConflictError, "schema_conflict"),
         ("[FAILED_READ_FILE.NO_HINT] file:///journal/0001-abc.parquet", CorruptStreamError, "journal_file_unreadable"),
+        (
+            ": java.lang.RuntimeException: 7\nCaused by: org.apache.hadoop.fs.ChecksumException: Checksum error: /t/_delta_log/1.json at 0",
+            TableError,
+            "target_unreadable",
+        ),
+        ("java.io.FileNotFoundException: /x/y (File name too long)", TableError, "table_name_too_long"),
+        ("[DELTA_LOG_FILE_NOT_FOUND] Unable to retrieve the delta log files", TableError, "target_unreadable"),
         ("[FAILED_READ_FILE.NO_HINT] file:///lake/part-1.parquet", SchemaConflictError, "target_file_unreadable"),
     ],
 )
@@ -45,6 +53,26 @@ def test_values_of_rows_are_not_passed_on():
     assert isinstance(error, ReplicatorError)
     assert "1234" not in str(error)
     assert "CAST_OVERFLOW" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            ": java.lang.IllegalStateException: 1234\n\tat a.B.c(B.java:7)\nCaused by: java.net.ConnectException: Call to a:1 failed: x",
+            "ConnectException: Call to a:1 failed: x",
+        ),
+        (
+            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `a` cannot be resolved. SQLSTATE: 42703; line 1\nMERGE INTO",
+            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `a` cannot be resolved. SQLSTATE: 42703; line 1",
+        ),
+        ("[CAST_INVALID_INPUT] The value 'a' of the type", "CAST_INVALID_INPUT"),
+        (': java.lang.NumberFormatException: For input string: "1234"', "no further reason given"),
+        ("java.io.IOException: " + "x" * 1000, "IOException: " + "x" * 287),
+    ],
+)
+def test_the_causes_own_words_are_kept_and_values_of_rows_are_not(text, words):
+    assert words_of(text) == words
 
 
 def test_unknown_error_stays_what_it_is():

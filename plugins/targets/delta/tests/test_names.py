@@ -1,66 +1,167 @@
-"""Columns called like the columns that the statements add themselves."""
+"""Names and comments of the source that break what is careless with text, through every statement."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.naming import folded
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
 from replicator.spark import reduce
+from replicator.testing import hostile
 from replicator_target_delta import merge
+from replicator_target_delta.comments import column_comment, table_comment
+from replicator_target_delta.tablelog import TABLE
 
 # Every string in these modules that may be the name of a column, so that a new helper column is met by itself.
+TABLE_ID = TableId("public", "t")
 HELPERS = sorted(
     {
         name
         for module in (reduce, merge)
         for name in re.findall(r"[\"'](_?[A-Za-z]\w*)[\"']", Path(module.__file__).read_text())
     }
-    | {"key", "row", "before", "s", "t", "_operation", "_absent", "_is_snapshot", "_transaction_id", "c1", "col2", "f0"}
+    - {"_sequence_num"}
 )
-NAMES = [name for name in HELPERS if name.casefold() not in {"id", "int64"}]
+# Refused by `validate`.
+NAMES = list({folded(n): n for n in [*hostile.names(unfit={"_metadata"}), *HELPERS]}.values())
 
 
-def schema_of(names, key=("id",)):
-    columns = [Column(name="id", type=pa.int64(), source_type="bigint")]
-    columns += [Column(name=name, type=pa.string(), source_type="text") for name in names]
-    return TableSchema(table=TableId("public", "helpers"), columns=tuple(columns), key=key)
+def schema_of(
+    names: Sequence[str], key: Sequence[str], table: TableId = TABLE_ID, comment: str | None = None
+) -> TableSchema:
+    """Text columns, each commented with a hostile text; those of the key are whole numbers."""
+    columns = [
+        Column(
+            name=name,
+            type=pa.int64() if name in key else pa.string(),
+            source_type="text",
+            comment=hostile.COMMENTS[place % len(hostile.COMMENTS)],
+        )
+        for place, name in enumerate(names)
+    ]
+    return TableSchema(table=table, columns=tuple(columns), key=tuple(key), comment=comment)
 
 
-def test_columns_may_be_called_like_helpers(new_lake):
-    lake = new_lake(schema_of(NAMES), TableOptions(deletes="soft", source_timestamp=True))
+def row(schema: TableSchema, number: int, word: str = "old", **more: Any) -> Mapping[str, Any]:
+    """A row by its fields."""
+    return {
+        schema.fields[c.name]: number if c.name in schema.key else f"{word} {number} {c.name}" for c in schema.columns
+    } | more
 
-    def row(id_, word):
-        return {"id": id_, **{name: f"{word} {name}" for name in NAMES}}
 
-    half = NAMES[::2]
-    lake.apply(*[lake.change("INSERT", row=row(i, "old")) for i in range(4)], is_append=True, has_absent=False)
-    # Columns that were not sent of a row that moved, of one that stayed, and of one that moved twice.
+def key_of(schema: TableSchema, number: int) -> Mapping[str, Any]:
+    return dict.fromkeys(schema.key_fields, number)
+
+
+def rows_in(lake: Any) -> set[tuple[Any, ...]]:
+    """The rows that are not marked as deleted, as Spark reads them."""
+    frame = lake.spark.read.format("delta").load(str(lake.path))
+    rows = [tuple(r) for r in frame.collect()]
+    places = {name: i for i, name in enumerate(frame.columns)}
+    assert frame.columns[: len(lake.schema.columns)] == [c.name for c in lake.schema.columns]
+    width = len(lake.schema.columns)
+    return {r[:width] for r in rows if "_is_deleted" not in places or not r[places["_is_deleted"]]}
+
+
+def check_comments(lake: Any) -> None:
+    frame = lake.spark.read.format("delta").load(str(lake.path))
+    found = {field.name: field.metadata.get("comment") for field in frame.schema}
+    assert {c.name: found[c.name] for c in lake.schema.columns} == {
+        c.name: column_comment(c.comment) for c in lake.schema.columns
+    }
+    detail = lake.spark.sql(f"DESCRIBE DETAIL delta.`{lake.path}`").first()
+    assert detail["description"] == table_comment(lake.schema.comment)
+    assert detail["properties"][TABLE] == str(lake.schema.table)
+
+
+def check_canary(folder: Path, *secrets: str) -> None:
+    """No file of the lake holds one of them."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    assert files
+    assert [(file, s) for file in files for s in secrets if s.encode() in file.read_bytes()] == []
+
+
+def run_keyed(lake: Any) -> None:
+    """Append, merge whole and partial rows with changes of keys, complete a snapshot, clear, drop."""
+    schema = lake.schema
+    others = [schema.fields[c.name] for c in schema.columns if c.name not in schema.key]
+    half = others[::2]
+    lake.apply(*[lake.change("INSERT", row=row(schema, i)) for i in range(6)], is_append=True, has_absent=False)
     lake.apply(
-        lake.change("UPDATE", before={"id": 1}, row=row(11, "new"), absent=half),
-        lake.change("UPDATE", row=row(2, "new"), absent=half),
-        lake.change("UPDATE", before={"id": 3}, row=row(13, "new"), absent=half),
-        lake.change("UPDATE", before={"id": 13}, row=row(23, "newer"), absent=half),
+        lake.change("UPDATE", before=key_of(schema, 1), row=row(schema, 11, "new"), absent=half),
+        lake.change("UPDATE", row=row(schema, 2, "new"), absent=half),
+        lake.change("UPDATE", before=key_of(schema, 3), row=row(schema, 13, "new"), absent=half),
+        lake.change("UPDATE", before=key_of(schema, 13), row=row(schema, 23, "newer"), absent=half),
+        lake.change("DELETE", before=key_of(schema, 4)),
     )
 
-    def mixed(id_, word):
-        return tuple({**row(id_, word), **{name: f"old {name}" for name in half}}.values())
+    def mixed(old: int, number: int, word: str) -> tuple[Any, ...]:
+        kept = row(schema, old)
+        return tuple({**row(schema, number, word), **{field: kept[field] for field in half}}.values())
 
-    wanted = {tuple(row(0, "old").values()), mixed(11, "new"), mixed(2, "new"), mixed(23, "newer")}
-    assert {r[:-1] for r in lake.rows("id", *NAMES, "_is_deleted") if not r[-1]} == wanted
+    def whole(number: int, word: str = "old") -> tuple[Any, ...]:
+        return tuple(row(schema, number, word).values())
+
+    wanted = {whole(0), mixed(1, 11, "new"), mixed(2, 2, "new"), mixed(3, 23, "newer"), whole(5)}
+    assert rows_in(lake) == wanted
+    start = lake.next
+    lake.apply(
+        lake.change("UPDATE", before=key_of(schema, 0), row=row(schema, 7, "whole")),
+        lake.change("UPDATE", row=row(schema, 5, "whole")),
+        has_absent=False,
+    )
+    assert rows_in(lake) == (wanted - {whole(0), whole(5)}) | {whole(7, "whole"), whole(5, "whole")}
+    lake.target.complete_snapshot(lake.table, schema, start, lake.number())
+    assert rows_in(lake) == {whole(7, "whole"), whole(5, "whole")}
 
 
-@pytest.mark.slow
-def test_columns_without_a_key_may_be_called_like_helpers(new_lake):
-    lake = new_lake(schema_of(NAMES, key=()))
+def run_end(lake: Any) -> None:
+    """Clear the table and drop it."""
+    lake.event(DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=lake.schema.table))
+    assert rows_in(lake) == set()
+    lake.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=lake.schema.table))
+    lake.target.drop(lake.table)
+    assert not lake.path.exists()
 
-    def row(id_):
-        return {"id": id_, **{name: f"{id_} {name}" for name in NAMES}}
 
-    lake.apply(*[lake.change("INSERT", row=row(i)) for i in range(3)])
-    lake.apply(lake.change("DELETE", before=row(0)), lake.change("UPDATE", before=row(1), row=row(4)))
-    assert lake.rows() == {tuple(row(i).values()) for i in (2, 4)}
+@pytest.fixture(autouse=True)
+def canary(monkeypatch: pytest.MonkeyPatch, spark: Any) -> Any:
+    """A secret where Spark or Hadoop would find it; the other is in the JVM's environment since it began."""
+    hadoop = spark._jsc.hadoopConfiguration()
+    hadoop.set("fs.s3a.secret.key", "hadoop-canary-1")
+    yield
+    hadoop.unset("fs.s3a.secret.key")
+
+
+def test_hostile_names_and_comments_go_through_every_statement(new_lake, tmp_path):
+    names = [
+        "i😀`d.",
+        "${user.name}",
+        "a\\'\n",
+        "_WANTED",
+        "_found",
+        "_there",
+        "key",
+        "s",
+        "t",
+        "%s",
+        "\u202eabc",
+        "x" * 255,
+        "_Row",
+        "--",
+    ]
+    table = TableId("${env:PATH}", "${env:HOME}`.'")
+    lake = new_lake(
+        schema_of(names, [names[0]], table, hostile.COMMENTS[-2]), TableOptions(deletes="soft", source_timestamp=True)
+    )
+    check_comments(lake)
+    run_keyed(lake)
+    check_canary(tmp_path / "lake", "hadoop-canary-1")

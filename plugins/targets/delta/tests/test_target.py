@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from replicator.model.errors import FencedError, SchemaConflictError, TableError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation
-from replicator.model.schema import TableId
+from replicator.model.schema import Column, TableId
 from replicator.plugins.target import TableOptions, TargetContext
 from replicator_target_delta.ledger import Transaction
 from replicator_target_delta.target import DeltaLakeTarget
@@ -87,9 +88,6 @@ def test_late_creation_by_an_older_incarnation_is_replaced(spark, tmp_path, new_
 
 
 def test_new_incarnation_replaces_columns_key_and_rows_in_one_commit(lake):
-    import pyarrow as pa
-
-    from replicator.model.schema import Column
 
     lake.apply(lake.insert(id=1, name="a", note="x"))
     version = lake.version()
@@ -295,3 +293,33 @@ def test_changes_go_into_no_table_made_anew_since_the_claim(lake, owner):
     with pytest.raises(TableError if owner == "u-2" else TargetUnavailableError):
         lake.target.complete_snapshot(lake.table, lake.schema, 100, 101)
     assert lake.rows() == set()
+
+
+def test_a_damaged_log_fails_its_table_with_hadoops_words(lake):
+    lake.apply(lake.insert(id=1, name="a", note="x"))
+    commit = lake.path / "_delta_log" / f"{lake.version():020}.json"
+    assert (commit.parent / f".{commit.name}.crc").exists()
+    # Still JSON, and nothing that is looked at without Spark.
+    commit.write_bytes(commit.read_bytes().replace(b'"operation":"', b'"operatioN":"'))
+    lake.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    with pytest.raises(TableError) as caught:
+        lake.process().claim(lake.owned(epoch=2))
+    assert (caught.value.code, caught.value.table) == ("target_unreadable", "public.people")
+    assert "Checksum" in caught.value.message
+    assert commit.name in caught.value.message
+
+
+def test_a_statement_that_spark_refuses_fails_its_table_with_sparks_words(lake, monkeypatch):
+    statement = "MERGE INTO nothing t USING replicator_batch s ON t.x = s.y WHEN MATCHED THEN DELETE"
+    monkeypatch.setattr("replicator_target_delta.merge.merge_statement", lambda *_, **__: statement)
+    with pytest.raises(TableError) as caught:
+        lake.apply(lake.insert(id=1, name="a", note="x"))
+    assert (caught.value.code, caught.value.table) == ("spark_refused", "public.people")
+    assert "TABLE_OR_VIEW_NOT_FOUND" in caught.value.message
+
+
+def test_columns_that_were_never_validated_are_refused_when_the_table_is_made(lake):
+    columns = (*lake.schema.columns, Column(name="_Is_Deleted", type=pa.string(), source_type="text"))
+    with pytest.raises(SchemaConflictError) as caught:
+        lake.create(schema=replace(lake.schema, columns=columns))
+    assert (caught.value.code, caught.value.table) == ("column_name_reserved", "public.people")

@@ -1,0 +1,124 @@
+"""How the pumps are put together from a stored configuration: what a later start refuses, and what it leaves out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from replicator.model.errors import Problem
+from replicator.model.schema import TableId
+from replicator.plugins.registry import Registry
+from replicator.runtime.home import Home
+from replicator.runtime.pumps import run_apply, run_capture
+from replicator.state.records import Stage, TableRecord
+from replicator.state.store import StateStore
+from replicator.testing.captured import CaptureControl
+from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget, MemoryWarehouse, StoredTable
+from replicator.testing.target_contract import items_schema
+from replicator.testing.waiting import wait_until
+
+REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
+
+
+@dataclass(slots=True)
+class Host:
+    """One stored replicator of in-memory plugins."""
+
+    folder: Path
+    store: StateStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = StateStore(f"sqlite:///{self.folder}/state.db")
+        self.store.create_replicator("shop", self.document(), (self.folder / "journal").as_uri())
+
+    def document(self, more: str = "") -> str:
+        return f"name: shop\nsource: {{type: memory, database: {self.name}}}\ntarget: {{type: memory, database: {self.name}}}\n{more}"
+
+    @property
+    def name(self) -> str:
+        return f"host-{self.folder.name}"
+
+    @property
+    def database(self) -> MemoryDatabase:
+        return MemoryDatabase.open(self.name)
+
+    @contextmanager
+    def running(self, pump: Callable[..., None]) -> Iterator[None]:
+        """A pump in a thread, under an epoch of its own."""
+        lease = self.store.acquire_lease("shop", "host:1:boot", 3600)
+        record = self.store.replicator("shop")
+        assert lease is not None
+        assert record is not None
+        home = Home(folder=self.folder, state_url=f"sqlite:///{self.folder}/state.db")
+        control, errors = CaptureControl(), list[BaseException]()
+
+        def run() -> None:
+            try:
+                pump(self.store, home, REGISTRY, record, lease.epoch, control)
+            except BaseException as error:  # noqa: BLE001 (raised in the test's thread)
+                errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            control.stop()
+            thread.join(timeout=60)
+        assert not errors
+
+    def record(self, table: TableId) -> TableRecord | None:
+        return next((r for r in self.store.tables("shop") if r.table == table), None)
+
+    def wait_for(self, table: TableId, stage: Stage) -> TableRecord:
+        def look() -> TableRecord | None:
+            record = self.record(table)
+            return record if record is not None and record.stage is stage else None
+
+        return wait_until(look, f"{table} is {stage}", timeout_s=30, every_s=0.02)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    host = Host(tmp_path)
+    yield host
+    host.store.close()
+
+
+def test_a_later_start_fails_the_tables_that_it_refuses_and_no_other(host: Host) -> None:
+    good, bad, clash, foreign = (TableId("shop", name) for name in ("good", "bad", "Good", "foreign"))
+    for table in (good, bad):
+        host.database.create_table(items_schema(table=table))
+    with host.running(run_capture):
+        for table in (good, bad):
+            host.wait_for(table, Stage.STREAMING)
+    for table in (clash, foreign):
+        host.database.create_table(items_schema(table=table))
+    host.database.problems.append(Problem(code="select_missing", message="the role may not read it", place=str(bad)))
+    MemoryWarehouse.open(host.name).tables[foreign] = StoredTable(uuid="somebody's", incarnation=1, epoch=1)
+    with host.running(run_capture):
+        failed = {table: host.wait_for(table, Stage.FAILING) for table in (bad, clash, foreign)}
+        host.wait_for(good, Stage.STREAMING)
+    codes = {table: record.error.code for table, record in failed.items() if record.error is not None}
+    assert codes == {bad: "select_missing", clash: "table_names_clash", foreign: "not_ours"}
+    host.database.problems.clear()
+    with host.running(run_capture):
+        host.wait_for(bad, Stage.STREAMING)
+
+
+def test_what_the_configuration_leaves_out_by_now_is_not_applied(host: Host) -> None:
+    kept, left_out = TableId("shop", "kept"), TableId("shop", "left_out")
+    for table in (kept, left_out):
+        host.database.create_table(items_schema(table=table))
+    with host.running(run_capture):
+        for table in (kept, left_out):
+            host.wait_for(table, Stage.STREAMING)
+    host.store.set_config("shop", host.document("tables: {exclude: [shop.left_out]}\n"))
+    with host.running(run_apply):
+        wait_until(lambda: kept in MemoryWarehouse.open(host.name).tables, "the one is applied", timeout_s=30)
+    assert left_out not in MemoryWarehouse.open(host.name).tables
