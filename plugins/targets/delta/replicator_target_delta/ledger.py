@@ -33,6 +33,7 @@ EPOCH_MAX: Final = (1 << 19) - 1
 
 _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _AUTO_RESET: Final = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
 _DOLLAR: Final = "replicator.dollar"
 
@@ -155,8 +156,10 @@ def not_ours(table: TargetTable, owner: str | None) -> TableError:
 
 
 @contextmanager
-def identified(session: Any, table: TargetTable, last: int) -> Iterator[None]:
+def identified(session: Any, table: TargetTable, last: int, note: str | None = None) -> Iterator[None]:
     """Give the one data statement inside the table's transaction identifier, so that data and ledger share a commit.
+
+    `note` is written into the commit beside them.
 
     Should a second statement follow by mistake, Delta refuses it, because the version is taken away after the first.
     """
@@ -165,9 +168,12 @@ def identified(session: Any, table: TargetTable, last: int) -> Iterator[None]:
     session.conf.set(_DOLLAR, "$")
     session.conf.set(_APP_ID, table.ledger_name.replace("${", f"${{{_DOLLAR}}}{{"))
     session.conf.set(_VERSION, str(Entry(table.epoch, last).version))
+    if note is not None:
+        session.conf.set(_NOTE, note)
     try:
         yield
     finally:
+        session.conf.unset(_NOTE)
         session.conf.unset(_APP_ID)
         session.conf.unset(_VERSION)
 
@@ -183,6 +189,8 @@ class Transaction:
     def __init__(self, session: Any, path: str) -> None:
         self._jvm = session._jvm  # noqa: SLF001 - there is no public way to an optimistic transaction
         self._delta = self._jvm.org.apache.spark.sql.delta
+        # Delta asks for this thread's session where a checkpoint was not fetched ahead in time; before its first statement it has none.
+        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
         self._log = self._delta.DeltaLog.forTable(session._jsparkSession, path)  # noqa: SLF001
         self._txn = self._log.startTransaction()
         self.exists: bool = self._txn.readVersion() >= 0
