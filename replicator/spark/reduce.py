@@ -40,8 +40,10 @@ IS_GONE: Final = "is_gone"
 SENT: Final = "sent"
 ORIGIN: Final = "origin"
 REMOVES: Final = "removes"
+EXPECTS: Final = "expects"
 
 _ORDER = "_order"
+_FIRST = "_first"
 _LIFE = "_life"
 _ROOT = "_root"
 _TOUCH = "_touch"
@@ -58,7 +60,7 @@ def reduce_whole_rows(changes: DataFrame, key: Sequence[str], *, has_key_changes
 
     Returns:
         One row per key: `key` (struct), `is_gone`, `_sequence_num`, `_source_timestamp`, `row` (null if the batch has
-        none to give).
+        none to give), `expects` (the key's first change tells that the target has a row there).
 
     Replay: same rows in, same rows out. Cost: one shuffle by key.
     """
@@ -72,6 +74,7 @@ def reduce_whole_rows(changes: DataFrame, key: Sequence[str], *, has_key_changes
         F.max(SEQUENCE_NUM).alias(SEQUENCE_NUM),
         F.max_by(SOURCE_TIMESTAMP, _ORDER).alias(SOURCE_TIMESTAMP),
         last_row.alias(ROW),
+        F.min_by(EXPECTS, _ORDER).alias(EXPECTS),
     )
 
 
@@ -94,7 +97,7 @@ def reduce_partial_rows(
         One row per key: `key`, `is_gone`, `_sequence_num`, `_source_timestamp`, `row` (null if the batch writes
         nothing there; of a key that is gone: the last row), `sent` (struct of booleans, one per field: the value
         stands in `row`), `origin` (struct like `key`: the row of the target, as it was before the batch, that has
-        what was not sent; null: all of it stands in `row`).
+        what was not sent; null: all of it stands in `row`), `expects` (as in `reduce_whole_rows`).
 
     Replay: same rows in, same rows out. Cost: one shuffle by key; runs one small job if keys may change, and a few
         more, with two more shuffles, if one of these changes lacks columns.
@@ -113,13 +116,16 @@ def reduce_partial_rows(
     is_partial_move = (F.col(OPERATION) == DMLOperation.UPDATE.value) & _changes_key(key) & (F.size(ABSENT) > 0)
     if has_key_changes and not changes.where(is_partial_move).isEmpty():
         folded = _join_chains(folded, _chains(lives), fields)
-    last = folded.groupBy(KEY).agg(F.max_by(F.struct(*[c for c in folded.columns if c != KEY]), _ORDER).alias("_last"))
+    last = folded.groupBy(KEY).agg(
+        F.max_by(F.struct(*[c for c in folded.columns if c != KEY]), _ORDER).alias("_last"),
+        F.min_by(EXPECTS, _FIRST).alias(EXPECTS),
+    )
     # Without an origin there is nowhere to look further: what was not sent is NULL.
     sent = F.struct(
         *[(F.col(f"_last.{SENT}.{name}") | F.col(f"_last.{ORIGIN}").isNull()).alias(name) for name in fields]
     )
     names = [IS_GONE, SEQUENCE_NUM, SOURCE_TIMESTAMP, ROW, ORIGIN]
-    return last.select(KEY, *[F.col(f"_last.{name}").alias(name) for name in names], sent.alias(SENT))
+    return last.select(KEY, *[F.col(f"_last.{name}").alias(name) for name in names], sent.alias(SENT), EXPECTS)
 
 
 def fill_from_origin(reduced: DataFrame, target: DataFrame, key: Sequence[str], fields: Sequence[str]) -> DataFrame:
@@ -161,6 +167,7 @@ def fill_from_origin(reduced: DataFrame, target: DataFrame, key: Sequence[str], 
         SOURCE_TIMESTAMP,
         F.when(F.col(ROW).isNotNull(), row).alias(ROW),
         sent.alias(SENT),
+        EXPECTS,
     )
 
 
@@ -245,7 +252,7 @@ def row_identity(frame: DataFrame, prefix: str | None, fields: Sequence[str]) ->
 def _touches(
     changes: DataFrame, key: Sequence[str], *, has_key_changes: bool, fields: Sequence[str] | None = None
 ) -> DataFrame:
-    """What each change does to each key: `key`, `_order`, `is_gone`, number, time, `row`.
+    """What each change does to each key: `key`, `_order`, `is_gone`, number, time, `row`, and whether it expects a row there: `expects`.
 
     With `fields` also `_is_whole`, `_is_arrival` and `_sent`.
     """
@@ -259,19 +266,29 @@ def _touches(
         is_partial = lacks & ((F.col(OPERATION) == DMLOperation.UPDATE.value) | F.col(IS_SNAPSHOT))
         sent = F.struct(*[(~is_partial | ~F.array_contains(ABSENT, name)).alias(name) for name in fields])
         columns += [(~is_partial).alias("_is_whole"), sent.alias("_sent")]
+    # A row that a snapshot read says nothing of what was there.
+    is_logged = ~F.coalesce(F.col(IS_SNAPSHOT), F.lit(False))
+    is_update = F.col(OPERATION) == DMLOperation.UPDATE.value
     taken = F.struct(
-        before_key.alias(KEY), F.lit(0).alias("half"), F.lit(True).alias("gone"), F.lit(False).alias("arrives")
+        before_key.alias(KEY),
+        F.lit(0).alias("half"),
+        F.lit(True).alias("gone"),
+        F.lit(False).alias("arrives"),
+        is_logged.alias("expects"),
     )
     written = F.struct(
-        row_key.alias(KEY), F.lit(1).alias("half"), F.lit(False).alias("gone"), F.lit(False).alias("arrives")
+        row_key.alias(KEY),
+        F.lit(1).alias("half"),
+        F.lit(False).alias("gone"),
+        F.lit(False).alias("arrives"),
+        (is_logged & is_update).alias("expects"),
     )
     if has_key_changes:
         # Taken away by a move, not by a DELETE: told apart by `arrives`, on both halves.
-        moved = F.array(taken.withField("arrives", F.lit(True)), written.withField("arrives", F.lit(True)))
+        arrival = written.withField("arrives", F.lit(True)).withField("expects", F.lit(False))
+        moved = F.array(taken.withField("arrives", F.lit(True)), arrival)
         touch = F.explode(
-            F.when(is_delete, F.array(taken))
-            .when((F.col(OPERATION) == DMLOperation.UPDATE.value) & _changes_key(key), moved)
-            .otherwise(F.array(written))
+            F.when(is_delete, F.array(taken)).when(is_update & _changes_key(key), moved).otherwise(F.array(written))
         )
     else:
         touch = F.when(is_delete, taken).otherwise(written)
@@ -284,6 +301,7 @@ def _touches(
         SOURCE_TIMESTAMP,
         F.when(~gone, F.col(ROW)).alias(ROW),
         _order(f"{_TOUCH}.half"),
+        F.col(f"{_TOUCH}.expects").alias(EXPECTS),
         *(["_is_whole", "_sent"] if fields is not None else []),
         *([(F.col(f"{_TOUCH}.arrives") & ~F.col("_is_whole")).alias("_is_arrival")] if fields is not None else []),
     )
@@ -307,6 +325,8 @@ def _fold_lives(lives: DataFrame, fields: Sequence[str]) -> DataFrame:
         F.max(SEQUENCE_NUM).alias(SEQUENCE_NUM),
         F.max_by(SOURCE_TIMESTAMP, _ORDER).alias(SOURCE_TIMESTAMP),
         F.max(_ORDER).alias(_ORDER),
+        F.min(_ORDER).alias(_FIRST),
+        F.min_by(EXPECTS, _ORDER).alias(EXPECTS),
         F.struct(*values).alias(ROW),
         F.struct(*was_sent).alias(SENT),
         F.max(begins_in_target).alias("_begins_in_target"),
@@ -376,6 +396,8 @@ def _join_chains(folded: DataFrame, chains: DataFrame, fields: Sequence[str]) ->
         SEQUENCE_NUM,
         SOURCE_TIMESTAMP,
         _ORDER,
+        _FIRST,
+        EXPECTS,
         F.when(F.col(_LIFE).isNotNull(), row).alias(ROW),
         sent.alias(SENT),
         F.col("_began.k").alias(ORIGIN),

@@ -38,15 +38,19 @@ class Control:
         self.reports: list[Mapping[str, Any]] = []
         self.announced: list[str] = []
         self.looked = threading.Semaphore(0)
+        self._progress = threading.Event()
 
     def should_stop(self) -> bool:
         return bool(self.reports) and self._is_done()
 
     def wait(self, timeout_s: float) -> None:
-        """The loop looks again at once."""
+        """The loop looks again as soon as something was applied, or nearly at once."""
+        self._progress.wait(min(timeout_s, 0.01))
+        self._progress.clear()
 
     def announce(self, event: str, **_: Any) -> None:
         self.announced.append(event)
+        self._progress.set()
 
     def report(self, status: Mapping[str, Any]) -> None:
         self.reports.append(status)

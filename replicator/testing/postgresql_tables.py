@@ -319,7 +319,7 @@ def _of_kinds() -> Iterator[OddTable]:
         "CREATE TABLE parts3 PARTITION OF parts FOR VALUES IN (3, 4) PARTITION BY RANGE (id)",
         "CREATE TABLE parts3a PARTITION OF parts3 FOR VALUES FROM (0) TO (20)",
         "CREATE TABLE parts3b PARTITION OF parts3 DEFAULT")  # fmt: skip
-    yield kind("parent", plain, f"CREATE TABLE parent {body}", "CREATE TABLE child (more int) INHERITS (parent)",
+    yield kind("parent", plain, f"CREATE TABLE parent {body}", "CREATE TABLE child (more int, PRIMARY KEY (id)) INHERITS (parent)",
         "INSERT INTO child VALUES (1000, 1, 'of the child', 1)")  # fmt: skip
     yield kind("generated", {"id": NUMBERS, "v": _SMALL},
         "CREATE TABLE generated (id int PRIMARY KEY, v int, g int GENERATED ALWAYS AS (v * 2) STORED)")  # fmt: skip

@@ -28,6 +28,7 @@ from replicator.testing.waiting import PATIENCE, wait_until
 class Rig:
     """One replicator from a scratch database to a scratch lake, driven by its command line.
 
+    `may_alarm`: the test makes source and target differ. Otherwise no table may have had an alarm when the test ends, whatever was killed.
     `tables` are those of the database that are replicated; none given: all there are. `target` is the text of
     another target block, indented, from `type:` on.
     """
@@ -41,6 +42,7 @@ class Rig:
     store: StateStore | None = None
     source: str = ""
     target: str = ""
+    may_alarm: bool = False
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -104,13 +106,18 @@ class Rig:
         return process
 
     def kill(self) -> None:
-        """Kill whatever was started and still runs; what a test that failed has left must not slow down the next one."""
+        """Kill whatever was started and still runs; what a test that failed has left must not slow down the next one.
+
+        Then see that nothing was found where it should not be, or missing where it should.
+        """
         for process in self.started:
             if process.poll() is None:
                 for child in psutil.Process(process.pid).children(recursive=True):
                     child.kill()
                 process.kill()
             process.wait()
+        alarms = {table["table"]: table["alarms"] for table in self.status().get("tables", []) if table["alarms"]}
+        assert self.may_alarm or alarms == {}, alarms
 
     def stop(self, process: subprocess.Popen[str]) -> int:
         """End a foreground worker as Ctrl-C does, once it works.

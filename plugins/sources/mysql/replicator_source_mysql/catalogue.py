@@ -12,22 +12,34 @@ import pyarrow as pa
 from replicator.model.errors import TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
-from replicator_source_mysql.binlog import ColumnSpec
-from replicator_source_mysql.connection import quoted_table
+from replicator_source_mysql.binlog import ColumnSpec, Flavor
+from replicator_source_mysql.connection import quoted, quoted_table
 from replicator_source_mysql.values import KEY_KINDS
+from replicator_source_mysql.virtual import is_same_for_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogColumn:
-    """A column. `spec` is None where the type is not known; `is_readable`: our account may SELECT it."""
+    """A column.
+
+    Attributes:
+        spec: None where the type is not known.
+        expression: Of a VIRTUAL column, as the server writes it; None for others.
+        is_readable: Our account may SELECT it.
+    """
 
     name: str
     column_type: str
     spec: ColumnSpec | None
     is_nullable: bool
-    is_virtual: bool = False
+    expression: str | None = None
     is_readable: bool = True
     comment: str | None = None
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether its values are computed when they are read."""
+        return self.expression is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +88,15 @@ class CatalogTable:
     def is_system_versioned(self) -> bool:
         """Whether it keeps its history (MariaDB)."""
         return self.kind == "SYSTEM VERSIONED"
+
+    def session_dependent(self, flavor: Flavor) -> tuple[CatalogColumn, ...]:
+        """The virtual columns that may have another value in the log than a SELECT of ours gives (`virtual`)."""
+        columns = {c.name: (c.column_type, c.spec) for c in self.columns}
+        return tuple(
+            c
+            for c in self.columns
+            if c.expression is not None and not is_same_for_all(c.expression, c.name, columns, flavor)
+        )
 
     @cached_property
     def replicable(self) -> tuple[CatalogColumn, ...]:
@@ -137,6 +158,19 @@ def system_versioned(table: TableId) -> TableError:
         code="system_versioned",
         table=str(table),
         action=f"ALTER TABLE {quoted_table(table)} DROP SYSTEM VERSIONING; then run `replicator snapshot NAME TABLE`; or exclude it.",
+    )
+
+
+def virtual_column(table: TableId, column: CatalogColumn) -> TableError:
+    """The table has a virtual column whose value may depend on the session."""
+    name, type_ = quoted(column.name), column.column_type
+    return TableError(
+        f"its virtual column {column.name} may depend on the session that reads it: AS ({column.expression}). The log may have"
+        " another value than a SELECT.",
+        code="virtual_column",
+        table=str(table),
+        action=f"Make it STORED: ALTER TABLE {quoted_table(table)} DROP COLUMN {name}, ADD COLUMN {name} {type_} AS (…) STORED;"
+        " or exclude the table.",
     )
 
 

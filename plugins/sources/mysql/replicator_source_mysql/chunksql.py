@@ -9,12 +9,12 @@ from replicator.model.schema import TableSchema
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator_source_mysql.binlog import ColumnSpec
 from replicator_source_mysql.connection import quoted_table
-from replicator_source_mysql.values import key_expression, key_literal, key_selected, selected
+from replicator_source_mysql.values import key_expression, key_literal, key_proof, key_selected, selected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """What to read of a table: the schema's columns, then the texts of the key's parts."""
+    """What to read of a table: the schema's columns, the texts of the key's parts, and what proves that they tell them apart."""
 
     schema: TableSchema
     specs: Mapping[str, ColumnSpec]
@@ -52,7 +52,9 @@ def whole_query(plan: ReadPlan) -> str:
 
 def _columns(plan: ReadPlan) -> str:
     columns = [selected(name, spec) for name, spec in plan.columns]
-    return ", ".join([*columns, *(key_selected(name, spec) for name, spec in plan.key)])
+    keys = [key_selected(name, spec) for name, spec in plan.key]
+    proofs = (key_proof(name, spec) for name, spec in plan.key)
+    return ", ".join([*columns, *keys, *(proof for proof in proofs if proof is not None)])
 
 
 def _parts(plan: ReadPlan, cursor: Cursor) -> list[tuple[str, str]]:

@@ -36,7 +36,8 @@ FROM information_schema.tables WHERE (table_schema, table_name) IN ({names})
 """
 
 _COLUMNS: Final = """
-SELECT table_schema, table_name, column_name, column_type, character_set_name, is_nullable, extra, column_comment, privileges
+SELECT table_schema, table_name, column_name, column_type, character_set_name, is_nullable, extra, column_comment, privileges,
+  generation_expression
 FROM information_schema.columns WHERE (table_schema, table_name) IN ({names}) ORDER BY 1, 2, ordinal_position
 """
 
@@ -129,13 +130,13 @@ def _read_some(
 
 
 def _column(row: Row, flavor: Flavor) -> CatalogColumn:
-    _, _, name, column_type, charset, is_nullable, extra, comment, privileges = row
+    _, _, name, column_type, charset, is_nullable, extra, comment, privileges, expression = row
     return CatalogColumn(
         name=name,
         column_type=column_type,
         spec=declared_spec(column_type, charset, flavor),
         is_nullable=is_nullable == "YES",
-        is_virtual="VIRTUAL" in extra.upper(),
+        expression=(expression or "") if "VIRTUAL" in extra.upper() else None,
         is_readable="select" in privileges.lower().split(","),
         comment=comment or None,
     )

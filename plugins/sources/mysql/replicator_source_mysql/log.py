@@ -777,6 +777,8 @@ class BinlogReader(LogReader):
             pull.fail(effect.table, _refusal(effect, shown(statement, self._flavor)))
             self._drop(effect.table)
             return
+        if effect.effect is not Effect.TRUNCATE:
+            self._versions.expect_any_key(effect.table)
         transaction = self._transaction(group)
         pull.event(
             transaction,

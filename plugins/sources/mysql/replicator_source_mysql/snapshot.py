@@ -29,14 +29,14 @@ from replicator.model.errors import (
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Visibility, WholeRead
 from replicator_source_mysql.binlog.types import Unrepresentable
-from replicator_source_mysql.catalogue import CatalogTable, system_versioned
+from replicator_source_mysql.catalogue import CatalogTable, system_versioned, virtual_column
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection, Session, is_mariadb, rows_of
 from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.filepos import file_number
 from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.textrows import Rows, text_rows
-from replicator_source_mysql.values import decoded
+from replicator_source_mysql.values import decoded, key_proof, verify_told_apart
 from replicator_source_mysql.visibility import (
     FileVisibility,
     MariadbVisibility,
@@ -214,6 +214,8 @@ class TableReader:
             raise TableError("there is no such table any more.", code="table_not_found", table=str(schema.table))
         if found.is_system_versioned:
             raise system_versioned(schema.table)
+        if changing := found.session_dependent("mariadb" if is_mariadb(connection) else "mysql"):
+            raise virtual_column(schema.table, changing[0])
         plan = read_plan(found, schema)
         self._tables[schema.table] = found
         return found, plan
@@ -352,6 +354,9 @@ class _Run:
                 policy: Unrepresentable = "fail" if name in schema.key else self._reader.unrepresentable
                 arrays.append(decoded(rows.next_column(), spec, name=name, unrepresentable=policy))
             cursor = tuple(rows.last_text(rows.next_values()) for _ in schema.key) or None
+            for name, spec in self.plan.key:
+                if key_proof(name, spec) is not None:
+                    verify_told_apart(rows.next_column(), spec, name=name)
         except UnsupportedTypeError as error:
             raise UnsupportedTypeError(
                 error.message, code=error.code, table=str(schema.table), action=error.action

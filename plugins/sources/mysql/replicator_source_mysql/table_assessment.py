@@ -5,7 +5,7 @@ from __future__ import annotations
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
 from replicator_source_mysql.assessment import account_of, granted_by_column
-from replicator_source_mysql.catalogue import CatalogTable
+from replicator_source_mysql.catalogue import CatalogTable, virtual_column
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import quoted_table
 from replicator_source_mysql.server import ServerFacts
@@ -69,6 +69,9 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
         for column in table.columns
         if column.spec is None
     ]
+    for column in table.session_dependent(facts.flavor):
+        error = virtual_column(table.table, column)
+        problems.append(Problem(code=error.code, message=error.message.rstrip("."), place=place, action=error.action))
     problems += _unreadable(table, facts, config)
     problems += _filtered(table.table, facts)
     problems += _cascades(table, facts, config)

@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 
 from replicator.model.errors import UnsupportedTypeError
 from replicator_source_mysql.binlog import ColumnSpec, Kind
+from replicator_source_mysql.binlog.charsets import telling_decoder, tells_all
+from replicator_source_mysql.binlog.strings import enum_names, untelling_labels
 from replicator_source_mysql.binlog.temporal import days_of
-from replicator_source_mysql.binlog.types import Unrepresentable
+from replicator_source_mysql.binlog.types import Unrepresentable, ambiguous_key
 from replicator_source_mysql.connection import literal, quoted
 
 _AS_NUMBER: Final = frozenset({Kind.BIT})
@@ -58,6 +60,35 @@ def key_selected(name: str, spec: ColumnSpec) -> str:
     return quoted(name)
 
 
+def key_proof(name: str, spec: ColumnSpec) -> str | None:
+    """The SELECT expression that shows whether a key part's values are told apart by their texts; None where all are."""
+    if spec.kind is Kind.TEXT and not tells_all(spec.charset or ""):
+        return f"CAST({quoted(name)} AS BINARY)"
+    if (spec.kind is Kind.ENUM and None in enum_names(spec.labels, is_key=True)) or (
+        spec.kind is Kind.SET and untelling_labels(spec.labels)
+    ):
+        return f"{quoted(name)} + 0"
+    return None
+
+
+def verify_told_apart(values: pa.Array, spec: ColumnSpec, *, name: str) -> None:
+    """Look at the answer to `key_proof`.
+
+    Raises:
+        UnsupportedTypeError: `ambiguous_key`: a value has a text that another one has too.
+        ValueError: A value has not the form of its type.
+    """
+    if spec.kind is Kind.TEXT:
+        count = telling_decoder(spec.charset or "")(values).null_count
+    else:
+        numbers = values.cast(pa.string()).cast(pa.uint64()).to_pylist()
+        names, bits = enum_names(spec.labels, is_key=True), untelling_labels(spec.labels)
+        is_set = spec.kind is Kind.SET
+        count = sum(bool(number & bits) if is_set else names[number] is None for number in numbers)
+    if count:
+        raise ambiguous_key(name, count, len(values))
+
+
 def key_literal(text: str, spec: ColumnSpec) -> str:
     """A key part's text as a literal.
 
@@ -84,10 +115,10 @@ def decoded(values: pa.Array, spec: ColumnSpec, *, name: str, unrepresentable: U
         return _dates(values, spec, name, unrepresentable)
     if values.type.equals(spec.arrow):
         return values
+    if spec.kind in _TEXTS:
+        return _texts(values, name, unrepresentable)
     try:
         texts = values.cast(pa.string())
-        if spec.kind in _TEXTS:
-            return texts
         if spec.kind is Kind.FLOAT:
             return texts.cast(pa.float64()).cast(pa.float32(), safe=False)
         if pa.types.is_boolean(spec.arrow):
@@ -95,6 +126,29 @@ def decoded(values: pa.Array, spec: ColumnSpec, *, name: str, unrepresentable: U
         return texts.cast(spec.arrow)
     except pa.ArrowInvalid as error:
         raise ValueError(f"column {name}: a value has not the form of {spec.kind}") from error
+
+
+def _texts(values: pa.Array, name: str, unrepresentable: Unrepresentable) -> pa.Array:
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        # Servers of old have let text in that is none, and UCS-2 has surrogates.
+        texts = pa.array([None if raw is None else _text(raw) for raw in values.to_pylist()], pa.string())
+        lost = texts.null_count - values.null_count
+    if unrepresentable == "fail":
+        raise UnsupportedTypeError(
+            f"column {name}: {lost} of {len(values)} values are no text in their character set.",
+            code="unrepresentable_value",
+            action="Mend the values, exclude the table, or set `source.unrepresentable: null`.",
+        )
+    return texts
+
+
+def _text(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _dates(values: pa.Array, spec: ColumnSpec, name: str, unrepresentable: Unrepresentable) -> pa.Array:

@@ -61,6 +61,8 @@ class Versions:
         self._versions: dict[TableMap, Version] = {}
         self._nulled: Counter[tuple[TableId, str]] = Counter()
         self._keys: dict[TableId, tuple[str, ...]] = {}
+        # Tables that are copied again anyway: whatever key they have now is the one that they have.
+        self._any_key: set[TableId] = set()
 
     @property
     def followed(self) -> Mapping[TableId, TableSchema]:
@@ -110,7 +112,14 @@ class Versions:
             return False
         before = self._keys.get(table, followed.key)
         self._keys[table] = key
+        if table in self._any_key:
+            self._any_key.discard(table)
+            return False
         return key != before
+
+    def expect_any_key(self, table: TableId) -> None:
+        """The host has been told that the table may be another one: its next key is no news."""
+        self._any_key.add(table)
 
     def _build(self, table_map: TableMap, followed: TableSchema) -> Version:
         if not table_map.has_names:

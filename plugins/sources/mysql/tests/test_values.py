@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from replicator.model.errors import UnsupportedTypeError
 from replicator.model.events import BEFORE, OPERATION, ROW
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, PullLimits
@@ -424,6 +425,84 @@ def test_columns_that_mysql_hides_are_none(
         assert_same(log, chunk)
         # `c2`: how a struct of the journal calls a column whose name is none for it.
         assert chunk.to_pylist() == [{"id": 1, "c2": 2, "v": "x"}]
+
+
+AMBIGUOUS = [
+    ("varchar(9) character set cp1250", "x'81'", "x'83'", "?"),
+    ("char(9) character set swe7", "x'80'", "x'81'", "?"),
+    ("varchar(9) character set sjis", "x'8595'", "x'8596'", "?"),
+    ("varchar(9) character set cp932", "x'8790'", "x'81e0'", "\u2252"),
+    ("varchar(9) character set armscii8 collate armscii8_bin", "x'28'", "x'a5'", "("),
+    ("enum('a', '')", "''", "'b'", ""),
+    ("set('a', '')", "0", "2", ""),
+]
+
+
+@pytest.mark.parametrize(("type_", "first", "second", "text"), AMBIGUOUS, ids=[case[0] for case in AMBIGUOUS])
+def test_keys_that_would_become_one_fail_their_table(
+    mysql_database: MysqlDatabase, source: MysqlSource, type_: str, first: str, second: str, text: str
+) -> None:
+    """In the log, in a chunk of one row, and beside others; where they are no key they are what SELECT gives."""
+    table, plain = TableId(mysql_database.name, "k"), TableId(mysql_database.name, "v")
+    mysql_database.execute(
+        f"CREATE TABLE k (a {type_} NOT NULL, b int NOT NULL, PRIMARY KEY (a, b))",
+        f"CREATE TABLE v (b int NOT NULL PRIMARY KEY, a {type_} NOT NULL)",
+    )
+    schemas = {t: source.describe([t])[t].schema for t in (table, plain)}
+    assert schemas[table].key == ("a", "b")
+    reader = source.open_log(source.prepare([table, plain], is_first=True), schemas)
+    with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = ''")
+        cursor.execute(f"INSERT INTO k VALUES ({first}, 1), ({second}, 1)")
+        cursor.execute(f"INSERT INTO v VALUES (1, {first}), (2, {second})")
+    mark, errors, rows = source.mark(), {}, []
+    while True:
+        batch = reader.pull(_LIMITS)
+        errors |= batch.table_errors
+        rows += [row for c in batch.changes for row in c.rows.column(ROW).to_pylist()]
+        if mark in batch.marks:
+            break
+    reader.close()
+    assert {t: e.code for t, e in errors.items()} == {table: "ambiguous_key"}
+    assert rows == [{"b": 1, "a": text}, {"b": 2, "a": text}]
+    assert source.read_chunk(ChunkRequest(schema=schemas[plain])).rows.to_pylist() == rows
+    for limit in (1, 100):
+        with pytest.raises(UnsupportedTypeError) as refused:
+            for _ in _pages(source, schemas[table], limit):
+                pass
+        assert (refused.value.code, refused.value.table) == ("ambiguous_key", str(table))
+
+
+def test_surrogates_of_ucs2_follow_the_setting(
+    mysql_database: MysqlDatabase, source_of: Callable[..., MysqlSource]
+) -> None:
+    """Neither server refuses them, and a SELECT gives bytes that are no UTF-8."""
+    mysql_database.execute("CREATE TABLE v (id int PRIMARY KEY, a varchar(9) character set ucs2)")
+    table, reads = TableId(mysql_database.name, "v"), {}
+    for policy in ("fail", "null"):
+        source = source_of(mysql_database.server, unrepresentable=policy)
+        schema = source.describe([table])[table].schema
+        mysql_database.execute("DELETE FROM v")
+        reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
+        mysql_database.execute("INSERT INTO v VALUES (1, x'd800'), (2, x'0061'), (3, x'd800dc00')")
+        mark, errors, rows = source.mark(), {}, {}
+        while True:
+            batch = reader.pull(_LIMITS)
+            errors |= batch.table_errors
+            rows |= {row["id"]: row for c in batch.changes for row in c.rows.column(ROW).to_pylist()}
+            if mark in batch.marks:
+                break
+        reader.close()
+        reads[policy] = (source, schema, errors, list(rows.values()))
+    source, schema, errors, _ = reads["fail"]
+    assert {t: e.code for t, e in errors.items()} == {table: "unrepresentable_value"}
+    with pytest.raises(UnsupportedTypeError) as refused:
+        source.read_chunk(ChunkRequest(schema=schema))
+    assert refused.value.code == "unrepresentable_value"
+    source, schema, errors, rows = reads["null"]
+    assert not errors
+    assert rows == [{"id": 1, "a": None}, {"id": 2, "a": "a"}, {"id": 3, "a": None}]
+    assert source.read_chunk(ChunkRequest(schema=schema)).rows.to_pylist() == rows
 
 
 def _pages(source: MysqlSource, schema: Any, limit: int) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from psycopg import sql
 
-from replicator.model.errors import ConfigError, Problem
+from replicator.model.errors import ConfigError, FatalError, Problem
 from replicator.model.schema import TableId
 from replicator_source_postgresql.catalogue import CatalogTable, KeyFault, Publication
 from replicator_source_postgresql.discovery import Connection, read_publication
@@ -93,7 +93,8 @@ def verify_publication(publication: Publication | None, name: str, tables: Seque
     """See that the user's publication carries every change of the tables.
 
     Raises:
-        ConfigError: It does not exist, or leaves out what it must carry; its problems name the tables that it fails.
+        ConfigError: It does not exist, or leaves out what it must carry of some tables, which its problems name.
+        FatalError: It leaves out operations.
     """
     if publication is None:
         raise ConfigError(
@@ -102,10 +103,11 @@ def verify_publication(publication: Publication | None, name: str, tables: Seque
             action=f"Run there: {proposed_statement(name, tables)};",
         )
     if lacking := sorted(_ALL_OPERATIONS - publication.operations):
-        raise ConfigError(
+        # About every table: while running it stops the replicator, as the minute's check does.
+        raise FatalError(
             f"the publication {name} does not publish {', '.join(lacking)}.",
             code="publication_lacks_operations",
-            action=f"ALTER PUBLICATION {_quote(name)} SET (publish = 'insert, update, delete, truncate');",
+            action=f"ALTER PUBLICATION {_quote(name)} SET (publish = 'insert, update, delete, truncate'); Then start again.",
         )
     _refuse([problem for table in tables for problem in unseen_changes(publication, table)], name)
 

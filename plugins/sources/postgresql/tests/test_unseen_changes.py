@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from replicator.model.errors import ConfigError, KeyMissingError, Severity, TableError
+from replicator.model.errors import ConfigError, FatalError, KeyMissingError, Severity, TableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
 from replicator.testing.servers import ScratchDatabase
@@ -26,6 +26,8 @@ def refusal(source: PostgresqlSource, table: TableId = T) -> str | None:
     """Why the source refuses to prepare the table, as it does when something about it has changed while running."""
     try:
         source.prepare([table], is_first=False)
+    except FatalError as error:
+        return error.code
     except ConfigError as error:
         places = {p.place for p in error.problems}
         return error.code if not places else error.problems[0].code if places == {str(table)} else "another's problem"

@@ -59,6 +59,8 @@ _STORAGE: Final = (
     ("out of space in CodeCache", "spark_out_of_memory", "Give the JVM more room for code (-XX:ReservedCodeCacheSize)."),
     ("java.lang.OutOfMemoryError", "spark_out_of_memory", "Give Spark more memory (spark.settings.spark.driver.memory)."),
 )  # fmt: skip
+ROW_MISSING: Final = "replicator: a row is missing"
+"""With which a checked merge fails."""
 _LOG: Final = re.compile(
     r"DELTA_(?:LOG_FILE_NOT_FOUND|TRUNCATED_TRANSACTION_LOG|STATE_RECOVER_ERRORS?|VERSIONS_NOT_CONTIGUOUS|MISSING_PART_FILES)"
     r"|ChecksumException: [^\n]*_delta_log"
@@ -127,6 +129,11 @@ def translate(error: BaseException, table: str, files: tuple[str, ...] = ()) -> 
 def is_concurrent(error: BaseException) -> bool:
     """Whether the statement lost against another commit."""
     return _CONCURRENT.search(str(error)) is not None
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether a checked merge found that a row is missing."""
+    return ROW_MISSING in str(error)
 
 
 def words_of(text: str) -> str:

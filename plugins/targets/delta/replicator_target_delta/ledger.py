@@ -34,6 +34,7 @@ EPOCH_MAX: Final = (1 << 19) - 1
 
 _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _AUTO_RESET: Final = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
 _DOLLAR: Final = "replicator.dollar"
 
@@ -156,8 +157,10 @@ def not_ours(table: TargetTable, owner: str | None) -> TableError:
 
 
 @contextmanager
-def identified(session: Any, table: TargetTable, last: int) -> Iterator[None]:
+def identified(session: Any, table: TargetTable, last: int, note: str | None = None) -> Iterator[None]:
     """Give the one data statement inside the table's transaction identifier, so that data and ledger share a commit.
+
+    `note` is written into the commit beside them.
 
     Should a second statement follow by mistake, Delta refuses it, because the version is taken away after the first.
     """
@@ -166,9 +169,12 @@ def identified(session: Any, table: TargetTable, last: int) -> Iterator[None]:
     session.conf.set(_DOLLAR, "$")
     session.conf.set(_APP_ID, table.ledger_name.replace("${", f"${{{_DOLLAR}}}{{"))
     session.conf.set(_VERSION, str(Entry(table.epoch, last).version))
+    if note is not None:
+        session.conf.set(_NOTE, note)
     try:
         yield
     finally:
+        session.conf.unset(_NOTE)
         session.conf.unset(_APP_ID)
         session.conf.unset(_VERSION)
 

@@ -11,17 +11,23 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documen
 from replicator.model.events import IS_DELETED, ROW, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TableOptions
-from replicator.spark.reduce import IS_GONE, KEY, REMOVES, SENT, row_identity
+from replicator.spark.reduce import EXPECTS, IS_GONE, KEY, REMOVES, SENT, row_identity
 from replicator_target_delta.ddl import path_of, quoted
+from replicator_target_delta.errors import ROW_MISSING
 
 VIEW: Final = "replicator_batch"
 """The temporary view that a merge reads; sessions are per table, so it clashes with none."""
 
 
-def merge_statement(path: str, schema: TableSchema, options: TableOptions, *, has_absent: bool) -> str:
+def merge_statement(
+    path: str, schema: TableSchema, options: TableOptions, *, has_absent: bool, is_checked: bool = False
+) -> str:
     """`MERGE` of a folded batch (`reduce_whole_rows`, `reduce_partial_rows`) into a table with a key.
 
     There is no guard on `_sequence_num`: the ledger alone decides what is applied, and a guard would hide mistakes.
+
+    `is_checked`: it fails, and changes nothing, if the target lacks a row that the batch expects (`errors.is_missing`). Checked inside the
+    merge it needs no job of its own; what is missing is counted only when there is something to count.
     """
     soft = options.deletes == "soft"
     on = " AND ".join(f"t.{quoted(name)} = s.{KEY}.{quoted(schema.fields[name])}" for name in schema.key)
@@ -34,19 +40,44 @@ def merge_statement(path: str, schema: TableSchema, options: TableOptions, *, ha
         marks[quoted(SOURCE_TIMESTAMP)] = f"s.{SOURCE_TIMESTAMP}"
     if soft:
         marks[quoted(IS_DELETED)] = f"s.{IS_GONE}"
-        gone = f"WHEN MATCHED AND s.{ROW} IS NULL THEN UPDATE SET {_assignments(marks)}"
-        missing = f"WHEN NOT MATCHED AND s.{ROW} IS NOT NULL"
+        is_new = f"s.{ROW} IS NOT NULL"
     else:
-        gone = f"WHEN MATCHED AND s.{IS_GONE} THEN DELETE"
-        missing = f"WHEN NOT MATCHED AND NOT s.{IS_GONE}"
+        is_new = f"NOT s.{IS_GONE}"
+    added = marks
+    if is_checked:
+        added = marks | {quoted(SEQUENCE_NUM): _number_unless(f"s.{EXPECTS}")}
+        is_new = f"({is_new} OR s.{EXPECTS})"
+        if soft:
+            marks = marks | {quoted(SEQUENCE_NUM): _number_unless(f"s.{EXPECTS} AND t.{quoted(IS_DELETED)}")}
+    gone = f"s.{ROW} IS NULL THEN UPDATE SET {_assignments(marks)}" if soft else f"s.{IS_GONE} THEN DELETE"
     return " ".join(
         (
             f"MERGE INTO {path_of(path)} t USING {VIEW} s ON {on}",
-            gone,
+            f"WHEN MATCHED AND {gone}",
             f"WHEN MATCHED THEN UPDATE SET {_assignments(values | marks)}",
-            f"{missing} THEN {_insert(inserted | marks)}",
+            f"WHEN NOT MATCHED AND {is_new} THEN {_insert(inserted | added)}",
         )
     )
+
+
+def count_missing(source: DataFrame, target: DataFrame, schema: TableSchema) -> int:
+    """How many rows the batch expects that the target lacks; reads the target's key.
+
+    Args:
+        source: A folded batch of a table with a key.
+        target: The table's rows, under their field names; those marked as deleted left out.
+        schema: The table's shape.
+    """
+    fields = [schema.fields[name] for name in schema.key]
+    expected = source.where(F.col(EXPECTS)).select(*[F.col(f"{KEY}.{f}").alias(f"k{i}") for i, f in enumerate(fields)])
+    there = target.select(*[F.col(quoted(f)).alias(f"t{i}") for i, f in enumerate(fields)])
+    same = [F.col(f"k{i}") == F.col(f"t{i}") for i in range(len(fields))]
+    return expected.join(there, same, "left_anti").count()
+
+
+def count_removals(balance: DataFrame) -> int:
+    """How many rows of a table without a key have to go (`reduce_multiset`)."""
+    return int(balance.agg(F.coalesce(F.sum(REMOVES), F.lit(0))).collect()[0][0])
 
 
 def multiset_merge_statement(path: str, schema: TableSchema, options: TableOptions) -> str:
@@ -144,6 +175,11 @@ def _value(schema: TableSchema, name: str, *, has_absent: bool, soft: bool) -> s
         # A row that is marked as deleted is no row to take columns from.
         kept = f"CASE WHEN t.{quoted(IS_DELETED)} THEN NULL ELSE {kept} END"
     return f"CASE WHEN s.{SENT}.{field} THEN s.{ROW}.{field} ELSE {kept} END"
+
+
+def _number_unless(condition: str) -> str:
+    """The change's number; an error where the condition holds."""
+    return f"CASE WHEN {condition} THEN raise_error('{ROW_MISSING}') ELSE s.{SEQUENCE_NUM} END"
 
 
 def _assignments(values: dict[str, str]) -> str:

@@ -12,6 +12,8 @@ class Scala:
     def __init__(self, session: Any) -> None:
         self.jvm = session._jvm  # noqa: SLF001 - the JVM has no public name
         self.delta = self.jvm.org.apache.spark.sql.delta
+        # Delta asks for this thread's session where a checkpoint was not fetched ahead in time; before its first statement it has none.
+        self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
 
     def object(self, package: Any, name: str) -> Any:
         """A Scala `object`."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 import pyarrow.fs as pafs
@@ -16,7 +16,6 @@ import pyarrow.fs as pafs
 from replicator.model.crash import crash_point
 from replicator.model.errors import FatalError, Problem, SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
-from replicator.model.merged import Merged
 from replicator.model.naming import check_names, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import (
@@ -30,11 +29,11 @@ from replicator.plugins.target import (
     TargetContext,
     TargetTable,
 )
-from replicator_target_delta import ddl, maintenance
+from replicator_target_delta import ddl, history, maintenance
 from replicator_target_delta.check import length_problems, path_problems, place_problems
 from replicator_target_delta.comments import comment_notices
 from replicator_target_delta.config import DeltaConfig
-from replicator_target_delta.errors import is_concurrent, translated
+from replicator_target_delta.errors import is_concurrent, is_missing, translated
 from replicator_target_delta.ledger import (
     EPOCH_MAX,
     Entry,
@@ -55,6 +54,9 @@ from replicator_target_delta.storage import DROP_MARK, Storage, absolute
 from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, DamagedLogError, read_log
 from replicator_target_delta.types import type_problems
 
+if TYPE_CHECKING:
+    from replicator_target_delta.merging import Merging
+
 
 @dataclass(slots=True)
 class _Held:
@@ -66,6 +68,8 @@ class _Held:
     epoch: int
     last: int
     properties: Mapping[str, str]
+    lacks_rows: bool = False
+    """A merge found that rows are missing: until a snapshot or another process, they are counted before each merge."""
 
 
 @dataclass(slots=True)
@@ -213,9 +217,10 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             held.last = batch.last
             return BatchResult(details=details)
 
-    def audit(self, table: TargetTable, since: str | None) -> Audit:  # noqa: ARG002 - nothing is counted yet
-        """Nothing is counted yet."""
-        return Audit(place=None, merged=Merged())
+    def audit(self, table: TargetTable, since: str | None) -> Audit:
+        """What the commits since then say, without Spark."""
+        with translated(str(table.table)):
+            return history.audit(self._storage, self._place(table.table).path, table, since)
 
     def complete_snapshot(
         self,
@@ -230,6 +235,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             held = self._holding(table, place)
             if sequence_num > held.last:
                 self._clear(table, place, held, sequence_num, below=start_number)
+                held.lacks_rows = False
 
     def advance(self, table: TargetTable, sequence_num: int) -> None:
         """Record the number alone, in one small commit without a Spark job on data."""
@@ -307,6 +313,8 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     def _claim(self, table: TargetTable, place: _Place) -> _Held:
         session = self._spark.newSession()
         self._sharing.run(session, self._storage)
+        # Audits read what merges counted in their commits.
+        session.conf.set("spark.databricks.delta.history.metricsEnabled", "true")
         transaction = Transaction(session, place.path)
         last = EMPTY_LEDGER
         if transaction.exists:
@@ -431,51 +439,36 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         """Write the batch; None if Delta skipped it."""
         from replicator.spark.journal import read_changes
         from replicator_target_delta import merge
+        from replicator_target_delta.merging import merging_of
 
         recorded = self._check_claim(table, place)
         changes = read_changes(held.session, uris, batch.schema, skip_to=batch.skip_to)
         if batch.is_append:
             return self._append(table, place, held, batch, changes, recorded)
-        statement, source = self._merge_parts(table, place, held, batch, changes)
-        source.createOrReplaceTempView(merge.VIEW)
+        merging = merging_of(held.session, place.path, table, batch, changes)
+        merging.source.createOrReplaceTempView(merge.VIEW)
         try:
-            with identified(held.session, table, batch.last):
-                counts = held.session.sql(statement).collect()
+            counts = self._merge(table, held, batch, merging)
         finally:
             held.session.catalog.dropTempView(merge.VIEW)
         return {"way": "merge", **counts[0].asDict()} if counts else None
 
-    def _merge_parts(
-        self, table: TargetTable, place: _Place, held: _Held, batch: Batch, changes: Any
-    ) -> tuple[str, Any]:
-        from replicator.spark import reduce
-        from replicator_target_delta import merge
+    def _merge(self, table: TargetTable, held: _Held, batch: Batch, merging: Merging) -> Any:
+        """Run the merge; its counts, none if Delta skipped it.
 
-        schema, options = batch.schema, table.options
-        key = schema.key_fields
-        fields = [schema.fields[column.name] for column in schema.columns]
-        if not key:
-            if options.deletes == "soft":
-                raise SchemaConflictError(
-                    "A table without a key cannot keep deleted rows: equal rows cannot be told apart.",
-                    code="soft_deletes_need_key",
-                    table=str(table.table),
-                    action="Set deletes: hard for this table.",
-                )
-            held_rows = merge.target_rows(held.session, place.path, schema, options)
-            source = merge.multiset_source(reduce.reduce_multiset(changes, fields), held_rows, schema)
-            return merge.multiset_merge_statement(place.path, schema, options), source
-        if batch.has_absent:
-            source = reduce.reduce_partial_rows(changes, key, fields, has_key_changes=batch.has_key_changes)
-            if batch.has_key_changes:
-                source = reduce.fill_from_origin(
-                    source, merge.target_rows(held.session, place.path, schema, options), key, fields
-                )
-        else:
-            source = reduce.reduce_whole_rows(
-                changes, key, has_key_changes=batch.has_key_changes, keep_gone=options.deletes == "soft"
-            )
-        return merge.merge_statement(place.path, schema, options, has_absent=batch.has_absent), source
+        As long as nothing is missing, the merge itself sees that. One that fails because a row is missing has committed nothing: what
+        is missing is counted, and the batch merged all the same.
+        """
+        if merging.checked is not None and not held.lacks_rows:
+            try:
+                with identified(held.session, table, batch.last):
+                    return held.session.sql(merging.checked).collect()
+            except Exception as error:
+                if not is_missing(error):
+                    raise
+                held.lacks_rows = True
+        with identified(held.session, table, batch.last, merging.note() if batch.expects_rows else None):
+            return held.session.sql(merging.statement).collect()
 
     def _append(
         self, table: TargetTable, place: _Place, held: _Held, batch: Batch, changes: Any, recorded: int

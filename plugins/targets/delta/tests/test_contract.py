@@ -68,9 +68,3 @@ class TestDeltaTarget(TargetContract):
     @pytest.fixture
     def harness(self, spark, tmp_path) -> Lake:
         return Lake(spark, tmp_path / "lake")
-
-    # This target does not count yet.
-    test_merges_are_counted_whatever_process_asks = None
-    test_rows_that_are_missing_are_counted_and_the_changes_applied = None
-    test_a_row_that_is_marked_as_deleted_is_missing = None
-    test_missing_copies_of_equal_rows_are_counted = None

@@ -370,3 +370,26 @@ SINGLE_BYTES: Final = {charset: _single_bytes(digits) for charset, digits in _SI
 
 DIFFERENCES: Final = {charset: _several_bytes(runs) for charset, runs in _SEVERAL_BYTES.items()}
 """Characters of sets of several bytes that Python's codec reads otherwise, or not at all."""
+
+_DUPLICATES: Final = {
+    "armscii8": "a4-a5 a9 ab-ac ff",
+    "big5": "a15a a1c3 a1c5 a1fe a240 a2cc",
+    "cp932": "8790-8792 8795-8797 879a-879c ed40-ed7e ed80-edfc ee40-ee7e ee80-eeec eeef-eefc fa4a-fa54 fa58-fa5b",
+    "eucjpms": "adf0-adf2 adf5-adf7 adfa-adfc 8fa2b7 8fa2f1 8ff3fd-8ff3fe 8ff4a1-8ff4a8 8ff4ab-8ff4ad",
+    "sjis": "5c",
+    "tis620": "a0 db-de fc-fe",
+    "ujis": "a1c0 8fa2b7",
+}
+
+
+def _codes(ranges: str) -> frozenset[bytes]:
+    found = set()
+    for part in ranges.split():
+        first, _, last = part.partition("-")
+        for code in range(int(first, 16), int(last or first, 16) + 1):
+            found.add(code.to_bytes(len(first) // 2, "big"))
+    return frozenset(found)
+
+
+DUPLICATES: Final = {charset: _codes(ranges) for charset, ranges in _DUPLICATES.items()}
+"""Bytes for characters that have others as well, by which the servers spell them; or (BIG5, TIS-620) for a U+FFFD of several."""

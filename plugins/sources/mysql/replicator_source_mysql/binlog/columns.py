@@ -11,7 +11,7 @@ import pyarrow as pa
 from replicator_source_mysql.binlog import columntypes as t
 from replicator_source_mysql.binlog import numeric, strings, temporal
 from replicator_source_mysql.binlog.buffer import WORD, Bools, Buffer, Longs, fixed_array, spread
-from replicator_source_mysql.binlog.charsets import text_decoder
+from replicator_source_mysql.binlog.charsets import telling_decoder, text_decoder
 from replicator_source_mysql.binlog.images import Places, Width
 from replicator_source_mysql.binlog.numeric import FixedDecoder
 from replicator_source_mysql.binlog.tablemap import MapColumn
@@ -79,16 +79,16 @@ def width(column: MapColumn, *, is_read: bool) -> Width:
     return Width(fixed=size, prefix=prefix)
 
 
-def column_decoder(column: MapColumn, spec: ColumnSpec) -> ColumnDecoder:
-    """The decoder of a column whose spec is `spec` (`types.logged_spec`)."""
+def column_decoder(column: MapColumn, spec: ColumnSpec, *, is_key: bool = False) -> ColumnDecoder:
+    """The decoder of a column whose spec is `spec` (`types.logged_spec`); of a key it does not hold what it would not tell apart."""
     if (make_number := _NUMBERS.get(spec.kind)) is not None:
         return _fixed(make_number(column, spec), spec.arrow)
     if spec.kind is Kind.TIME:
         return _dense(temporal.time(spec.scale) if column.type_code == t.TIME2 else temporal.old_time)
     if spec.kind in {Kind.ENUM, Kind.SET}:
         make = strings.enum if spec.kind is Kind.ENUM else strings.set_
-        return _dense(make(column.metadata, spec.labels))
-    return _binary(_string(column, spec), can_be_unheld=spec.kind is Kind.TEXT)
+        return _dense(make(column.metadata, spec.labels, is_key=is_key))
+    return _binary(_string(column, spec, is_key=is_key), can_be_unheld=spec.kind is Kind.TEXT)
 
 
 def _integer(_: MapColumn, spec: ColumnSpec) -> FixedDecoder:
@@ -110,7 +110,7 @@ _NUMBERS: Final[Mapping[Kind, Callable[[MapColumn, ColumnSpec], FixedDecoder]]] 
 }
 
 
-def _string(column: MapColumn, spec: ColumnSpec) -> strings.BytesDecoder:
+def _string(column: MapColumn, spec: ColumnSpec, *, is_key: bool) -> strings.BytesDecoder:
     decode: strings.BytesDecoder
     match spec.kind:
         case Kind.JSON:
@@ -122,7 +122,7 @@ def _string(column: MapColumn, spec: ColumnSpec) -> strings.BytesDecoder:
         case Kind.INET6:
             decode = strings.inet6
         case Kind.TEXT:
-            decode = text_decoder(spec.charset or "")
+            decode = (telling_decoder if is_key else text_decoder)(spec.charset or "")
         case _:
             decode = strings.padded(spec.width) if spec.is_fixed else strings.raw_bytes
     if column.type_code not in _COMPRESSED:
@@ -155,7 +155,8 @@ def _count(unheld: Bools | None) -> int:
 def _dense(decode: Callable[[Buffer, Longs], pa.Array]) -> ColumnDecoder:
     def column(buffer: Buffer, places: Places) -> tuple[pa.Array, int]:
         starts = places.starts if places.valid is None else places.starts[places.valid]
-        return spread(decode(buffer, starts), places.valid), 0
+        values = decode(buffer, starts)
+        return spread(values, places.valid), values.null_count
 
     return column
 
@@ -165,7 +166,8 @@ def _binary(decode: strings.BytesDecoder, *, can_be_unheld: bool) -> ColumnDecod
         assert places.ends is not None
         values = buffer.binary(places.starts, places.ends, places.valid)
         try:
-            return decode(values), 0
+            texts = decode(values)
+            return texts, texts.null_count - values.null_count
         except ValueError:
             if not can_be_unheld:
                 raise

@@ -18,7 +18,7 @@ from replicator_source_mysql.binlog.columns import column_decoder, width
 from replicator_source_mysql.binlog.events import PARTIAL_UPDATE, RowsEvent, corrupt
 from replicator_source_mysql.binlog.images import Layout, Places, walk
 from replicator_source_mysql.binlog.tablemap import TableMap
-from replicator_source_mysql.binlog.types import ColumnSpec, Unrepresentable
+from replicator_source_mysql.binlog.types import ColumnSpec, Kind, Unrepresentable, ambiguous_key
 
 _HEADER_SIZE: Final = 8
 _PACKED_ONE_BYTE_MAX: Final = 250
@@ -96,10 +96,12 @@ class RowDecoder:
             ) from None
         self._layout = Layout(widths, [column.is_nullable for column in columns], self._table)
         self._column_of = {position: index for index, position in enumerate(positions)}
-        self._decoders = [
-            column_decoder(columns[position], spec) for position, spec in zip(positions, specs, strict=True)
-        ]
         names = [c.name for c in schema.columns]
+        self._decoders = [
+            column_decoder(columns[position], spec, is_key=name in schema.key)
+            for name, position, spec in zip(names, positions, specs, strict=True)
+        ]
+        self._kinds_of = [spec.kind for spec in specs]
         self._keys = {names.index(name) for name in schema.key}
         self._before = [names.index(name) for name in schema.key] or list(range(len(names)))
         self._wanted_after = self._wanted(positions)
@@ -259,6 +261,8 @@ class RowDecoder:
                 table=self._table,
                 action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
             ) from (None if isinstance(error, ValueError) else error)
+        if unheld and index in self._keys and self._kinds_of[index] in {Kind.TEXT, Kind.ENUM, Kind.SET}:
+            raise ambiguous_key(column.name, unheld, len(array), table=self._table)
         if unheld and (index in self._keys or self._unrepresentable == "fail"):
             raise UnsupportedTypeError(
                 f"Column {column.name}: {unheld} of {len(array)} values of type {column.source_type} cannot be held as {column.type}.",

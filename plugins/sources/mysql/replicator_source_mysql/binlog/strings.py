@@ -7,6 +7,7 @@ must not be chained: Arrow's messages hold values).
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Final
@@ -133,9 +134,9 @@ def _inet6_text(raw: bytes) -> str:
 # ---- ENUM and SET ----
 
 
-def enum(size: int, labels: Sequence[str]) -> Callable[[Buffer, Longs], pa.Array]:
-    """ENUM: the label's number from 1, in `size` bytes; 0 is the invalid value."""
-    names = pa.array(["", *labels], pa.string())
+def enum(size: int, labels: Sequence[str], *, is_key: bool = False) -> Callable[[Buffer, Longs], pa.Array]:
+    """ENUM: the label's number from 1, in `size` bytes; 0 is the invalid value. In a key null for what is not told apart."""
+    names = pa.array(enum_names(labels, is_key=is_key), pa.string())
 
     def decode(buffer: Buffer, places: Longs) -> pa.Array:
         numbers = buffer.little(places, size)
@@ -146,14 +147,31 @@ def enum(size: int, labels: Sequence[str]) -> Callable[[Buffer, Longs], pa.Array
     return decode
 
 
-def set_(size: int, labels: Sequence[str]) -> Callable[[Buffer, Longs], pa.Array]:
-    """SET: a bit per label."""
+def enum_names(labels: Sequence[str], *, is_key: bool) -> list[str | None]:
+    """The texts of an ENUM's numbers from 0 on; in a key None where another number has the same one."""
+    names = ["", *labels]
+    counts = Counter(names)
+    return [None if is_key and counts[name] > 1 else name for name in names]
+
+
+def untelling_labels(labels: Sequence[str]) -> int:
+    """The bits of a SET's labels by which two of its values would become one text."""
+    counts = Counter(labels)
+    return sum(1 << bit for bit, name in enumerate(labels) if not name or counts[name] > 1)
+
+
+def set_(size: int, labels: Sequence[str], *, is_key: bool = False) -> Callable[[Buffer, Longs], pa.Array]:
+    """SET: a bit per label. In a key null for what is not told apart."""
+    untelling = untelling_labels(labels) if is_key else 0
 
     def decode(buffer: Buffer, places: Longs) -> pa.Array:
         found, index = np.unique(buffer.little(places, size), return_inverse=True)
         if len(found) and len(labels) < 64 and int(found[-1]) >> len(labels):  # noqa: PLR2004  (bits of a SET at most)
             raise ValueError("more bits than labels")
-        names = [",".join(name for i, name in enumerate(labels) if bits >> i & 1) for bits in found.tolist()]
+        names = [
+            None if bits & untelling else ",".join(name for i, name in enumerate(labels) if bits >> i & 1)
+            for bits in found.tolist()
+        ]
         return pa.array(names, pa.string()).take(pa.array(index.reshape(-1)))
 
     return decode

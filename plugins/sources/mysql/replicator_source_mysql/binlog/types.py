@@ -308,3 +308,15 @@ def _unsupported(column: MapColumn, what: str) -> UnsupportedTypeError:
 
 def _name(column: MapColumn) -> str:
     return column.name or f"number {column.position + 1}"
+
+
+def ambiguous_key(column: str, count: int, total: int, *, table: str | None = None) -> UnsupportedTypeError:
+    """Values of a key column become texts that other values have as well."""
+    return UnsupportedTypeError(
+        f"Column {column}: {count} of {total} values of the key have bytes that their character set does not define, or a"
+        " text that another value has too: two keys would become one.",
+        code="ambiguous_key",
+        table=table,
+        action="Mend the values, or ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, then run `replicator snapshot NAME TABLE`;"
+        " or exclude the table.",
+    )

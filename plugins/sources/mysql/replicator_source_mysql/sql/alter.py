@@ -177,11 +177,15 @@ def _constraint(reader: Reader) -> Altered:
         if reader.peek().text != "(" or reader.peek().kind is not Kind.SYMBOL:
             reader.name()
         reader.parentheses()
-        _references(reader)
+        if _references(reader):
+            # Rows may be gone by a cascade that the log does not show, before anybody has looked at the catalogue.
+            return _REPLACED
     return _NOTHING
 
 
-def _references(reader: Reader) -> None:
+def _references(reader: Reader) -> bool:
+    """Pass what a foreign key refers to; return whether it changes rows of its table by itself."""
+    acts = False
     reader.expect("REFERENCES")
     reader.table()
     if reader.peek().text == "(" and reader.peek().kind is Kind.SYMBOL:
@@ -190,8 +194,10 @@ def _references(reader: Reader) -> None:
         reader.expect_any({"FULL", "PARTIAL", "SIMPLE"})
     while reader.skip("ON"):
         reader.expect_any({"DELETE", "UPDATE"})
+        acts |= reader.peek().word in {"CASCADE", "SET"}
         if not any(reader.skip(*words) for words in _REFERENCE_ACTIONS):
             raise NotUnderstoodError
+    return acts
 
 
 def index(reader: Reader, *, is_named: bool) -> None:

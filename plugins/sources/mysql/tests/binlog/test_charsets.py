@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from replicator_source_mysql.binlog.charsets import charset_of, text_decoder
+from replicator_source_mysql.binlog.charsets import charset_of, telling_decoder, tells_all, text_decoder
 
 SINGLE_BYTES = [
     "armscii8", "ascii", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "dec8", "geostd8", "greek", "hebrew",
@@ -64,6 +64,37 @@ def _sequences(charset: str) -> list[bytes]:
             first, third = rng.choice([0x81, 0x82, 0x83, 0x84, 0x90, 0x94, 0xE3]), rng.randrange(0x81, 0xFF)
             sequences.append(bytes([first, rng.randrange(0x30, 0x3A), third, rng.randrange(0x30, 0x3A)]))
     return sequences
+
+
+@pytest.mark.parametrize("charset", [*SINGLE_BYTES, *SEVERAL_BYTES])
+def test_what_tells_keys_apart_is_what_the_server_spells_back(binlog, charset: str) -> None:
+    if charset == "gb18030" and binlog.flavor == "mariadb":
+        pytest.skip("MariaDB has no gb18030")
+    sequences = sorted(
+        {*(bytes([byte]) for byte in range(256)), *(_sequences(charset) if charset in SEVERAL_BYTES else [])}
+    )
+    binlog.execute("SET sql_mode = ''")
+    binlog.execute(f"CREATE TABLE c (id INT PRIMARY KEY, k VARBINARY(4), v VARCHAR(4) CHARACTER SET {charset})")
+    for begin in range(0, len(sequences), 10_000):
+        part = enumerate(sequences[begin : begin + 10_000], begin)
+        binlog.execute("INSERT INTO c (id, k) VALUES " + ",".join(f"({n}, x'{raw.hex()}')" for n, raw in part))
+    binlog.execute(f"UPDATE c SET v = CONVERT(k USING {charset})")
+    rows = binlog.execute(
+        f"SELECT HEX(k), HEX(CONVERT(v USING utf8mb4)), HEX(CONVERT(CONVERT(v USING utf8mb4) USING {charset})) = HEX(k)"
+        " FROM c WHERE CAST(v AS BINARY) = k ORDER BY id"
+    )
+    values = pa.array([bytes.fromhex(raw) for raw, _, _ in rows], pa.binary())
+    wanted = [bytes.fromhex(text).decode() if int(is_same) else None for _, text, is_same in rows]
+    found = telling_decoder(charset)(values).to_pylist()
+    assert [case for case in zip(values.to_pylist(), found, wanted, strict=True) if case[1] != case[2]] == []
+    texts = [text for text in found if text is not None]
+    assert len(set(texts)) == len(texts), "no two become one"
+    assert not tells_all(charset) or None not in found
+    # Also in the middle of a text, in slices, and beside NULL.
+    around = pa.array([b"zz", None, *(b"a" + v.as_py() + b"z" for v in values)], pa.binary())[1:]
+    is_null = [text is None for text in telling_decoder(charset)(around).to_pylist()]
+    assert is_null[0]
+    assert [n for n, (a, b) in enumerate(zip(is_null[1:], wanted, strict=True)) if a != (b is None)] == []
 
 
 TEXTS = ["", "a", "Grüße", "日本語", "ελληνικά", "кириллица", "a\0b", "line\nline", "x" * 300, "é" * 100]

@@ -1,0 +1,169 @@
+"""What commits of a table's log say: what our merges counted, and who else changed the data.
+
+A commit is ours if it records one of our ledgers. Delta writes a merge's counts into its own commit (`operationMetrics`); what Delta does
+not count stands beside them (`userMetadata`), so a crash behind the commit loses neither. A commit of others counts if one of its files
+changes data: OPTIMIZE, VACUUM and REORG do not. RESTORE changes the data and keeps our ledgers, so it is never ours.
+
+Commits are looked at once: `place` is the last version seen and the identity of its commit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from replicator.model.merged import Merged
+from replicator.plugins.target import Audit, TargetTable
+from replicator_target_delta.storage import Storage
+from replicator_target_delta.tablelog import DamagedLogError
+
+_COMMIT = re.compile(r"(\d{20})\.(?:json|checkpoint\..*)")
+_FOREIGN: Final = frozenset({"RESTORE", "CLONE"})
+_FILES: Final = (b'{"add"', b'{"remove"', b'{"cdc"')
+_OURS: Final = "replicator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """The last version seen, -1 before there is a table; the identity of its commit, where the log still told; the counts up to it."""
+
+    version: int
+    commit: str | None
+    merged: Merged
+
+    @classmethod
+    def of(cls, text: str) -> _Place:
+        found = json.loads(text)
+        return cls(version=found["version"], commit=found["commit"], merged=Merged(**found["merged"]))
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Commit:
+    """One version: `ledgers` are the names of those that it records."""
+
+    version: int
+    info: Mapping[str, Any]
+    ledgers: Sequence[str]
+    changes_data: bool
+
+    @property
+    def id(self) -> str | None:
+        return self.info.get("txnId")
+
+    def is_of(self, uuid: str) -> bool:
+        """Whether a replicator made it."""
+        ours = any(name.startswith(f"{uuid}/") for name in self.ledgers)
+        return ours and self.info.get("operation") not in _FOREIGN
+
+    def counts(self) -> Merged:
+        """What a batch of ours counted."""
+        metrics, beside = self.info.get("operationMetrics") or {}, json.loads(self.info.get("userMetadata") or "{}")
+        own = beside.get(_OURS, {})
+        match self.info.get("operation"):
+            case "MERGE":
+                deleted = int(metrics.get("numTargetRowsDeleted", 0))
+                return Merged(
+                    matched=int(metrics.get("numTargetRowsUpdated", 0)),
+                    inserted=int(metrics.get("numTargetRowsInserted", 0)),
+                    deleted=deleted,
+                    not_found=own.get("not_found", 0) + max(0, own.get("removals", deleted) - deleted),
+                )
+            case "WRITE":
+                return Merged(inserted=int(metrics.get("numOutputRows", 0)))
+            case _:
+                return Merged()
+
+
+def note(*, not_found: int = 0, removals: int | None = None) -> str:
+    """What a merge's commit must say besides Delta's counts, as its `userMetadata`.
+
+    Args:
+        not_found: Rows that were expected and are not there.
+        removals: Of a table without a key: rows that were to be removed.
+    """
+    return json.dumps({_OURS: {"not_found": not_found} | ({} if removals is None else {"removals": removals})})
+
+
+def audit(storage: Storage, path: str, table: TargetTable, since: str | None) -> Audit:
+    """As `DeltaTarget.audit`. Costs a read of the last commit seen and of each one since.
+
+    Raises:
+        DamagedLogError: A commit cannot be understood.
+    """
+    folder = f"{path}/_delta_log"
+    if since is None:
+        return _audit(_begin(storage, folder), [])
+    place = _Place.of(since)
+    last = _read(storage, folder, place.version)
+    if last is None:
+        newest = max(_versions(storage, folder), default=-1)
+        if newest < place.version:
+            what = (
+                f"its log went back from version {place.version} to {newest}" if newest >= 0 else "its log was removed"
+            )
+            begun = _begin(storage, folder)
+            return _audit(_Place(version=begun.version, commit=begun.commit, merged=place.merged), [what])
+    others = []
+    if last is not None and place.commit not in {None, last.id}:
+        others.append(f"version {place.version} is another one than it was")
+    for commit in _after(storage, folder, place.version, is_whole=last is not None):
+        if commit.is_of(table.uuid):
+            counted = commit.counts() if table.ledger_name in commit.ledgers else Merged()
+            place = _Place(version=commit.version, commit=commit.id, merged=place.merged + counted)
+            continue
+        if commit.changes_data:
+            others.append(f"version {commit.version}: {commit.info.get('operation', 'unknown operation')}")
+        place = _Place(version=commit.version, commit=commit.id, merged=place.merged)
+    return _audit(place, others)
+
+
+def _audit(place: _Place, others: Sequence[str]) -> Audit:
+    return Audit(place=place.to_text(), merged=place.merged, changed_by_others=others)
+
+
+def _begin(storage: Storage, folder: str) -> _Place:
+    newest = max(_versions(storage, folder), default=-1)
+    commit = _read(storage, folder, newest)
+    return _Place(version=newest, commit=None if commit is None else commit.id, merged=Merged())
+
+
+def _after(storage: Storage, folder: str, version: int, *, is_whole: bool) -> Iterator[_Commit]:
+    """The commits behind a version that the log still has. `is_whole`: its own is among them, so the next ones are too."""
+    if not is_whole:
+        version = min((v for v in _versions(storage, folder, json_only=True) if v > version), default=version + 1) - 1
+    while (commit := _read(storage, folder, version := version + 1)) is not None:
+        yield commit
+
+
+def _versions(storage: Storage, folder: str, *, json_only: bool = False) -> list[int]:
+    matches = (_COMMIT.fullmatch(name) for name in storage.names(folder) if not json_only or name.endswith(".json"))
+    return [int(match[1]) for match in matches if match]
+
+
+def _read(storage: Storage, folder: str, version: int) -> _Commit | None:
+    if version < 0:
+        return None
+    try:
+        data = storage.read(f"{folder}/{version:020}.json")
+    except FileNotFoundError:
+        return None
+    info: Mapping[str, Any] = {}
+    ledgers: list[str] = []
+    changes_data = False
+    try:
+        for line in data.splitlines():
+            if line.startswith(b'{"commitInfo"'):
+                info = json.loads(line)["commitInfo"]
+            elif line.startswith(b'{"txn"'):
+                ledgers.append(json.loads(line)["txn"]["appId"])
+            elif not changes_data and line.startswith(_FILES):
+                changes_data = next(iter(json.loads(line).values())).get("dataChange", True)
+    except (ValueError, KeyError) as error:
+        raise DamagedLogError(f"Version {version} of the Delta log in {folder} cannot be read: {error}.") from error
+    return _Commit(version=version, info=info, ledgers=ledgers, changes_data=changes_data)

@@ -1,0 +1,72 @@
+"""The commands, a real PostgreSQL and a target: what one table causes stops that table, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.testing.bigquery import WITHOUT_RESTS, BigQueryEmulator
+from replicator.testing.copies import BigQueryCopies
+from replicator.testing.rig import Rig
+from replicator.testing.servers import ScratchDatabase
+
+BAD, GOOD = "bad", "good"
+
+
+@pytest.fixture
+def reader(database: ScratchDatabase, emulator: BigQueryEmulator, tmp_path: Path) -> Iterator[Rig]:
+    """Two tables, read by a role that is no superuser, and copied where no Spark has to start."""
+    role = f"reader_{database.name}"
+    for table in (BAD, GOOD):
+        database.execute(
+            f"CREATE TABLE {table} (id int PRIMARY KEY, v text)",
+            f"INSERT INTO {table} SELECT i, 'v' || i FROM generate_series(1, 100) AS i",
+        )
+    database.execute(
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}",
+        "CREATE PUBLICATION p FOR TABLE bad, good WITH (publish_via_partition_root = true)",
+    )
+    rig = Rig(folder=tmp_path, database=database, tables=(BAD, GOOD))
+    rig.target = emulator.block(dataset=f"{database.name}_{{namespace}}", own_dataset=f"_{database.name}")
+    rig.extra += WITHOUT_RESTS
+    rig.write_yaml(source={"user": role, "publication": "p"})
+    yield rig
+    rig.kill()
+    rig.command("delete", rig.name, "--yes", check=None)
+    database.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def failure(rig: Rig) -> dict[str, Any] | None:
+    """Why the one table has failed; the other has not."""
+    by_table = {t["table"]: t for t in rig.status()["tables"]}
+    assert by_table["public.good"]["state"] == "streaming"
+    assert by_table["public.good"]["error"] is None
+    error: dict[str, Any] | None = by_table["public.bad"]["error"]
+    return error
+
+
+@pytest.mark.slow  # four runs of the command; its parts are tested with capture and with the pumps
+def test_a_revoked_grant_stops_one_table_of_two_and_its_return_brings_it_back(reader: Rig, client: Any) -> None:
+    rig, database, copies = reader, reader.database, BigQueryCopies(client, prefix=f"{reader.database.name}_")
+    rig.catch_up()
+    assert rig.differences(copies) == {}
+
+    role = f"reader_{database.name}"
+    database.execute(f"REVOKE SELECT ON bad FROM {role}")
+    for table in (BAD, GOOD):
+        database.execute(f"INSERT INTO {table} VALUES (101, 'later')")
+    rig.command("validate", str(rig.file), check=2)
+    rig.catch_up(check=1)
+    error = failure(rig)
+    assert error is not None
+    assert error["code"] == "select_missing"
+    assert "GRANT SELECT" in error["action"]
+    assert rig.differences(copies, but=BAD) == {}
+
+    database.execute(f"GRANT SELECT ON bad TO {role}")
+    rig.catch_up()
+    assert (failure(rig), rig.differences(copies)) == (None, {})

@@ -1,0 +1,135 @@
+"""What `validate` refuses is refused while a capture runs: new tables, foreign keys and engines that change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from replicator.model.schema import TableId
+from replicator.state.records import Stage
+from replicator.testing.captured import Captured, RunningCapture
+from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
+
+Make = Callable[..., Captured]
+
+
+def watched(captured: Captured) -> Captured:
+    """With a check several times a second."""
+    captured.settings = replace(captured.settings, check_every_s=0.2)
+    return captured
+
+
+def wait_for_failure(captured: Captured, running: RunningCapture, table: TableId) -> str:
+    """Wait until the table has failed, and return the code."""
+    running.wait_until(
+        lambda: captured.stage(table) is Stage.FAILING or None,
+        lambda: f"{table} fails; now {captured.stage(table)}, {captured.record(table).error}",
+    )
+    error = captured.record(table).error
+    assert error is not None
+    return error.code
+
+
+def family(database: MysqlDatabase) -> tuple[TableId, TableId]:
+    database.execute(
+        "CREATE TABLE parent (id int PRIMARY KEY)",
+        "CREATE TABLE child (id int PRIMARY KEY, p int, KEY (p))",
+        "INSERT INTO parent VALUES (1), (2)",
+        "INSERT INTO child VALUES (1, 1), (2, 2)",
+    )
+    return TableId(database.name, "parent"), TableId(database.name, "child")
+
+
+def test_a_cascade_that_is_added_while_it_runs_fails_its_table(mysql_database: MysqlDatabase, make_mysql: Make) -> None:
+    parent, child = family(mysql_database)
+    captured = watched(make_mysql(mysql_database, "parent", "child"))
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        mysql_database.execute("ALTER TABLE child ADD FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE")
+        if mysql_database.server.flavor == "mariadb":
+            assert wait_for_failure(captured, running, child) == "unlogged_cascade"
+        mysql_database.execute("DELETE FROM parent WHERE id = 1")
+        captured.catch_up(running)
+        captured.wait_for_streaming(running, parent)
+        assert captured.rows(parent) == Counter({(2,): 1})
+        if mysql_database.server.flavor == "mysql":
+            captured.wait_for_streaming(running, child)
+            assert captured.rows(child) == Counter({(2, 2): 1}), "this server logs what its foreign keys do"
+
+
+@pytest.mark.parametrize("rule", ["ON DELETE CASCADE", "ON DELETE SET NULL", "ON UPDATE CASCADE"])
+def test_a_cascade_that_came_and_went_unseen_leaves_no_wrong_rows(
+    mariadb: MysqlServer, make_mysql: Make, rule: str
+) -> None:
+    """Added without a rebuild of the table, acted, and dropped before anybody looked at the catalogue."""
+    with mariadb.database() as database:
+        _, child = family(database)
+        captured = make_mysql(database, "parent", "child")
+        with captured.running() as running:
+            captured.wait_for_streaming(running)
+        with closing(database.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("SET foreign_key_checks = 0")
+            cursor.execute(
+                f"ALTER TABLE child ADD CONSTRAINT fk FOREIGN KEY (p) REFERENCES parent (id) {rule}, ALGORITHM = INPLACE"
+            )
+            cursor.execute("SET foreign_key_checks = 1")
+            if "UPDATE" in rule:
+                cursor.execute("UPDATE parent SET id = 7 WHERE id = 1")
+            else:
+                cursor.execute("DELETE FROM parent WHERE id = 1")
+            cursor.execute("ALTER TABLE child DROP FOREIGN KEY fk")
+        with captured.running() as running:
+            captured.catch_up(running)
+            captured.wait_for_streaming(running)
+            captured.catch_up(running)
+            wanted = Counter(database.execute("SELECT * FROM child"))
+            running.wait_until(lambda: captured.rows(child) == wanted or None, lambda: f"{captured.rows(child)}")
+
+
+def test_new_tables_that_cannot_be_replicated_right_are_refused(
+    mysql_database: MysqlDatabase, make_mysql: Make
+) -> None:
+    is_mariadb = mysql_database.server.flavor == "mariadb"
+    mysql_database.execute("CREATE TABLE first (id int PRIMARY KEY)", "INSERT INTO first VALUES (1)")
+    captured = watched(make_mysql(mysql_database, "first"))
+    refused = {
+        "memory": ("(id int PRIMARY KEY) ENGINE = MEMORY", "engine_not_transactional"),
+        "isam": ("(id int PRIMARY KEY) ENGINE = MyISAM", "engine_not_transactional"),
+        "zone": ("(id int PRIMARY KEY, ts timestamp NULL, h int AS (hour(ts)) VIRTUAL)", "virtual_column"),
+    }
+    if is_mariadb:
+        fk = "CONSTRAINT fk FOREIGN KEY (p) REFERENCES first (id) ON DELETE CASCADE"
+        refused["child"] = (f"(id int PRIMARY KEY, p int, {fk})", "unlogged_cascade")
+        refused["history"] = ("(id int PRIMARY KEY) WITH SYSTEM VERSIONING", "system_versioned")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        mysql_database.execute(*(f"CREATE TABLE {name} {columns}" for name, (columns, _) in refused.items()))
+        mysql_database.execute("CREATE TABLE good (id int PRIMARY KEY)", "INSERT INTO good VALUES (5)")
+        captured.tables += [TableId(mysql_database.name, name) for name in [*refused, "good"]]
+        for name, (_, code) in refused.items():
+            table = TableId(mysql_database.name, name)
+            running.wait_until(lambda table=table: captured.stage(table), f"{name} is known")  # type: ignore[misc]
+            assert wait_for_failure(captured, running, table) == code
+        captured.wait_for_streaming(running, *(TableId(mysql_database.name, n) for n in ("first", "good")))
+        assert captured.rows(TableId(mysql_database.name, "good")) == Counter({(5,): 1})
+
+
+def test_a_table_whose_engine_becomes_another_fails(mysql_database: MysqlDatabase, make_mysql: Make) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
+    captured = watched(make_mysql(mysql_database, "t", "u"))
+    table, other = TableId(mysql_database.name, "t"), TableId(mysql_database.name, "u")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        mysql_database.execute("ALTER TABLE t ENGINE = MEMORY")
+        assert wait_for_failure(captured, running, table) == "engine_not_transactional"
+        mysql_database.execute("INSERT INTO u VALUES (3)")
+        captured.catch_up(running)
+        assert captured.stage(other) is Stage.STREAMING
+        assert captured.rows(other) == Counter({(3,): 1})
+        mysql_database.execute("ALTER TABLE t ENGINE = InnoDB", "INSERT INTO t VALUES (9)")
+        captured.snapshot(running, table)
+        assert captured.rows(table) == Counter({(9,): 1})
