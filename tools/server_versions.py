@@ -29,6 +29,7 @@ _MYSQL_TESTS: Final = (
     "plugins/sources/mysql/tests",
     "tests/integration/test_capture_mysql.py",
     "tests/integration/test_conditions_mysql.py",
+    "tests/integration/test_undone_mysql.py",
 )
 _POSTGRESQL_TESTS: Final = ("plugins/sources/postgresql/tests", "tests/integration/test_capture_postgresql.py")
 _SUITE_TIMEOUT_SECONDS: Final = 3600

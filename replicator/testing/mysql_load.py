@@ -234,7 +234,7 @@ def _run(connection: Connection[Any], statements: Sequence[str]) -> bool:
 
 _SAVEPOINTS: Final = ("a", "A", "b", "c d", "größe")
 # The same names to the server.
-_SPELLED: Final = {"a": "A", "A": "a", "b": "b", "c d": "C d", "größe": "GROSE"}
+_SPELLED: Final = {"a": "A", "A": "a", "b": "b", "c d": "C d", "größe": "GRÖßE"}
 _WEIGHTED: Final = ("plain", "plain", "named", "pair", "alt", "bag")
 
 

@@ -66,7 +66,7 @@ BODIES: Final[Mapping[str, Body]] = {
         insert(3), "?", "SAVEPOINT a", *(s for n in range(4, 9) for s in (insert(n), BAG, "ROLLBACK TO a")), insert(9),
     ],
     "odd names": [
-        insert(3), "?", "SAVEPOINT `We``ird \"x\" -- # /* ; TO b`", insert(4), "SAVEPOINT `größe`", insert(5), "ROLLBACK TO `GROSE`",
+        insert(3), "?", "SAVEPOINT `We``ird \"x\" -- # /* ; TO b`", insert(4), "SAVEPOINT `größe`", insert(5), "ROLLBACK TO `GRÖßE`",
         insert(6), "ROLLBACK WORK TO SAVEPOINT `wE``IRD \"X\" -- # /* ; to B`", insert(7), "SAVEPOINT `to`", DELETE, "ROLLBACK TO `to`",
         "SAVEPOINT `a `", insert(8), "SAVEPOINT `a`", insert(11), "ROLLBACK TO `a `", insert(12),
     ],

@@ -152,13 +152,19 @@ def version_of(text: str) -> tuple[int, ...]:
 
 
 def folded_name(connection: Connection, name: str) -> str:
-    """One spelling of all names that are the same to the server: it compares them by general_ci, number 33 in every version."""
-    ((collation,),) = rows_of(connection, "SELECT collation_name FROM information_schema.collations WHERE id = 33")
-    charset = collation.partition("_")[0]
-    ((weights,),) = rows_of(
+    """One spelling of all names that are the same to the server, which minds no case (and accents from MariaDB 11.5 on).
+
+    Names of ASCII become capitals.
+    """
+    # general_ci has number 33 in every version; where the other one exists, it is the one that compares names.
+    ((collation,),) = rows_of(
         connection,
-        f"SELECT HEX(WEIGHT_STRING(CONVERT(%s USING {charset}) COLLATE {collation}))",
-        [name],
+        "SELECT collation_name FROM information_schema.collations WHERE id = 33 OR collation_name = 'utf8mb3_general1400_as_ci'"
+        " ORDER BY id DESC LIMIT 1",
     )
-    # Two bytes for each character: of a letter of ASCII, its capital.
-    return bytes.fromhex(weights).decode("utf-16-be", "surrogatepass")
+    charset = collation.partition("_")[0]
+    weights = f"HEX(WEIGHT_STRING(CONVERT(%s USING {charset}) COLLATE {collation}))"
+    ((of_name, of_ascii),) = rows_of(connection, f"SELECT {weights}, {weights}", [name, "aZ_"])
+    if bytes.fromhex(of_ascii) != "AZ_".encode("utf-16-be"):
+        return f"\0{of_name}"
+    return bytes.fromhex(of_name).decode("utf-16-be", "surrogatepass")

@@ -198,6 +198,8 @@ class TableReader:
     @contextmanager
     def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
         """See `DeltaSource.read_whole`."""
+        # Read rarely and whole: what an earlier read remembers of the table may be older than a change of it.
+        self._tables.pop(schema.table, None)
         with self._statement(schema, "reading a table", whole_script) as run:
             yield WholeRead(
                 visibility=run.visibility, batches=run.batches(_WHOLE_ROWS, _WHOLE_BYTES), identity=run.identity

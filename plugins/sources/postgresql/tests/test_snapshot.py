@@ -665,3 +665,23 @@ def test_a_chunk_of_wide_rows_is_cut_and_what_follows_is_read_next(
     with pytest.raises(TableError, match="by their keys") as caught:
         source.read_chunk(ChunkRequest(schema=schema_of(source), keys=[(str(i),) for i in range(1, 201)]))
     assert caught.value.code == "chunk_too_large"
+
+
+def test_a_whole_read_behind_a_change_of_the_table_is_of_use(
+    any_database: ScratchDatabase, source: PostgresqlSource
+) -> None:
+    """What is remembered of the table before the change made every later read of no use, for as long as the process lived."""
+    bag = TableId("public", "bag")
+    any_database.execute(
+        "CREATE TABLE bag (n int)", "ALTER TABLE bag REPLICA IDENTITY FULL", "INSERT INTO bag VALUES (1)"
+    )
+    schema = source.describe([bag])[bag].schema
+
+    def read() -> object:
+        with source.read_whole(schema) as whole:
+            assert sum(batch.num_rows for batch in whole.batches) in (0, 1)
+            return whole.identity()
+
+    assert read() == source.describe([bag])[bag].identity
+    any_database.execute("TRUNCATE bag")
+    assert read() == source.describe([bag])[bag].identity
