@@ -52,3 +52,19 @@ class Home:
     def journal_uri(self, name: str) -> str:
         """Where a replicator's journal lies unless the YAML says otherwise."""
         return str(self.folder / "journal" / name)
+
+    def check_journal(self, name: str, stored: str) -> None:
+        """See that a journal that is stored as lying in the home lies in this one.
+
+        A copy of a home has the state store of the original and names the original's journal, whose files it would remove.
+
+        Raises:
+            ConfigError: `home_copied`.
+        """
+        own = self.journal_uri(name)
+        if stored != own and os.path.realpath(stored) != os.path.realpath(own):
+            raise ConfigError(
+                f"The journal of {name} is {stored}, outside REPLICATOR_HOME ({self.folder}): this home was copied or moved.",
+                code="home_copied",
+                action="Use the original home. If it was moved, move it back, or put a symbolic link to the new folder where it was.",
+            )

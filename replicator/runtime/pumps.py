@@ -35,7 +35,7 @@ def run_capture(
     store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control
 ) -> None:
     """Capture until told to stop, or (`snapshot.mode: only`) until everything is copied."""
-    loaded = assembly.load(record, registry)
+    loaded = _load(home, registry, record)
     source = assembly.make_source(loaded, registry, record, epoch)
     try:
         selection = assembly.select_tables(source, loaded)
@@ -71,6 +71,13 @@ def run_capture(
         source.close()
 
 
+def _load(home: Home, registry: Registry, record: ReplicatorRecord) -> LoadedConfig:
+    loaded = assembly.load(record, registry)
+    if loaded.config.journal.uri is None:
+        home.check_journal(record.name, record.journal_uri)
+    return loaded
+
+
 def _selector(source: DeltaSource[Any], loaded: LoadedConfig) -> Callable[[], Sequence[TableId]]:
     """Says which tables the configuration selects by now."""
 
@@ -103,7 +110,7 @@ def run_apply(
     store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control
 ) -> None:
     """Apply until told to stop."""
-    loaded = assembly.load(record, registry)
+    loaded = _load(home, registry, record)
     spark = SparkHost(_spark_settings(loaded, home), cores=_CORES)
     target = assembly.make_target(loaded, registry, uuid=record.uuid, epoch=epoch, spark=spark.session)
     try:

@@ -61,6 +61,8 @@ def put(store: StateStore, home: Home, registry: Registry, loaded: LoadedConfig)
     if record is None:
         record = store.create_replicator(name, loaded.document, loaded.config.journal.uri or home.journal_uri(name))
     else:
+        if loaded.config.journal.uri is None:
+            home.check_journal(name, record.journal_uri)
         _compare_journal(record, loaded.config.journal.uri)
         if record.identity and assessment.identity:
             _compare_identity(name, record.identity, assessment.identity)

@@ -165,3 +165,14 @@ def test_hostile_names_and_comments_go_through_every_statement(new_lake, tmp_pat
     check_comments(lake)
     run_keyed(lake)
     check_canary(tmp_path / "lake", "hadoop-canary-1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize("part", range(4))
+def test_every_hostile_column_goes_through_every_statement(new_lake, tmp_path, deletes, part):
+    mine = NAMES[part::4]
+    lake = new_lake(schema_of(mine, mine[:3], comment=hostile.COMMENTS[part]), TableOptions(deletes=deletes))
+    check_comments(lake)
+    run_keyed(lake)
+    run_end(lake)
