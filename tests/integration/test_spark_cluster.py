@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psutil
 
-from replicator.testing.spark_cluster import SparkCluster
 from replicator.testing.waiting import wait_until
 
 CHILD = """
