@@ -694,7 +694,12 @@ def test_a_throttled_table_waits_alone_and_is_claimed_again(shop: Shop) -> None:
         shop.copy(table, 1)
     target = shop.target()
     came = throttled(target, A, times=2)
-    shop.run(target, clock=Minutes())
+
+    def is_told() -> bool:
+        reports = shop.control.reports
+        return bool(reports) and reports[-1]["tables"].get(str(A), {}).get("waiting", "unknown") is None
+
+    shop.run(target, clock=Minutes(), is_done=lambda: shop.is_done() and is_told())
     assert (shop.names(A), shop.names(B)) == ({1: "snapshot"}, {1: "snapshot"})
     assert came.count(A) == 3
     assert came.index(B) < len(came) - 1, "the other one goes on meanwhile"

@@ -34,7 +34,7 @@ class Host:
 
     def __post_init__(self) -> None:
         self.store = StateStore(f"sqlite:///{self.folder}/state.db")
-        self.store.create_replicator("shop", self.document(), (self.folder / "journal").as_uri())
+        self.store.create_replicator("shop", self.document(), str(self.folder / "journal" / "shop"))
 
     def document(self, more: str = "") -> str:
         return f"name: shop\nsource: {{type: memory, database: {self.name}}}\ntarget: {{type: memory, database: {self.name}}}\n{more}"
