@@ -106,6 +106,8 @@ def ends_equal(rig: Rig, process: subprocess.Popen[str], writer: Writer, copies:
     assert "internal_error" not in rig.output()
 
 
+# Of the long runs until it is quick: beside other tests on two cores it has taken more than five minutes.
+@pytest.mark.slow
 def test_a_cluster_copies_and_looks_after_tables_whatever_dies(
     cluster: SparkCluster, rig: Rig, writer: Writer, copies: Copies
 ) -> None:
