@@ -308,7 +308,7 @@ class Apply:
             is_again = applier.is_set_aside
             applier.set_aside(ours)
             if is_again:
-                # Not even a way on can be looked for: not again at once.
+                # The search for a later snapshot failed, too: pause before the next try.
                 self._pause(turn.table, ours)
             else:
                 self._go_on(turn.table)

@@ -102,7 +102,7 @@ class Checks:
             self._running = submit(lambda: self.of_all(tables))
 
     def forget(self) -> None:
-        """The log is opened anew: what was asked before is of no use."""
+        """The log is opened again: answers to earlier questions are dropped."""
         self._running = None
 
     def _assessed(self, shapes: Sequence[TableSchema]) -> Sequence[Problem]:

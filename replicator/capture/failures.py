@@ -1,4 +1,4 @@
-"""Tables that failed by an error in the midst of the loop: what makes that durable, and what keeps it from happening for ever.
+"""Tables that failed by an error in the midst of the loop: what makes that durable, and what bounds how often it happens.
 
 After such an error nothing that is only in memory is trusted: what was not sealed is dropped, the table is recorded as failed, and the log
 is opened again behind the last seal. The others lose nothing by it but a moment.
