@@ -71,7 +71,7 @@ class Feed:
         self.is_answer_wanted = False
 
     @classmethod
-    def open(cls, conninfo: Mapping[str, Any], *, slot: str, publication: str, start_lsn: int) -> Feed:
+    def open(cls, conninfo: Mapping[str, Any], *, slot: str, publication: str, start_lsn: int, pause: Any = time.sleep) -> Feed:
         """Connect and start; parameters and errors as `PgLogReader.open`."""
         try:
             connection = psycopg.connect(
@@ -85,7 +85,7 @@ class Feed:
         except psycopg.Error as error:
             connection.close()
             raise translate_log(error, doing="starting replication", slot=slot) from error
-        return cls(connection, slot=slot, start_lsn=start_lsn)
+        return cls(connection, slot=slot, start_lsn=start_lsn, pause=pause)
 
     def receive(self, *, count_max: int, bytes_max: int, wait_s: float) -> list[Block]:
         """Fetch what there is, waiting at most `wait_s` for the first message.

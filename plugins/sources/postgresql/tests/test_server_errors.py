@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from replicator.model.errors import (
     AccessDeniedError,
@@ -20,7 +21,10 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, LogReader, PullLimits
 from replicator.testing.servers import PostgresServer, ScratchDatabase
 from replicator.testing.waiting import wait_until
+from replicator_source_postgresql.feed import KEEPALIVE_SIZE, Feed
+from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_source_postgresql.wire import Frames
 
 MakeSource = Callable[..., PostgresqlSource]
 A, B = TableId("public", "a"), TableId("public", "b")
@@ -88,6 +92,38 @@ def test_a_dropped_publication_is_told_and_what_came_before_it_is_delivered(
     source.prepare([A], is_first=False)
     again, _ = ending(source.open_log(offset, {t: d.schema for t, d in source.describe([A]).items()}))
     assert again.code == "slot_or_publication_missing"
+
+
+def test_an_error_that_follows_changes_at_once_does_not_take_them_along(
+    tables: ScratchDatabase, source: PostgresqlSource
+) -> None:
+    """The server ends the stream while the reader lets changes gather."""
+    offset = source.prepare([A], is_first=True)
+    slot, publication = source.identity()["slot"], source.identity()["publication"]
+    where = f"FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid WHERE slot_name = '{slot}'"
+
+    def terminate(_seconds: float) -> None:
+        tables.execute(f"SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '{slot}'")
+        wait_until(lambda: walsender(tables) is None, "the WAL sender has ended")
+
+    feed = Feed.open(
+        conninfo_to_dict(tables.dsn),
+        slot=slot,
+        publication=publication,
+        start_lsn=lsn_from_text(offset.value["lsn"]),
+        pause=terminate,
+    )
+    tables.execute("INSERT INTO a VALUES (1, 1)")
+    (end,) = tables.execute("SELECT pg_current_wal_lsn()")[0]
+    wait_until(lambda: tables.execute(f"SELECT sent_lsn >= '{end}' {where}") == [(True,)], "the change was sent")
+    frames = Frames.join(feed.receive(count_max=1000, bytes_max=1 << 20, wait_s=60))
+    feed.close()
+    kinds = [
+        chr(frames.data[start + 25])
+        for start, end in zip(frames.starts, frames.ends, strict=True)
+        if end - start > KEEPALIVE_SIZE
+    ]
+    assert kinds == ["B", "R", "I", "C"]
 
 
 def test_an_ended_wal_sender_says_so(tables: ScratchDatabase, source: PostgresqlSource) -> None:
