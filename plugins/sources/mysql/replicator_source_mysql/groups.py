@@ -17,11 +17,14 @@ from replicator.model.schema import TableId
 from replicator_source_mysql.events import Begin
 from replicator_source_mysql.pulls import Pull, Transaction
 from replicator_source_mysql.undoing import END, Savepoints, Undone, released_name, set_name, target_name
-from replicator_source_mysql.xa import HeldRows
+from replicator_source_mysql.versions import Version
 
 log = logging.getLogger(__name__)
 
 _REPLACEMENT: Final = "\ufffd"
+
+HeldRows = list[tuple[Version, int, bytes]]
+"""Rows events: the table's version, the event's type, its body."""
 
 UndoneGroups = MutableMapping[str, Undone]
 """What was rolled back of groups that have to be read twice, by their ids."""
@@ -73,6 +76,20 @@ class Group:
     def is_plain(self) -> bool:
         """Whether its rows go straight into the pull."""
         return not (self.is_skipped or self.is_xa or self.is_lost or self.known is not None)
+
+    def ensure_transaction(self) -> Transaction:
+        """The transaction as a pull names it, made with its first row or DDL event."""
+        if self.transaction is None:
+            us = self.begin.committed_us
+            moment = us if us is not None else self.timestamp * 1_000_000
+            self.transaction = Transaction(self.id, moment)
+        return self.transaction
+
+    def hold(self, version: Version, kind: int, body: memoryview) -> None:
+        """Keep a rows event of an XA transaction; not of a table that needs a new snapshot anyway."""
+        if version.schema.table not in self.unlogged:
+            self.held.append((version, kind, bytes(body)))
+            self.held_bytes += len(body)
 
     def hand_out(self, pull: Pull) -> None:
         """The pull ends inside the group."""

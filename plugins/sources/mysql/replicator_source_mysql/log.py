@@ -2,35 +2,24 @@
 
 Events are looked at one by one, rows are not: the bodies of rows events wait, table version by table version, until the
 pull ends, and are then decoded all at once. How many rows an event had is known then, so ordinals are counted in
-*slots*, one per event, and put in their places behind the decoding.
+*slots*, one per event, and become numbers of rows after the decoding.
 
 Nothing that must survive is kept here. After a lost connection a new reader starts behind the last durable offset.
 """
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
-from replicator.model.errors import FatalError, LogGapError, SourceUnavailableError, TableError
-from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.errors import FatalError, LogGapError, SourceUnavailableError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import LogBatch, LogReader, OpenTransaction, PullLimits
-from replicator_source_mysql.binlog import (
-    Flavor,
-    InnerEvent,
-    TableMaps,
-    named_table,
-    table_id,
-    transaction_payload,
-    uncompressed_body,
-)
+from replicator_source_mysql.binlog import Flavor, uncompressed_body
 from replicator_source_mysql.binlog.events import (
     MARIADB_COMPRESSED,
     MARIADB_QUERY_COMPRESSED,
@@ -40,13 +29,11 @@ from replicator_source_mysql.binlog.events import (
     corrupt,
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
-from replicator_source_mysql.cascades import Cascades, Parent
+from replicator_source_mysql.cascades import Cascades
 from replicator_source_mysql.cursor import Cursor
-from replicator_source_mysql.ddl import Effect, TableEffect, effects, opens_group
-from replicator_source_mysql.dump import HEADER, HEADER_SIZE, Dump
+from replicator_source_mysql.dump import Dump
 from replicator_source_mysql.errors import RESTART_ACTION, gtids_are_off
 from replicator_source_mysql.events import (
-    FLAG_ARTIFICIAL,
     FLAG_IGNORABLE,
     IGNORED,
     Kind,
@@ -61,49 +48,22 @@ from replicator_source_mysql.events import (
 )
 from replicator_source_mysql.filepos import FilePosition
 from replicator_source_mysql.groups import Group, Undoing
-from replicator_source_mysql.lineage import other_history
 from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Executed, Position, executed_covers, executed_union
-from replicator_source_mysql.pulls import Pull, Transaction, error_of_table
-from replicator_source_mysql.sql.reader import shown
-from replicator_source_mysql.versions import Version, Versions
-from replicator_source_mysql.visibility import file_id, mariadb_id, xa_commit_id
-from replicator_source_mysql.xa import HeldRows, Prepared, PreparedTransactions, xid_of
-
-log = logging.getLogger(__name__)
+from replicator_source_mysql.pulls import Pull
+from replicator_source_mysql.statements import Statements
+from replicator_source_mysql.stream import Event, EventStream
+from replicator_source_mysql.tablerows import TableRows
+from replicator_source_mysql.visibility import file_id, mariadb_id
+from replicator_source_mysql.xa import XaTransactions
 
 _ROWS: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | set(MARIADB_COMPRESSED)
 _BEGINS: Final = frozenset({Kind.GTID, Kind.GTID_TAGGED, Kind.MARIADB_GTID, Kind.ANONYMOUS_GTID})
 _QUERIES: Final = frozenset({Kind.QUERY, Kind.EXECUTE_LOAD_QUERY, MARIADB_QUERY_COMPRESSED})
-_END_OF_STATEMENT: Final = 1
-_PLAIN_ROWS: Final = frozenset(int(kind) for kind in RowsEvent)
-_TABLE_MAP: Final = int(Kind.TABLE_MAP)
-_NUMBER: Final = slice(HEADER_SIZE, HEADER_SIZE + 6)
-# Tables that are remembered with their numbers; new numbers come with every statement that changes a table.
-_KNOWN_MAX: Final = 10_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PROBE_EVERY_S: Final = 1.0
 # While data flows, so long for more of it, and so long in all: rows of many small transactions share the cost of a pull.
 _GATHER_S: Final = 0.004
 _GATHER_TOTAL_S: Final = 0.05
-_DDL: Final = {
-    Effect.TRUNCATE: DDLOperation.TRUNCATE_TABLE,
-    Effect.DROP: DDLOperation.DROP_TABLE,
-    Effect.RENAME: DDLOperation.RENAME_TABLE,
-    Effect.ALTER: DDLOperation.ALTER_TABLE,
-    Effect.REPLACED: DDLOperation.CREATE_TABLE,
-}
-
-
-@dataclass(slots=True)
-class _Event:
-    """An event without its framing."""
-
-    timestamp: int
-    kind: int
-    server_id: int
-    flags: int
-    body: memoryview
 
 
 class BinlogReader(LogReader):
@@ -142,30 +102,19 @@ class BinlogReader(LogReader):
         cascades: Cascades | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._dump = dump
         self._flavor: Flavor = flavor
         self._server = server
-        self._versions = Versions(flavor, schemas, unrepresentable=unrepresentable)
         self._board = board
         self._probe = probe
         self._on_delivered = on_delivered
-        self._is_lower_case = is_lower_case
         self._size_max = size_max
-        self._cascades = cascades
         self._undoing = undoing
         self._clock = clock
-        self._table_maps = TableMaps(flavor)
-        # Table number → version; None for tables that are not followed. Numbers are the server's, and change.
-        self._numbers: dict[int, Version | None] = {}
-        # TABLE_MAP events of tables that no foreign key makes a matter of others → number and version.
-        self._known: dict[bytes, tuple[int, Version | None]] = {}
-        self._parents: dict[int, Parent] = {}
         # What is executed up to here, but for the GTIDs of the transactions since, which are added when somebody asks.
         self._executed_before = start.begin
         self._committed: list[str] = []
         # What is durable here beyond `restart`, but for the prepared transactions, is skipped on the way back.
         self._skipping = start.executed if start.restart is not None else None
-        self._prepared = PreparedTransactions(start.prepared)
         # Where reading begins; unknown on another server, and on the way back.
         is_known = start.server == server and start.restart is None
         begin = start.begin
@@ -174,11 +123,20 @@ class BinlogReader(LogReader):
             start.pos if is_known else 0,
             begin if isinstance(begin, FilePosition) else None,
         )
+        self._stream = EventStream(dump, self._cursor, size_max=size_max)
+        self._rows = TableRows(
+            flavor=flavor, schemas=schemas, unrepresentable=unrepresentable, cascades=cascades, size_max=size_max
+        )
+        self._xa = XaTransactions(flavor=flavor, pending=start.prepared, rows=self._rows, size_max=size_max)
+        self._statements = Statements(
+            flavor=flavor,
+            is_lower_case=is_lower_case,
+            rows=self._rows,
+            xa=self._xa,
+            undoing=undoing,
+            cascades=cascades,
+        )
         self._last_offset = start
-        self._queue: deque[bytes] = deque()
-        self._inner: Iterator[InnerEvent] | None = None
-        self._inner_events = 0
-        self._again: _Event | None = None
         self._group: Group | None = None
         self._end: LogEnd | None = None
         self._probed_at: float | None = None
@@ -194,7 +152,7 @@ class BinlogReader(LogReader):
         self._pull = pull = Pull(group.transaction if group is not None else None)
         if not self._at_mark():
             self._gather(pull, limits)
-        batch = pull.finish(self._drop)
+        batch = pull.finish(self._rows.drop)
         offset = self._offset()
         if self._group is not None:
             self._group.hand_out(pull)
@@ -215,11 +173,11 @@ class BinlogReader(LogReader):
     @property
     def oldest_open(self) -> OpenTransaction | None:
         """The XA transaction that has been prepared for longest, of those prepared since `start`."""
-        return self._prepared.oldest_open
+        return self._xa.prepared.oldest_open
 
     def close(self) -> None:
         """As `LogReader.close`."""
-        self._dump.close()
+        self._stream.close()
 
     # ---- one pull ----
 
@@ -227,102 +185,24 @@ class BinlogReader(LogReader):
         wait_s = limits.wait_s
         until: float | None = None
         while not pull.is_full(limits):
-            self._take_rows(pull, limits)
+            if self._group is not None:
+                self._rows.take_queued(self._stream, self._group, pull, limits)
             if pull.is_full(limits):
                 return
-            event = self._next()
+            event = self._stream.next(in_transaction=self._group is not None)
             if event is not None:
                 if not self._handle(event, pull):
-                    self._again = event
+                    self._stream.put_back(event)
                     return
                 if pull.has_ended or (self._group is None and not self._board.is_empty and self._at_mark()):
                     return
                 continue
             if until is not None and self._clock() >= until:
                 return
-            received = self._receive(wait_s)
-            if received:
-                self._queue.extend(received)
-                until = until if until is not None else self._clock() + _GATHER_TOTAL_S
-                wait_s = _GATHER_S
-            else:
+            if not self._stream.receive(wait_s):
                 return
-
-    def _receive(self, wait_s: float) -> list[bytes]:
-        try:
-            return self._dump.events(wait_s)
-        except FatalError as error:
-            # Asked to begin within an event, the server takes what it finds there for the size of one.
-            if (proof := self._cursor.proof) is not None and error.code == "max_allowed_packet":
-                raise other_history(
-                    f"no event that could be sent begins at byte {proof.begin} of {proof.file}"
-                ) from error
-            raise
-
-    def _take_rows(self, pull: Pull, limits: PullLimits) -> None:
-        """Take what most of a log consists of, events that name a known table and bring rows of it, in as few steps as can be.
-
-        Whatever is not as plain stays where it is, for `_handle`.
-        """
-        group, queue = self._group, self._queue
-        if group is None or not group.is_plain or self._inner is not None or self._again is not None:
-            return
-        known, numbers, parents, header_at = self._known, self._numbers, self._parents, HEADER.unpack_from
-        rows = pull.rows_of(self._transaction(group)) if group.transaction is not None else None
-        cursor = self._cursor
-        pos = cursor.pos
-        is_full = pull.is_full(limits)
-        while queue and not is_full:
-            raw = queue[0]
-            _, kind, _, size, end, flags = header_at(raw)
-            if kind == _TABLE_MAP:
-                found = known.get(raw[HEADER_SIZE:])
-                if found is None or (found[1] is not None and not pull.takes(found[1])):
-                    break
-                numbers[found[0]] = found[1]
-            elif kind in _PLAIN_ROWS:
-                number = int.from_bytes(raw[_NUMBER], "little")
-                if number not in numbers or number in parents:
-                    break
-                version = numbers[number]
-                if version is not None:
-                    if rows is None:
-                        rows = pull.rows_of(self._transaction(group))
-                    rows(version, kind, raw[HEADER_SIZE:])
-                    is_full = pull.is_full(limits)
-            else:
-                break
-            queue.popleft()
-            if end > pos and not flags & FLAG_ARTIFICIAL:
-                # As `move`, below 4 GiB.
-                pos = end
-            else:
-                cursor.pos = pos
-                cursor.move(kind, size, end, flags, in_transaction=True)
-                pos = cursor.pos
-        cursor.pos = pos
-
-    def _next(self) -> _Event | None:
-        """The next event that is here: put back, out of a compressed transaction, or out of the queue."""
-        if self._again is not None:
-            event, self._again = self._again, None
-            return event
-        if self._inner is not None:
-            inner = next(self._inner, None)
-            if inner is not None:
-                self._inner_events += 1
-                return _Event(inner.timestamp, inner.type_code, inner.server_id, inner.flags, memoryview(inner.body))
-            self._inner = None
-        cursor, in_transaction = self._cursor, self._group is not None
-        while self._queue:
-            raw = self._queue.popleft()
-            timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(raw)
-            body = memoryview(raw)[HEADER_SIZE:]
-            cursor.move(kind, size, end, flags, in_transaction=in_transaction)
-            if cursor.is_by_file and cursor.was_read(raw, kind, size, end, flags, in_transaction=in_transaction):
-                continue
-            return _Event(timestamp, kind, server_id, flags, body)
-        return None
+            until = until if until is not None else self._clock() + _GATHER_TOTAL_S
+            wait_s = _GATHER_S
 
     def _at_mark(self) -> bool:
         """Take the marks that are reached here, which is a boundary."""
@@ -340,11 +220,6 @@ class BinlogReader(LogReader):
             self._committed.clear()
         return self._executed_before
 
-    def _drop(self, table: TableId) -> None:
-        """Follow a table no longer."""
-        self._versions.drop(table)
-        self._known.clear()
-
     def _offset(self) -> Offset | None:
         """Where the last transaction that was committed ended, if that is news."""
         position = self._position()
@@ -356,7 +231,7 @@ class BinlogReader(LogReader):
         return position.offset
 
     def _position(self) -> Position:
-        prepared = self._prepared
+        prepared = self._xa.prepared
         if isinstance(self._skipping, FilePosition):
             # The same server, and so the same order: nothing new comes before all of it has been read again.
             return self._last_offset
@@ -397,22 +272,21 @@ class BinlogReader(LogReader):
 
     # ---- events ----
 
-    def _handle(self, event: _Event, pull: Pull) -> bool:
+    def _handle(self, event: Event, pull: Pull) -> bool:
         """Take one event; False if it must come again in the next pull."""
         kind = event.kind
         if kind in _ROWS:
-            self._rows(event, pull)
+            self._take_rows(event, pull)
         elif kind == Kind.TABLE_MAP:
-            return self._table_map(event, pull)
+            return self._rows.table_map(event, self._open_group("TABLE_MAP"), pull)
         elif kind in _BEGINS:
             self._begin(event)
         elif kind == Kind.XID:
             self._commit(pull)
         elif kind in _QUERIES:
-            self._query(self._read_query(event), pull)
+            self._query(event, pull)
         elif kind == TRANSACTION_PAYLOAD:
-            self._inner = transaction_payload(event.body, size_max=self._size_max)
-            self._inner_events = 0
+            self._stream.open_payload(event.body)
         elif kind == Kind.XA_PREPARE:
             self._xa_prepare(event, pull)
         elif kind == Kind.FORMAT_DESCRIPTION:
@@ -421,7 +295,7 @@ class BinlogReader(LogReader):
             self._handle_rare(event)
         return True
 
-    def _handle_rare(self, event: _Event) -> None:
+    def _handle_rare(self, event: Event) -> None:
         """Take an event that is no part of a transaction."""
         if event.kind == Kind.ROTATE:
             self._rotate(event)
@@ -442,16 +316,27 @@ class BinlogReader(LogReader):
                 action="Report the server's version; switch the feature that writes such events off if it is a new one.",
             )
 
-    def _read_query(self, event: _Event) -> Query:
+    def _take_rows(self, event: Event, pull: Pull) -> None:
+        group = self._open_group("rows")
+        self._rows.rows(event, group, self._stream.offset, pull)
+        if group.is_xa:
+            self._xa.limit(group)
+
+    def _query(self, event: Event, pull: Pull) -> None:
+        statement, group = self._read_query(event), self._open_group("QUERY")
+        if self._statements.take(statement, group, self._stream.offset, pull):
+            self._commit(pull)
+
+    def _read_query(self, event: Event) -> Query:
         if event.kind == MARIADB_QUERY_COMPRESSED:
             _, body = uncompressed_body(event.kind, event.body, size_max=self._size_max)
             return query(memoryview(body), flavor=self._flavor, flags=event.flags)
         is_load = event.kind == Kind.EXECUTE_LOAD_QUERY
         return query(event.body, flavor=self._flavor, flags=event.flags, is_load=is_load)
 
-    def _rotate(self, event: _Event) -> None:
+    def _rotate(self, event: Event) -> None:
         if self._cursor.enter(*rotate(event.body)):
-            self._forget_numbers()
+            self._rows.forget_numbers()
             if self._group is not None:
                 self._lose_group()
 
@@ -473,10 +358,10 @@ class BinlogReader(LogReader):
 
     # ---- groups ----
 
-    def _begin(self, event: _Event) -> None:
+    def _begin(self, event: Event) -> None:
         if self._group is not None:
             raise corrupt("A transaction in the log begins inside another one.")
-        self._forget_numbers()
+        self._rows.forget_numbers()
         cursor = self._cursor
         if event.kind == Kind.GTID or (event.kind == Kind.ANONYMOUS_GTID and cursor.is_by_file):
             begin = mysql_begin(event.body)
@@ -497,7 +382,7 @@ class BinlogReader(LogReader):
             id=id_,
             timestamp=event.timestamp,
             server_id=event.server_id,
-            started=self._place,
+            started=self._stream.offset,
             first_slot=self._pull.slots,
             is_open=begin.is_standalone is False,
             is_skipped=self._is_skipped(begin.gtid),
@@ -505,17 +390,8 @@ class BinlogReader(LogReader):
         )
         self._undoing.begin(self._group)
 
-    @property
-    def _place(self) -> int:
-        """Grows from event to event of a group; what stands in one compressed event is counted there."""
-        return self._cursor.pos + self._inner_events
-
-    def _forget_numbers(self) -> None:
-        self._numbers.clear()
-        self._parents.clear()
-
     def _is_skipped(self, gtid: str) -> bool:
-        if self._skipping is None or self._prepared.is_pending(gtid):
+        if self._skipping is None or self._xa.prepared.is_pending(gtid):
             return False
         if isinstance(self._skipping, FilePosition):
             return self._cursor.place <= self._skipping.place
@@ -550,269 +426,9 @@ class BinlogReader(LogReader):
         if self._skipping is not None and executed_covers(self._executed, self._skipping):
             self._skipping = None
 
-    def _transaction(self, group: Group) -> Transaction:
-        if group.transaction is None:
-            us = group.begin.committed_us
-            moment = us if us is not None else group.timestamp * 1_000_000
-            group.transaction = Transaction(group.id, moment)
-        return group.transaction
-
-    # ---- rows ----
-
-    def _table_map(self, event: _Event, pull: Pull) -> bool:
-        group = self._open_group("TABLE_MAP")
-        if group.is_skipped:
-            return True
-        number = table_id(event.body)
-        version: Version | None = None
-        parent: Parent | None = None
-        try:
-            table_map = self._table_maps.get(event.body)
-            if self._versions.take_key(table_map):
-                # What rows are known by is another key: they come behind this event.
-                self._known.clear()
-                self._replaced(group, TableId(table_map.schema, table_map.table), pull)
-                return False
-            parent = self._cascades.parent(table_map) if self._cascades is not None else None
-            version = self._versions.of(table_map)
-        except MemoryError:
-            raise
-        except Exception as error:  # noqa: BLE001 (it becomes the table's)
-            # Without a name it is about the log.
-            table = TableId(*named_table(event.body))
-            self._fail(table, error, pull)
-            if parent is None and self._cascades is not None:
-                parent = self._cascades.unread_parent(table)
-        if version is not None and not pull.takes(version):
-            return False
-        self._numbers[number] = version
-        if parent is not None:
-            self._parents[number] = parent
-        elif self._cascades is None:
-            if len(self._known) >= _KNOWN_MAX:
-                self._known.clear()
-            self._known[bytes(event.body)] = (number, version)
-        return True
-
-    def _replaced(self, group: Group, table: TableId, pull: Pull) -> None:
-        transaction = self._transaction(group)
-        pull.event(
-            transaction,
-            DDLEvent(
-                operation=DDLOperation.CREATE_TABLE,
-                table=table,
-                transaction_id=transaction.id,
-                source_timestamp=_EPOCH + timedelta(microseconds=transaction.committed_us),
-            ),
-        )
-
-    def _rows(self, event: _Event, pull: Pull) -> None:
-        group = self._open_group("rows")
-        if group.is_skipped:
-            return
-        number = table_id(event.body)
-        if number not in self._numbers:
-            if int.from_bytes(event.body[6:8], "little") & _END_OF_STATEMENT and len(event.body) <= 10:  # noqa: PLR2004
-                return  # an empty one, which only ends a statement
-            raise corrupt(
-                f"A rows event in the log names the table number {number}, which no TABLE_MAP event announced."
-            )
-        if group.is_undone(self._place):
-            return
-        if number in self._parents:
-            self._cascade(group, self._parents[number], event, pull)
-        version = self._numbers[number]
-        if version is None:
-            return
-        kind, body = event.kind, event.body
-        if kind in MARIADB_COMPRESSED:
-            try:
-                kind, plain = uncompressed_body(kind, body, size_max=self._size_max)
-            except FatalError as error:
-                self._fail(version.schema.table, error, pull)
-                self._numbers[number] = None
-                return
-            body = memoryview(plain)
-        if group.is_xa:
-            self._hold(group, version, kind, body)
-        else:
-            pull.rows(self._transaction(group), version, kind, body)
-
-    def _cascade(self, group: Group, parent: Parent, event: _Event, pull: Pull) -> None:
-        """Foreign keys may have changed other tables, of which the log has nothing."""
-        assert self._cascades is not None
-        tables = self._cascades.of_rows(parent, event.kind, event.body)
-        if not tables:
-            return
-        if group.is_xa:
-            group.unlogged |= tables
-        else:
-            pull.unlogged(self._transaction(group), tables)
-
-    def _fail(self, table: TableId, error: Exception, pull: Pull) -> None:
-        """Something about one table cannot be read; nobody minds if it is not followed."""
-        if table in self._versions.followed:
-            pull.fail(table, error_of_table(table, error))
-            self._drop(table)
-
-    def _hold(self, group: Group, version: Version, kind: int, body: memoryview) -> None:
-        table = version.schema.table
-        if table in group.unlogged:
-            return  # it is copied again
-        group.held.append((version, kind, bytes(body)))
-        group.held_bytes += len(body)
-        total = group.held_bytes + self._prepared.held_bytes
-        if total > self._size_max:
-            tables = {version.schema.table for version, *_ in group.held}
-            log.warning(
-                "Prepared XA transactions hold %d bytes of changes, more than source.transaction_bytes_max (%d): if %s is"
-                " committed, a new snapshot is taken of %s.",
-                total,
-                self._size_max,
-                group.id,
-                ", ".join(sorted(map(str, tables))),
-            )
-            group.unlogged |= tables
-            group.held.clear()
-            group.held_bytes = 0
-
-    # ---- XA ----
-
-    def _xa_prepare(self, event: _Event, pull: Pull) -> None:
+    def _xa_prepare(self, event: Event, pull: Pull) -> None:
         is_one_phase, xid = xa_prepare(event.body)
         group = self._open_group("XA_PREPARE")
-        # Also one without rows of ours: its COMMIT must find it, and a table that is added meanwhile may have rows in it.
-        if not is_one_phase and not group.is_skipped:
-            prepared = Prepared(
-                group.begin.gtid,
-                self._restart() or self._executed,
-                group.held,
-                group.held_bytes,
-                group.unlogged,
-                _EPOCH + timedelta(seconds=group.timestamp),
-            )
-            self._prepared.add(xid, prepared)
-            group.held, group.unlogged = [], frozenset()
-        self._release(group, group.held, group.unlogged, pull)
+        before = self._restart() or self._executed
+        self._xa.prepare(xid, group, pull, is_one_phase=is_one_phase, before=before)
         self._commit(pull)
-
-    def _xa_end(self, xid: str, pull: Pull, *, is_commit: bool) -> None:
-        """XA COMMIT or XA ROLLBACK: a group of its own."""
-        group = self._open_group("XA COMMIT")
-        prepared = self._prepared.take(xid)
-        if prepared is None and is_commit and not group.is_skipped:
-            raise LogGapError(
-                "an XA transaction is committed that was prepared before our place in the log: its changes cannot be known.",
-                code="prepared_before_start",
-                action=RESTART_ACTION,
-            )
-        if prepared is not None:
-            if self._flavor == "mariadb":
-                group.id = xa_commit_id(group.id, xid)
-            if is_commit and not group.is_skipped:
-                self._release(group, prepared.held, prepared.unlogged, pull)
-        self._commit(pull)
-
-    def _release(self, group: Group, held: HeldRows, unlogged: frozenset[TableId], pull: Pull) -> None:
-        if unlogged:
-            pull.unlogged(self._transaction(group), unlogged)
-        for version, kind, body in held:
-            if pull.takes(version):
-                pull.rows(self._transaction(group), version, kind, memoryview(body))
-            else:
-                self._fail(version.schema.table, _two_shapes(version.schema.table), pull)
-
-    # ---- statements ----
-
-    def _query(self, statement: Query, pull: Pull) -> None:
-        group = self._open_group("QUERY")
-        text = statement.text.strip()
-        head = text[:64].upper()
-        if head == "BEGIN":
-            group.is_open = True
-        elif head == "COMMIT":
-            self._commit(pull)
-        elif head == "ROLLBACK":
-            if not group.is_skipped:
-                self._undoing.roll_back(group, pull)
-            self._commit(pull)
-        elif head.startswith("XA "):
-            self._xa(group, text, head, pull)
-        elif not (group.is_open and self._undoing.take(group, text, self._place, pull)):
-            self._statement(group, statement, pull)
-
-    def _xa(self, group: Group, text: str, head: str, pull: Pull) -> None:
-        if head.startswith(("XA START", "XA BEGIN")):
-            group.is_xa = True
-            group.is_open = True
-        elif head.startswith("XA END"):
-            pass
-        elif head.startswith("XA COMMIT"):
-            if text.upper().endswith("ONE PHASE"):
-                self._release(group, group.held, group.unlogged, pull)
-                self._commit(pull)
-            else:
-                self._xa_end(xid_of(text[len("XA COMMIT") :]), pull, is_commit=True)
-        elif head.startswith("XA ROLLBACK"):
-            self._xa_end(xid_of(text[len("XA ROLLBACK") :]), pull, is_commit=False)
-        else:
-            raise corrupt("An XA statement in the log is of an unknown kind.")
-
-    def _statement(self, group: Group, statement: Query, pull: Pull) -> None:
-        if not group.is_skipped:
-            followed = self._versions.followed
-            for effect in effects(statement, followed, flavor=self._flavor, is_lower_case=self._is_lower_case):
-                self._apply(group, effect, statement, pull)
-            tables = self._cascades.of_statement(statement.text) if self._cascades is not None else None
-            if tables:
-                pull.unlogged(self._transaction(group), tables)
-        if opens_group(statement, self._flavor):
-            group.is_open = True
-        if not group.is_open:
-            self._commit(pull)
-
-    def _apply(self, group: Group, effect: TableEffect, statement: Query, pull: Pull) -> None:
-        operation = _DDL.get(effect.effect)
-        if operation is None:
-            pull.fail(effect.table, _refusal(effect, shown(statement, self._flavor)))
-            self._drop(effect.table)
-            return
-        if effect.effect is not Effect.TRUNCATE:
-            self._versions.expect_any_key(effect.table)
-        transaction = self._transaction(group)
-        pull.event(
-            transaction,
-            DDLEvent(
-                operation=operation,
-                table=effect.table,
-                new_table=effect.new_table,
-                statement=statement.text,
-                transaction_id=transaction.id,
-                source_timestamp=_EPOCH + timedelta(microseconds=transaction.committed_us),
-            ),
-        )
-
-
-def _two_shapes(table: TableId) -> TableError:
-    return TableError(
-        "its columns changed between XA PREPARE and XA COMMIT of a transaction with rows of it.",
-        code="schema_changed",
-        table=str(table),
-        action="Run `replicator snapshot NAME TABLE`.",
-    )
-
-
-def _refusal(effect: TableEffect, statement: str) -> TableError:
-    if effect.effect is Effect.STATEMENT:
-        return TableError(
-            f"the log has a statement in place of the rows that it changed, which may be rows of this table: {statement}",
-            code="statement_format",
-            table=str(effect.table),
-            action="SET GLOBAL binlog_format = 'ROW' (and in every session that sets it); then run `replicator snapshot NAME TABLE`.",
-        )
-    return TableError(
-        f"the log has a statement that was not understood and may be about this table: {statement}",
-        code="ddl_not_understood",
-        table=str(effect.table),
-        action="Run `replicator snapshot NAME TABLE`.",
-    )

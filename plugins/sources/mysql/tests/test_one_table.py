@@ -14,7 +14,7 @@ from replicator.model.events import ROW
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, PullLimits
 from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
-from replicator_source_mysql import log as log_module
+from replicator_source_mysql import tablerows
 from replicator_source_mysql.binlog import RowDecoder, TableMap, TableMaps
 from replicator_source_mysql.binlog.events import corrupt, too_large
 from replicator_source_mysql.source import MysqlSource
@@ -133,7 +133,7 @@ def test_columns_that_cannot_be_read_are_their_tables_error(
 def test_a_compressed_event_that_cannot_be_read_is_its_tables_error(
     mariadb: MysqlServer, source_of: Make, monkeypatch: pytest.MonkeyPatch, error: FatalError, code: str
 ) -> None:
-    uncompressed = log_module.uncompressed_body
+    uncompressed = tablerows.uncompressed_body
     seen: list[int] = []
 
     def failing(kind: int, body: Any, *, size_max: int) -> Any:
@@ -143,7 +143,7 @@ def test_a_compressed_event_that_cannot_be_read_is_its_tables_error(
             raise error
         return plain
 
-    monkeypatch.setattr(log_module, "uncompressed_body", failing)
+    monkeypatch.setattr(tablerows, "uncompressed_body", failing)
     with mariadb.database() as database:
         database.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY, v varchar(200))" for name in NAMES))
         mariadb.execute("SET GLOBAL log_bin_compress = ON", "SET GLOBAL log_bin_compress_min_len = 100")
@@ -200,7 +200,7 @@ def test_what_is_about_the_log_itself_stops_the_reader(
         raise corrupt("A TABLE_MAP event is too short.")
 
     monkeypatch.setattr(TableMaps, "get", getting)
-    monkeypatch.setattr(log_module, "named_table", unnamed)
+    monkeypatch.setattr(tablerows, "named_table", unnamed)
     with pytest.raises(CorruptStreamError):
         read(source_of(database.server), database, lambda: write(database))
 

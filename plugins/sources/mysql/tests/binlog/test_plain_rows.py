@@ -18,6 +18,8 @@ from replicator_source_mysql.gtid import GtidPosition, GtidSet
 from replicator_source_mysql.log import BinlogReader
 from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Position
+from replicator_source_mysql.stream import EventStream
+from replicator_source_mysql.tablerows import TableRows
 
 IDLE_PULLS = 3
 # An end of the log that nobody reaches.
@@ -117,17 +119,17 @@ def test_rows_taken_in_few_steps_are_those_taken_one_by_one(
     events = with_headers(binlog)
     limits = PullLimits(rows=rows, bytes=1 << 20, wait_s=0.0)
     taken = []
-    steps = BinlogReader._take_rows
+    steps = TableRows.take_queued
 
-    def counted(self: BinlogReader, *arguments: Any) -> None:
-        before = len(self._queue)
-        steps(self, *arguments)
-        taken.append(before - len(self._queue))
+    def counted(self: TableRows, stream: EventStream, *arguments: Any) -> None:
+        before = len(stream.queue)
+        steps(self, stream, *arguments)
+        taken.append(before - len(stream.queue))
 
-    monkeypatch.setattr(BinlogReader, "_take_rows", counted)
+    monkeypatch.setattr(TableRows, "take_queued", counted)
     quickly = everything(binlog, events, "t", "u", at_once=at_once, limits=limits)
     assert sum(taken) > len(events) / 4, "most of a log is plain"
-    monkeypatch.setattr(BinlogReader, "_take_rows", lambda *_: None)
+    monkeypatch.setattr(TableRows, "take_queued", lambda *_: None)
     one_by_one = everything(binlog, events, "t", "u", at_once=at_once, limits=limits)
     assert quickly == one_by_one
     assert len(quickly) > 200

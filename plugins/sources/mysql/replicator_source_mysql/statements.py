@@ -1,0 +1,123 @@
+"""Statements in the log: what they do to their transaction, and to the replicated tables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from replicator.model.errors import TableError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator_source_mysql.binlog import Flavor
+from replicator_source_mysql.cascades import Cascades
+from replicator_source_mysql.ddl import Effect, TableEffect, effects, opens_group
+from replicator_source_mysql.events import Query
+from replicator_source_mysql.groups import Group, Undoing
+from replicator_source_mysql.pulls import Pull
+from replicator_source_mysql.sql.reader import shown
+from replicator_source_mysql.tablerows import TableRows, committed_at
+from replicator_source_mysql.xa import XaTransactions
+
+_DDL: Final = {
+    Effect.TRUNCATE: DDLOperation.TRUNCATE_TABLE,
+    Effect.DROP: DDLOperation.DROP_TABLE,
+    Effect.RENAME: DDLOperation.RENAME_TABLE,
+    Effect.ALTER: DDLOperation.ALTER_TABLE,
+    Effect.REPLACED: DDLOperation.CREATE_TABLE,
+}
+
+
+class Statements:
+    """Takes the QUERY events of one open log.
+
+    Args:
+        flavor: Whose log it is.
+        is_lower_case: The server stores names in lower case.
+        rows: The replicated tables.
+        xa: Takes statements about XA transactions.
+        undoing: Takes back what transactions roll back.
+        cascades: As `TableRows`.
+    """
+
+    def __init__(
+        self,
+        *,
+        flavor: Flavor,
+        is_lower_case: bool,
+        rows: TableRows,
+        xa: XaTransactions,
+        undoing: Undoing,
+        cascades: Cascades | None,
+    ) -> None:
+        self._flavor: Flavor = flavor
+        self._is_lower_case = is_lower_case
+        self._rows = rows
+        self._xa = xa
+        self._undoing = undoing
+        self._cascades = cascades
+
+    def take(self, statement: Query, group: Group, offset: int, pull: Pull) -> bool:
+        """Take a statement that ends at this offset of its group; return whether it commits the group."""
+        text = statement.text.strip()
+        head = text[:64].upper()
+        if head == "BEGIN":
+            group.is_open = True
+            return False
+        if head == "COMMIT":
+            return True
+        if head == "ROLLBACK":
+            if not group.is_skipped:
+                self._undoing.roll_back(group, pull)
+            return True
+        if head.startswith("XA "):
+            return self._xa.take(text, group, pull)
+        if group.is_open and self._undoing.take(group, text, offset, pull):
+            return False
+        return self._other(statement, group, pull)
+
+    def _other(self, statement: Query, group: Group, pull: Pull) -> bool:
+        if not group.is_skipped:
+            tables = self._rows.tables
+            for effect in effects(statement, tables, flavor=self._flavor, is_lower_case=self._is_lower_case):
+                self._apply(effect, statement, group, pull)
+            changed = self._cascades.of_statement(statement.text) if self._cascades is not None else None
+            if changed:
+                pull.unlogged(group.ensure_transaction(), changed)
+        if opens_group(statement, self._flavor):
+            group.is_open = True
+        return not group.is_open
+
+    def _apply(self, effect: TableEffect, statement: Query, group: Group, pull: Pull) -> None:
+        operation = _DDL.get(effect.effect)
+        if operation is None:
+            pull.fail(effect.table, _refusal(effect, shown(statement, self._flavor)))
+            self._rows.drop(effect.table)
+            return
+        if effect.effect is not Effect.TRUNCATE:
+            self._rows.expect_any_key(effect.table)
+        transaction = group.ensure_transaction()
+        pull.event(
+            transaction,
+            DDLEvent(
+                operation=operation,
+                table=effect.table,
+                new_table=effect.new_table,
+                statement=statement.text,
+                transaction_id=transaction.id,
+                source_timestamp=committed_at(transaction),
+            ),
+        )
+
+
+def _refusal(effect: TableEffect, statement: str) -> TableError:
+    if effect.effect is Effect.STATEMENT:
+        return TableError(
+            f"the log has a statement in place of the rows that it changed, which may be rows of this table: {statement}",
+            code="statement_format",
+            table=str(effect.table),
+            action="SET GLOBAL binlog_format = 'ROW' (and in every session that sets it); then run `replicator snapshot NAME TABLE`.",
+        )
+    return TableError(
+        f"the log has a statement that was not understood and may be about this table: {statement}",
+        code="ddl_not_understood",
+        table=str(effect.table),
+        action="Run `replicator snapshot NAME TABLE`.",
+    )

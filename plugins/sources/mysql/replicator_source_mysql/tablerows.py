@@ -1,0 +1,246 @@
+"""TABLE_MAP and rows events: which table a rows event is about, and into which pull it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from replicator.model.errors import FatalError, TableError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.source import PullLimits
+from replicator_source_mysql.binlog import Flavor, TableMaps, named_table, table_id, uncompressed_body
+from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, RowsEvent, corrupt
+from replicator_source_mysql.binlog.types import Unrepresentable
+from replicator_source_mysql.cascades import Cascades, Parent
+from replicator_source_mysql.dump import HEADER, HEADER_SIZE
+from replicator_source_mysql.events import FLAG_ARTIFICIAL, Kind
+from replicator_source_mysql.groups import Group, HeldRows
+from replicator_source_mysql.pulls import Pull, Transaction, error_of_table
+from replicator_source_mysql.stream import Event, EventStream
+from replicator_source_mysql.versions import Version, Versions
+
+_END_OF_STATEMENT: Final = 1
+_EMPTY_SIZE: Final = 10
+_PLAIN_ROWS: Final = frozenset(int(kind) for kind in RowsEvent)
+_TABLE_MAP: Final = int(Kind.TABLE_MAP)
+_NUMBER: Final = slice(HEADER_SIZE, HEADER_SIZE + 6)
+# Tables that are remembered with their numbers; new numbers come with every statement that changes a table.
+_KNOWN_MAX: Final = 10_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TableRows:
+    """Takes the TABLE_MAP and rows events of one open log.
+
+    Args:
+        flavor: Whose log it is.
+        schemas: The replicated tables, in their last known shapes.
+        unrepresentable: `source.unrepresentable`.
+        cascades: Tells which tables foreign keys may have changed; None where the server logs what they do, or nobody asks.
+        size_max: Bytes that a compressed event may have.
+    """
+
+    def __init__(
+        self,
+        *,
+        flavor: Flavor,
+        schemas: Mapping[TableId, TableSchema],
+        unrepresentable: Unrepresentable,
+        cascades: Cascades | None,
+        size_max: int,
+    ) -> None:
+        self._versions = Versions(flavor, schemas, unrepresentable=unrepresentable)
+        self._cascades = cascades
+        self._size_max = size_max
+        self._table_maps = TableMaps(flavor)
+        # Table number → version; None for tables that are not replicated. Numbers are the server's, and change.
+        self._numbers: dict[int, Version | None] = {}
+        # TABLE_MAP events of tables that no foreign key makes a matter of others → number and version.
+        self._known: dict[bytes, tuple[int, Version | None]] = {}
+        self._parents: dict[int, Parent] = {}
+
+    @property
+    def tables(self) -> Mapping[TableId, TableSchema]:
+        """The tables whose rows are handed out."""
+        return self._versions.followed
+
+    def forget_numbers(self) -> None:
+        """Table numbers mean nothing beyond a transaction or a file."""
+        self._numbers.clear()
+        self._parents.clear()
+
+    def drop(self, table: TableId) -> None:
+        """Hand out no more rows of a table."""
+        self._versions.drop(table)
+        self._known.clear()
+
+    def fail(self, table: TableId, error: Exception, pull: Pull) -> None:
+        """Fail a table of which something cannot be read; does nothing if it is not replicated."""
+        if table in self._versions.followed:
+            pull.fail(table, error_of_table(table, error))
+            self.drop(table)
+
+    def expect_any_key(self, table: TableId) -> None:
+        """The host has been told that the table may be another one: its next key is no news."""
+        self._versions.expect_any_key(table)
+
+    # ---- events ----
+
+    def take_queued(self, stream: EventStream, group: Group, pull: Pull, limits: PullLimits) -> None:
+        """Take what most of a log consists of, events that name a known table and bring rows of it, in as few steps as can be.
+
+        Whatever is not as plain stays in the queue, for `table_map` and `rows`.
+        """
+        if not group.is_plain or not stream.is_at_queue:
+            return
+        queue, cursor = stream.queue, stream.cursor
+        known, numbers, parents, header_at = self._known, self._numbers, self._parents, HEADER.unpack_from
+        rows = pull.rows_of(group.transaction) if group.transaction is not None else None
+        pos = cursor.pos
+        is_full = pull.is_full(limits)
+        while queue and not is_full:
+            raw = queue[0]
+            _, kind, _, size, end, flags = header_at(raw)
+            if kind == _TABLE_MAP:
+                found = known.get(raw[HEADER_SIZE:])
+                if found is None or (found[1] is not None and not pull.takes(found[1])):
+                    break
+                numbers[found[0]] = found[1]
+            elif kind in _PLAIN_ROWS:
+                number = int.from_bytes(raw[_NUMBER], "little")
+                if number not in numbers or number in parents:
+                    break
+                version = numbers[number]
+                if version is not None:
+                    if rows is None:
+                        rows = pull.rows_of(group.ensure_transaction())
+                    rows(version, kind, raw[HEADER_SIZE:])
+                    is_full = pull.is_full(limits)
+            else:
+                break
+            queue.popleft()
+            if end > pos and not flags & FLAG_ARTIFICIAL:
+                # As `move`, below 4 GiB.
+                pos = end
+            else:
+                cursor.pos = pos
+                cursor.move(kind, size, end, flags, in_transaction=True)
+                pos = cursor.pos
+        cursor.pos = pos
+
+    def table_map(self, event: Event, group: Group, pull: Pull) -> bool:
+        """Take a TABLE_MAP event; False if it must come again in the next pull."""
+        if group.is_skipped:
+            return True
+        number = table_id(event.body)
+        version: Version | None = None
+        parent: Parent | None = None
+        try:
+            table_map = self._table_maps.get(event.body)
+            if self._versions.take_key(table_map):
+                # What rows are known by is another key: they come behind this event.
+                self._known.clear()
+                _replaced(group, TableId(table_map.schema, table_map.table), pull)
+                return False
+            parent = self._cascades.parent(table_map) if self._cascades is not None else None
+            version = self._versions.of(table_map)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 (it becomes the table's)
+            # Without a name it is about the log.
+            table = TableId(*named_table(event.body))
+            self.fail(table, error, pull)
+            if parent is None and self._cascades is not None:
+                parent = self._cascades.unread_parent(table)
+        if version is not None and not pull.takes(version):
+            return False
+        self._numbers[number] = version
+        if parent is not None:
+            self._parents[number] = parent
+        elif self._cascades is None:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[bytes(event.body)] = (number, version)
+        return True
+
+    def rows(self, event: Event, group: Group, offset: int, pull: Pull) -> None:
+        """Take a rows event that ends at this offset of its group; those of an XA transaction are held by the group."""
+        if group.is_skipped:
+            return
+        number = table_id(event.body)
+        if number not in self._numbers:
+            if int.from_bytes(event.body[6:8], "little") & _END_OF_STATEMENT and len(event.body) <= _EMPTY_SIZE:
+                return  # an empty one, which only ends a statement
+            raise corrupt(
+                f"A rows event in the log names the table number {number}, which no TABLE_MAP event announced."
+            )
+        if group.is_undone(offset):
+            return
+        if number in self._parents:
+            self._cascade(group, self._parents[number], event, pull)
+        version = self._numbers[number]
+        if version is None:
+            return
+        kind, body = event.kind, event.body
+        if kind in MARIADB_COMPRESSED:
+            try:
+                kind, plain = uncompressed_body(kind, body, size_max=self._size_max)
+            except FatalError as error:
+                self.fail(version.schema.table, error, pull)
+                self._numbers[number] = None
+                return
+            body = memoryview(plain)
+        if group.is_xa:
+            group.hold(version, kind, body)
+        else:
+            pull.rows(group.ensure_transaction(), version, kind, body)
+
+    def release(self, group: Group, held: HeldRows, unlogged: frozenset[TableId], pull: Pull) -> None:
+        """Put what was held of an XA transaction into the pull, as changes of this group."""
+        if unlogged:
+            pull.unlogged(group.ensure_transaction(), unlogged)
+        for version, kind, body in held:
+            if pull.takes(version):
+                pull.rows(group.ensure_transaction(), version, kind, memoryview(body))
+            else:
+                self.fail(version.schema.table, _two_shapes(version.schema.table), pull)
+
+    def _cascade(self, group: Group, parent: Parent, event: Event, pull: Pull) -> None:
+        """Foreign keys may have changed other tables, of which the log has nothing."""
+        assert self._cascades is not None
+        tables = self._cascades.of_rows(parent, event.kind, event.body)
+        if not tables:
+            return
+        if group.is_xa:
+            group.unlogged |= tables
+        else:
+            pull.unlogged(group.ensure_transaction(), tables)
+
+
+def committed_at(transaction: Transaction) -> datetime:
+    """When a transaction was committed, by the source's clock."""
+    return _EPOCH + timedelta(microseconds=transaction.committed_us)
+
+
+def _replaced(group: Group, table: TableId, pull: Pull) -> None:
+    transaction = group.ensure_transaction()
+    pull.event(
+        transaction,
+        DDLEvent(
+            operation=DDLOperation.CREATE_TABLE,
+            table=table,
+            transaction_id=transaction.id,
+            source_timestamp=committed_at(transaction),
+        ),
+    )
+
+
+def _two_shapes(table: TableId) -> TableError:
+    return TableError(
+        "its columns changed between XA PREPARE and XA COMMIT of a transaction with rows of it.",
+        code="schema_changed",
+        table=str(table),
+        action="Run `replicator snapshot NAME TABLE`.",
+    )
