@@ -20,9 +20,8 @@ from replicator.model.errors import CorruptStreamError, ReplicatorError, SourceU
 from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import Connection, SameServer, connect, literal, rows_of
+from replicator_source_mysql.coordinates import Coordinates
 from replicator_source_mysql.errors import facts_of, translate, translate_log
-from replicator_source_mysql.filepos import FilePosition
-from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.position import Executed
 from replicator_source_mysql.wire import EOF, ERROR, PacketReader, error_of
 
@@ -50,8 +49,6 @@ def _before_status() -> int:
 _BEFORE_STATUS: Final = _before_status()
 _SILENCE_BEATS: Final = 10
 _SILENCE_S_MIN: Final = 30.0
-_THROUGH_GTID: Final = 4
-_FIRST_POSITION: Final = 4
 _NANOSECONDS: Final = 1_000_000_000
 
 
@@ -66,10 +63,10 @@ class Dump:
         self._is_closed = False
 
     @classmethod
-    def open(cls, config: MysqlConfig, same: SameServer, *, flavor: Flavor, behind: Executed) -> Dump:
-        """Connect to the same server as the others, and ask for everything behind these transactions.
-
-        Behind a file's place: the event that proves the history comes first, if there is one.
+    def open(
+        cls, config: MysqlConfig, same: SameServer, *, flavor: Flavor, coordinates: Coordinates, behind: Executed
+    ) -> Dump:
+        """Connect to the same server as the others, and ask for everything behind a position.
 
         Raises:
             ReplicatorError: As `errors.translate`.
@@ -85,13 +82,11 @@ class Dump:
             server_id = (1 << 31) | secrets.randbits(31)
             _execute(connection, COMMAND.COM_REGISTER_SLAVE, _registration(server_id))
             connection._read_ok_packet()  # noqa: SLF001 - PyMySQL has no name for what replication needs
-            if isinstance(behind, FilePosition):
-                _execute(connection, COMMAND.COM_BINLOG_DUMP, _file_request(server_id, behind))
-            elif isinstance(behind, GtidSet):
-                _execute(connection, COMMAND.COM_BINLOG_DUMP_GTID, _gtid_request(server_id, behind))
-            else:
-                _state(connection, str(behind))
-                _execute(connection, COMMAND.COM_BINLOG_DUMP, struct.pack("<IHI", _FIRST_POSITION, 0, server_id))
+            request = coordinates.request(behind, server_id)
+            if request.statement:
+                with connection.cursor() as cursor:
+                    cursor.execute(request.statement)
+            _execute(connection, request.command, request.body)
         except (pymysql.MySQLError, OSError) as error:
             connection._force_close()  # noqa: SLF001
             raise translate(error, doing=f"asking {config.server} for its log") from error
@@ -197,25 +192,10 @@ def _introduce(connection: Connection, config: MysqlConfig, flavor: Flavor) -> b
     return str(checksum).upper() == "CRC32"
 
 
-def _state(connection: Connection, position: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET @slave_connect_state = {literal(position)}")
-
-
 def _registration(server_id: int) -> bytes:
     """COM_REGISTER_SLAVE: the server then lists us, by name, among its replicas."""
     host = b"replicator"
     return struct.pack("<IB", server_id, len(host)) + host + b"\0\0" + struct.pack("<HII", 0, 0, 0)
-
-
-def _file_request(server_id: int, behind: FilePosition) -> bytes:
-    assert behind.can_be_asked_for
-    return struct.pack("<IHI", behind.begin, 0, server_id) + behind.file.encode()
-
-
-def _gtid_request(server_id: int, executed: GtidSet) -> bytes:
-    data = executed.encoded()
-    return struct.pack("<HIIQI", _THROUGH_GTID, server_id, 0, _FIRST_POSITION, len(data)) + data
 
 
 def _execute(connection: Connection, command: int, body: bytes) -> None:

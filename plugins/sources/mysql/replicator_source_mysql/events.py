@@ -70,6 +70,17 @@ _TIMESTAMP_SIZE: Final = 7
 _TIMESTAMP_BITS: Final = 55
 
 
+@dataclass(slots=True)
+class Event:
+    """An event without its framing."""
+
+    timestamp: int
+    kind: int
+    server_id: int
+    flags: int
+    body: memoryview
+
+
 @dataclass(frozen=True, slots=True)
 class Begin:
     """The beginning of a group of events that commits as one.

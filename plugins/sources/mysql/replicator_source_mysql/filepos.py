@@ -1,19 +1,21 @@
-"""A place in one server's binary log, which stands for everything before it where GTIDs do not say."""
+"""A position in one server's binary log, which stands for everything before it where GTIDs do not say."""
 
 from __future__ import annotations
 
 import re
 import zlib
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
-Place = tuple[int, int]
-"""A place in a server's binary log: the number of the file, and the byte behind the event."""
+from replicator_source_mysql.binlog import Flavor
+
+LogPosition = tuple[int, int]
+"""Comparable with others in the log of the same server: the number of the file, and the byte behind the event."""
 
 FIRST_BYTE: Final = 4
 """Where the first event of a file begins."""
 WRAP: Final = 1 << 32
-"""Events, and the command that asks for the log, have 32 bits for a place in a file."""
+"""Events, and the command that asks for the log, have 32 bits for a byte of a file."""
 
 _TEXT: Final = re.compile(r"(.+\.\d{1,10}):(\d{1,19})(?:@(\d{1,19})#([0-9a-f]{8}))?", re.DOTALL)
 _FORMAT_DESCRIPTION: Final = 15
@@ -22,7 +24,7 @@ _FLAGS: Final = slice(17, 19)
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:
-    """Everything of a server's log up to a byte of a file. Immutable.
+    """Everything of a server's log up to a byte of a file, which means nothing to another server. Immutable.
 
     Attributes:
         file: The file's name.
@@ -30,6 +32,9 @@ class FilePosition:
         event: Where an event begins that was read: the one that ends at `pos`, or at a file's beginning its first. None: none was read.
         crc: Of that event (`fingerprint`): another history has another event there.
     """
+
+    flavor: ClassVar[Flavor] = "mysql"
+    is_of_lineage: ClassVar[bool] = False
 
     file: str
     pos: int
@@ -45,7 +50,7 @@ class FilePosition:
         """
         match = _TEXT.fullmatch(text)
         if match is None or int(match[2]) < FIRST_BYTE:
-            raise ValueError(f"{text!r} is no place such as binlog.000003:1234")
+            raise ValueError(f"{text!r} is no position such as binlog.000003:1234")
         event, crc = (int(match[3]), int(match[4], 16)) if match[3] else (None, None)
         return cls(match[1], int(match[2]), event, crc)
 
@@ -55,8 +60,8 @@ class FilePosition:
         return f"{self.file}:{self.pos}{proof}"
 
     @property
-    def place(self) -> Place:
-        """Comparable with other places in the log of the same server."""
+    def position(self) -> LogPosition:
+        """Comparable with other positions in the log of the same server."""
         return file_number(self.file), self.pos
 
     @property
@@ -69,9 +74,9 @@ class FilePosition:
         """Whether 32 bits are enough for it."""
         return self.begin < WRAP
 
-    def covers(self, other: FilePosition) -> bool:
-        """Whether the other is not behind this one in the log of the same server."""
-        return self.place >= other.place
+    def covers(self, other: object) -> bool:
+        """Whether the other is one, too, and not behind this one in the log of the same server."""
+        return isinstance(other, FilePosition) and self.position >= other.position
 
 
 def file_number(file: str) -> int:

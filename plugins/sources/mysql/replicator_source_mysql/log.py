@@ -30,31 +30,27 @@ from replicator_source_mysql.binlog.events import (
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades
-from replicator_source_mysql.cursor import Cursor
+from replicator_source_mysql.coordinates import Progress
 from replicator_source_mysql.dump import Dump
-from replicator_source_mysql.errors import RESTART_ACTION, gtids_are_off
+from replicator_source_mysql.errors import RESTART_ACTION
 from replicator_source_mysql.events import (
     FLAG_IGNORABLE,
     IGNORED,
+    Event,
     Kind,
     Query,
     heartbeat_v2,
-    mariadb_begin,
-    mysql_begin,
     query,
     rotate,
-    tagged_begin,
     xa_prepare,
 )
-from replicator_source_mysql.filepos import FilePosition
 from replicator_source_mysql.groups import Group, Undoing
 from replicator_source_mysql.marks import LogEnd, MarkBoard
-from replicator_source_mysql.position import Executed, Position, executed_covers, executed_union
+from replicator_source_mysql.position import Executed
 from replicator_source_mysql.pulls import Pull
 from replicator_source_mysql.statements import Statements
-from replicator_source_mysql.stream import Event, EventStream
+from replicator_source_mysql.stream import EventStream
 from replicator_source_mysql.tablerows import TableRows
-from replicator_source_mysql.visibility import file_id, mariadb_id
 from replicator_source_mysql.xa import XaTransactions
 
 _ROWS: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | set(MARIADB_COMPRESSED)
@@ -70,14 +66,13 @@ class BinlogReader(LogReader):
     """See `LogReader`.
 
     Args:
-        dump: Opened behind `start.begin`.
-        start: Where to begin.
+        dump: Opened where `progress` begins.
+        progress: Says in the log's coordinate system where reading begins and how far it is.
         flavor: Whose log it is.
-        server: What offsets name as the server.
-        schemas: The tables to follow, in their last known shapes.
+        schemas: The replicated tables, in their last known shapes.
         board: The source's marks.
         probe: Asks for the end of the log, on another connection.
-        on_delivered: Told what is executed behind each pull.
+        on_delivered: Told what is executed at the end of each pull.
         is_lower_case: The server stores names in lower case.
         size_max: Bytes that a compressed transaction, or all prepared ones, may have.
         cascades: Tells which tables foreign keys may have changed; None where the server logs what they do, or nobody asks.
@@ -88,9 +83,8 @@ class BinlogReader(LogReader):
         self,
         dump: Dump,
         *,
-        start: Position,
+        progress: Progress,
         flavor: Flavor,
-        server: str,
         schemas: Mapping[TableId, TableSchema],
         board: MarkBoard,
         probe: Callable[[], LogEnd],
@@ -103,31 +97,18 @@ class BinlogReader(LogReader):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._flavor: Flavor = flavor
-        self._server = server
         self._board = board
         self._probe = probe
         self._on_delivered = on_delivered
         self._size_max = size_max
         self._undoing = undoing
         self._clock = clock
-        # What is executed up to here, but for the GTIDs of the transactions since, which are added when somebody asks.
-        self._executed_before = start.begin
-        self._committed: list[str] = []
-        # What is durable here beyond `restart`, but for the prepared transactions, is skipped on the way back.
-        self._skipping = start.executed if start.restart is not None else None
-        # Where reading begins; unknown on another server, and on the way back.
-        is_known = start.server == server and start.restart is None
-        begin = start.begin
-        self._cursor = Cursor(
-            start.file if is_known else "",
-            start.pos if is_known else 0,
-            begin if isinstance(begin, FilePosition) else None,
-        )
-        self._stream = EventStream(dump, self._cursor, size_max=size_max)
+        self._progress = progress
+        self._stream = EventStream(dump, progress, size_max=size_max)
         self._rows = TableRows(
             flavor=flavor, schemas=schemas, unrepresentable=unrepresentable, cascades=cascades, size_max=size_max
         )
-        self._xa = XaTransactions(flavor=flavor, pending=start.prepared, rows=self._rows, size_max=size_max)
+        self._xa = XaTransactions(progress=progress, rows=self._rows, size_max=size_max)
         self._statements = Statements(
             flavor=flavor,
             is_lower_case=is_lower_case,
@@ -136,7 +117,6 @@ class BinlogReader(LogReader):
             undoing=undoing,
             cascades=cascades,
         )
-        self._last_offset = start
         self._group: Group | None = None
         self._end: LogEnd | None = None
         self._probed_at: float | None = None
@@ -158,7 +138,7 @@ class BinlogReader(LogReader):
             self._group.hand_out(pull)
             opened = self._group.transaction
             return replace(batch, offset=offset, open_transaction=opened.id if opened is not None else None)
-        if self._end is not None and self._end.is_reached(self._cursor.place, self._executed):
+        if self._end is not None and self._progress.is_reached(self._end):
             self._source_time = self._end.moment
             self._end = None
         return replace(batch, offset=offset, source_time=self._source_time)
@@ -172,8 +152,8 @@ class BinlogReader(LogReader):
 
     @property
     def oldest_open(self) -> OpenTransaction | None:
-        """The XA transaction that has been prepared for longest, of those prepared since `start`."""
-        return self._xa.prepared.oldest_open
+        """The XA transaction that has been prepared for longest, of those prepared since the start."""
+        return self._progress.prepared.oldest_open
 
     def close(self) -> None:
         """As `LogReader.close`."""
@@ -208,56 +188,16 @@ class BinlogReader(LogReader):
         """Take the marks that are reached here, which is a boundary."""
         if self._group is not None or self._board.is_empty:
             return False
-        self._pull.marks += self._board.reached(self._cursor.place, self._executed)
+        self._pull.marks += self._board.reached(self._progress.cursor.position, self._progress.executed)
         return bool(self._pull.marks)
 
-    @property
-    def _executed(self) -> Executed:
-        """What is executed up to here."""
-        if self._committed:
-            assert not isinstance(self._executed_before, FilePosition), "GTIDs are counted where there are some"
-            self._executed_before = self._executed_before.with_gtids(self._committed)
-            self._committed.clear()
-        return self._executed_before
-
     def _offset(self) -> Offset | None:
-        """Where the last transaction that was committed ended, if that is news."""
-        position = self._position()
-        last = self._last_offset
-        if (position.executed, position.prepared) == (last.executed, last.prepared):
+        """The position of the last transaction that was committed, if it is a new one."""
+        position = self._progress.take_new_position()
+        if position is None:
             return None
-        self._last_offset = position
-        self._on_delivered(self._executed)
+        self._on_delivered(self._progress.executed)
         return position.offset
-
-    def _position(self) -> Position:
-        prepared = self._xa.prepared
-        if isinstance(self._skipping, FilePosition):
-            # The same server, and so the same order: nothing new comes before all of it has been read again.
-            return self._last_offset
-        if self._skipping is not None:
-            # On the way back: what is prepared has not all been read again. A server that took over may have logged new
-            # transactions before some that are skipped (MariaDB: of other domains); then no place in its files says what is durable.
-            return replace(
-                self._last_offset,
-                executed=executed_union(self._executed, self._skipping),
-                server=self._server,
-                file="",
-                pos=0,
-                prepared=prepared.gtids_with_pending,
-            )
-        return Position(
-            flavor=self._flavor,
-            executed=self._executed,
-            server=self._server,
-            file=self._cursor.boundary[0],
-            pos=self._cursor.boundary[1],
-            prepared=prepared.gtids,
-            restart=oldest.before if (oldest := prepared.oldest) else self._restart(),
-        )
-
-    def _restart(self) -> FilePosition | None:
-        return self._cursor.restart(self._executed)
 
     def _look_at_end(self) -> None:
         """Ask now and then for the end of the log, so that an idle source's time goes on."""
@@ -266,7 +206,7 @@ class BinlogReader(LogReader):
             return
         self._probed_at = now
         end = self._probe()
-        self._cursor.refuse_shrunk(end)
+        self._progress.cursor.refuse_shrunk(end)
         if self._end is None:
             self._end = end
 
@@ -300,9 +240,9 @@ class BinlogReader(LogReader):
         if event.kind == Kind.ROTATE:
             self._rotate(event)
         elif event.kind == Kind.HEARTBEAT:
-            self._cursor.heartbeat(bytes(event.body).decode(errors="replace"), None)
+            self._progress.heartbeat(bytes(event.body).decode(errors="replace"), None)
         elif event.kind == Kind.HEARTBEAT_V2:
-            self._cursor.heartbeat(*heartbeat_v2(event.body))
+            self._progress.heartbeat(*heartbeat_v2(event.body))
         elif event.kind == Kind.INCIDENT:
             raise LogGapError(
                 "the server says that changes are missing from its log (an INCIDENT event).",
@@ -335,15 +275,14 @@ class BinlogReader(LogReader):
         return query(event.body, flavor=self._flavor, flags=event.flags, is_load=is_load)
 
     def _rotate(self, event: Event) -> None:
-        if self._cursor.enter(*rotate(event.body)):
+        if self._progress.enter(*rotate(event.body)):
             self._rows.forget_numbers()
             if self._group is not None:
                 self._lose_group()
 
     def _begin_file(self) -> None:
-        begin = self._cursor.begin_file() if self._group is None else None
-        if begin is not None:
-            self._advance(begin)
+        if self._group is None:
+            self._progress.begin_file()
 
     def _lose_group(self) -> None:
         """A file ended inside a transaction: the server went down while it wrote it, and it never committed."""
@@ -362,40 +301,19 @@ class BinlogReader(LogReader):
         if self._group is not None:
             raise corrupt("A transaction in the log begins inside another one.")
         self._rows.forget_numbers()
-        cursor = self._cursor
-        if event.kind == Kind.GTID or (event.kind == Kind.ANONYMOUS_GTID and cursor.is_by_file):
-            begin = mysql_begin(event.body)
-        elif event.kind == Kind.GTID_TAGGED:
-            begin = tagged_begin(event.body)
-        elif event.kind == Kind.MARIADB_GTID:
-            begin = mariadb_begin(event.body, event.server_id)
-        else:
-            raise gtids_are_off("the log has a transaction without a GTID.")
-        if cursor.is_by_file:
-            # GTIDs may be switched on and off as one likes: they are not looked at.
-            begin = replace(begin, gtid=file_id(cursor.file, cursor.pos))
-        id_ = begin.gtid
-        if self._flavor == "mariadb":
-            id_ = mariadb_id(begin.gtid, cursor.place)
+        begin = self._progress.begin(event)
         self._group = Group(
             begin=begin,
-            id=id_,
+            id=self._progress.transaction_id(begin),
             timestamp=event.timestamp,
             server_id=event.server_id,
             started=self._stream.offset,
             first_slot=self._pull.slots,
             is_open=begin.is_standalone is False,
-            is_skipped=self._is_skipped(begin.gtid),
+            is_skipped=self._progress.is_skipped(begin),
             is_xa=begin.is_prepared_xa,
         )
         self._undoing.begin(self._group)
-
-    def _is_skipped(self, gtid: str) -> bool:
-        if self._skipping is None or self._xa.prepared.is_pending(gtid):
-            return False
-        if isinstance(self._skipping, FilePosition):
-            return self._cursor.place <= self._skipping.place
-        return gtid in self._skipping
 
     def _open_group(self, what: str) -> Group:
         if self._group is None:
@@ -408,27 +326,12 @@ class BinlogReader(LogReader):
         if not self._undoing.end(group, pull):
             return
         self._group = None
-        here = self._cursor.commit()
-        if here is not None:
-            self._advance(here)
-        else:
-            self._committed.append(group.begin.gtid)
-            self._look_whether_known()
+        self._progress.commit(group.begin)
         if group.transaction is not None:
             pull.end(group.transaction)
-
-    def _advance(self, here: FilePosition) -> None:
-        self._executed_before = here
-        self._look_whether_known()
-
-    def _look_whether_known(self) -> None:
-        """What was durable at the start is skipped no longer once all of it has passed."""
-        if self._skipping is not None and executed_covers(self._executed, self._skipping):
-            self._skipping = None
 
     def _xa_prepare(self, event: Event, pull: Pull) -> None:
         is_one_phase, xid = xa_prepare(event.body)
         group = self._open_group("XA_PREPARE")
-        before = self._restart() or self._executed
-        self._xa.prepare(xid, group, pull, is_one_phase=is_one_phase, before=before)
+        self._xa.prepare(xid, group, pull, is_one_phase=is_one_phase)
         self._commit(pull)

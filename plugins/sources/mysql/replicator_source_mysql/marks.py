@@ -12,38 +12,34 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from replicator_source_mysql.connection import Connection, is_mariadb, rows_of
-from replicator_source_mysql.filepos import Place, file_number
-from replicator_source_mysql.position import Executed, executed_of
+from replicator_source_mysql.filepos import LogPosition, file_number
+from replicator_source_mysql.position import Executed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """The end of the log at a moment of the server's clock, and (MariaDB) what stood there last."""
+    """The end of the log at a moment of the server's clock, and what is executed there, where the server says it."""
 
-    place: Place
+    position: LogPosition
     file: str
     moment: datetime
-    executed: Executed | None
+    executed: Executed | None = None
 
-    def is_reached(self, place: Place, executed: Executed) -> bool:
-        """Whether a reader at `place`, with these transactions behind it, has delivered everything before this end.
+    def is_reached(self, position: LogPosition, executed: Executed) -> bool:
+        """Whether a reader at `position`, with these transactions behind it, has delivered everything before this end.
 
-        A reader that was opened at the end learns its place with the first heartbeat only; what it was opened behind says so at once.
+        A reader that was opened at the end learns its position with the first heartbeat only; what it was opened behind says so
+        at once.
         """
-        return place >= self.place or (self.executed is not None and self.executed == executed)
+        return position >= self.position or (self.executed is not None and self.executed == executed)
 
 
-def log_end(connection: Connection, *, is_mariadb: bool) -> LogEnd:
+def log_end(connection: Connection) -> LogEnd:
     """Ask for the end of the log. The moment is taken first, so that all that was committed by then lies before the end."""
     ((moment,),) = rows_of(connection, "SELECT UTC_TIMESTAMP(6)")
     rows = rows_of(connection, log_status_statement(connection))
     file, pos = rows[0][0], int(rows[0][1])
-    executed = None
-    if is_mariadb:
-        # Read behind the position, it may only be further; a reader that has got exactly so far has passed the position.
-        ((text,),) = rows_of(connection, "SELECT @@GLOBAL.gtid_binlog_pos")
-        executed = executed_of("mariadb", text)
-    return LogEnd(place=(file_number(file), pos), file=file, moment=moment.replace(tzinfo=UTC), executed=executed)
+    return LogEnd(position=(file_number(file), pos), file=file, moment=moment.replace(tzinfo=UTC))
 
 
 def log_status_statement(connection: Connection) -> str:
@@ -75,7 +71,7 @@ class MarkBoard:
         """Whether none waits. Without the lock: it is asked at every commit."""
         return not self._waiting
 
-    def reached(self, place: Place, executed: Executed) -> list[str]:
+    def reached(self, position: LogPosition, executed: Executed) -> list[str]:
         """Take the marks that a reader has reached, in the order in which they were made.
 
         An earlier mark is reached with a later one: ends only grow.
@@ -83,7 +79,7 @@ class MarkBoard:
         with self._lock:
             count = 0
             for number, (_, end) in enumerate(self._waiting, start=1):
-                if end.is_reached(place, executed):
+                if end.is_reached(position, executed):
                     count = number
             taken, self._waiting = self._waiting[:count], self._waiting[count:]
             return [text for text, _ in taken]

@@ -1,11 +1,9 @@
 """Reads of tables: chunks in key order, and whole tables without a key.
 
-On MariaDB a read is one transaction with a consistent snapshot, which lives as long as the read. On MySQL a chunk is one
-statement between two looks at the executed GTIDs (without GTIDs: behind a watermark, and before a look at the end of the
-log): what came in between is unknown, and left to the log. In a table without a key nothing can be left to the log row by
-row, and its first row may be long in coming; so MySQL reads it in a consistent snapshot too, taken between two looks with
-nothing in between, if a few tries find such a moment. Every read gives way to whoever waits for the table's metadata
-lock.
+What a read sees, and what it holds open on the server, its coordinate system says (`coordinates`, `ReadView`): a consistent
+snapshot, or one statement of which some transactions are unknown and left to the log. In a table without a key nothing can be
+left to the log row by row, so it is read in a snapshot everywhere. Every read gives way to whoever waits for the table's
+metadata lock.
 """
 
 from __future__ import annotations
@@ -27,36 +25,20 @@ from replicator.model.errors import (
     UnsupportedTypeError,
 )
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Visibility, WholeRead
+from replicator.plugins.source import Chunk, ChunkRequest, Cursor, WholeRead
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.catalogue import CatalogTable, system_versioned, virtual_column
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection, Session, is_mariadb, rows_of
+from replicator_source_mysql.coordinates import Coordinates
 from replicator_source_mysql.discovery import read_tables
-from replicator_source_mysql.filepos import file_number
-from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.textrows import Rows, text_rows
 from replicator_source_mysql.values import decoded, key_proof, verify_told_apart
-from replicator_source_mysql.visibility import (
-    FileVisibility,
-    MariadbVisibility,
-    MysqlVisibility,
-    executed_or_committing,
-    prepared_xids,
-    snapshot_gtids,
-)
-from replicator_source_mysql.watermark import ordered_end_of_log, seen_but_for_others, write_watermark
 
 _BLOCK_ROWS: Final = 50_000
 _BLOCK_BYTES: Final = 32 << 20
 _WHOLE_ROWS: Final = 10_000
 _SILENCE_S: Final = 3600.0
-# How often a moment without a commit is looked for; beyond it what was committed then is unknown.
-_SNAPSHOT_TRIES: Final = 100
-
-# Without GTIDs, where a moment without a commit of a change of the table is enough; each try is a small transaction.
-_SNAPSHOT_TRIES_BY_FILE: Final = 500
-_SNAPSHOT: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 _WAITING_QUERY: Final = """
 SELECT id FROM information_schema.processlist
@@ -116,10 +98,8 @@ class TableReader:
 
     Attributes:
         session: The reading connection.
-        watch_session: Another one, on which waiting locks, executed GTIDs and the end of the log are looked at.
-        delivered: What the log has handed out so far (MySQL).
-        is_by_gtid: Whether ids of another server's files have to be judged (MariaDB).
-        watermark: Where watermarks are written; None where GTIDs tell, and on MariaDB.
+        watch_session: Another one, on which waiting locks and the end of the log are looked at.
+        coordinates: Says what reads see.
         watch_every_s: How often a running read looks for waiting locks.
         statement_s: How long the reading of a chunk may take.
     """
@@ -130,9 +110,7 @@ class TableReader:
     chunk_bytes_max: int
     watch_every_s: float
     statement_s: float
-    delivered: Callable[[], GtidSet]
-    is_by_gtid: Callable[[], bool]
-    watermark: Callable[[Connection], TableId | None]
+    coordinates: Callable[[Connection], Coordinates]
     _tables: dict[TableId, CatalogTable] = field(default_factory=dict)
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
@@ -146,7 +124,7 @@ class TableReader:
             )
             batches = [batch for batch, _ in blocks]
             cursor = blocks[-1][1] if blocks else None
-            visibility = run.visibility()
+            visibility = run.view.visibility()
             identity = run.identity()
         if identity is None:
             self._tables.pop(table, None)
@@ -167,7 +145,7 @@ class TableReader:
             blocks = run.blocks(whole_query(run.plan), rows_max=_WHOLE_ROWS, total_max=None)
             # The statement has its view of the table once its first row is here.
             first = [batch for batch, _ in (block for block in (next(blocks, None),) if block is not None)]
-            visibility = run.visibility()
+            visibility = run.view.visibility()
 
             def batches() -> Iterator[pa.RecordBatch]:
                 yield from first
@@ -187,9 +165,9 @@ class TableReader:
                 thread_id = connection.thread_id()
                 with LockWatch(self.watch_session, thread_id, schema.table, self.watch_every_s) as watch:
                     run = _Run(self, connection, table, plan, is_whole=is_whole)
-                    run.begin()
+                    run.view.begin()
                     yield run
-                    run.end()
+                    run.view.end()
         except ReplicatorError as error:
             self._tables.pop(schema.table, None)
             if isinstance(error, SourceUnavailableError) and watch is not None and watch.waiting_id is not None:
@@ -222,7 +200,7 @@ class TableReader:
 
 
 class _Run:
-    """One read that runs: its visibility, its rows, and whether the table stayed the same."""
+    """One read that runs: what it sees, its rows, and whether the table stayed the same."""
 
     def __init__(
         self, reader: TableReader, connection: Connection, table: CatalogTable, plan: ReadPlan, *, is_whole: bool
@@ -233,77 +211,9 @@ class _Run:
         self._connection = connection
         self._table = table
         self._is_mariadb = is_mariadb(connection)
-        self._is_whole = is_whole
-        self._visibility: Visibility | None = None
-        self._before = GtidSet()
-        self._watermark = reader.watermark(connection)
-        self._before_place = (0, 0)
-        self._identity: Mapping[str, Any] | None = None
-
-    def begin(self) -> None:
-        """Before the statement."""
-        if self._is_mariadb:
-            self._visibility = begin_snapshot(self._connection, is_by_gtid=self._reader.is_by_gtid())
-        elif self._is_whole:
-            quiet = self._quiet_snapshot if self._watermark is None else self._quiet_snapshot_by_file
-            self._visibility = quiet()
-        elif self._watermark is not None:
-            self._before_place = write_watermark(self._connection, self._watermark).place
-        else:
-            self._before = executed_or_committing(self._connection)[0]
-
-    def end(self) -> None:
-        """Behind the last row: nothing of the read stays open."""
-        if self._is_mariadb or self._is_whole:
-            self._connection.commit()
-
-    def _quiet_snapshot(self) -> MysqlVisibility:
-        """Open MySQL's consistent snapshot in a moment in which nothing is being committed, if there is one."""
-        before = after = GtidSet()
-        for _ in range(_SNAPSHOT_TRIES):
-            before, _ = executed_or_committing(self._connection)
-            with self._connection.cursor() as cursor:
-                # Ends the one before.
-                cursor.execute(_SNAPSHOT)
-            _, after = executed_or_committing(self._connection)
-            if after == before:
-                break
-        return MysqlVisibility(before=before, after=after, delivered=self._reader.delivered())
-
-    def _quiet_snapshot_by_file(self) -> FileVisibility:
-        """Open the snapshot in a moment in which nothing that touches this table is being committed.
-
-        Raises:
-            TableError: There was no such moment.
-        """
-        assert self._watermark is not None
-        table = self._table.table
-        for _ in range(_SNAPSHOT_TRIES_BY_FILE):
-            # One statement commits the watermark and opens the snapshot: the moment is as short as can be.
-            before = write_watermark(self._connection, self._watermark, commit=_SNAPSHOT)
-            after = ordered_end_of_log(self._connection)
-            seen = seen_but_for_others(self._connection, table, watermark=self._watermark, before=before, after=after)
-            if seen is not None:
-                return FileVisibility(before=seen.place, after=after.place)
-        raise TableError(
-            f"it has no key and is written all the time: {_SNAPSHOT_TRIES_BY_FILE} moments were tried, and in each of them"
-            " a change of it was being committed, of which nobody can say without GTIDs whether a read sees it.",
-            code="no_quiet_moment",
-            table=str(table),
-            action="Run `replicator snapshot NAME TABLE` while it is written less; or give it a key, or switch GTIDs on.",
+        self.view = reader.coordinates(connection).read_view(
+            connection, reader.watch_session, table.table, is_whole=is_whole
         )
-
-    def visibility(self) -> Visibility:
-        """What the statement saw; asked for once it has given its first row, or ended."""
-        if self._visibility is not None:
-            return self._visibility
-        if self._watermark is not None:
-            with self._reader.watch_session.use("reading the end of the log") as connection:
-                end = ordered_end_of_log(connection)
-            return FileVisibility(before=self._before_place, after=end.place)
-        with self._reader.watch_session.use("reading the executed GTIDs") as connection:
-            _, after = executed_or_committing(connection)
-        return MysqlVisibility(before=self._before, after=after, delivered=self._reader.delivered())
 
     def bounded(self, query: str) -> str:
         """The statement with a bound on its time."""
@@ -333,9 +243,7 @@ class _Run:
         """The table's identity if nothing about it changed from the plan to the end of the read."""
         if not self.has_ended:
             raise AssertionError("identity() before the last batch")
-        if self._is_whole and not self._is_mariadb:
-            # The rows are here, and MySQL keeps its catalogue in tables: it is asked for as it is now.
-            self._connection.commit()
+        self.view.release()
         after = read_tables(self._connection, [self._table.table]).get(self._table.table)
         is_same = (
             after is not None
@@ -370,35 +278,6 @@ class _Run:
                 action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
             ) from error
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(schema.row_type))), cursor
-
-
-def begin_snapshot(connection: Connection, *, is_by_gtid: bool) -> MariadbVisibility:
-    """Open MariaDB's consistent snapshot and learn its place in the log.
-
-    The order matters: the end of the log, what is prepared, the snapshot, the end of the log again (see `visibility`).
-    """
-    settled_file, settled_pos = _end_of_log(connection)
-    prepared = prepared_xids(connection)
-    with connection.cursor() as cursor:
-        # The level at which MariaDB heeds the rest; it holds for the next transaction.
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-    status: dict[str, str] = dict(rows_of(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
-    file, pos = status.get("Binlog_snapshot_file", ""), int(status.get("Binlog_snapshot_position", 0))
-    end_file, end_pos = _end_of_log(connection)
-    return MariadbVisibility(
-        place=(file_number(file), pos),
-        end=(file_number(end_file), end_pos),
-        settled=(file_number(settled_file), settled_pos),
-        prepared=prepared,
-        gtids=snapshot_gtids(connection, file, pos) if is_by_gtid else None,
-        settled_gtids=snapshot_gtids(connection, settled_file, settled_pos) if is_by_gtid else None,
-    )
-
-
-def _end_of_log(connection: Connection) -> tuple[str, int]:
-    ((file, pos, *_),) = rows_of(connection, "SHOW MASTER STATUS")
-    return file, int(pos)
 
 
 def read_plan(table: CatalogTable, schema: TableSchema) -> ReadPlan:

@@ -1,8 +1,7 @@
 """MySQL and MariaDB as a `DeltaSource`: catalogue, the log, and reads of tables. Nothing is made on the server.
 
 MySQL with GTIDs, and MariaDB, are only read. Without GTIDs watermarks are written into a table that the user made, and
-leave nothing there. Which of the two it is, the place in the log decides once it is opened; GTIDs that are switched on
-later count from the next new place on.
+leave nothing there. Positions, marks and what reads see are the matter of the log's coordinate system (`coordinates`).
 """
 
 from __future__ import annotations
@@ -31,21 +30,19 @@ from replicator.plugins.source import (
     Visibility,
     WholeRead,
 )
-from replicator_source_mysql import assessment, discovery, lineage, table_assessment, watermark
+from replicator_source_mysql import assessment, discovery, table_assessment, watermark
 from replicator_source_mysql.cascades import Cascades, Edge, read_edges
 from replicator_source_mysql.catalogue import CatalogTable
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.connection import Connection, SameServer, Session, is_mariadb, rows_of
+from replicator_source_mysql.connection import Connection, SameServer, Session
+from replicator_source_mysql.coordinates import CoordinateSystems, SourceVisibility
 from replicator_source_mysql.dump import Dump
-from replicator_source_mysql.filepos import FilePosition
 from replicator_source_mysql.groups import Undoing, UndoneGroups
-from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import LogEnd, MarkBoard, log_end
-from replicator_source_mysql.position import Executed, Position, executed_of
+from replicator_source_mysql.marks import LogEnd, MarkBoard
+from replicator_source_mysql.position import Position
 from replicator_source_mysql.server import ServerFacts, folded_name, read_facts
-from replicator_source_mysql.snapshot import TableReader, begin_snapshot
-from replicator_source_mysql.visibility import FileVisibility, MysqlVisibility, executed_or_committing, owners
+from replicator_source_mysql.snapshot import TableReader
 
 
 class MysqlSource(DeltaSource[MysqlConfig]):
@@ -70,12 +67,9 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         self._board = MarkBoard()
         # Marks of two objects are never the same.
         self._mark_prefix = secrets.token_hex(8)
-        self._delivered: Executed | None = None
+        self._systems = CoordinateSystems(config.watermark)
         self._open_reader: BinlogReader | None = None
         self._undone: UndoneGroups = {}
-        self._is_by_gtid = False
-        # Unknown until the log is opened: then the server's setting decides.
-        self._is_by_file: bool | None = None
         self._reader = TableReader(
             session=reading,
             watch_session=self._watch,
@@ -83,9 +77,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             chunk_bytes_max=config.chunk_bytes_max,
             watch_every_s=config.yield_after.total_seconds(),
             statement_s=config.statement_timeout.total_seconds(),
-            delivered=self._delivered_gtids,
-            is_by_gtid=lambda: self._is_by_gtid,
-            watermark=self._watermark,
+            coordinates=self._systems.of_log,
         )
 
     @override
@@ -129,46 +121,37 @@ class MysqlSource(DeltaSource[MysqlConfig]):
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
         """See `DeltaSource.prepare`. Nothing is made: the whole log is there for everybody who may read it.
 
-        Without GTIDs a watermark is written at a new place, to see that it can be.
+        Without GTIDs a watermark is written for a new position, to see that it can be.
         """
         with self._control.use("reading the server's position") as connection:
             facts = read_facts(connection)
-            position = lineage.current_position(connection, facts) if is_first or not facts.is_between else None
-            if is_first and facts.is_by_file:
-                watermark.verify_round_trip(connection, self.config.watermark)
+            position = self._systems.current_position(connection, facts) if is_first or not facts.is_between else None
+            if is_first:
+                self._systems.of_server(facts).prepare(connection)
             if is_first and self.config.start_at is not None:
                 position = self._start_at(connection, facts, self.config.start_at.strip())
         return position.offset if position is not None else Offset.of({})
 
     def _start_at(self, connection: Connection, facts: ServerFacts, text: str) -> Position:
+        coordinates = self._systems.of_server(facts)
         try:
-            if not facts.is_by_file:
-                return Position(flavor=facts.flavor, executed=executed_of(facts.flavor, text), server=facts.server)
-            at = FilePosition.of(text)
-            lineage.verify_place(connection, at)
+            return coordinates.start_at(connection, facts, text)
         except ValueError as error:
-            kind = "place in the log" if facts.is_by_file else "GTID set"
             raise ConfigError(
-                f"source.start_at is no {kind} of {facts.name}: {error}.", code="invalid_start"
+                f"source.start_at is no {coordinates.names} of {facts.name}: {error}.", code="invalid_start"
             ) from error
         except FatalError as error:
             raise ConfigError(
-                f"source.start_at is no place in the log of {facts.name}: {error.message}", code="invalid_start"
+                f"source.start_at is no position in the log of {facts.name}: {error.message}", code="invalid_start"
             ) from error
-        return Position.at_file(at, facts.server)
 
     @override
     def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
-        if not isinstance(since, MysqlVisibility):
-            return ()
-        with self._watch.use("looking for older transactions") as connection:
-            before, after = executed_or_committing(connection)
-            now = MysqlVisibility(before=before, after=after, delivered=GtidSet())
-            return owners(connection, now.unfinished(since))
+        return since.waiting_for(self._watch) if isinstance(since, SourceVisibility) else ()
 
     @override
     def standing(self) -> Standing:
-        """See `DeltaSource.standing`. Only XA transactions that were prepared since our place in the log are known."""
+        """See `DeltaSource.standing`. Only XA transactions that were prepared since our position in the log are known."""
         reader = self._open_reader
         return Standing(
             keeps_log=assessment.retention(self._facts()),
@@ -188,21 +171,17 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         position = Position.of(after)
         with self._ends.use("comparing the log with our position") as connection:
             facts = read_facts(connection)
-            lineage.verify_joins(connection, facts, position)
-        self._is_by_gtid = self._is_by_gtid or (position.server != facts.server)
-        self._is_by_file = position.is_by_file
-        self._delivered = position.executed
+            coordinates = self._systems.open(connection, facts, position)
         cascades = self._cascades(facts, schemas)
-        dump = Dump.open(self.config, self._same, flavor=facts.flavor, behind=position.begin)
+        dump = Dump.open(self.config, self._same, flavor=facts.flavor, coordinates=coordinates, behind=position.begin)
         reader = BinlogReader(
             dump,
-            start=position,
+            progress=coordinates.progress(position, facts.server),
             flavor=facts.flavor,
-            server=facts.server,
             schemas=schemas,
             board=self._board,
             probe=self._log_end,
-            on_delivered=self._note_delivered,
+            on_delivered=coordinates.delivered,
             is_lower_case=facts.lower_case_table_names != 0,
             unrepresentable=self.config.unrepresentable,
             size_max=self.config.transaction_bytes_max,
@@ -215,22 +194,13 @@ class MysqlSource(DeltaSource[MysqlConfig]):
     @override
     def mark(self) -> str:
         with self._control.use("reading the end of the log") as connection:
-            end = log_end(connection, is_mariadb=is_mariadb(connection))
+            end = self._systems.of_log(connection).end_of_log(connection)
         return self._board.add(end, self._mark_prefix)
 
     @override
     def visibility(self) -> Visibility:
         with self._control.use("reading what is visible") as connection:
-            if is_mariadb(connection):
-                visibility = begin_snapshot(connection, is_by_gtid=self._is_by_gtid)
-                connection.rollback()
-                return visibility
-            table = self._watermark(connection)
-            if table is not None:
-                begin = watermark.write_watermark(connection, table)
-                return FileVisibility(before=begin.place, after=watermark.ordered_end_of_log(connection).place)
-            before, after = executed_or_committing(connection)
-        return MysqlVisibility(before=before, after=after, delivered=self._delivered_gtids())
+            return self._systems.of_log(connection).visibility(connection)
 
     @override
     def read_chunk(self, request: ChunkRequest) -> Chunk:
@@ -266,13 +236,6 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         with self._control.use("reading the server's settings") as connection:
             return read_facts(connection)
 
-    def _watermark(self, connection: Connection) -> TableId | None:
-        """Where watermarks are written, if reads need them."""
-        is_by_file = self._is_by_file
-        if is_by_file is None:
-            is_by_file = not is_mariadb(connection) and rows_of(connection, "SELECT @@GLOBAL.gtid_mode") == [("OFF",)]
-        return self.config.watermark if is_by_file else None
-
     def _read_tables(self, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
         with self._control.use("reading the catalogue") as connection:
             return discovery.read_tables(connection, tables)
@@ -296,14 +259,8 @@ class MysqlSource(DeltaSource[MysqlConfig]):
 
     def _log_end(self) -> LogEnd:
         with self._ends.use("reading the end of the log") as connection:
-            return log_end(connection, is_mariadb=is_mariadb(connection))
+            return self._systems.of_log(connection).end_of_log(connection)
 
     def _folded(self, name: str) -> str:
         with self._ends.use("comparing names of savepoints") as connection:
             return folded_name(connection, name)
-
-    def _note_delivered(self, executed: Executed) -> None:
-        self._delivered = executed
-
-    def _delivered_gtids(self) -> GtidSet:
-        return self._delivered if isinstance(self._delivered, GtidSet) else GtidSet()

@@ -4,43 +4,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
 
 from replicator.model.errors import FatalError
 from replicator_source_mysql.binlog import InnerEvent, transaction_payload
-from replicator_source_mysql.cursor import Cursor
+from replicator_source_mysql.coordinates import Progress
 from replicator_source_mysql.dump import HEADER, HEADER_SIZE, Dump
-from replicator_source_mysql.lineage import other_history
-
-_PACKET: Final = "max_allowed_packet"
-
-
-@dataclass(slots=True)
-class Event:
-    """An event without its framing."""
-
-    timestamp: int
-    kind: int
-    server_id: int
-    flags: int
-    body: memoryview
+from replicator_source_mysql.events import Event
 
 
 class EventStream:
     """Takes events from a dump.
 
     Args:
-        dump: Opened where `cursor` begins.
-        cursor: Moves with every event.
+        dump: Opened where `progress` begins.
+        progress: Told of every event.
         size_max: Bytes that a compressed transaction may have.
 
     Attributes:
         queue: Events that have arrived, header included.
+        cursor: Of `progress`; it moves with every event.
     """
 
-    def __init__(self, dump: Dump, cursor: Cursor, *, size_max: int) -> None:
-        self.cursor = cursor
+    def __init__(self, dump: Dump, progress: Progress, *, size_max: int) -> None:
+        self.cursor = progress.cursor
+        self._progress = progress
         self.queue: deque[bytes] = deque()
         self._dump = dump
         self._size_max = size_max
@@ -63,11 +50,7 @@ class EventStream:
         try:
             received = self._dump.events(wait_s)
         except FatalError as error:
-            # Asked to begin within an event, the server takes what it finds there for the size of one.
-            if (proof := self.cursor.proof) is not None and error.code == _PACKET:
-                raise other_history(
-                    f"no event that could be sent begins at byte {proof.begin} of {proof.file}"
-                ) from error
+            self._progress.refuse_begin(error)
             raise
         self.queue.extend(received)
         return bool(received)
@@ -83,13 +66,13 @@ class EventStream:
                 self._inner_events += 1
                 return Event(inner.timestamp, inner.type_code, inner.server_id, inner.flags, memoryview(inner.body))
             self._inner = None
-        cursor = self.cursor
+        cursor, progress = self.cursor, self._progress
         while self.queue:
             raw = self.queue.popleft()
             timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(raw)
             body = memoryview(raw)[HEADER_SIZE:]
             cursor.move(kind, size, end, flags, in_transaction=in_transaction)
-            if cursor.is_by_file and cursor.was_read(raw, kind, size, end, flags, in_transaction=in_transaction):
+            if progress.was_read(raw, kind, size, end, flags, in_transaction=in_transaction):
                 continue
             return Event(timestamp, kind, server_id, flags, body)
         return None
@@ -99,7 +82,7 @@ class EventStream:
         self._put_back = event
 
     def open_payload(self, body: memoryview) -> None:
-        """Go on with the events inside a compressed transaction."""
+        """Continue with the events inside a compressed transaction."""
         self._inner = transaction_payload(body, size_max=self._size_max)
         self._inner_events = 0
 

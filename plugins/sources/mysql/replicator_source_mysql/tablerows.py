@@ -15,10 +15,10 @@ from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, RowsEvent,
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades, Parent
 from replicator_source_mysql.dump import HEADER, HEADER_SIZE
-from replicator_source_mysql.events import FLAG_ARTIFICIAL, Kind
+from replicator_source_mysql.events import FLAG_ARTIFICIAL, Event, Kind
 from replicator_source_mysql.groups import Group, HeldRows
 from replicator_source_mysql.pulls import Pull, Transaction, error_of_table
-from replicator_source_mysql.stream import Event, EventStream
+from replicator_source_mysql.stream import EventStream
 from replicator_source_mysql.versions import Version, Versions
 
 _END_OF_STATEMENT: Final = 1

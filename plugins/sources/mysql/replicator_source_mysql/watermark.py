@@ -117,7 +117,7 @@ def verify_round_trip(connection: Connection, table: TableId) -> None:
         FatalError: It has not, or as `write_watermark`.
     """
     before = write_watermark(connection, table)
-    if end_of_log(connection).place <= before.place:
+    if end_of_log(connection).position <= before.position:
         raise FatalError(
             f"a watermark was written into {table}, and nothing came into the log.",
             code="watermark_table",

@@ -23,7 +23,7 @@ from replicator.plugins import Secret
 from replicator.plugins.source import ChunkRequest, LogReader, PullLimits
 from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator.testing.waiting import wait_until
-from replicator_source_mysql import lineage
+from replicator_source_mysql.coordinates import CoordinateSystems
 from replicator_source_mysql.errors import translate, translate_log
 from replicator_source_mysql.source import MysqlSource
 
@@ -188,7 +188,7 @@ def test_a_purged_log_keeps_the_servers_words(
             source.open_log(offset, schemas)
         assert (found.value.code, found.value.table) == ("log_removed", None)
     # As if it were purged only now, behind our own look: the server's answer decides.
-    monkeypatch.setattr(lineage, "verify_joins", lambda *_: None)
+    monkeypatch.setattr(CoordinateSystems, "open", lambda systems, _, __, position: systems.of_position(position))
     error = pull_until_it_fails(source.open_log(offset, schemas))
     assert isinstance(error, OffsetExpiredError)
     assert (error.code, error.table) == ("log_removed", None)

@@ -11,6 +11,7 @@ import pytest
 
 from replicator.model.errors import CorruptStreamError, FatalError, LogGapError
 from replicator.plugins.source import PullLimits
+from replicator_source_mysql.coordinates.mariadb import MariadbProgress
 from replicator_source_mysql.events import (
     Begin,
     Kind,
@@ -23,14 +24,14 @@ from replicator_source_mysql.events import (
     xa_prepare,
 )
 from replicator_source_mysql.groups import Undoing
-from replicator_source_mysql.gtid import GtidPosition
+from replicator_source_mysql.gtidsets import GtidPosition
 from replicator_source_mysql.log import BinlogReader
 from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Position
 
 LIMITS = PullLimits(rows=100, bytes=1 << 20, wait_s=0.0)
 # An end of the log that nobody reaches.
-FAR = LogEnd(place=(1 << 40, 0), file="binlog.999999", moment=datetime.now(UTC), executed=None)
+FAR = LogEnd(position=(1 << 40, 0), file="binlog.999999", moment=datetime.now(UTC), executed=None)
 
 
 class Script:
@@ -53,9 +54,8 @@ def event(kind: int, body: bytes, *, end: int = 0, flags: int = 0, server_id: in
 
 def reader_of(*events: bytes, **settings: Any) -> BinlogReader:
     values: Mapping[str, Any] = {
-        "start": Position(flavor="mariadb", executed=GtidPosition(), server="1"),
+        "progress": MariadbProgress(Position(executed=GtidPosition(), server="1"), "1"),
         "flavor": "mariadb",
-        "server": "1",
         "schemas": {},
         "board": MarkBoard(),
         "probe": lambda: FAR,

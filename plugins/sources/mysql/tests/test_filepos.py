@@ -14,20 +14,20 @@ import pytest
 from replicator.model.errors import CorruptStreamError, LogGapError
 from replicator.model.offset import Offset
 from replicator.plugins.source import LogBatch, PullLimits, Seen
+from replicator_source_mysql.coordinates.file import FileProgress, FileVisibility
 from replicator_source_mysql.events import FLAG_ARTIFICIAL, Kind
 from replicator_source_mysql.filepos import FIRST_BYTE, WRAP, FilePosition, fingerprint
 from replicator_source_mysql.groups import Undoing
-from replicator_source_mysql.gtid import GtidSet
+from replicator_source_mysql.gtidsets import GtidSet
 from replicator_source_mysql.log import BinlogReader
 from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Position
-from replicator_source_mysql.visibility import FileVisibility
 
 LIMITS = PullLimits(rows=1000, bytes=1 << 30, wait_s=0.0)
 SERVER = "aaaaaaaa-0000-0000-0000-00000000000a"
 FILE = "binlog.000003"
 # An end of the log that nobody reaches.
-FAR = LogEnd(place=(1 << 40, 0), file="binlog.999999", moment=datetime.now(UTC), executed=None)
+FAR = LogEnd(position=(1 << 40, 0), file="binlog.999999", moment=datetime.now(UTC), executed=None)
 
 
 class Log:
@@ -91,7 +91,7 @@ class Dump:
 def reader_at(log: Log, start: Position, **settings: Any) -> BinlogReader:
     assert isinstance(start.begin, FilePosition)
     values: Mapping[str, Any] = {
-        "start": start, "flavor": "mysql", "server": SERVER, "schemas": {}, "board": MarkBoard(), "probe": lambda: FAR,
+        "progress": FileProgress(start, SERVER), "flavor": "mysql", "schemas": {}, "board": MarkBoard(), "probe": lambda: FAR,
         "on_delivered": lambda _: None, "is_lower_case": False, "unrepresentable": "fail", "size_max": 1 << 20,
         "undoing": Undoing(groups={}, fold=str.upper),
         **settings,
@@ -145,7 +145,7 @@ def test_places_of_two_servers_and_places_with_gtids_do_not_cover_each_other() -
     other = Position.at_file(FilePosition(FILE, 4), "another")
     assert not here.covers(other)
     assert not other.covers(here)
-    by_gtid = Position(flavor="mysql", executed=GtidSet(), server=SERVER)
+    by_gtid = Position(executed=GtidSet(), server=SERVER)
     assert not here.covers(by_gtid)
     assert not by_gtid.covers(here)
 
@@ -263,11 +263,11 @@ def test_a_mark_at_the_end_is_reached_by_a_reader_that_begins_there() -> None:
     log = Log()
     end = log.transaction()
     found = offsets(reader_at(log, at(FIRST_BYTE)))[-1]
-    moment = LogEnd(place=(3, end), file=FILE, moment=None, executed=None)  # type: ignore[arg-type]
+    moment = LogEnd(position=(3, end), file=FILE, moment=None, executed=None)  # type: ignore[arg-type]
     reader = reader_at(log, found)
     reader.pull(LIMITS)
     reader.pull(LIMITS)
-    assert moment.is_reached((3, reader._cursor.pos), found.executed)
+    assert moment.is_reached((3, reader._progress.cursor.pos), found.executed)
 
 
 @pytest.mark.parametrize("is_waited_for", [False, True])
@@ -276,7 +276,7 @@ def test_an_end_that_lies_before_what_was_read_is_another_history(is_waited_for:
     read = log.transaction()
     # The first end was reached, or is still waited for, when the log is begun anew.
     ends = [read + is_waited_for, read + is_waited_for, read - 1]
-    probe: Callable[[], LogEnd] = lambda: replace(FAR, place=(3, ends.pop(0)))  # noqa: E731
+    probe: Callable[[], LogEnd] = lambda: replace(FAR, position=(3, ends.pop(0)))  # noqa: E731
     times = iter(range(100))
     reader = reader_at(log, at(FIRST_BYTE), probe=probe, clock=lambda: float(next(times)))
 

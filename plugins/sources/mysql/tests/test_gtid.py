@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator_source_mysql.gtid import GtidPosition, GtidSet
+from replicator_source_mysql.coordinates.gtid import owned_gtids
+from replicator_source_mysql.gtidsets import GtidPosition, GtidSet
 from replicator_source_mysql.position import Position
-from replicator_source_mysql.visibility import owned_gtids
 
 A, B = "aaaaaaaa-0000-0000-0000-000000000001", "bbbbbbbb-0000-0000-0000-000000000002"
 SOURCES = [A, B, f"{A}:tag", f"{B}:other_tag"]
@@ -119,9 +119,8 @@ def test_what_is_no_mariadb_position_is_refused(text: str) -> None:
 
 
 def test_offsets_are_read_back_as_they_were_written() -> None:
-    plain = Position(flavor="mysql", executed=GtidSet.of(f"{A}:1-3"), server=A, file="binlog.000003", pos=17)
+    plain = Position(executed=GtidSet.of(f"{A}:1-3"), server=A, file="binlog.000003", pos=17)
     held = Position(
-        flavor="mariadb",
         executed=GtidPosition.of("0-1-9"),
         server="1",
         prepared=("0-1-5",),
@@ -131,4 +130,3 @@ def test_offsets_are_read_back_as_they_were_written() -> None:
         assert Position.of(position.offset) == position
     assert not plain.covers(held)
     assert not held.covers(plain)
-    assert plain.place == (3, 17)

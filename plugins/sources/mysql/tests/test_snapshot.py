@@ -17,8 +17,9 @@ from replicator.testing.mysql_servers import MysqlDatabase
 from replicator_source_mysql import snapshot
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection
+from replicator_source_mysql.coordinates import gtid
 from replicator_source_mysql.discovery import read_tables
-from replicator_source_mysql.gtid import GtidSet
+from replicator_source_mysql.gtidsets import GtidSet
 from replicator_source_mysql.source import MysqlSource
 
 Make = Callable[..., MysqlSource]
@@ -130,7 +131,7 @@ def test_a_table_without_a_key_is_read_as_of_a_moment_that_is_known(
     table = table_of(mysql_database)
     schema = schema_of(source, table)
     reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
-    looks, asked = [0], snapshot.executed_or_committing
+    looks, asked = [0], gtid.executed_or_committing
 
     def disturbed(connection: Connection) -> tuple[GtidSet, GtidSet]:
         looks[0] += 1
@@ -142,7 +143,7 @@ def test_a_table_without_a_key_is_read_as_of_a_moment_that_is_known(
         mysql_database.execute("INSERT INTO t VALUES (3)")
         return whole_query(plan)
 
-    monkeypatch.setattr(snapshot, "executed_or_committing", disturbed)
+    monkeypatch.setattr(gtid, "executed_or_committing", disturbed)
     monkeypatch.setattr(snapshot, "whole_query", late)
     with source.read_whole(schema) as whole:
         rows = [v for batch in whole.batches for v in batch.column("v").to_pylist()]

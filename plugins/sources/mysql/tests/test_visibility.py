@@ -13,9 +13,9 @@ from replicator.model.events import ROW, TRANSACTION_ID
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, PullLimits, Seen
 from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
-from replicator_source_mysql.gtid import GtidPosition
+from replicator_source_mysql.coordinates.mariadb import MariadbVisibility, xa_commit_id, xid_of_sql
+from replicator_source_mysql.gtidsets import GtidPosition
 from replicator_source_mysql.source import MysqlSource
-from replicator_source_mysql.visibility import MariadbVisibility, xa_commit_id, xid_of_sql
 
 READS = 300
 
@@ -35,13 +35,15 @@ READS = 300
     ],
 )
 def test_an_xa_commit_is_seen_only_if_the_engine_had_done_with_it(id_: str, seen: Seen) -> None:
-    visibility = MariadbVisibility(place=(3, 300), end=(3, 400), settled=(3, 200), prepared=frozenset({"X'62',X'',1"}))
+    visibility = MariadbVisibility(
+        position=(3, 300), end=(3, 400), settled=(3, 200), prepared=frozenset({"X'62',X'',1"})
+    )
     assert visibility.classify(pa.array([id_])).to_pylist() == [seen]
 
 
 def test_on_a_server_that_took_over_gtids_decide() -> None:
     visibility = MariadbVisibility(
-        place=(1, 300),
+        position=(1, 300),
         end=(1, 400),
         settled=(1, 200),
         gtids=GtidPosition.of("0-1-9"),

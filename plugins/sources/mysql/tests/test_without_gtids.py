@@ -32,6 +32,7 @@ from replicator_source_mysql import snapshot
 from replicator_source_mysql.assessment import assess_server
 from replicator_source_mysql.chunksql import ReadPlan, whole_query
 from replicator_source_mysql.config import MysqlConfig
+from replicator_source_mysql.coordinates import file
 from replicator_source_mysql.filepos import WRAP, FilePosition
 from replicator_source_mysql.filters import Filters
 from replicator_source_mysql.server import read_facts
@@ -479,7 +480,7 @@ def test_a_table_without_a_key_is_read_as_of_a_moment_that_is_known(
     table = make_table(database, "")
     database.execute("CREATE TABLE other (id int)", "INSERT INTO t VALUES (1)")
     log = Log(source_of(database.server), table)
-    looks, asked = [0], snapshot.ordered_end_of_log
+    looks, asked = [0], file.ordered_end_of_log
 
     def disturbed(connection: Any) -> Any:
         looks[0] += 1
@@ -491,7 +492,7 @@ def test_a_table_without_a_key_is_read_as_of_a_moment_that_is_known(
         database.execute("INSERT INTO t VALUES (3)")
         return whole_query(plan)
 
-    monkeypatch.setattr(snapshot, "ordered_end_of_log", disturbed)
+    monkeypatch.setattr(file, "ordered_end_of_log", disturbed)
     monkeypatch.setattr(snapshot, "whole_query", late)
     with log.source.read_whole(log.schema) as whole:
         rows = [v for batch in whole.batches for v in batch.column("id").to_pylist()]
@@ -511,14 +512,14 @@ def test_a_table_without_a_key_that_is_written_all_the_time_is_set_aside(
 ) -> None:
     table = make_table(database, "")
     log = Log(source_of(database.server), table)
-    asked = snapshot.ordered_end_of_log
+    asked = file.ordered_end_of_log
 
     def disturbed(connection: Any) -> Any:
         database.execute("INSERT INTO t VALUES (2)")
         return asked(connection)
 
-    monkeypatch.setattr(snapshot, "ordered_end_of_log", disturbed)
-    monkeypatch.setattr(snapshot, "_SNAPSHOT_TRIES_BY_FILE", 3)
+    monkeypatch.setattr(file, "ordered_end_of_log", disturbed)
+    monkeypatch.setattr(file, "_SNAPSHOT_TRIES", 3)
     with pytest.raises(TableError) as found, log.source.read_whole(log.schema):
         pass
     assert found.value.code == "no_quiet_moment"

@@ -13,8 +13,10 @@ import pytest
 
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import PullLimits
+from replicator_source_mysql.coordinates.gtid import GtidSetProgress
+from replicator_source_mysql.coordinates.mariadb import MariadbProgress
 from replicator_source_mysql.groups import Undoing
-from replicator_source_mysql.gtid import GtidPosition, GtidSet
+from replicator_source_mysql.gtidsets import GtidPosition, GtidSet
 from replicator_source_mysql.log import BinlogReader
 from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Position
@@ -23,7 +25,7 @@ from replicator_source_mysql.tablerows import TableRows
 
 IDLE_PULLS = 3
 # An end of the log that nobody reaches.
-FAR = LogEnd(place=(1 << 40, 0), file="binlog.999999", moment=datetime.now(UTC), executed=None)
+FAR = LogEnd(position=(1 << 40, 0), file="binlog.999999", moment=datetime.now(UTC), executed=None)
 
 
 class Script:
@@ -64,12 +66,16 @@ def everything(binlog: Any, events: list[bytes], *names: str, at_once: int, limi
         )
         for name in names
     }
-    executed = GtidPosition() if binlog.flavor == "mariadb" else GtidSet()
+    start: Any = {"server": "1", "file": "binlog.000001", "pos": 4}
+    progress = (
+        MariadbProgress(Position(executed=GtidPosition(), **start), "1")
+        if binlog.flavor == "mariadb"
+        else GtidSetProgress(Position(executed=GtidSet(), **start), "1")
+    )
     reader = BinlogReader(
         Script(events, at_once),  # type: ignore[arg-type]
-        start=Position(flavor=binlog.flavor, executed=executed, server="1", file="binlog.000001", pos=4),
+        progress=progress,
         flavor=binlog.flavor,
-        server="1",
         schemas=schemas,
         board=MarkBoard(),
         probe=lambda: FAR,

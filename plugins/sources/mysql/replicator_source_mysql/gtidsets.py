@@ -11,7 +11,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import ClassVar, Final, Self
+
+from replicator_source_mysql.binlog import Flavor
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TAG: Final = re.compile(r"[a-z_][a-z0-9_]{0,31}")
@@ -33,6 +35,9 @@ class GtidSet:
 
     `sources`: `uuid` or `uuid:tag` → intervals, none of them empty.
     """
+
+    flavor: ClassVar[Flavor] = "mysql"
+    is_of_lineage: ClassVar[bool] = True
 
     sources: Mapping[str, tuple[Interval, ...]] = field(default_factory=dict)
 
@@ -127,9 +132,9 @@ class GtidSet:
         """What is in both."""
         return self.without(self.without(other))
 
-    def covers(self, other: GtidSet) -> bool:
-        """Whether every GTID of the other is in this one."""
-        return not other.without(self)
+    def covers(self, other: object) -> bool:
+        """Whether the other is a set, too, and every GTID of it is in this one."""
+        return isinstance(other, GtidSet) and not other.without(self)
 
     def encoded(self) -> bytes:
         """As COM_BINLOG_DUMP_GTID sends it, in the form with tags if one of them has a tag."""
@@ -204,6 +209,9 @@ def _minus(intervals: tuple[Interval, ...], taken: tuple[Interval, ...]) -> tupl
 class GtidPosition:
     """A MariaDB position: domain → (server, number) of its last transaction. Immutable."""
 
+    flavor: ClassVar[Flavor] = "mariadb"
+    is_of_lineage: ClassVar[bool] = True
+
     domains: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
@@ -257,9 +265,9 @@ class GtidPosition:
         domain, _, number = (int(part) for part in gtid.split("-"))
         return domain in self.domains and self.domains[domain][1] >= number
 
-    def covers(self, other: GtidPosition) -> bool:
-        """Whether no domain of the other is further."""
-        return all(
+    def covers(self, other: object) -> bool:
+        """Whether the other is a position, too, and no domain of it is further."""
+        return isinstance(other, GtidPosition) and all(
             domain in self.domains and self.domains[domain][1] >= number
             for domain, (_, number) in other.domains.items()
         )

@@ -1,0 +1,141 @@
+"""What a coordinate system answers. Whoever needs a position, a mark or a view of a table asks here, not what server it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from replicator.model.schema import TableId
+from replicator.plugins.source import Visibility
+from replicator_source_mysql.connection import Connection, Session
+from replicator_source_mysql.coordinates.progress import Progress
+from replicator_source_mysql.marks import LogEnd, log_end
+from replicator_source_mysql.position import Executed, Position
+from replicator_source_mysql.server import ServerFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpRequest:
+    """How a server is asked for its log.
+
+    Attributes:
+        statement: SQL that is run before; empty for none.
+        command: Of the client protocol.
+        body: What follows the command's byte.
+    """
+
+    command: int
+    body: bytes
+    statement: str = ""
+
+
+class SourceVisibility(Visibility):
+    """What a read saw, as this source says it."""
+
+    def waiting_for(self, watch: Session) -> Sequence[str]:  # noqa: ARG002 - most of them wait for nobody
+        """Sessions whose transactions a later read waits for until it `is_beyond` this one, for people."""
+        return ()
+
+
+class ReadView(ABC):
+    """What one read of one table sees. Used in the order of its methods."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Just before the statement that reads."""
+
+    @abstractmethod
+    def visibility(self) -> Visibility:
+        """What the statement saw; asked once it has given its first row, or ended."""
+
+    def release(self) -> None:  # noqa: B027 - most views hold nothing
+        """The last row is here: the catalogue must be readable as it is now, not as the rows were."""
+
+    def end(self) -> None:  # noqa: B027
+        """Nothing of the read stays open on the server."""
+
+
+class Coordinates(ABC):
+    """One coordinate system. One instance belongs to one source object; `opened` and `delivered` come from its log's thread.
+
+    A method that takes a connection uses it without an open transaction and leaves none.
+    """
+
+    names: ClassVar[str]
+    """What a position of this system is called in messages."""
+
+    # ---- positions ----
+
+    @abstractmethod
+    def current_position(self, connection: Connection, facts: ServerFacts) -> Position:
+        """Where the log is now: every transaction that is not visible yet comes after it, or is waited for (`is_beyond`).
+
+        Raises:
+            ConfigError: The server's settings do not allow a new position.
+        """
+
+    @abstractmethod
+    def start_at(self, connection: Connection, facts: ServerFacts, text: str) -> Position:
+        """The position that a user gave as `source.start_at`.
+
+        Raises:
+            ValueError: The text is no position.
+            FatalError: The server's log has no such position.
+        """
+
+    def prepare(self, connection: Connection) -> None:  # noqa: B027 - most systems need nothing
+        """Before the first read of a new replicator: see that what reads need can be done.
+
+        Raises:
+            FatalError: It cannot.
+        """
+
+    # ---- the log ----
+
+    @abstractmethod
+    def verify_joins(self, connection: Connection, facts: ServerFacts, position: Position) -> None:
+        """Compare the server's history with our position, which is of this system and of this kind of server.
+
+        Raises:
+            OffsetExpiredError: The server's log begins after it.
+            LogGapError: The server's history lacks what is durable here, or is another one.
+            SourceLagsError: The server merely lags, as it seems.
+        """
+
+    def opened(self, facts: ServerFacts, position: Position) -> None:  # noqa: B027 - most systems keep nothing
+        """The log is opened at this position, which `verify_joins` accepted."""
+
+    @abstractmethod
+    def request(self, behind: Executed, server_id: int) -> DumpRequest:
+        """How to ask for the log after a position, as the replica with this number."""
+
+    @abstractmethod
+    def progress(self, start: Position, server: str) -> Progress:
+        """Follow the reading of a log that is opened at `start` on this server."""
+
+    def delivered(self, executed: Executed) -> None:  # noqa: B027 - most systems keep nothing
+        """The log has handed out everything up to here."""
+
+    # ---- marks and reads ----
+
+    def end_of_log(self, connection: Connection) -> LogEnd:
+        """The end of the log as a mark: it lies behind every transaction that any read could have seen."""
+        return log_end(connection)
+
+    @abstractmethod
+    def visibility(self, connection: Connection) -> Visibility:
+        """What a read would see that began now."""
+
+    @abstractmethod
+    def read_view(self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool) -> ReadView:
+        """What a read of a table over this connection sees.
+
+        Args:
+            connection: The read's own.
+            watch: Another session, for questions while the read runs.
+            table: The table.
+            is_whole: All of it is read in one statement, whose first row may be long in coming, and a change that is neither
+                seen nor unseen cannot be left to the log; else it is a chunk.
+        """

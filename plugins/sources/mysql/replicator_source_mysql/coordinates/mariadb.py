@@ -1,0 +1,258 @@
+"""MariaDB: one GTID for each domain says what is executed; what a read saw, its consistent snapshot's position in the log.
+
+A consistent snapshot names the exact position up to which it saw everything. A transaction's id therefore has its position
+behind its GTID: `0-1-55@3:1234`, number of the file and byte. On a server that took over, whose files are others, ids are
+compared by their GTIDs.
+
+XA COMMIT is the exception: MariaDB writes it to the log first and commits in the engine some time later, so that a
+snapshot may lie behind it and not see its rows (19 of 1,000 snapshots under four writers). Until the engine has done
+so XA RECOVER lists the transaction. Its id therefore ends with its XA name, `0-1-55@3:1234;X'61',X'',1`, and it is
+seen if it stood in the log before XA RECOVER was asked, before the snapshot, and is not listed; else, up to the
+snapshot's position, nobody can say.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+from pymysql.constants import COMMAND
+from typing_extensions import override
+
+from replicator.model.schema import TableId
+from replicator.plugins.source import Seen, Visibility
+from replicator_source_mysql.connection import Connection, Session, literal, rows_of
+from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SourceVisibility
+from replicator_source_mysql.coordinates.progress import GtidProgress
+from replicator_source_mysql.errors import gtids_are_off
+from replicator_source_mysql.events import Begin, Event, Kind, mariadb_begin, xid_text
+from replicator_source_mysql.filepos import FIRST_BYTE, LogPosition, file_number
+from replicator_source_mysql.gtidsets import GtidPosition
+from replicator_source_mysql.lineage import has_file, missing_transactions, other_history
+from replicator_source_mysql.marks import LogEnd, log_end
+from replicator_source_mysql.position import Executed, Position
+from replicator_source_mysql.server import ServerFacts
+
+_NAME_PART: Final = re.compile(r"X'([0-9A-Fa-f]+)'|'([^']*)'")
+
+
+class MariadbCoordinates(Coordinates):
+    """See the module."""
+
+    names = "GTID set"
+
+    def __init__(self) -> None:
+        # Transaction ids with positions in another server's files have to be judged.
+        self._is_by_gtid = False
+
+    @override
+    def current_position(self, connection: Connection, facts: ServerFacts) -> Position:
+        # What lies before the end of the log and is not visible yet is waited for (`is_beyond`).
+        end = log_end(connection)
+        pos = end.position[1]
+        executed = _gtids_at(connection, end.file, pos) or GtidPosition()
+        return Position(executed=executed, server=facts.server, file=end.file, pos=pos)
+
+    @override
+    def start_at(self, connection: Connection, facts: ServerFacts, text: str) -> Position:
+        return Position(executed=GtidPosition.of(text), server=facts.server)
+
+    @override
+    def verify_joins(self, connection: Connection, facts: ServerFacts, position: Position) -> None:
+        if not _last_gtids(connection).covers(position.executed):
+            raise missing_transactions(facts, position, str(position.executed))
+        if facts.server != position.server or not has_file(connection, position):
+            return
+        # The position in the file must still have our GTIDs: after RESET MASTER the same names of files come again.
+        if _gtids_at(connection, position.file, position.pos) != position.executed:
+            raise other_history(f"byte {position.pos} of {position.file} is not where {position.executed} ended")
+
+    @override
+    def opened(self, facts: ServerFacts, position: Position) -> None:
+        self._is_by_gtid = self._is_by_gtid or position.server != facts.server
+
+    @override
+    def request(self, behind: Executed, server_id: int) -> DumpRequest:
+        return DumpRequest(
+            statement=f"SET @slave_connect_state = {literal(str(behind))}",
+            command=COMMAND.COM_BINLOG_DUMP,
+            body=struct.pack("<IHI", FIRST_BYTE, 0, server_id),
+        )
+
+    @override
+    def progress(self, start: Position, server: str) -> MariadbProgress:
+        return MariadbProgress(start, server)
+
+    @override
+    def end_of_log(self, connection: Connection) -> LogEnd:
+        end = log_end(connection)
+        # Read behind the position, it may only be further; a reader that has got exactly so far has passed the position.
+        return replace(end, executed=_last_gtids(connection))
+
+    @override
+    def visibility(self, connection: Connection) -> MariadbVisibility:
+        visibility = self._begin_snapshot(connection)
+        connection.rollback()
+        return visibility
+
+    @override
+    def read_view(self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool) -> ReadView:
+        return _SnapshotView(self, connection)
+
+    def _begin_snapshot(self, connection: Connection) -> MariadbVisibility:
+        """Open the consistent snapshot and learn its position in the log.
+
+        The order matters: the end of the log, what is prepared, the snapshot, the end of the log again (see the module).
+        """
+        settled_file, settled_pos = _end_of_log(connection)
+        prepared = _prepared_xids(connection)
+        with connection.cursor() as cursor:
+            # The level at which MariaDB heeds the rest; it holds for the next transaction.
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        status: dict[str, str] = dict(rows_of(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
+        file, pos = status.get("Binlog_snapshot_file", ""), int(status.get("Binlog_snapshot_position", 0))
+        end_file, end_pos = _end_of_log(connection)
+        visibility = MariadbVisibility(
+            position=(file_number(file), pos),
+            end=(file_number(end_file), end_pos),
+            settled=(file_number(settled_file), settled_pos),
+            prepared=prepared,
+        )
+        if not self._is_by_gtid:
+            return visibility
+        return replace(
+            visibility,
+            gtids=_gtids_at(connection, file, pos) or GtidPosition(),
+            settled_gtids=_gtids_at(connection, settled_file, settled_pos) or GtidPosition(),
+        )
+
+
+class MariadbProgress(GtidProgress[GtidPosition]):
+    """Progress by MariaDB's GTIDs."""
+
+    @override
+    def begin(self, event: Event) -> Begin:
+        if event.kind == Kind.MARIADB_GTID:
+            return mariadb_begin(event.body, event.server_id)
+        raise gtids_are_off("the log has a transaction without a GTID.")
+
+    @override
+    def transaction_id(self, begin: Begin) -> str:
+        return mariadb_id(begin.gtid, self.cursor.position)
+
+    @override
+    def decision_id(self, id_: str, xid: str) -> str:
+        return xa_commit_id(id_, xid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MariadbVisibility(SourceVisibility):
+    """See the module.
+
+    Attributes:
+        position: Everything up to here was seen, nothing behind it.
+        end: The end of the log then; for `is_beyond` only.
+        settled: The end of the log before the snapshot: which XA COMMIT stood there, `prepared` tells of.
+        prepared: XA transactions that were prepared, or not yet committed by the engine, behind `settled` and before the snapshot.
+        gtids: `position` by GTIDs; set where ids of another server's files have to be judged.
+        settled_gtids: `settled` by GTIDs.
+    """
+
+    position: LogPosition
+    end: LogPosition
+    settled: LogPosition
+    prepared: frozenset[str] = frozenset()
+    gtids: GtidPosition | None = None
+    settled_gtids: GtidPosition | None = None
+
+    @override
+    def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
+        answers = {text: int(self._judge(text)) for text in transaction_ids.unique().to_pylist()}
+        return pa.array([answers[text] for text in transaction_ids.to_pylist()], pa.int8())
+
+    @override
+    def is_beyond(self, earlier: Visibility) -> bool:
+        assert isinstance(earlier, MariadbVisibility)
+        return min(self.position, self.settled) >= earlier.end
+
+    def _judge(self, text: str) -> Seen:
+        plain, _, xid = text.partition(";")
+        if not self._is_within(plain, self.position, self.gtids):
+            return Seen.UNSEEN
+        if not xid or (xid not in self.prepared and self._is_within(plain, self.settled, self.settled_gtids)):
+            return Seen.SEEN
+        return Seen.UNKNOWN
+
+    @staticmethod
+    def _is_within(text: str, position: LogPosition, gtids: GtidPosition | None) -> bool:
+        gtid, _, where = text.partition("@")
+        if gtids is not None:
+            return gtid in gtids
+        file, _, pos = where.partition(":")
+        return (int(file), int(pos)) <= position
+
+
+class _SnapshotView(ReadView):
+    """One transaction with a consistent snapshot, which lives as long as the read."""
+
+    def __init__(self, coordinates: MariadbCoordinates, connection: Connection) -> None:
+        self._coordinates = coordinates
+        self._connection = connection
+        self._visibility: MariadbVisibility | None = None
+
+    @override
+    def begin(self) -> None:
+        self._visibility = self._coordinates._begin_snapshot(self._connection)  # noqa: SLF001 - of this module
+
+    @override
+    def visibility(self) -> Visibility:
+        assert self._visibility is not None, "begin() comes first"
+        return self._visibility
+
+    @override
+    def end(self) -> None:
+        self._connection.commit()
+
+
+def mariadb_id(gtid: str, position: LogPosition) -> str:
+    """A transaction's id: its GTID, and where its first event ended."""
+    return f"{gtid}@{position[0]}:{position[1]}"
+
+
+def xa_commit_id(id_: str, xid: str) -> str:
+    """The id of a group that commits a prepared XA transaction, out of the group's own and the XA name (`xid_text`)."""
+    return f"{id_};{xid}"
+
+
+def xid_of_sql(format_id: int, gtrid_size: int, text: str) -> str:
+    """One spelling of a name that the server writes as one or two strings, plain or (`X'…'`) in hexadecimal digits."""
+    raw = b"".join(bytes.fromhex(digits) if digits else plain.encode() for digits, plain in _NAME_PART.findall(text))
+    return xid_text(raw[:gtrid_size], raw[gtrid_size:], format_id)
+
+
+def _prepared_xids(connection: Connection) -> frozenset[str]:
+    """What XA RECOVER lists, as `xid_text` writes names; transactions being committed are among them."""
+    return frozenset(
+        xid_of_sql(int(format_id), int(gtrid_size), text)
+        for format_id, gtrid_size, _, text in rows_of(connection, "XA RECOVER FORMAT='SQL'")
+    )
+
+
+def _gtids_at(connection: Connection, file: str, pos: int) -> GtidPosition | None:
+    """A position in the log as GTIDs; None if the server knows none for it."""
+    ((text,),) = rows_of(connection, "SELECT BINLOG_GTID_POS(%s, %s)", [file, pos])
+    return GtidPosition.of(text) if text is not None else None
+
+
+def _last_gtids(connection: Connection) -> GtidPosition:
+    ((text,),) = rows_of(connection, "SELECT @@GLOBAL.gtid_binlog_pos")
+    return GtidPosition.of(text)
+
+
+def _end_of_log(connection: Connection) -> tuple[str, int]:
+    ((file, pos, *_),) = rows_of(connection, "SHOW MASTER STATUS")
+    return file, int(pos)
