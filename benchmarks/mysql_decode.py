@@ -25,6 +25,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.binlog import RowDecoder, TableMap, TableMaps, declared_spec, logged_spec, table_id
 from replicator_source_mysql.binlog.events import TABLE_MAP, RowsEvent
+from replicator_source_mysql.flavors import MARIADB
 
 GOAL_BATCH: Final = 30
 GOAL_SINGLE: Final = 50
@@ -178,10 +179,10 @@ def _ours(database: MysqlDatabase, load: _Load) -> Work:
         "SELECT column_name, column_type, character_set_name FROM information_schema.columns "
         "WHERE table_schema = 'bench' ORDER BY ordinal_position"
     )
-    declared = {name: declared_spec(column_type, charset, "mariadb") for name, column_type, charset in columns}
+    declared = {name: declared_spec(column_type, charset, MARIADB) for name, column_type, charset in columns}
 
     def work(clock: Clock) -> int:
-        maps, decoders, current, pending = TableMaps("mariadb"), {}, {}, []
+        maps, decoders, current, pending = TableMaps(MARIADB), {}, {}, []
         changes = 0
         decoder = None
         clock.begin()
@@ -210,7 +211,7 @@ _ROWS: Final = frozenset(int(code) for code in RowsEvent)
 
 
 def _decoder(table_map: TableMap, declared: Mapping[str, Any]) -> RowDecoder:
-    specs = [logged_spec(column, declared[column.name], "mariadb") for column in table_map.columns]
+    specs = [logged_spec(column, declared[column.name], MARIADB) for column in table_map.columns]
     columns = tuple(
         Column(name=column.name, type=spec.arrow, source_type=str(spec.kind))
         for column, spec in zip(table_map.columns, specs, strict=True)

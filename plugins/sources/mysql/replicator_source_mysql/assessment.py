@@ -9,7 +9,7 @@ from typing import Final
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.server import OLDEST, ServerFacts
+from replicator_source_mysql.server import ServerFacts
 
 _PACKET_MIN: Final = 64 << 20
 _DAY_S: Final = 86_400
@@ -34,7 +34,7 @@ _TRUSTED: Final = frozenset({"binlog_format", "binlog_row_image", "binlog_order_
 def assess_server(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     """Everything about the server that would keep its changes from being replicated right."""
     if facts.is_too_old:
-        oldest = ".".join(map(str, OLDEST[facts.flavor]))
+        oldest = ".".join(map(str, facts.flavor.oldest))
         return [
             Problem(
                 code="server_too_old",
@@ -223,7 +223,7 @@ def has_privilege(facts: ServerFacts, *options: str) -> bool:
 
 def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     needed: list[tuple[str, ...]] = [("REPLICATION SLAVE", "REPLICATION REPLICA"), ("PROCESS",)]
-    needed.append(("BINLOG MONITOR", "REPLICATION CLIENT") if facts.flavor == "mariadb" else ("REPLICATION CLIENT",))
+    needed.append(facts.flavor.status_privileges)
     problems = [
         Problem(
             code="privilege_missing",

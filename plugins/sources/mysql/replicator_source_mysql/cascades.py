@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator_source_mysql.binlog import Flavor, RowDecoder, TableMap, logged_spec, uncompressed_body
+from replicator_source_mysql.binlog import RowDecoder, TableMap, logged_spec, uncompressed_body
 from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, RowsEvent
-from replicator_source_mysql.connection import Connection, is_mariadb, rows_of
+from replicator_source_mysql.connection import Connection, flavor_of, rows_of
+from replicator_source_mysql.flavors import Flavor
 
 # InnoDB's own bits of what a foreign key does.
 _DELETE_CASCADES: Final = 1
@@ -209,8 +210,9 @@ def _is_named(table: TableId, folded: str) -> bool:
 
 def read_edges(connection: Connection) -> list[Edge]:
     """Every foreign key of the server that acts, from InnoDB itself: with PROCESS nothing is hidden, and no table is opened."""
-    name = "innodb_sys_foreign" if is_mariadb(connection) else "innodb_foreign"
-    child, parent = (_name_parts(f"f.{c}", is_encoded=is_mariadb(connection)) for c in ("for_name", "ref_name"))
+    flavor = flavor_of(connection)
+    name = f"{flavor.innodb_prefix}foreign"
+    child, parent = (_name_parts(f"f.{c}", is_encoded=flavor.encodes_foreign_names) for c in ("for_name", "ref_name"))
     rows = rows_of(
         connection,
         f"SELECT f.id, {child}, {parent}, f.type, c.ref_col_name FROM information_schema.{name} f"  # noqa: S608 - our own names
@@ -219,8 +221,7 @@ def read_edges(connection: Connection) -> list[Edge]:
     columns: dict[tuple[str, str, str, str, str, int], set[str]] = defaultdict(set)
     for id_, child_schema, child_name, parent_schema, parent_name, type_, column in rows:
         columns[id_, child_schema, child_name, parent_schema, parent_name, int(type_) & _ACTS].add(column)
-    # Early releases of MySQL 8.0 (8.0.15 among them) say 0 of every foreign key.
-    is_told = is_mariadb(connection) or any(acts for *_, acts in columns)
+    is_told = flavor.tells_foreign_actions or any(acts for *_, acts in columns)
     rules = {} if is_told or not columns else _read_rules(connection)
     found = []
     for (id_, cs, cn, ps, pn, acts), names in columns.items():

@@ -12,8 +12,9 @@ import pyarrow as pa
 from replicator.model.errors import TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
-from replicator_source_mysql.binlog import ColumnSpec, Flavor
+from replicator_source_mysql.binlog import ColumnSpec
 from replicator_source_mysql.connection import quoted, quoted_table
+from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.values import KEY_KINDS
 from replicator_source_mysql.virtual import is_same_for_all
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.binlog.charsets import UTF8, charset_of, label
+from replicator_source_mysql.flavors import Flavor
 
 DEFAULT_CHARSET: Final = "utf8mb4"
 

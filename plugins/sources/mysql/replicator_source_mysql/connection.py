@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,13 +15,13 @@ from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import TableId
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.errors import translate
+from replicator_source_mysql.flavors import Flavor, flavor_of_server, version_of
 
 Connection: TypeAlias = pymysql.connections.Connection
 Row = tuple[Any, ...]
 
 _CLOSE_WAIT_S: Final = 10.0
 _READ_MARGIN_S: Final = 60.0
-_HIDES_KEYS: Final = (8, 0, 30)
 # What makes values canonical: no padding, no zone, and identifiers and strings quoted as we quote them.
 _SQL_MODE: Final = "NO_BACKSLASH_ESCAPES"
 
@@ -85,8 +84,7 @@ class SameServer:
         Raises:
             SourceUnavailableError: Another one answers: a new process begins with whichever answers then.
         """
-        query = "SELECT @@server_id" if is_mariadb(connection) else "SELECT @@server_uuid"
-        ((name,),) = rows_of(connection, query)
+        ((name,),) = rows_of(connection, flavor_of(connection).identity_query)
         with self._lock:
             if self._name is None:
                 self._name = str(name)
@@ -194,6 +192,7 @@ class Session:
 
     def _set_bounds(self, connection: Connection) -> None:
         seconds = max(1, round(self._config.lock_timeout.total_seconds()))
+        flavor = flavor_of(connection)
         settings: dict[str, Any] = {
             "lock_wait_timeout": seconds,
             "innodb_lock_wait_timeout": seconds,
@@ -203,17 +202,11 @@ class Session:
         }
         if self._is_reading:
             # MariaDB ignores WITH CONSISTENT SNAPSHOT at lower levels; and rows wait in the socket while the journal is slow.
-            isolation = "tx_isolation" if is_mariadb(connection) else "transaction_isolation"
-            settings |= {isolation: "'REPEATABLE-READ'", "net_write_timeout": 3600}
-        if not is_mariadb(connection) and version_of(connection) >= _HIDES_KEYS:
-            # A server may hide from the catalogue the keys that it made by itself; the log has them all the same.
-            settings["show_gipk_in_create_table_and_information_schema"] = "ON"
+            settings |= {flavor.isolation_variable: "'REPEATABLE-READ'", "net_write_timeout": 3600}
+        settings |= flavor.session_settings(version_of(connection.get_server_info()))
         if self._is_bounded:
-            bound = self._config.statement_timeout.total_seconds()
-            if is_mariadb(connection):
-                settings["max_statement_time"] = bound
-            else:
-                settings["max_execution_time"] = round(bound * 1000)
+            name, bound = flavor.statement_bound(self._config.statement_timeout.total_seconds())
+            settings[name] = bound
         with connection.cursor() as cursor:
             cursor.execute("SET " + ", ".join(f"SESSION {name} = {value}" for name, value in settings.items()))
 
@@ -232,15 +225,9 @@ def rows_of(connection: Connection, query: str, parameters: Sequence[Any] = ()) 
         return list(cursor.fetchall())
 
 
-def is_mariadb(connection: Connection) -> bool:
-    """Whether the server says that it is MariaDB."""
-    return "mariadb" in connection.get_server_info().lower()
-
-
-def version_of(connection: Connection) -> tuple[int, ...]:
-    """The server's version, `(8, 0, 36)`."""
-    digits = re.match(r"\d+(?:\.\d+)*", connection.get_server_info())
-    return tuple(int(part) for part in digits[0].split(".")) if digits is not None else ()
+def flavor_of(connection: Connection) -> Flavor:
+    """The flavor of the server, by what it said when it was connected to."""
+    return flavor_of_server(connection.get_server_info())
 
 
 def quoted(name: str) -> str:

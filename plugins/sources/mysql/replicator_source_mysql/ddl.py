@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Final
 
 from replicator.model.schema import TableId
-from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.events import Query
+from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.sql.alter import Action, actions, index, is_primary
 from replicator_source_mysql.sql.harmless import is_defined, pass_harmless, pass_settings
 from replicator_source_mysql.sql.lexer import Kind

@@ -11,16 +11,14 @@ import pymysql
 
 from replicator.model.schema import TableId
 from replicator.plugins.source import TableSummary
-from replicator_source_mysql.binlog import Flavor, declared_spec
+from replicator_source_mysql.binlog import declared_spec
 from replicator_source_mysql.catalogue import CatalogColumn, CatalogTable, ForeignKey, UniqueKey, shadow_of
-from replicator_source_mysql.connection import Connection, Row, is_mariadb, quoted_table, rows_of
-from replicator_source_mysql.server import version_of
+from replicator_source_mysql.connection import Connection, Row, flavor_of, quoted_table, rows_of
+from replicator_source_mysql.flavors import Flavor, version_of
 
 _SYSTEM: Final = ("information_schema", "performance_schema", "mysql", "sys", "ndbinfo")
 _TABLES_AT_ONCE: Final = 200
 _NO_SUCH_TABLE: Final = 1146
-# From here on MySQL counts columns that were added or dropped at once.
-_ROW_VERSIONS: Final = (8, 0, 29)
 _KINDS: Final = {"VIEW": "view", "SYSTEM VIEW": "view", "SEQUENCE": "sequence", "TEMPORARY": "temporary table"}
 
 Storage = tuple[int | str, ...]
@@ -103,7 +101,7 @@ def read_tables(
 def _read_some(
     connection: Connection, tables: Sequence[TableId], storage: Mapping[TableId, Storage]
 ) -> dict[TableId, CatalogTable]:
-    flavor: Flavor = "mariadb" if is_mariadb(connection) else "mysql"
+    flavor = flavor_of(connection)
     # Names are compared without case by the catalogue, and with it by us.
     wanted = set(tables)
     columns = _grouped(_query(connection, _COLUMNS, tables))
@@ -206,10 +204,9 @@ def _storage(connection: Connection, tables: Sequence[TableId]) -> dict[TableId,
     """
     if not tables:
         return {}
-    view = "innodb_sys_tables" if is_mariadb(connection) else "innodb_tables"
-    has_versions = not is_mariadb(connection) and version_of(connection.get_server_info()) >= _ROW_VERSIONS
-    versions = "total_row_versions" if has_versions else "0"
-    query = f"SELECT table_id, name, {versions} FROM information_schema.{view} WHERE "  # noqa: S608 - our own names
+    flavor = flavor_of(connection)
+    versions = flavor.row_versions(version_of(connection.get_server_info()))
+    query = f"SELECT table_id, name, {versions} FROM information_schema.{flavor.innodb_prefix}tables WHERE "  # noqa: S608 - our own names
     patterns = {table: name_pattern(table) for table in tables}
     if len(tables) == 1:
         rows = rows_of(connection, query + "name RLIKE %s", [patterns[tables[0]]])

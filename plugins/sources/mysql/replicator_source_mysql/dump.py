@@ -17,11 +17,11 @@ import pymysql
 from pymysql.constants import COMMAND
 
 from replicator.model.errors import CorruptStreamError, ReplicatorError, SourceUnavailableError
-from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.connection import Connection, SameServer, connect, literal, rows_of
 from replicator_source_mysql.coordinates import Coordinates
 from replicator_source_mysql.errors import facts_of, translate, translate_log
+from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.position import Executed
 from replicator_source_mysql.wire import EOF, ERROR, PacketReader, error_of
 
@@ -175,16 +175,11 @@ def _introduce(connection: Connection, config: MysqlConfig, flavor: Flavor) -> b
     ((checksum,),) = rows_of(connection, "SELECT @@GLOBAL.binlog_checksum")
     period = round(config.heartbeat.total_seconds() * _NANOSECONDS)
     me = literal(str(uuid.uuid4()))
-    names = ("master", "slave") if flavor == "mariadb" else ("source", "replica")
-    settings = [f"@{name}_heartbeat_period = {period}" for name in {"master", names[0]}]
-    settings += [f"@{name}_binlog_checksum = @@GLOBAL.binlog_checksum" for name in {"master", names[0]}]
-    settings += [f"@{name}_uuid = {me}" for name in {"slave", names[1]}]
-    if flavor == "mariadb":
-        settings += [
-            "@mariadb_slave_capability = 4",
-            "@slave_gtid_strict_mode = 1",
-            "@slave_gtid_ignore_duplicates = 0",
-        ]
+    sources, replicas = {"master", flavor.source_word}, {"slave", flavor.replica_word}
+    settings = [f"@{name}_heartbeat_period = {period}" for name in sources]
+    settings += [f"@{name}_binlog_checksum = @@GLOBAL.binlog_checksum" for name in sources]
+    settings += [f"@{name}_uuid = {me}" for name in replicas]
+    settings += flavor.dump_settings
     with connection.cursor() as cursor:
         cursor.execute("SET " + ", ".join(settings))
         # The log may be read slowly while the journal is.

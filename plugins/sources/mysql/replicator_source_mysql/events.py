@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from replicator_source_mysql.binlog.events import Flavor, corrupt
+from replicator_source_mysql.binlog.events import corrupt
 from replicator_source_mysql.clienttext import DEFAULT_CHARSET, charset_name, decoded
+from replicator_source_mysql.flavors import Flavor
 
 
 class Kind(IntEnum):

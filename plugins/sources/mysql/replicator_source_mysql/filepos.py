@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Self
 
-from replicator_source_mysql.binlog import Flavor
+from replicator_source_mysql.flavors import MYSQL, Flavor, System
 
 LogPosition = tuple[int, int]
 """Comparable with others in the log of the same server: the number of the file, and the byte behind the event."""
@@ -33,7 +33,8 @@ class FilePosition:
         crc: Of that event (`fingerprint`): another history has another event there.
     """
 
-    flavor: ClassVar[Flavor] = "mysql"
+    flavor: ClassVar[Flavor] = MYSQL
+    system: ClassVar[System] = System.FILE
     is_of_lineage: ClassVar[bool] = False
 
     file: str

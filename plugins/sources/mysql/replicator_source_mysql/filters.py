@@ -10,9 +10,9 @@ from typing import Final
 import pymysql
 
 from replicator.model.schema import TableId
-from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.connection import Connection, rows_of
 from replicator_source_mysql.errors import number_of
+from replicator_source_mysql.flavors import Flavor
 
 _ACCESS_DENIED: Final = 1227
 _REPLICA: Final = (
@@ -97,8 +97,7 @@ def read_filters(connection: Connection, flavor: Flavor, *, status: str, replica
     found = _rows_by_name(connection, status)
     log = {name: _names(row.get(name)) for row in found or () for name in ("binlog_do_db", "binlog_ignore_db")}
     replica = _rows_by_name(connection, replica_status)
-    if replica is None and flavor == "mariadb":
-        # That takes REPLICA MONITOR; the variables are those of the connection without a name.
+    if replica is None and flavor.has_replica_variables:
         names = ", ".join(f"'{name}'" for name in _REPLICA)
         replica = [dict(rows_of(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({names})"))]
     return Filters(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Self
 
-from replicator_source_mysql.binlog import Flavor
+from replicator_source_mysql.flavors import MARIADB, MYSQL, Flavor, System
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TAG: Final = re.compile(r"[a-z_][a-z0-9_]{0,31}")
@@ -36,7 +36,8 @@ class GtidSet:
     `sources`: `uuid` or `uuid:tag` → intervals, none of them empty.
     """
 
-    flavor: ClassVar[Flavor] = "mysql"
+    flavor: ClassVar[Flavor] = MYSQL
+    system: ClassVar[System] = System.GTID
     is_of_lineage: ClassVar[bool] = True
 
     sources: Mapping[str, tuple[Interval, ...]] = field(default_factory=dict)
@@ -209,7 +210,8 @@ def _minus(intervals: tuple[Interval, ...], taken: tuple[Interval, ...]) -> tupl
 class GtidPosition:
     """A MariaDB position: domain → (server, number) of its last transaction. Immutable."""
 
-    flavor: ClassVar[Flavor] = "mariadb"
+    flavor: ClassVar[Flavor] = MARIADB
+    system: ClassVar[System] = System.MARIADB
     is_of_lineage: ClassVar[bool] = True
 
     domains: Mapping[int, tuple[int, int]] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from replicator.model.errors import FatalError, LogGapError, SourceUnavailableEr
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import LogBatch, LogReader, OpenTransaction, PullLimits
-from replicator_source_mysql.binlog import Flavor, uncompressed_body
+from replicator_source_mysql.binlog import uncompressed_body
 from replicator_source_mysql.binlog.events import (
     MARIADB_COMPRESSED,
     MARIADB_QUERY_COMPRESSED,
@@ -44,6 +44,7 @@ from replicator_source_mysql.events import (
     rotate,
     xa_prepare,
 )
+from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.groups import Group, Undoing
 from replicator_source_mysql.marks import LogEnd, MarkBoard
 from replicator_source_mysql.position import Executed
@@ -96,7 +97,7 @@ class BinlogReader(LogReader):
         cascades: Cascades | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._flavor: Flavor = flavor
+        self._flavor = flavor
         self._board = board
         self._probe = probe
         self._on_delivered = on_delivered

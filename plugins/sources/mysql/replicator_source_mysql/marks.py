@@ -11,8 +11,9 @@ import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from replicator_source_mysql.connection import Connection, is_mariadb, rows_of
+from replicator_source_mysql.connection import Connection, flavor_of, rows_of
 from replicator_source_mysql.filepos import LogPosition, file_number
+from replicator_source_mysql.flavors import version_of
 from replicator_source_mysql.position import Executed
 
 
@@ -43,11 +44,8 @@ def log_end(connection: Connection) -> LogEnd:
 
 
 def log_status_statement(connection: Connection) -> str:
-    """What shows the end of the log. MySQL's statement has another name from 8.2 on, and the old one is gone in 8.4."""
-    if is_mariadb(connection):
-        return "SHOW MASTER STATUS"
-    major, minor = (int(part) for part in connection.get_server_info().split(".")[:2])
-    return "SHOW BINARY LOG STATUS" if (major, minor) >= (8, 2) else "SHOW MASTER STATUS"
+    """What shows the end of the log."""
+    return flavor_of(connection).log_status(version_of(connection.get_server_info()))
 
 
 class MarkBoard:

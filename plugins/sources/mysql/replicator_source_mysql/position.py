@@ -8,8 +8,8 @@ from typing import Any, Final, Self, TypeAlias
 
 from replicator.model.errors import CorruptStreamError
 from replicator.model.offset import Offset
-from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.filepos import FIRST_BYTE, FilePosition
+from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.gtidsets import GtidPosition, GtidSet
 
 Executed: TypeAlias = GtidSet | GtidPosition | FilePosition
@@ -17,7 +17,7 @@ Executed: TypeAlias = GtidSet | GtidPosition | FilePosition
 
 _BY_FILE: Final = 2
 """Version of the JSON form of a position without GTIDs. The form with GTIDs, version 1, does not say its version."""
-_GTIDS: Final[Mapping[str, type[GtidSet | GtidPosition]]] = {t.flavor: t for t in (GtidSet, GtidPosition)}
+_GTIDS: Final[Mapping[str, type[GtidSet | GtidPosition]]] = {t.flavor.name: t for t in (GtidSet, GtidPosition)}
 """What an offset with GTIDs holds, by the flavor that it names."""
 
 
@@ -99,7 +99,7 @@ class Position:
             }
             if self.is_by_file
             else {
-                "flavor": self.flavor,
+                "flavor": self.flavor.name,
                 "gtids": str(self.executed),
                 "server": self.server,
                 "file": self.file,

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import pymysql
 
-from replicator_source_mysql.binlog import Flavor
-from replicator_source_mysql.connection import Connection, is_mariadb, rows_of
+from replicator_source_mysql.connection import Connection, flavor_of, rows_of
 from replicator_source_mysql.filters import Filters, read_filters
+from replicator_source_mysql.flavors import Flavor, System, version_of
 from replicator_source_mysql.marks import log_status_statement
 
 _ACCESS_DENIED: Final = 1227
-
-_LOGGED_CASCADES: Final = (9, 6)
-
-OLDEST: Final[Mapping[Flavor, tuple[int, int]]] = {"mysql": (8, 0), "mariadb": (10, 5)}
 
 _VARIABLES: Final = (
     "binlog_format", "binlog_row_image", "binlog_row_metadata", "binlog_row_value_options",
@@ -56,7 +51,7 @@ class ServerFacts:
     @property
     def name(self) -> str:
         """For messages."""
-        return f"{'MariaDB' if self.flavor == 'mariadb' else 'MySQL'} {'.'.join(map(str, self.version))}"
+        return f"{self.flavor.title} {'.'.join(map(str, self.version))}"
 
     @property
     def server(self) -> str:
@@ -65,18 +60,23 @@ class ServerFacts:
 
     @property
     def gtid_mode(self) -> str:
-        """MySQL's."""
+        """MySQL's; OFF where there is none."""
         return self.variables.get("gtid_mode", "OFF").upper()
 
     @property
+    def system(self) -> System:
+        """The coordinate system of a new position in its log."""
+        return self.flavor.system(self.gtid_mode)
+
+    @property
     def is_by_file(self) -> bool:
-        """Whether places in its log are files and bytes: MySQL without GTIDs."""
-        return self.flavor == "mysql" and self.gtid_mode == "OFF"
+        """Whether positions in its log are files and bytes: MySQL without GTIDs."""
+        return self.system is System.FILE
 
     @property
     def is_between(self) -> bool:
         """Whether GTIDs are being switched on or off."""
-        return self.flavor == "mysql" and self.gtid_mode not in {"ON", "OFF"}
+        return self.flavor.is_between_systems(self.gtid_mode)
 
     @property
     def lower_case_table_names(self) -> int:
@@ -86,16 +86,12 @@ class ServerFacts:
     @property
     def is_too_old(self) -> bool:
         """Whether its version is not supported."""
-        return self.version[:2] < OLDEST[self.flavor]
+        return self.version[:2] < self.flavor.oldest
 
     @property
     def logs_cascades(self) -> bool:
         """Whether what its foreign keys do to other tables is in its log."""
-        return (
-            self.flavor == "mysql"
-            and self.version[:2] >= _LOGGED_CASCADES
-            and not self.is_on("innodb_native_foreign_keys")
-        )
+        return self.flavor.logs_cascades(self.version, self.variables)
 
     def is_on(self, variable: str) -> bool:
         """Whether a variable that the server has is on."""
@@ -105,7 +101,7 @@ class ServerFacts:
 def read_facts(connection: Connection) -> ServerFacts:
     """Ask the server."""
     text = connection.get_server_info()
-    flavor: Flavor = "mariadb" if is_mariadb(connection) else "mysql"
+    flavor = flavor_of(connection)
     names = ", ".join(f"'{name}'" for name in _VARIABLES)
     variables = {
         name.lower(): value
@@ -118,37 +114,26 @@ def read_facts(connection: Connection) -> ServerFacts:
         text=text,
         variables=variables,
         grants=grants,
-        is_replica=_is_replica(connection, flavor),
+        is_replica=_is_replica(connection),
         filters=read_filters(
             connection,
             flavor,
             status=log_status_statement(connection),
-            replica_status="SHOW ALL SLAVES STATUS" if flavor == "mariadb" else _replica_statement(connection),
+            replica_status=flavor.replica_status(version_of(text)),
         ),
     )
 
 
-def _is_replica(connection: Connection, flavor: Flavor) -> bool | None:
-    """Whether it replicates from another server; MariaDB says how many it reads from to everybody, MySQL to REPLICATION CLIENT."""
-    if flavor == "mariadb":
-        return any(int(value) > 0 for _, value in rows_of(connection, "SHOW GLOBAL STATUS LIKE 'Slaves_running'"))
+def _is_replica(connection: Connection) -> bool | None:
+    """Whether it replicates from another server; MySQL tells it to REPLICATION CLIENT only."""
+    flavor = flavor_of(connection)
     try:
-        return bool(rows_of(connection, _replica_statement(connection)))
+        rows = rows_of(connection, flavor.replicas_query(version_of(connection.get_server_info())))
     except pymysql.err.OperationalError as error:
         if error.args[0] != _ACCESS_DENIED:
             raise
         return None
-
-
-def _replica_statement(connection: Connection) -> str:
-    is_renamed = version_of(connection.get_server_info()) >= (8, 0, 22)
-    return "SHOW REPLICA STATUS" if is_renamed else "SHOW SLAVE STATUS"
-
-
-def version_of(text: str) -> tuple[int, ...]:
-    """MariaDB's may begin with 5.5.5-, for clients that know no other."""
-    match = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)", text)
-    return tuple(int(part) for part in match.groups()) if match else (0, 0, 0)
+    return flavor.is_replica(rows)
 
 
 def folded_name(connection: Connection, name: str) -> str:

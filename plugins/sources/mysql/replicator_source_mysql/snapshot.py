@@ -29,7 +29,7 @@ from replicator.plugins.source import Chunk, ChunkRequest, Cursor, WholeRead
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.catalogue import CatalogTable, system_versioned, virtual_column
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
-from replicator_source_mysql.connection import Connection, Session, is_mariadb, rows_of
+from replicator_source_mysql.connection import Connection, Session, flavor_of, rows_of
 from replicator_source_mysql.coordinates import Coordinates
 from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.textrows import Rows, text_rows
@@ -192,7 +192,7 @@ class TableReader:
             raise TableError("there is no such table any more.", code="table_not_found", table=str(schema.table))
         if found.is_system_versioned:
             raise system_versioned(schema.table)
-        if changing := found.session_dependent("mariadb" if is_mariadb(connection) else "mysql"):
+        if changing := found.session_dependent(flavor_of(connection)):
             raise virtual_column(schema.table, changing[0])
         plan = read_plan(found, schema)
         self._tables[schema.table] = found
@@ -210,17 +210,13 @@ class _Run:
         self._reader = reader
         self._connection = connection
         self._table = table
-        self._is_mariadb = is_mariadb(connection)
         self.view = reader.coordinates(connection).read_view(
             connection, reader.watch_session, table.table, is_whole=is_whole
         )
 
     def bounded(self, query: str) -> str:
         """The statement with a bound on its time."""
-        seconds = self._reader.statement_s
-        if self._is_mariadb:
-            return f"SET STATEMENT max_statement_time = {seconds} FOR {query}"
-        return query.replace("SELECT", f"SELECT /*+ MAX_EXECUTION_TIME({round(seconds * 1000)}) */", 1)
+        return flavor_of(self._connection).bounded(query, self._reader.statement_s)
 
     def blocks(
         self, query: str, *, rows_max: int, total_max: int | None

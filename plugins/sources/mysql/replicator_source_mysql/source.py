@@ -84,7 +84,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
     def identity(self) -> Mapping[str, str]:
         """What stays when another server of the same lineage takes over; whether it is one, GTIDs tell at every start."""
         facts = self._facts()
-        return {"flavor": facts.flavor, "lower_case_table_names": str(facts.lower_case_table_names)}
+        return {"flavor": facts.flavor.name, "lower_case_table_names": str(facts.lower_case_table_names)}
 
     @override
     def list_tables(self) -> Sequence[TableSummary]:

@@ -6,10 +6,10 @@ from typing import Final
 
 from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
-from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.cascades import Cascades
 from replicator_source_mysql.ddl import Effect, TableEffect, effects, opens_group
 from replicator_source_mysql.events import Query
+from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.groups import Group, Undoing
 from replicator_source_mysql.pulls import Pull
 from replicator_source_mysql.sql.reader import shown
@@ -47,7 +47,7 @@ class Statements:
         undoing: Undoing,
         cascades: Cascades | None,
     ) -> None:
-        self._flavor: Flavor = flavor
+        self._flavor = flavor
         self._is_lower_case = is_lower_case
         self._rows = rows
         self._xa = xa

@@ -20,13 +20,6 @@ _CASCADE_POLICIES = {
 }
 
 
-_CLEAR_FILTER = {
-    "mysql": "STOP REPLICA SQL_THREAD; CHANGE REPLICATION FILTER {name} = (); START REPLICA SQL_THREAD; -- and name a server"
-    " that has the table whole, or exclude it",
-    "mariadb": "STOP SLAVE; SET GLOBAL {variable} = ''; START SLAVE; -- and name a server that has the table whole, or exclude it",
-}
-
-
 def missing_table(table: TableId) -> Problem:
     """The table does not exist, or our account may not see it."""
     return Problem(
@@ -124,7 +117,7 @@ def _filtered(table: TableId, facts: ServerFacts) -> list[Problem]:
                 code="left_out_of_replica",
                 message=f"the server is a replica, and {name} may keep changes of the table from reaching it",
                 place=str(table),
-                action=_CLEAR_FILTER[facts.flavor].format(name=name.upper(), variable=name),
+                action=f"{facts.flavor.clear_filter(name)} -- and name a server that has the table whole, or exclude it",
                 severity=Severity.BLOCKING if facts.is_replica is not False else Severity.NOTICE,
             )
         )

@@ -10,12 +10,13 @@ from replicator.model.errors import FatalError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import PullLimits
-from replicator_source_mysql.binlog import Flavor, TableMaps, named_table, table_id, uncompressed_body
+from replicator_source_mysql.binlog import TableMaps, named_table, table_id, uncompressed_body
 from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, RowsEvent, corrupt
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades, Parent
 from replicator_source_mysql.dump import HEADER, HEADER_SIZE
 from replicator_source_mysql.events import FLAG_ARTIFICIAL, Event, Kind
+from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.groups import Group, HeldRows
 from replicator_source_mysql.pulls import Pull, Transaction, error_of_table
 from replicator_source_mysql.stream import EventStream

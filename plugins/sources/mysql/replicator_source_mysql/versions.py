@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -11,26 +10,22 @@ from typing import Final
 
 from replicator.model.errors import SchemaConflictError, TableError, UnsupportedTypeError
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator_source_mysql import columntypes as t
 from replicator_source_mysql.binlog import (
     ColumnSpec,
-    Flavor,
     MapColumn,
     RowDecoder,
     TableMap,
     declared_spec,
     logged_spec,
 )
-from replicator_source_mysql.binlog import columntypes as t
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.catalogue import system_versioned
+from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.values import KEY_KINDS
 
 log = logging.getLogger(__name__)
 
-_HIDDEN: Final[Mapping[Flavor, re.Pattern[str]]] = {
-    "mysql": re.compile(r"!hidden!.*", re.DOTALL),
-    "mariadb": re.compile(r"DB_ROW_HASH_[1-9]\d*"),
-}
 _VERSIONS_MAX: Final = 10_000
 
 
@@ -55,7 +50,7 @@ class Versions:
     def __init__(
         self, flavor: Flavor, schemas: Mapping[TableId, TableSchema], *, unrepresentable: Unrepresentable
     ) -> None:
-        self._flavor: Flavor = flavor
+        self._flavor = flavor
         self._followed = dict(schemas)
         self._unrepresentable: Unrepresentable = unrepresentable
         self._versions: dict[TableMap, Version] = {}
@@ -134,7 +129,7 @@ class Versions:
         positions: list[int] = []
         known = {c.name: c for c in followed.columns}
         hidden = hidden_positions(table_map, known, self._flavor)
-        if self._flavor == "mariadb" and _is_system_versioned(table_map, known, hidden):
+        if self._flavor.has_system_versioning and _is_system_versioned(table_map, known, hidden):
             raise system_versioned(followed.table)
         for logged in table_map.columns:
             assert logged.name is not None
@@ -211,16 +206,12 @@ def _logged_key(table_map: TableMap, followed: TableSchema, flavor: Flavor) -> t
 def hidden_positions(table_map: TableMap, known: Collection[str], flavor: Flavor) -> frozenset[int]:
     """Where the columns stand that a server adds by itself and that only its log shows.
 
-    MySQL: for functional indexes. MariaDB: the hash of a unique key that is too long for an index, an unsigned BIGINT
-    (measured on 10.11: their numbers leave out those that a user's own column has). A user may give a column such a name:
-    `known` are the names of the table's own.
+    A user may give a column such a name: `known` are the names of the table's own.
     """
     return frozenset(
         c.position
         for c in table_map.columns
-        if c.name not in known
-        and _HIDDEN[flavor].fullmatch(c.name or "")
-        and (flavor == "mysql" or (c.type_code == t.LONGLONG and c.is_unsigned))
+        if c.name not in known and flavor.is_hidden_column(c.name or "", c.type_code, is_unsigned=c.is_unsigned)
     )
 
 

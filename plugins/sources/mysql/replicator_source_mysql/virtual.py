@@ -17,7 +17,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
-from replicator_source_mysql.binlog import ColumnSpec, Flavor, Kind
+from replicator_source_mysql.binlog import ColumnSpec, Kind
+from replicator_source_mysql.flavors import Flavor
 
 
 class _Type(Enum):
@@ -106,8 +107,8 @@ def _type_of(column_type: str, spec: ColumnSpec | None, flavor: Flavor) -> _Type
     if spec.kind is Kind.TEXT:
         if column_type.lower().startswith("varchar") and spec.charset != "binary":
             return _Type.TEXT
-        # MariaDB's JSON is a LONGTEXT.
-        return _Type.JSON if flavor == "mariadb" and column_type.lower() == "longtext" else _Type.OTHER
+        # A JSON that is text is a LONGTEXT.
+        return _Type.JSON if flavor.json_is_text and column_type.lower() == "longtext" else _Type.OTHER
     plain = {
         Kind.INTEGER: _Type.INTEGER,
         Kind.ENUM: _Type.LABEL,
@@ -210,8 +211,7 @@ class _Parser:
             case "number":
                 return _Type.INTEGER
             case "text":
-                if not text and self._flavor == "mariadb":
-                    # EMPTY_STRING_IS_NULL.
+                if not text and self._flavor.empty_string_may_be_null:
                     raise _NotUnderstoodError
                 return _Type.LITERAL
             case "name":

@@ -16,6 +16,7 @@ from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.assessment import assess_server
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.filters import Filters
+from replicator_source_mysql.flavors import MYSQL
 from replicator_source_mysql.server import ServerFacts, read_facts
 from replicator_source_mysql.source import MysqlSource
 
@@ -66,7 +67,7 @@ def test_settings_that_break_replication_are_blocking(
 
 
 def test_gtids_that_are_being_switched_and_replicas_without_a_log_are_refused(facts: ServerFacts) -> None:
-    if facts.flavor == "mysql":
+    if facts.flavor is MYSQL:
         between = {"gtid_mode": "OFF_PERMISSIVE", "log_replica_updates": "OFF"}
         changed = replace(facts, variables={**facts.variables, **between})
         expected = [("server_setting", "gtid_mode"), ("replica_does_not_log", "log_replica_updates")]
@@ -129,7 +130,7 @@ def test_a_risk_that_was_accepted_is_a_warning(facts: ServerFacts) -> None:
 
 
 def test_a_server_that_is_too_old_is_told_so_and_nothing_else(facts: ServerFacts) -> None:
-    old = replace(facts, version=(5, 7, 44) if facts.flavor == "mysql" else (10, 4, 1))
+    old = replace(facts, version=(5, 7, 44) if facts.flavor is MYSQL else (10, 4, 1))
     assert [p.code for p in assess_server(old, CONFIG)] == ["server_too_old"]
 
 

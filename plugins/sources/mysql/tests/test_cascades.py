@@ -9,6 +9,7 @@ import pytest
 from replicator.model.schema import TableId
 from replicator.testing.mysql_servers import MysqlDatabase
 from replicator_source_mysql.cascades import Cascades, Edge, Reach, reaches, read_edges
+from replicator_source_mysql.flavors import MARIADB
 
 DELETE_CASCADE, DELETE_SET, UPDATE_CASCADE, UPDATE_SET = 1, 2, 4, 8
 
@@ -65,7 +66,7 @@ def test_statements_about_foreign_keys_count_for_what_they_could_concern(
         looked.append(1)
         return [edge("b", "a", DELETE_CASCADE)]
 
-    cascades = Cascades(flavor="mariadb", followed=tables("b"), read=read, size_max=1)
+    cascades = Cascades(flavor=MARIADB, followed=tables("b"), read=read, size_max=1)
     cascades.look()
     found = cascades.of_statement(text)
     assert found == expected if "CREATE" not in text else found <= tables("b")

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.model.schema import TableId
-from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.clienttext import charset_name, decoded
 from replicator_source_mysql.ddl import effects, opens_group
 from replicator_source_mysql.events import Query
+from replicator_source_mysql.flavors import MARIADB, MYSQL, Flavor
 from replicator_source_mysql.sql.reader import shown
 
 D = "d"
@@ -33,7 +33,7 @@ KEY_WORDS = (
 
 
 def found(
-    text: str, *, database: str = D, sql_mode: int = 0, is_lower_case: bool = False, flavor: Flavor = "mariadb"
+    text: str, *, database: str = D, sql_mode: int = 0, is_lower_case: bool = False, flavor: Flavor = MARIADB
 ) -> list[tuple[str, ...]]:
     return sorted(
         (e.effect.value, str(e.table)) + ((str(e.new_table),) if e.new_table else ())
@@ -278,7 +278,7 @@ def test_what_names_no_table_and_is_not_known_is_about_every_table(text: str) ->
 
 def test_a_truncate_in_a_session_with_temporary_tables_may_be_of_another_table() -> None:
     query = Query(D, "TRUNCATE t", 0, is_of_session=True)
-    (effect,) = effects(query, FOLLOWED, flavor="mariadb", is_lower_case=False)
+    (effect,) = effects(query, FOLLOWED, flavor=MARIADB, is_lower_case=False)
     assert effect.effect.value == "replaced"
 
 
@@ -295,31 +295,31 @@ def test_a_truncate_in_a_session_with_temporary_tables_may_be_of_another_table()
     ],
 )
 def test_only_the_end_of_a_create_table_opens_a_group(text: str, expected: bool) -> None:
-    assert opens_group(Query(D, text, 0), "mysql") is expected
+    assert opens_group(Query(D, text, 0), MYSQL) is expected
 
 
 def test_a_message_shows_the_statement_without_its_values() -> None:
     text = """UPDATE `t` SET password='s3cret', "x" = 5 /* card 4111 */ WHERE id IN (1, 0xAB) -- y"""
-    assert shown(Query(D, text, 0), "mysql") == "UPDATE `t` SET password = ?, ? = ? WHERE id IN (?, ?)"
-    assert shown(Query(D, "SELECT 's3cret", 0), "mysql") == "SELECT …"
-    assert len(shown(Query(D, "SELECT a," * 1000, 0), "mysql")) <= 201
+    assert shown(Query(D, text, 0), MYSQL) == "UPDATE `t` SET password = ?, ? = ? WHERE id IN (?, ?)"
+    assert shown(Query(D, "SELECT 's3cret", 0), MYSQL) == "SELECT …"
+    assert len(shown(Query(D, "SELECT a," * 1000, 0), MYSQL)) <= 201
 
 
 def test_texts_of_a_client_are_cut_where_the_server_cut_them() -> None:
     # The second byte of the character is a backslash, of another one a backtick.
     for charset, number, char in (("gbk", 28, b"\x95\x5c"), ("sjis", 13, b"\x95\x5c"), ("big5", 1, b"\xa5\x5c")):
         text = decoded(b"ALTER TABLE t COMMENT '" + char + b"', DROP COLUMN a, COMMENT 'x'", charset)
-        assert charset_name(number, "mysql") == charset
+        assert charset_name(number, MYSQL) == charset
         assert [
-            e.effect.value for e in effects(Query(D, text, 0, charset), FOLLOWED, flavor="mysql", is_lower_case=False)
+            e.effect.value for e in effects(Query(D, text, 0, charset), FOLLOWED, flavor=MYSQL, is_lower_case=False)
         ] == ["alter"]
     name = decoded("TRUNCATE größe".encode("latin1"), "latin1")
     assert [
-        str(e.table) for e in effects(Query(D, name, 0, "latin1"), FOLLOWED, flavor="mysql", is_lower_case=False)
+        str(e.table) for e in effects(Query(D, name, 0, "latin1"), FOLLOWED, flavor=MYSQL, is_lower_case=False)
     ] == ["d.größe"]
     space = decoded(b"TRUNCATE\xa0t", "latin1")
     assert [
-        e.effect.value for e in effects(Query("x", space, 0, "latin1"), FOLLOWED, flavor="mysql", is_lower_case=False)
+        e.effect.value for e in effects(Query("x", space, 0, "latin1"), FOLLOWED, flavor=MYSQL, is_lower_case=False)
     ][:1] == ["unclear"]
 
 

@@ -23,6 +23,7 @@ from replicator_source_mysql.events import (
     tagged_begin,
     xa_prepare,
 )
+from replicator_source_mysql.flavors import MARIADB, MYSQL
 from replicator_source_mysql.groups import Undoing
 from replicator_source_mysql.gtidsets import GtidPosition
 from replicator_source_mysql.log import BinlogReader
@@ -55,7 +56,7 @@ def event(kind: int, body: bytes, *, end: int = 0, flags: int = 0, server_id: in
 def reader_of(*events: bytes, **settings: Any) -> BinlogReader:
     values: Mapping[str, Any] = {
         "progress": MariadbProgress(Position(executed=GtidPosition(), server="1"), "1"),
-        "flavor": "mariadb",
+        "flavor": MARIADB,
         "schemas": {},
         "board": MarkBoard(),
         "probe": lambda: FAR,
@@ -174,11 +175,11 @@ def test_a_tagged_beginning_is_cut_nowhere() -> None:
 def test_statements_places_and_names() -> None:
     variables = b"\x00" + bytes(4) + b"\x01" + (4).to_bytes(8, "little")
     body = struct.pack("<IIBHH", 1, 0, 4, 0, len(variables)) + variables + b"shop\0TRUNCATE t"
-    found = query(memoryview(body), flavor="mysql")
+    found = query(memoryview(body), flavor=MYSQL)
     assert (found.database, found.text, found.sql_mode) == ("shop", "TRUNCATE t", 4)
     for cut in range(len(body) - len("TRUNCATE t")):
         with pytest.raises(CorruptStreamError):
-            query(memoryview(body[:cut]), flavor="mysql")
+            query(memoryview(body[:cut]), flavor=MYSQL)
     assert rotate(memoryview(struct.pack("<Q", 4) + b"b.000002")) == ("b.000002", 4)
     assert heartbeat_v2(memoryview(b"\x01\x03b.1\x02\x09\xfe" + (1 << 33).to_bytes(8, "little") + b"\0")) == (
         "b.1",

@@ -17,6 +17,7 @@ from replicator.plugins.source import LogBatch, PullLimits, Seen
 from replicator_source_mysql.coordinates.file import FileProgress, FileVisibility
 from replicator_source_mysql.events import FLAG_ARTIFICIAL, Kind
 from replicator_source_mysql.filepos import FIRST_BYTE, WRAP, FilePosition, fingerprint
+from replicator_source_mysql.flavors import MYSQL
 from replicator_source_mysql.groups import Undoing
 from replicator_source_mysql.gtidsets import GtidSet
 from replicator_source_mysql.log import BinlogReader
@@ -91,7 +92,7 @@ class Dump:
 def reader_at(log: Log, start: Position, **settings: Any) -> BinlogReader:
     assert isinstance(start.begin, FilePosition)
     values: Mapping[str, Any] = {
-        "progress": FileProgress(start, SERVER), "flavor": "mysql", "schemas": {}, "board": MarkBoard(), "probe": lambda: FAR,
+        "progress": FileProgress(start, SERVER), "flavor": MYSQL, "schemas": {}, "board": MarkBoard(), "probe": lambda: FAR,
         "on_delivered": lambda _: None, "is_lower_case": False, "unrepresentable": "fail", "size_max": 1 << 20,
         "undoing": Undoing(groups={}, fold=str.upper),
         **settings,

@@ -22,6 +22,7 @@ from replicator.testing.mysql_servers import Flavor, MysqlServer, has_mysql
 from replicator_source_mysql.binlog import parse_table_map, table_id
 from replicator_source_mysql.ddl import effects
 from replicator_source_mysql.events import query
+from replicator_source_mysql.flavors import FLAVORS
 
 SHOP, APP = "shop", "app"
 NAMES: Final = ("t", "key", 'a`b"c', "größe", "p")
@@ -399,18 +400,19 @@ class Log:
         maps: dict[int, TableId] = {}
         for kind, flags, body in self._events():
             if kind == _TABLE_MAP:
-                table_map = parse_table_map(body, self._server.flavor)
+                table_map = parse_table_map(body, FLAVORS[self._server.flavor])
                 maps[table_id(memoryview(body))] = TableId(table_map.schema, table_map.table)
             elif kind in _ROWS_EVENTS:
                 table = maps[table_id(memoryview(body))]
                 if table in FOLLOWED:
                     found.setdefault(table, set()).add("rows")
             elif kind == _QUERY:
-                statement = query(memoryview(body), flavor=self._server.flavor, flags=flags)
+                statement = query(memoryview(body), flavor=FLAVORS[self._server.flavor], flags=flags)
                 if statement.text.startswith(_CONTROL) and " NOT " not in statement.text.upper()[:20]:
                     continue
                 texts.append(statement.text)
-                for effect in effects(statement, FOLLOWED, flavor=self._server.flavor, is_lower_case=is_lower_case):
+                flavor = FLAVORS[self._server.flavor]
+                for effect in effects(statement, FOLLOWED, flavor=flavor, is_lower_case=is_lower_case):
                     found.setdefault(effect.table, set()).add(effect.effect.value)
         return found, texts
 

@@ -16,7 +16,8 @@ from replicator.model.events import ROW
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import ChunkRequest, PullLimits
 from replicator.testing.mysql_servers import MysqlDatabase
-from replicator_source_mysql.binlog import ColumnSpec, Flavor, declared_spec
+from replicator_source_mysql.binlog import ColumnSpec, declared_spec
+from replicator_source_mysql.flavors import FLAVORS, MYSQL
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_mysql.virtual import is_same_for_all
 
@@ -88,7 +89,7 @@ def _columns(database: MysqlDatabase, table: str) -> dict[str, tuple[str, Column
         "SELECT column_name, column_type, character_set_name FROM information_schema.columns"
         f" WHERE table_schema = DATABASE() AND table_name = '{table}'"
     )
-    return {n: (t, declared_spec(t, c, database.server.flavor)) for n, t, c in rows}
+    return {n: (t, declared_spec(t, c, FLAVORS[database.server.flavor])) for n, t, c in rows}
 
 
 def _is_taken(database: MysqlDatabase, type_: str, expression: str) -> bool:
@@ -98,12 +99,12 @@ def _is_taken(database: MysqlDatabase, type_: str, expression: str) -> bool:
             "SELECT generation_expression FROM information_schema.columns"
             " WHERE table_schema = DATABASE() AND table_name = 'x' AND column_name = 'g'"
         )
-        return is_same_for_all(text, "g", _columns(database, "x"), database.server.flavor)
+        return is_same_for_all(text, "g", _columns(database, "x"), FLAVORS[database.server.flavor])
     finally:
         database.execute("DROP TABLE x")
 
 
-def taken(flavor: Flavor) -> list[tuple[str, str]]:
+def taken(flavor: str) -> list[tuple[str, str]]:
     return [(t, e) for forms in (TAKEN, TAKEN_BY[flavor]) for t, es in forms.items() for e in es]
 
 
@@ -130,11 +131,11 @@ def test_harmless_forms_are_taken_and_others_refused(mysql_database: MysqlDataba
 ])  # fmt: skip
 def test_what_is_not_understood_to_its_end_is_refused(expression: str) -> None:
     columns = {
-        n: (t, declared_spec(t, "utf8mb4", "mysql"))
+        n: (t, declared_spec(t, "utf8mb4", MYSQL))
         for n, t in {"i": "int", "v": "varchar(9)", "d": "date", "g": "int"}.items()
     }
-    assert not is_same_for_all(expression, "g", columns, "mysql")
-    assert is_same_for_all("((`i` + 1) = 5)", "g", columns, "mysql")
+    assert not is_same_for_all(expression, "g", columns, MYSQL)
+    assert is_same_for_all("((`i` + 1) = 5)", "g", columns, MYSQL)
 
 
 def _values(chance: random.Random) -> list[str]:

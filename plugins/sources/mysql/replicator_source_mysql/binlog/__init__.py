@@ -6,7 +6,7 @@ way from the log to a sealed file is not here.
 """
 
 from replicator_source_mysql.binlog.compressed import InnerEvent, transaction_payload, uncompressed_body
-from replicator_source_mysql.binlog.events import Flavor, table_id
+from replicator_source_mysql.binlog.events import table_id
 from replicator_source_mysql.binlog.rows import DecodedRows, RowDecoder
 from replicator_source_mysql.binlog.tablemap import MapColumn, TableMap, TableMaps, named_table, parse_table_map
 from replicator_source_mysql.binlog.types import ColumnSpec, Kind, declared_spec, logged_spec
@@ -14,7 +14,6 @@ from replicator_source_mysql.binlog.types import ColumnSpec, Kind, declared_spec
 __all__ = [
     "ColumnSpec",
     "DecodedRows",
-    "Flavor",
     "InnerEvent",
     "Kind",
     "MapColumn",

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from replicator_source_mysql.binlog.buffer import Longs, binary_array, spread
 from replicator_source_mysql.binlog.charset_tables import DIFFERENCES, DUPLICATES, SINGLE_BYTES
-from replicator_source_mysql.binlog.events import Flavor
+from replicator_source_mysql.flavors import Flavor
 
 BINARY: Final = "binary"
 UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
@@ -84,7 +84,6 @@ _PYTHON: Final = {
 }
 _WIDE: Final = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
 _ASCII_END: Final = 0x80
-_MYSQL_COLLATIONS_MAX: Final = 1023
 _UNDEFINED: Final = "?"
 
 
@@ -100,7 +99,7 @@ def _by_number() -> Mapping[int, str]:
 
 def charset_of(collation: int, flavor: Flavor) -> str | None:
     """The character set of a collation by its number; None if it is not known."""
-    if flavor == "mysql" and collation > _MYSQL_COLLATIONS_MAX:
+    if collation > flavor.collation_max:
         return None
     return _by_number().get(collation)
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from replicator_source_mysql.binlog import columntypes as t
+from replicator_source_mysql import columntypes as t
 from replicator_source_mysql.binlog import numeric, strings, temporal
 from replicator_source_mysql.binlog.buffer import WORD, Bools, Buffer, Longs, fixed_array, spread
 from replicator_source_mysql.binlog.charsets import telling_decoder, text_decoder

@@ -8,11 +8,9 @@ Sources: MySQL `libs/mysql/binlog/event/`, MariaDB `sql/log_event.h`.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, Literal
+from typing import Final
 
 from replicator.model.errors import CorruptStreamError, FatalError
-
-Flavor = Literal["mysql", "mariadb"]
 
 QUERY: Final = 2
 TABLE_MAP: Final = 19

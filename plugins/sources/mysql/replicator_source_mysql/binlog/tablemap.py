@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from replicator_source_mysql.binlog import columntypes as t
-from replicator_source_mysql.binlog.events import Flavor, corrupt
+from replicator_source_mysql import columntypes as t
+from replicator_source_mysql.binlog.events import corrupt
 from replicator_source_mysql.binlog.reading import Reader
+from replicator_source_mysql.flavors import Flavor
 
 # Kinds of optional metadata. Unknown kinds are skipped by their length.
 _SIGNEDNESS: Final = 1
@@ -83,7 +84,7 @@ class TableMaps:
     """Parsed TABLE_MAP events by their bytes (the table number apart), so that each table version is parsed once."""
 
     def __init__(self, flavor: Flavor, *, versions_max: int = 10_000) -> None:
-        self._flavor: Flavor = flavor
+        self._flavor = flavor
         self._versions_max = versions_max
         self._versions: dict[bytes, TableMap] = {}
 
@@ -212,8 +213,8 @@ class _Optional:
         self._types = types
         readers: Mapping[int, Callable[[Reader], None]] = {
             _SIGNEDNESS: self._signedness,
-            _DEFAULT_CHARSET: lambda r: self._default_charset(r, t.CHARACTER[flavor]),
-            _COLUMN_CHARSET: lambda r: self._column_charset(r, t.CHARACTER[flavor]),
+            _DEFAULT_CHARSET: lambda r: self._default_charset(r, flavor.character_types),
+            _COLUMN_CHARSET: lambda r: self._column_charset(r, flavor.character_types),
             _COLUMN_NAME: self._column_names,
             _SET_LABELS: lambda r: self._labels(r, t.SET),
             _ENUM_LABELS: lambda r: self._labels(r, t.ENUM),

@@ -39,10 +39,10 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from replicator.model.errors import SchemaConflictError, UnsupportedTypeError
-from replicator_source_mysql.binlog import columntypes as t
+from replicator_source_mysql import columntypes as t
 from replicator_source_mysql.binlog.charsets import BINARY, charset_of, label
-from replicator_source_mysql.binlog.events import Flavor
 from replicator_source_mysql.binlog.tablemap import MapColumn
+from replicator_source_mysql.flavors import Flavor
 
 Unrepresentable = Literal["fail", "null"]
 
@@ -174,7 +174,7 @@ def declared_spec(column_type: str, charset: str | None, flavor: Flavor) -> Colu
     if name in {"enum", "set"}:
         labels = tuple(part.replace("''", "'") for part in _LABEL.findall(arguments))
         return ColumnSpec(kind=Kind(name), charset=charset, labels=labels)
-    if name in _TEXTS or (name == "json" and flavor == "mariadb"):
+    if name in _TEXTS or (name == "json" and flavor.json_is_text):
         return ColumnSpec(kind=Kind.TEXT, charset=charset)
     if (kind := _PLAIN.get(name)) is not None:
         return ColumnSpec(kind=kind)
@@ -231,7 +231,8 @@ def logged_spec(column: MapColumn, declared: ColumnSpec | None, flavor: Flavor) 
         SchemaConflictError: `schema_mismatch`: log and `declared` cannot be the same column.
     """
     spec = _from_log(column, flavor)
-    if column.type_code in t.OLD_TIMES and flavor == "mariadb" and (declared is None or declared.scale):
+    may_have_fractions = flavor.old_times_may_have_fractions and (declared is None or declared.scale)
+    if column.type_code in t.OLD_TIMES and may_have_fractions:
         raise UnsupportedTypeError(
             f"Column {_name(column)} has the form that times had before mysql56_temporal_format, whose length the log does not tell.",
             code="unsupported_type",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from replicator.model.errors import ConfigError, LogGapError
 from replicator.model.schema import TableId
-from replicator_source_mysql.connection import Connection, is_mariadb, rows_of
+from replicator_source_mysql.connection import Connection, flavor_of, rows_of
 from replicator_source_mysql.coordinates.base import Coordinates
 from replicator_source_mysql.coordinates.file import FileCoordinates
 from replicator_source_mysql.coordinates.gtid import GtidCoordinates
 from replicator_source_mysql.coordinates.mariadb import MariadbCoordinates
 from replicator_source_mysql.errors import RESTART_ACTION
-from replicator_source_mysql.filepos import FilePosition
-from replicator_source_mysql.gtidsets import GtidPosition, GtidSet
+from replicator_source_mysql.flavors import System
 from replicator_source_mysql.position import Position
 from replicator_source_mysql.server import ServerFacts
 
@@ -27,33 +28,27 @@ class CoordinateSystems:
     """
 
     def __init__(self, watermark: TableId) -> None:
-        self._gtid = GtidCoordinates()
-        self._mariadb = MariadbCoordinates()
-        self._file = FileCoordinates(watermark)
+        self._by_system: Mapping[System, Coordinates] = {
+            System.GTID: GtidCoordinates(),
+            System.MARIADB: MariadbCoordinates(),
+            System.FILE: FileCoordinates(watermark),
+        }
         self._of_log: Coordinates | None = None
 
     def of_server(self, facts: ServerFacts) -> Coordinates:
         """The one in which a new position of this server is."""
-        if facts.flavor == "mariadb":
-            return self._mariadb
-        return self._file if facts.is_by_file else self._gtid
+        return self._by_system[facts.system]
 
     def of_position(self, position: Position) -> Coordinates:
         """The one of a position."""
-        systems: dict[type, Coordinates] = {
-            GtidSet: self._gtid,
-            GtidPosition: self._mariadb,
-            FilePosition: self._file,
-        }
-        return systems[type(position.executed)]
+        return self._by_system[position.executed.system]
 
     def of_log(self, connection: Connection) -> Coordinates:
         """The one of the log that was opened last; of the server's settings if none was."""
         if self._of_log is not None:
             return self._of_log
-        if is_mariadb(connection):
-            return self._mariadb
-        return self._file if rows_of(connection, "SELECT @@GLOBAL.gtid_mode") == [("OFF",)] else self._gtid
+        modes = rows_of(connection, "SHOW GLOBAL VARIABLES LIKE 'gtid_mode'")
+        return self._by_system[flavor_of(connection).system(modes[0][1].upper() if modes else "")]
 
     def current_position(self, connection: Connection, facts: ServerFacts) -> Position:
         """As `Coordinates.current_position`.
@@ -67,9 +62,11 @@ class CoordinateSystems:
 
     def open(self, connection: Connection, facts: ServerFacts, position: Position) -> Coordinates:
         """The coordinate system of a position at which the log is opened. Errors as `Coordinates.verify_joins`."""
-        if facts.flavor != position.flavor:
+        if facts.flavor is not position.flavor:
             raise LogGapError(
-                f"the source was {position.flavor} and is {facts.name} now.", code="other_flavor", action=RESTART_ACTION
+                f"the source was {position.flavor.name} and is {facts.name} now.",
+                code="other_flavor",
+                action=RESTART_ACTION,
             )
         coordinates = self.of_position(position)
         coordinates.verify_joins(connection, facts, position)

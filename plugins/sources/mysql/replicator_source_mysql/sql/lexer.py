@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.binlog.charset_tables import SINGLE_BYTES
+from replicator_source_mysql.flavors import Flavor
 
 ANSI_QUOTES: Final = 1 << 2
 NO_BACKSLASH_ESCAPES: Final = 1 << 20
@@ -53,8 +53,6 @@ class UnreadableError(Exception):
 _NOT_ASCII: Final = "swe7"
 _SPACE: Final = re.compile(r"[ \t\n\v\f\r]+")
 _LINE_COMMENT: Final = re.compile(r"(?:#|--(?=[\x00-\x20\x7f]|\Z))[^\n]*")
-_EXECUTED: Final = re.compile(r"/\*!(?:\d{5,6})?")
-_EXECUTED_MARIADB: Final = re.compile(r"/\*M?!(?:\d{5,6})?")
 _BACKTICKS: Final = re.compile(r"`((?:[^`]+|``)*)`")
 _ANSI_NAME: Final = re.compile(r'"((?:[^"]+|"")*)"')
 _STRINGS: Final = {
@@ -84,7 +82,7 @@ def tokens(text: str, *, sql_mode: int | None, flavor: Flavor, charset: str) -> 
     """
     if charset == _NOT_ASCII:
         raise UnreadableError(f"the character set {charset} has letters where others have quotes")
-    executed = _EXECUTED_MARIADB if flavor == "mariadb" else _EXECUTED
+    executed = flavor.executed_comment
     place, is_inside = 0, False
     # A name follows a name and a dot, whatever it looks like: `shop.1t`, `shop.select`.
     is_behind_dot = is_name = False

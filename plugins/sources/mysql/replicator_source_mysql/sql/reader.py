@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from replicator.model.schema import TableId
-from replicator_source_mysql.binlog import Flavor
 from replicator_source_mysql.events import Query
+from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.sql.lexer import END, Kind, Token, UnreadableError, tokens
 
 _SHOWN_MAX: Final = 200

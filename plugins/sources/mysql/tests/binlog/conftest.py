@@ -31,6 +31,7 @@ from replicator_source_mysql.binlog.events import (
     RowsEvent,
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
+from replicator_source_mysql.flavors import FLAVORS
 from replicator_source_mysql.textrows import text_rows
 from replicator_source_mysql.values import decoded, selected
 
@@ -61,6 +62,7 @@ class Binlog:
     def __init__(self, database: MysqlDatabase) -> None:
         self.database = database
         self.flavor = database.server.flavor
+        self.dialect = FLAVORS[self.flavor]
 
     def connect(self) -> None:
         # Values as the server writes them, and one connection: a handshake costs more than most statements.
@@ -106,7 +108,7 @@ class Binlog:
 
     def changes(self, table: str) -> list[Changes]:
         """The rows events of a table, per version of its table map."""
-        maps = TableMaps(self.flavor)
+        maps = TableMaps(self.dialect)
         current: dict[int, TableMap] = {}
         found: list[Changes] = []
         for event in self.events():
@@ -126,13 +128,13 @@ class Binlog:
             "SELECT column_name, column_type, character_set_name FROM information_schema.columns "
             f"WHERE table_schema = '{self.database.name}' AND table_name = '{table}' ORDER BY ordinal_position"
         )
-        specs = {name: declared_spec(column_type, charset, self.flavor) for name, column_type, charset in rows}
+        specs = {name: declared_spec(column_type, charset, self.dialect) for name, column_type, charset in rows}
         assert None not in specs.values(), specs
         return specs
 
     def decoder(self, table: str, table_map: TableMap, *, key: Sequence[str] = ("id",), **options) -> RowDecoder:
         declared = self.declared(table)
-        specs = [logged_spec(c, declared[c.name], self.flavor) for c in table_map.columns]
+        specs = [logged_spec(c, declared[c.name], self.dialect) for c in table_map.columns]
         columns = tuple(
             Column(name=c.name, type=s.arrow, source_type=str(s.kind))
             for c, s in zip(table_map.columns, specs, strict=True)

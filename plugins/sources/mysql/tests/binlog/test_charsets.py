@@ -119,7 +119,7 @@ def test_every_collation_of_the_server_is_known(binlog) -> None:
     table = "collation_character_set_applicability" if binlog.flavor == "mariadb" else "collations"
     rows = binlog.execute(f"SELECT id, character_set_name FROM information_schema.{table} WHERE id IS NOT NULL")
     assert len(rows) > 200
-    assert {int(i): charset for i, charset in rows} == {int(i): charset_of(int(i), binlog.flavor) for i, _ in rows}
+    assert {int(i): charset for i, charset in rows} == {int(i): charset_of(int(i), binlog.dialect) for i, _ in rows}
 
 
 @pytest.mark.parametrize("charset", ["utf8mb4", "ucs2", "utf16", "utf32"])

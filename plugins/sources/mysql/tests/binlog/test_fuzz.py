@@ -23,6 +23,7 @@ from replicator_source_mysql.binlog import (
     uncompressed_body,
 )
 from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, TABLE_MAP, TRANSACTION_PAYLOAD
+from replicator_source_mysql.flavors import Flavor
 
 HANG_S = 1.0
 SIZE_MAX = 1 << 20
@@ -56,7 +57,7 @@ class Seeds:
 
     bodies: list[tuple[int, bytes]]
     decoder: RowDecoder
-    flavor: str
+    flavor: Flavor
 
     def decode(self, type_code: int, body: bytes) -> int:
         """How much came out: rows, columns, inner events."""
@@ -109,7 +110,7 @@ def _seeds(binlog) -> Seeds:
         (e.type_code, e.body) for e in binlog.raw_events() if e.type_code in {TRANSACTION_PAYLOAD, *MARIADB_COMPRESSED}
     ]
     assert compressed
-    return Seeds([*bodies, *compressed], decoder, binlog.flavor)
+    return Seeds([*bodies, *compressed], decoder, binlog.dialect)
 
 
 def _mutants(rng: random.Random, bodies: list[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:

@@ -75,7 +75,7 @@ def everything(binlog: Any, events: list[bytes], *names: str, at_once: int, limi
     reader = BinlogReader(
         Script(events, at_once),  # type: ignore[arg-type]
         progress=progress,
-        flavor=binlog.flavor,
+        flavor=binlog.dialect,
         schemas=schemas,
         board=MarkBoard(),
         probe=lambda: FAR,

@@ -29,6 +29,7 @@ from replicator_source_mysql.binlog import (
 )
 from replicator_source_mysql.binlog import rows as rows_module
 from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, TABLE_MAP, TRANSACTION_PAYLOAD, RowsEvent
+from replicator_source_mysql.flavors import MYSQL
 
 WIDE = """
     id INT PRIMARY KEY, a TINYINT, b BIGINT UNSIGNED, c DECIMAL(20,4), d VARCHAR(300), e CHAR(20), f DATETIME(3), g TEXT, h BLOB,
@@ -221,7 +222,7 @@ def test_columns_can_be_left_out_and_turned_round(binlog) -> None:
     whole = binlog.decoder("t", changes.table_map).decode(changes.events)
     by_name = {c.name: c for c in changes.table_map.columns}
     names = ["q", "d", "id", "c"]
-    specs = [logged_spec(by_name[name], None, binlog.flavor) for name in names]
+    specs = [logged_spec(by_name[name], None, binlog.dialect) for name in names]
     schema = TableSchema(
         table=TableId("d", "t"),
         columns=tuple(Column(name=n, type=s.arrow, source_type="") for n, s in zip(names, specs, strict=True)),
@@ -396,7 +397,7 @@ def test_differences_of_documents_set_the_table_aside(mysql_binlog) -> None:
     mysql_binlog.forget()
     mysql_binlog.execute("UPDATE t SET j = JSON_SET(j, '$.b', 2)")
     events = mysql_binlog.raw_events()
-    (table_map,) = [parse_table_map(e.body, "mysql") for e in events if e.type_code == TABLE_MAP]
+    (table_map,) = [parse_table_map(e.body, MYSQL) for e in events if e.type_code == TABLE_MAP]
     partial = [(e.type_code, e.body) for e in events if e.type_code == 39]
     assert partial
     with pytest.raises(TableError) as caught:
@@ -416,7 +417,7 @@ def test_a_log_without_metadata_is_told_apart(binlog) -> None:
     assert not changes.table_map.has_names
     assert changes.table_map.primary_key is None
     with pytest.raises(UnsupportedTypeError):
-        logged_spec(changes.table_map.columns[1], None, binlog.flavor)
+        logged_spec(changes.table_map.columns[1], None, binlog.dialect)
 
 
 def test_zero_dates_follow_the_policy(binlog) -> None:
@@ -442,7 +443,7 @@ def test_another_type_than_declared_is_a_conflict(binlog) -> None:
     (changes,) = binlog.changes("t")
     binlog.execute("ALTER TABLE t MODIFY id BIGINT")
     with pytest.raises(SchemaConflictError):
-        logged_spec(changes.table_map.columns[0], binlog.declared("t")["id"], binlog.flavor)
+        logged_spec(changes.table_map.columns[0], binlog.declared("t")["id"], binlog.dialect)
 
 
 def test_an_unknown_type_code_sets_the_table_aside(binlog) -> None:
@@ -451,11 +452,11 @@ def test_an_unknown_type_code_sets_the_table_aside(binlog) -> None:
     binlog.execute("INSERT INTO t VALUES (1, NULL)")
     (body,) = [e.body for e in binlog.events() if e.type_code == TABLE_MAP]
     place = body.index(b"\x02\x03\x0a") + 2
-    table_map = parse_table_map(body[:place] + bytes([200]) + body[place + 1 :], binlog.flavor)
+    table_map = parse_table_map(body[:place] + bytes([200]) + body[place + 1 :], binlog.dialect)
     assert [c.name for c in table_map.columns] == ["id", "a"]
     with pytest.raises(UnsupportedTypeError, match="Column a has type code 200"):
-        logged_spec(table_map.columns[1], None, binlog.flavor)
-    spec = logged_spec(table_map.columns[0], None, binlog.flavor)
+        logged_spec(table_map.columns[1], None, binlog.dialect)
+    spec = logged_spec(table_map.columns[0], None, binlog.dialect)
     schema = TableSchema(
         table=TableId("d", "t"), columns=(Column(name="id", type=spec.arrow, source_type="int"),), key=("id",)
     )
@@ -472,7 +473,7 @@ def test_each_version_of_a_table_is_parsed_once(binlog) -> None:
     binlog.execute("ALTER TABLE t ADD COLUMN a INT")
     binlog.execute("INSERT INTO t VALUES (3, 3)")
     bodies = [e.body for e in binlog.events() if e.type_code == TABLE_MAP]
-    maps = TableMaps(binlog.flavor, versions_max=2)
+    maps = TableMaps(binlog.dialect, versions_max=2)
     first, second, third = (maps.get(body) for body in bodies)
     assert first is second
     assert third is not first
@@ -487,7 +488,7 @@ def test_events_of_both_versions_of_the_format() -> None:
         "mysql",
     )
     assert table_map.primary_key == (0,)
-    spec = logged_spec(table_map.columns[0], None, "mysql")
+    spec = logged_spec(table_map.columns[0], None, MYSQL)
     schema = TableSchema(
         table=TableId("d", "t"), columns=(Column(name="id", type=spec.arrow, source_type="int"),), key=("id",)
     )

@@ -54,10 +54,5 @@ BIG_ENDIAN_METADATA: Final = frozenset({NEWDECIMAL, ENUM, SET, VAR_STRING, STRIN
 NUMERIC: Final = frozenset({TINY, SHORT, INT24, LONG, LONGLONG, NEWDECIMAL, FLOAT, DOUBLE, YEAR})
 """Types with a bit in the signedness of the optional metadata (measured on both servers: YEAR too)."""
 
-_CHARACTER: Final = frozenset({VARCHAR, VAR_STRING, STRING, BLOB})
-
-CHARACTER: Final = {
-    "mysql": _CHARACTER | {VECTOR},
-    "mariadb": _CHARACTER | {BLOB_COMPRESSED, VARCHAR_COMPRESSED, GEOMETRY},
-}
-"""Types with a collation in the optional metadata; ENUM and SET have theirs apart. Measured: on MariaDB GEOMETRY is among them."""
+CHARACTER: Final = frozenset({VARCHAR, VAR_STRING, STRING, BLOB})
+"""Types that have a collation on every server."""

@@ -1,0 +1,18 @@
+"""MySQL and MariaDB: what one of them does differently, apart from coordinates (`coordinates`). One module each."""
+
+from typing import Final
+
+from replicator_source_mysql.flavors.base import Flavor, System, Version, version_of
+from replicator_source_mysql.flavors.mariadb import MARIADB
+from replicator_source_mysql.flavors.mysql import MYSQL
+
+FLAVORS: Final = {flavor.name: flavor for flavor in (MYSQL, MARIADB)}
+"""By name."""
+
+
+def flavor_of_server(text: str) -> Flavor:
+    """The flavor of a server, by how it names itself when somebody connects."""
+    return MARIADB if MARIADB.name in text.lower() else MYSQL
+
+
+__all__ = ["FLAVORS", "MARIADB", "MYSQL", "Flavor", "System", "Version", "flavor_of_server", "version_of"]
