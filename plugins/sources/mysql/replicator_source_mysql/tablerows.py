@@ -92,7 +92,10 @@ class TableRows:
     def take_queued(self, stream: EventStream, group: Group, pull: Pull, limits: PullLimits) -> None:
         """Take what most of a log consists of, events that name a known table and bring rows of it, in as few steps as can be.
 
-        Whatever is not as plain stays in the queue, for `table_map` and `rows`.
+        Whatever is not as plain stays in the queue, for `table_map` and `rows`. This is a second way for a rows event because the
+        other one costs two to six times as much CPU time: 8.9 instead of 1.8 µs an event in transactions of 50 statements with a
+        row each, 7.9 instead of 3.6 in transactions of one row, 3.3 instead of 0.5 for tables that are not replicated (measured
+        on events made by hand, the best of five). `test_plain_rows.py` shows that both ways give the same.
         """
         if not group.is_plain or not stream.is_at_queue:
             return

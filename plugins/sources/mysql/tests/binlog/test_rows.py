@@ -485,7 +485,7 @@ def test_events_of_both_versions_of_the_format() -> None:
     # id INT NOT NULL, one column, table t of database d.
     table_map = parse_table_map(
         bytes.fromhex("010000000000 0100 0164 00 0174 00 01 03 00 00 01 01 00 04 03 02 6964 08 01 00".replace(" ", "")),
-        "mysql",
+        MYSQL,
     )
     assert table_map.primary_key == (0,)
     spec = logged_spec(table_map.columns[0], None, MYSQL)
