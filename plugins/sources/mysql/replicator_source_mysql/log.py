@@ -201,7 +201,7 @@ class BinlogReader(LogReader):
         return position.offset
 
     def _look_at_end(self) -> None:
-        """Ask now and then for the end of the log, so that an idle source's time goes on."""
+        """Ask now and then for the end of the log, so that an idle source's time advances."""
         now = self._clock()
         if self._probed_at is not None and now - self._probed_at < _PROBE_EVERY_S:
             return

@@ -23,7 +23,7 @@ class DumpRequest:
     Attributes:
         statement: SQL that is run before; empty for none.
         command: Of the client protocol.
-        body: What follows the command's byte.
+        body: Behind the command's byte.
     """
 
     command: int

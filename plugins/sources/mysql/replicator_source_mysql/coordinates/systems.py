@@ -20,8 +20,8 @@ from replicator_source_mysql.server import ServerFacts
 class CoordinateSystems:
     """The coordinate systems of one source object. Thread-safe.
 
-    A position decides, not the server's setting: who began by file continues by file while GTIDs are switched on and off, and
-    uses them from the next new position on.
+    A position decides, not the server's setting: a log that was opened by file stays so while GTIDs are switched on and off, and
+    a new position uses them.
 
     Args:
         watermark: `source.watermark_table`.
