@@ -148,6 +148,21 @@ def test_nothing_is_expected_while_a_snapshot_in_place_runs(shop: Shop) -> None:
     assert (shop.applied(A).alarms, shop.applied(A).has_copy) == ((), True)
 
 
+def test_nothing_is_expected_of_changes_that_are_applied_together_with_the_start_of_a_snapshot(shop: Shop) -> None:
+    """A table that failed is copied again: rows that came meanwhile are changed before the snapshot has brought them."""
+    shop.copy(A, 1, 2)
+    shop.run()
+    start = shop.start_in_place(A)
+    shop.rows(A, update(0, item(7, "log")), delete(0, item(8)))
+    shop.run()
+    assert (shop.applied(A).merged.not_found, shop.applied(A).alarms) == (0, ())
+    shop.rows(A, *[insert(0, item(i), is_snapshot=True) for i in (1, 2, 7)])
+    shop.complete(A, start)
+    shop.rows(A, delete(0, item(9)))
+    shop.run()
+    assert codes(shop) == {"target_diverged": 1}
+
+
 def test_nothing_is_expected_without_any_copy(shop: Shop) -> None:
     """`snapshot.mode: never`."""
     shop.records[A] = TableRecord(table=A, incarnation=1, stage=Stage.STREAMING, schema=shop.schemas[A], first_change=1)
