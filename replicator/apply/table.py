@@ -223,6 +223,11 @@ class TableApplier:
             _log.info("table_maintained", table=str(self._table), details=dict(done))
             self._commits = self._ends.settings.maintain_idle
 
+    def audit(self) -> None:
+        """Ask the target what others changed since the last unit of work."""
+        if self._claimed is not None and not self._is_set_aside:
+            self._put(**self._audited(self._claimed, starts=False, completes=False))
+
     # -- what to do
 
     def _plan(self) -> Unit | None:

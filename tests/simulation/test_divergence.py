@@ -235,6 +235,24 @@ def test_what_others_changed_is_an_alarm_also_if_nobody_was_looking(shop: Shop) 
     assert (alarm.count, "version 9: UPDATE" in alarm.message) == (2, True)
 
 
+def test_what_others_changed_in_an_idle_table_is_an_alarm_without_its_next_change(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.copy(B, 1)
+    shop.run()
+    shop.new_epoch()
+    shop.warehouse.tamper(A, "version 7: DELETE", _remove_one)
+    now = [0.0]
+
+    def is_done() -> bool:
+        now[0] += shop.settings.audit_every_s / 20
+        return bool(shop.applied(A).alarms) or now[0] > 10 * shop.settings.audit_every_s
+
+    shop.run(is_done=is_done, clock=lambda: now[0])
+    assert codes(shop) == {"target_changed": 1}
+    assert now[0] >= shop.settings.audit_every_s
+    assert shop.applied(B).alarms == ()
+
+
 def test_a_snapshot_clears_what_was_wrong_before_it_and_nothing_else(shop: Shop) -> None:
     shop.copy(A, 1, 2)
     shop.run()
