@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -317,8 +318,9 @@ def _stop_on_signals() -> threading.Event:
 
     def end(*_: object) -> None:
         if not stop.is_set():
-            # Not through Python's buffers: the interrupted code may be writing to them.
-            os.write(2, b"Stopping cleanly. A batch that the target has started is finished first.\n")
+            # Not through Python's buffers: the interrupted code may be writing to them. A full disk must not keep it running.
+            with contextlib.suppress(OSError):
+                os.write(2, b"Stopping cleanly. A batch that the target has started is finished first.\n")
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
