@@ -71,8 +71,8 @@ def missing_transactions(facts: ServerFacts, position: Position, missing: str) -
     if facts.server == position.server:
         return other_history(f"it has not executed {shortened(missing)}, which it did before")
     return SourceLagsError(
-        f"the server {facts.server} has not executed {shortened(missing)}, which came from {position.server}: it lags behind,"
-        " or has another history.",
+        f"the server {facts.server} has not executed {shortened(missing)}, which {position.server} had: it lags behind, or has"
+        " another history.",
         code="source_lags",
         action="Name a server that has caught up; if none has these transactions: " + RESTART_ACTION,
     )

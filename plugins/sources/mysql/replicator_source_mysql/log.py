@@ -252,9 +252,9 @@ class BinlogReader(LogReader):
             )
         elif not event.flags & FLAG_IGNORABLE:
             raise FatalError(
-                f"the log has an event of type {event.kind}, which is not known.",
+                f"the log has an event of type {event.kind}, which is unknown.",
                 code="unknown_event",
-                action="Report the server's version; switch the feature that writes such events off if it is a new one.",
+                action="Report the server's version. If a new feature writes such events, switch it off.",
             )
 
     def _take_rows(self, event: Event, pull: Pull) -> None:
@@ -318,7 +318,7 @@ class BinlogReader(LogReader):
 
     def _open_group(self, what: str) -> Group:
         if self._group is None:
-            raise corrupt(f"A {what} event in the log stands outside a transaction.")
+            raise corrupt(f"A {what} event in the log is outside a transaction.")
         return self._group
 
     def _commit(self, pull: Pull) -> None:

@@ -138,11 +138,11 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             return coordinates.start_at(connection, facts, text)
         except ValueError as error:
             raise ConfigError(
-                f"source.start_at is no {coordinates.names} of {facts.name}: {error}.", code="invalid_start"
+                f"source.start_at is not a {coordinates.names} of {facts.name}: {error}.", code="invalid_start"
             ) from error
         except FatalError as error:
             raise ConfigError(
-                f"source.start_at is no position in the log of {facts.name}: {error.message}", code="invalid_start"
+                f"source.start_at is not a log position of {facts.name}: {error.message}", code="invalid_start"
             ) from error
 
     @override
@@ -164,7 +164,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
 
     @override
     def leftovers(self) -> Sequence[str]:
-        return ("-- Nothing was made on the server.",)
+        return ("-- Nothing was created on the server.",)
 
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:

@@ -110,7 +110,7 @@ class Statements:
 def _refusal(effect: TableEffect, statement: str) -> TableError:
     if effect.effect is Effect.STATEMENT:
         return TableError(
-            f"the log has a statement in place of the rows that it changed, which may be rows of this table: {statement}",
+            f"the log has a statement instead of the rows that it changed; these may be rows of this table: {statement}",
             code="statement_format",
             table=str(effect.table),
             action="SET GLOBAL binlog_format = 'ROW' (and in every session that sets it); then run `replicator snapshot NAME TABLE`.",

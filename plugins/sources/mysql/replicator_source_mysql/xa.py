@@ -51,6 +51,8 @@ class XaTransactions:
         group.unlogged |= tables
         group.held.clear()
         group.held_bytes = 0
+        if group.savepoints is not None:
+            group.savepoints.forget_rows()
 
     def prepare(self, xid: str, group: Group, pull: Pull, *, is_one_phase: bool) -> None:
         """XA PREPARE at the end of a group; with `is_one_phase`, MySQL's XA COMMIT … ONE PHASE."""
@@ -88,7 +90,7 @@ class XaTransactions:
         prepared = self._progress.prepared.take(xid)
         if prepared is None and is_commit and not group.is_skipped:
             raise LogGapError(
-                "an XA transaction is committed that was prepared before our position in the log: its changes cannot be known.",
+                "an XA transaction is committed that was prepared before our log position: its changes are unknown.",
                 code="prepared_before_start",
                 action=RESTART_ACTION,
             )

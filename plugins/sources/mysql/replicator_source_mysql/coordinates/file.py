@@ -55,7 +55,7 @@ class FileCoordinates(Coordinates):
         watermark: The table that watermarks are written into, `source.watermark_table`.
     """
 
-    names = "position in the log"
+    names = "log position"
 
     def __init__(self, watermark: TableId) -> None:
         self._watermark = watermark
@@ -80,8 +80,8 @@ class FileCoordinates(Coordinates):
         # The event that was read last is compared when the log is opened there (`FileProgress.was_read`).
         if facts.server != position.server:
             raise LogGapError(
-                f"the server {facts.server} answers, and what was read came from {position.server}: without GTIDs a position in"
-                " the log of one server means nothing to another.",
+                f"the server is {facts.server}, but the log was read from {position.server}: without GTIDs a log position is valid"
+                " on one server only.",
                 code="other_server",
                 action=f"Name the server that was read; or: {RESTART_ACTION}",
             )
@@ -208,7 +208,7 @@ class FileProgress(Progress):
     def refuse_begin(self, error: FatalError) -> None:
         # Asked to begin within an event, the server takes what it finds there for the size of one.
         if (proof := self._proof) is not None and error.code == _PACKET:
-            raise other_history(f"no event that could be sent begins at byte {proof.begin} of {proof.file}") from error
+            raise other_history(f"no event begins at byte {proof.begin} of {proof.file}") from error
 
     @override
     def begin_file(self) -> None:
@@ -314,8 +314,8 @@ class _SnapshotView(ReadView):
                 self._visibility = FileVisibility(before=seen.position, after=after.position)
                 return
         raise TableError(
-            f"it has no key and is written all the time: {_SNAPSHOT_TRIES} moments were tried, and in each of them"
-            " a change of it was being committed, of which nobody can say without GTIDs whether a read sees it.",
+            f"it has no key and is written all the time: {_SNAPSHOT_TRIES} attempts found a change of it being committed,"
+            " and without GTIDs it is unknown whether a read sees such a change.",
             code="no_quiet_moment",
             table=str(self._table),
             action="Run `replicator snapshot NAME TABLE` while it is written less; or give it a key, or switch GTIDs on.",

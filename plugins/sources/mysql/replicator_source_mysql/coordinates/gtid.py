@@ -74,9 +74,7 @@ class GtidCoordinates(Coordinates):
     @override
     def verify_joins(self, connection: Connection, facts: ServerFacts, position: Position) -> None:
         if facts.gtid_mode != "ON":
-            raise gtids_are_off(
-                f"the server's gtid_mode is {facts.gtid_mode}, and what was read is known by its GTIDs."
-            )
+            raise gtids_are_off(f"the server's gtid_mode is {facts.gtid_mode}, but the log was read with GTIDs.")
         ((executed_text, purged_text),) = rows_of(connection, "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged")
         executed, purged = GtidSet.of(executed_text), GtidSet.of(purged_text)
         ours = cast("GtidSet", position.executed)
