@@ -43,16 +43,17 @@ _UNUSABLE: Final = re.compile(
 _MISSING: Final = re.compile(
     r"FAILED_READ_FILE|PATH_NOT_FOUND|ChecksumException|FileNotFoundException[^\n]*(?:\.parquet|deletion_vector_|_delta_log)"
 )
+_RIGHT: Final = "Give the process, and the user of the executors on a cluster, the right to write there."
 _STORAGE: Final = (
     ("No space left on device", "target_full", "Free space where the target's path is."),
-    ("Permission denied", "target_not_writable", "Give the process the right to write there."),
-    ("Read-only file system", "target_not_writable", "Give the process the right to write there."),
-    ("AccessControlException", "target_not_writable", "Give the process the right to write there."),
-    ("AccessDeniedException", "target_not_writable", "Give the process the right to write there."),
-    ("Mkdirs failed to create", "target_not_writable", "Give the process the right to write there."),
-    ("Unable to create directory", "target_not_writable", "Give the process the right to write there."),
-    ("Cannot create directory", "target_not_writable", "Give the process the right to write there."),
-    ("DELTA_CANNOT_CREATE_LOG_PATH", "target_not_writable", "Give the process the right to write there."),
+    ("Permission denied", "target_not_writable", _RIGHT),
+    ("Read-only file system", "target_not_writable", _RIGHT),
+    ("AccessControlException", "target_not_writable", _RIGHT),
+    ("AccessDeniedException", "target_not_writable", _RIGHT),
+    ("Mkdirs failed to create", "target_not_writable", _RIGHT),
+    ("Unable to create directory", "target_not_writable", _RIGHT),
+    ("Cannot create directory", "target_not_writable", _RIGHT),
+    ("DELTA_CANNOT_CREATE_LOG_PATH", "target_not_writable", _RIGHT),
     ("java.net.ConnectException", "target_unreachable", "Check that the target's storage can be reached."),
     ("java.net.UnknownHostException", "target_unreachable", "Check that the target's storage can be reached."),
     ("java.net.SocketTimeoutException", "target_unreachable", "Check that the target's storage can be reached."),
@@ -119,6 +120,7 @@ def translate(error: BaseException, table: str, files: tuple[str, ...] = ()) -> 
     text = str(error)
     return (
         _of_log(text, table)
+        or _of_access(text, files)
         or _of_storage(error, text, table)
         or _of_data(text, table)
         or _of_files(text, table, files)
@@ -161,6 +163,17 @@ def _of_log(text: str, table: str) -> ReplicatorError | None:
         code="target_unreadable",
         table=table,
         action="Restore the log, or move the folder away and make the table again: replicator snapshot NAME TABLE --recreate.",
+    )
+
+
+def _of_access(text: str, files: tuple[str, ...]) -> ReplicatorError | None:
+    """Executors of another user than ours: files of a local journal are readable by their owner only."""
+    if "Permission denied" not in text or not any(_is_here(uri) and _name(uri) in text for uri in files):
+        return None
+    return FatalError(
+        "Spark's executors have no right to read a journal file.",
+        code="path_not_shared",
+        action="Run the executors as the user of this process, or choose a journal.uri that both may read.",
     )
 
 
