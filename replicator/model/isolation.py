@@ -25,6 +25,9 @@ _OF_THE_MACHINE: Final = frozenset(
 )
 """The machine has run out of something: the next table would fail of it too."""
 
+_NO_THREAD: Final = "can't start new thread"
+"""With which Python raises a RuntimeError where the system refuses a thread."""
+
 _AGAIN: Final = "Then run `replicator snapshot NAME TABLE`."
 
 
@@ -80,9 +83,9 @@ def table_error(error: BaseException, table: TableId, doing: str, *, is_narrowed
     match error:
         case TableError():
             return error
-        case FencedError() | TransientError() | MemoryError():
+        case FencedError() | TransientError():
             return None
-        case OSError() if error.errno in _OF_THE_MACHINE:
+        case _ if is_exhausted(error):
             return None
         case ReplicatorError():
             is_of_table = is_narrowed or error.table is not None or isinstance(error, PluginError)
@@ -93,8 +96,21 @@ def table_error(error: BaseException, table: TableId, doing: str, *, is_narrowed
             return None
 
 
+def is_exhausted(error: BaseException) -> bool:
+    """Whether the machine has run out of something that it may have again: disk, memory, open files, processes."""
+    match error:
+        case MemoryError():
+            return True
+        case OSError():
+            return error.errno in _OF_THE_MACHINE
+        case RuntimeError():
+            return _NO_THREAD in str(error)
+        case _:
+            return False
+
+
 def _confined(error: ReplicatorError, table: TableId) -> TableError:
-    action = error.action or "Mend the cause."
+    action = error.action or "Fix the cause."
     if "replicator snapshot" not in action:
         action = f"{action}{'' if action.endswith(('.', ';', '!')) else '.'} {_AGAIN}"
     ours = TableError(error.message, code=error.code, table=str(table), action=action)
@@ -110,7 +126,7 @@ def _unforeseen(error: Exception, table: TableId, doing: str) -> TableError:
         f"unexpected {type(error).__name__}{f' while {doing}' if doing else ''}{place}: this is a bug.",
         code=INTERNAL,
         table=str(table),
-        action="Report it with the log, which has the traceback. `replicator snapshot NAME TABLE` tries the table again.",
+        action="Report it with the log, which has the traceback. To retry the table, run `replicator snapshot NAME TABLE`.",
     )
     ours.__cause__ = error
     return ours

@@ -18,7 +18,7 @@ from replicator.runtime.home import Home
 from replicator.runtime.leases import LEASE_S, renewed
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryBudget, RetryLimits
-from replicator.runtime.supervisor import Outcome, Supervisor
+from replicator.runtime.supervisor import End, Outcome, Supervisor
 from replicator.runtime.teardown import DELETE, tear_down
 from replicator.service.assess import Assessment, assess
 from replicator.state import holder_id
@@ -112,13 +112,14 @@ def snapshot(
         raise ConfigError(
             f"{name} does not replicate {', '.join(unknown)}.",
             code="unknown_table",
-            action=f"It replicates: {', '.join(sorted(known)) or 'nothing yet'}.",
+            action=f"Its tables: {', '.join(sorted(known)) or 'nothing yet'}.",
         )
     if restart and tables:
-        raise ConfigError("--restart is for all tables: leave the table names out.", code="restart_with_tables")
+        raise ConfigError("--restart applies to all tables. Leave the table names out.", code="restart_with_tables")
     if restart and recreate:
         raise ConfigError(
-            "--restart and --recreate exclude each other: restart first, then recreate.", code="restart_with_recreate"
+            "--restart and --recreate cannot be combined. Run --restart first, then --recreate.",
+            code="restart_with_recreate",
         )
     payload = {"tables": list(tables) or sorted(known), "recreate": recreate}
     store.add_request(name, "restart" if restart else "snapshot", payload)
@@ -152,24 +153,32 @@ def supervise(
         raise ConfigError(
             f"{record.name} is already run by {holder.holder if holder else 'another process'}.",
             code="already_running",
-            action="Watch it with `replicator status`, or stop that process first.",
+            action="Check it with `replicator status`, or stop that process first.",
         )
     limits = RetryLimits.of(assembly.load(record, registry).config.retry)
     log = LogFile(home.log_file(record.name), echo)
     budget = RetryBudget(limits=limits)
     while True:
-        supervisor = Supervisor(
-            store,
-            record.name,
-            log=log,
-            limits=limits,
-            delete=lambda doomed, held: _delete_here(store, registry, home, doomed, held),
-            environ={"REPLICATOR_HOME": str(home.folder), "REPLICATOR_STATE_URL": home.state_url, **(environ or {})},
-            until_caught_up=until_caught_up,
-            refuse_first=refuse_first,
-        )
-        outcome = supervisor.run(lease, stop)
-        if not isinstance(outcome.error, StateUnavailableError):
+        try:
+            supervisor = Supervisor(
+                store,
+                record.name,
+                log=log,
+                limits=limits,
+                delete=lambda doomed, held: _delete_here(store, registry, home, doomed, held),
+                environ={
+                    "REPLICATOR_HOME": str(home.folder),
+                    "REPLICATOR_STATE_URL": home.state_url,
+                    **(environ or {}),
+                },
+                until_caught_up=until_caught_up,
+                refuse_first=refuse_first,
+                progressed=budget.progressed,
+            )
+            outcome = supervisor.run(lease, stop)
+        except StateUnavailableError as error:
+            outcome = Outcome(end=End.FAILED, error=error)
+        if not outcome.is_passing:
             return outcome
         regained = _regain_lease(store, record.name, budget, stop)
         if regained is None:
@@ -183,7 +192,7 @@ def _delete_here(store: StateStore, registry: Registry, home: Home, record: Repl
 
 
 def _regain_lease(store: StateStore, name: str, budget: RetryBudget, stop: threading.Event) -> Lease | None:
-    """The state store was away for longer than the lease: try to hold it again, within the retry budget."""
+    """The state store was away for longer than the lease, or the host had run out of something: hold it again, within the retry budget."""
     while (delay := budget.delay(time.monotonic())) is not None and not stop.wait(delay):
         try:
             if lease := store.acquire_lease(name, holder_id(), LEASE_S):
@@ -231,7 +240,7 @@ def _compare_journal(record: ReplicatorRecord, uri: str | None) -> None:
         raise ConfigError(
             f"{record.name} is stored with the journal {record.journal_uri}, now {uri}.",
             code="identity_changed",
-            action=f"Take journal.uri back, or delete the stored one first: replicator delete {record.name}",
+            action=f"Restore the old journal.uri, or delete the stored one first: replicator delete {record.name}",
         )
 
 
@@ -245,7 +254,7 @@ def _compare_identity(name: str, stored: Mapping[str, Any], now: Mapping[str, An
     ]
     if differences:
         raise ConfigError(
-            f"{name} is stored with another identity: {'; '.join(differences)}",
+            f"{name} is stored with another source or target: {'; '.join(differences)}",
             code="identity_changed",
             action=f"Give the file another name, or delete the stored one first: replicator delete {name}",
         )

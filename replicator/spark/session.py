@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -25,6 +26,8 @@ DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _LOG_TAIL_LINES: Final = 30
 _DYING_S: Final = 2.0
 _ENDED: Final = ("SparkContext was shut down", "stopped SparkContext", "Master removed our application")
+_SCRATCH_LEAST: Final = 4 << 20
+"""With less free space for temporary files Spark does not start, for whatever reason it gives."""
 
 _DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -206,13 +209,16 @@ class SparkHost:
                 raise ConfigError(problem.message, code=problem.code, action=problem.action)
         if (away := reach_problem(self._settings.master)) is not None:
             raise TargetUnavailableError(away.message, code=away.code, action=away.action)
-        self._scratch = ScratchFolder(
-            self._settings.scratch or Path(tempfile.gettempdir()) / f"replicator-{os.getuid()}"
-        )
-        scratch = self._scratch.path
-        path = self._settings.log_file or scratch / "spark.log"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._log = path.open("ab")
+        parent = self._settings.scratch or Path(tempfile.gettempdir()) / f"replicator-{os.getuid()}"
+        try:
+            self._scratch = ScratchFolder(parent)
+            scratch = self._scratch.path
+            path = self._settings.log_file or scratch / "spark.log"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._log = path.open("ab")
+        except OSError as error:
+            self._forget()
+            raise _no_scratch(parent, error.strerror or type(error).__name__) from error
         position = self._log.tell()
         conf = SparkConf(loadDefaults=False)
         for name, value in session_confs(self._settings, cores=self._cores, scratch=str(scratch)).items():
@@ -230,8 +236,11 @@ class SparkHost:
 
     def _start_error(self, path: Path, position: int) -> ReplicatorError:
         text = path.read_bytes()[position:].decode(errors="replace")
+        assert self._scratch is not None, "it is made first"
+        folder = self._scratch.path.parent
+        is_full = shutil.disk_usage(folder).free < _SCRATCH_LEAST
         self._forget()
-        return start_error(text, self._settings)
+        return _no_scratch(folder, "No space left on device") if is_full else start_error(text, self._settings)
 
     def _forget(self) -> None:
         """Let go of everything of the JVM, so that a next `session` starts from nothing."""
@@ -267,6 +276,15 @@ class SparkHost:
             self._scratch = None
 
 
+def _no_scratch(folder: Path, fact: str) -> ReplicatorError:
+    """What Spark prints then is not to be had: its log is most often on the same volume."""
+    return TargetUnavailableError(
+        f"Spark cannot start without temporary files in {folder}: {fact}.",
+        code="spark_scratch_unusable",
+        action="Free some space on the volume of that folder, or make it writable.",
+    )
+
+
 def start_error(output: str, settings: SparkSettings) -> ReplicatorError:
     """Turn what Spark printed before it gave up into one message with the remedy."""
     tail = "\n".join(output.splitlines()[-_LOG_TAIL_LINES:])
@@ -281,8 +299,8 @@ def start_error(output: str, settings: SparkSettings) -> ReplicatorError:
         return ConfigError(
             f"Spark could not resolve {', '.join(wanted_packages(settings))} from its Maven repositories. Its output ends:\n{tail}",
             code="spark_packages_unresolved",
-            action="Behind a mirror set spark.settings.spark.jars.repositories or spark.jars.ivySettings; without a network give every jar "
-            "of the closure as a local file in spark.jars.",
+            action="Behind a mirror, set spark.settings.spark.jars.repositories or spark.jars.ivySettings; without a network list "
+            "every jar, including dependencies, as a local file in spark.jars.",
         )
     return ConfigError(
         f"Spark with master {settings.master} did not start. Its output ends:\n{tail}",
@@ -312,14 +330,14 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
         return TargetUnavailableError(
             "Spark has ended this application.",
             code="spark_lost",
-            action="It is started again by itself. If that happens again, look into the logs of executors (the workers' work folders), driver "
-            "and master: a master ends an application whose executors ended ten times right after their start, for example because they "
+            action="It restarts automatically. If it happens again, check the logs of the executors (work folders of the workers), the driver "
+            "and the master: a master ends an application whose executors ended ten times right after their start, for example because they "
             "could not connect to the driver.",
         )
     return TargetUnavailableError(
         "Spark's JVM has died.",
         code="spark_lost",
-        action="It is started again by itself; if it dies again, give it more memory.",
+        action="It restarts automatically. If it dies again, give it more memory.",
     )
 
 

@@ -59,7 +59,7 @@ class SharingCheck:
                 raise FatalError(
                     f"Spark's executors wrote {tasks} files below {storage.root}, and {len(names)} of them arrived on this host.",
                     code="path_not_shared",
-                    action="Let all hosts of the cluster mount one file system at target.path, or choose a path that they all reach.",
+                    action="Let all hosts of the cluster mount one file system at target.path, or choose a path that all can reach.",
                 )
             self._application = context.applicationId
             self._hosts |= hosts if "" in wrote else wrote
