@@ -330,9 +330,9 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
         return TargetUnavailableError(
             "Spark has ended this application.",
             code="spark_lost",
-            action="It restarts automatically. If it happens again, check the logs of the executors (work folders of the workers), the driver "
-            "and the master: a master ends an application whose executors ended ten times right after their start, for example because they "
-            "could not connect to the driver.",
+            action="It restarts automatically. If it happens again, check the logs of the executors (work folders of the workers), the "
+            "driver and the master: a master ends an application whose executors ended ten times right after their start, for example "
+            "because they could not connect to the driver.",
         )
     return TargetUnavailableError(
         "Spark's JVM has died.",
