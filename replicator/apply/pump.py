@@ -391,7 +391,7 @@ class Apply:
         is_idle = highest <= applier.looked_to and table not in self._schedule.busy
         is_well = not applier.is_set_aside and not record.is_failing
         if is_idle and is_well and applier.is_complete and newest is not None:
-            source_time = newest if source_time is None else max(source_time, newest)
+            source_time = self._ends.freshness.later(source_time, newest)
         return TableProgress(
             incarnation=record.incarnation,
             last_applied=record.last_applied,
