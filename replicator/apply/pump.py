@@ -457,10 +457,10 @@ class Apply:
 def _exhausted(error: TargetUnavailableError, name: str) -> TableError:
     """What becomes of an error of one table once it has been tried for as long as the retry budget allows."""
     return TableError(
-        f"gave up after the retry budget: {error.message}",
+        f"gave up after retry.give_up_after: {error.message}",
         code=error.code,
         table=error.table,
-        action=f"Nothing is lost. It is tried again after: replicator pause {name}; replicator resume {name}.",
+        action=f"Nothing is lost. To retry: replicator pause {name}, then replicator resume {name}.",
     )
 
 

@@ -165,7 +165,7 @@ class Retention:
     def _give_up(self, record: TableRecord, now: datetime) -> TableRecord:
         error = ErrorRecord(
             code=GIVEN_UP,
-            message=f"The journal reached its bound of {self._bytes_max} bytes, and changes that only FAILING tables needed were dropped.",
+            message=f"The journal reached its limit of {self._bytes_max} bytes, so changes that only failed tables needed were deleted.",
             action=f"Run `replicator snapshot {self._name} {record.table}`.",
             at=now,
         )
