@@ -251,9 +251,7 @@ class Supervisor:
         self._not_before[role] = now + delay
         assert self._lease is not None
         said = {"role": role, "retry_in_s": round(delay, 1), "code": error.code, "message": str(error)}
-        self._store.put_status(
-            self._name, Role.SUPERVISOR, {**said, messages.STAMP: messages.stamp(self._lease.epoch)}
-        )
+        self._store.put_status(self._name, Role.SUPERVISOR, {**said, messages.STAMP: messages.stamp(self._lease.epoch)})
         _log.warning("worker_ended", role=role, code=error.code, error=str(error), retry_in_ms=round(delay * 1000))
         return None
 

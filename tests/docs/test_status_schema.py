@@ -297,7 +297,12 @@ def test_a_worker_that_reports_again_is_not_retried_any_more_though_the_clock_wa
     store.put_status("shop", Role.SUPERVISOR, {**said, "stamp": [2, 100.0]})
     assert document(store)["state"] == "retrying"
     clock.now -= timedelta(hours=1)
-    for stamp, state in (([2, 99.0], "retrying"), ([1, 500.0], "retrying"), ([2, 101.0], "running"), ([3, 1.0], "running")):
+    for stamp, state in (
+        ([2, 99.0], "retrying"),
+        ([1, 500.0], "retrying"),
+        ([2, 101.0], "running"),
+        ([3, 1.0], "running"),
+    ):
         store.put_status("shop", Role.APPLY, {"tables": {}, "stamp": stamp})
         assert document(store)["state"] == state
 
