@@ -223,6 +223,11 @@ class TableApplier:
             _log.info("table_maintained", table=str(self._table), details=dict(done))
             self._commits = self._ends.settings.maintain_idle
 
+    def audit(self) -> None:
+        """Ask the target what others changed since the last unit of work."""
+        if self._claimed is not None and not self._is_set_aside:
+            self._put(**self._audited(self._claimed, starts=False, completes=False))
+
     # -- what to do
 
     def _plan(self) -> Unit | None:
@@ -460,7 +465,7 @@ class TableApplier:
             is_append=unit.is_append,
             has_absent=any(f.has_absent for f in unit.files),
             has_key_changes=any(f.has_key_changes for f in unit.files),
-            expects_rows=self._record.has_copy is True,
+            expects_rows=self._record.has_copy is True and not unit.is_in_snapshot,
             source_position=self._position(unit.files[-1]),
         )
         crash_point("apply.batch_planned")
