@@ -576,11 +576,8 @@ class TableApplier:
         return changes
 
     def _source_time(self, reached: datetime | None) -> datetime | None:
-        """A copy that is not whole has no source time; otherwise it never goes back."""
-        if self._is_copying:
-            return None
-        known = self._record.source_time
-        return max(known, reached) if known is not None and reached is not None else reached or known
+        """A copy that is not whole has no source time; otherwise it goes back only with the source's clock."""
+        return None if self._is_copying else self._ends.freshness.later(self._record.source_time, reached)
 
     def _missed(self, after: int, upto: int) -> tuple[int, SnapshotPhase | None]:
         """What the target has and the record does not know, because a process ended between the two.
