@@ -65,8 +65,8 @@ def assessment(found: Assessment) -> None:
     problems(found.problems)
     for table in found.tables:
         key = ", ".join(table.key) if table.key else "none (a multiset of rows)"
-        count = len(table.columns)
-        click.echo(f"{table.table}: {count} {'column' if count == 1 else 'columns'}, key {key}")
+        columns = len(table.columns)
+        click.echo(f"{table.table}: {columns} {'column' if columns == 1 else 'columns'}, key {key}")
     for summary in found.left_out:
         click.echo(f"{summary.table}: left out, {summary.left_out}")
     if not found.is_blocked:
