@@ -30,7 +30,7 @@ from replicator.plugins.source import (
     Visibility,
     WholeRead,
 )
-from replicator_source_mysql import assessment, discovery, table_assessment, watermark
+from replicator_source_mysql import assessment, discovery, table_assessment
 from replicator_source_mysql.cascades import Cascades, Edge, read_edges
 from replicator_source_mysql.catalogue import CatalogTable
 from replicator_source_mysql.config import MysqlConfig
@@ -106,9 +106,8 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             found = discovery.read_tables(
                 connection, tables, may_see_storage=assessment.has_privilege(facts, "PROCESS")
             )
-            if facts.is_by_file:
-                account = assessment.account_of(facts, self.config)
-                problems += watermark.assess(connection, self.config.watermark, account)
+            account = assessment.account_of(facts, self.config)
+            problems += self._systems.of_server(facts).assess(connection, account)
         for table in tables:
             problems += (
                 table_assessment.assess_table(found[table], facts, self.config)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from replicator.model.errors import Problem
 from replicator.model.schema import TableId
 from replicator.plugins.source import Visibility
 from replicator_source_mysql.connection import Connection, Session
@@ -84,6 +85,10 @@ class Coordinates(ABC):
             ValueError: The text is no position.
             FatalError: The server's log has no such position.
         """
+
+    def assess(self, connection: Connection, account: str) -> Sequence[Problem]:  # noqa: ARG002 - most systems need nothing
+        """Problems that would keep `prepare` from succeeding; changes nothing. `account` is ours, as the server names it."""
+        return ()
 
     def prepare(self, connection: Connection) -> None:  # noqa: B027 - most systems need nothing
         """Before the first read of a new replicator: see that what reads need can be done.

@@ -8,6 +8,7 @@ the byte behind its first event: `binlog.000003:1234`.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from pymysql.constants import COMMAND
 from typing_extensions import override
 
-from replicator.model.errors import FatalError, LogGapError, OffsetExpiredError, TableError
+from replicator.model.errors import FatalError, LogGapError, OffsetExpiredError, Problem, TableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
 from replicator_source_mysql.connection import Connection, Session
@@ -30,6 +31,7 @@ from replicator_source_mysql.lineage import event_at, file_sizes, other_history
 from replicator_source_mysql.position import Executed, Position
 from replicator_source_mysql.server import ServerFacts
 from replicator_source_mysql.watermark import (
+    assess,
     end_of_log,
     ordered_end_of_log,
     seen_but_for_others,
@@ -70,6 +72,10 @@ class FileCoordinates(Coordinates):
         at = FilePosition.of(text)
         verify_boundary(connection, at)
         return Position.at_file(at, facts.server)
+
+    @override
+    def assess(self, connection: Connection, account: str) -> Sequence[Problem]:
+        return assess(connection, self._watermark, account)
 
     @override
     def prepare(self, connection: Connection) -> None:
