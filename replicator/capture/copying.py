@@ -119,7 +119,7 @@ class Copying:
             if isinstance(result, Ended):
                 self._end(result)
                 continue
-            with of_table(result.job.reading.schema.table, "taking in what was read of it"):
+            with of_table(result.job.reading.schema.table, "processing a chunk of it"):
                 match result:
                     case ChunkRead():
                         self._take_chunk(result)
@@ -137,7 +137,7 @@ class Copying:
             copy = self._copies[table]
             if copy.pending or copy.not_before > now:
                 continue
-            with of_table(table, "beginning to read it"):
+            with of_table(table, "starting to read it"):
                 followed, chunk_rows = copy.followed, self.settings.chunk_rows_of(table)
                 reading = next_reading(self.tables.progress(followed), followed.schema, chunk_rows)
                 if reading is not None:
@@ -227,7 +227,7 @@ class Copying:
     def _emit_chunk(self, copy: _Copy, result: ChunkRead, read: Read) -> None:
         if result.job.is_cancelled:
             return
-        with of_table(copy.followed.table, "writing what was read of it"):
+        with of_table(copy.followed.table, "writing a chunk of it"):
             self._put_chunk(copy, result, read)
 
     def _put_chunk(self, copy: _Copy, result: ChunkRead, read: Read) -> None:
@@ -260,11 +260,11 @@ class Copying:
         if result.job.is_cancelled:
             return
         table = copy.followed.table
-        with of_table(table, "comparing what was read of it with its changes"):
+        with of_table(table, "comparing a chunk of it with its changes"):
             if not self._is_whole_good(copy, result):
                 return
         self.commit()
-        with of_table(table, "writing what was read of it"):
+        with of_table(table, "writing a chunk of it"):
             self._put_whole(copy, result)
         self.commit()
 
@@ -312,7 +312,7 @@ class Copying:
             if read.verdict is not Verdict.GOOD:
                 copy = self._copies.get(read.schema.table)
                 if copy is not None:
-                    with of_table(read.schema.table, "dropping what was read of it"):
+                    with of_table(read.schema.table, "discarding a chunk of it"):
                         self._lose(copy, read.verdict)
 
     def _lose(self, copy: _Copy, verdict: Verdict) -> None:

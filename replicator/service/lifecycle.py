@@ -188,7 +188,7 @@ def supervise(
 
 def _delete_here(store: StateStore, registry: Registry, home: Home, record: ReplicatorRecord, lease: Lease) -> None:
     for note in tear_down(store, registry, home, record, lease):
-        _log.warning("left_behind", replicator=record.name, note=note)
+        _log.warning("not_deleted", replicator=record.name, note=note)
 
 
 def _regain_lease(store: StateStore, name: str, budget: RetryBudget, stop: threading.Event) -> Lease | None:

@@ -96,7 +96,7 @@ def test_a_journal_file_that_cannot_be_written_fails_its_table(
         is_broken[0] = False
         snapshot(bench, bad)
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(bad)())
-    told = [line for line in lines if line["event"] == "table_set_aside"]
+    told = [line for line in lines if line["event"] == "table_failed"]
     assert [line["table"] for line in told] == [str(bad)]
     assert isinstance(told[0]["exc_info"], error), "the log has the traceback"
 

@@ -600,7 +600,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             self._tables.drop(staging)
         except api.GoogleAPICallError as error:
             # The batch is committed; the table expires by itself.
-            _log.warning("staging_left_behind", staging=staging, reason=type(error).__name__)
+            _log.warning("staging_not_deleted", staging=staging, reason=type(error).__name__)
 
     def _sweep(self, table: TargetTable, *, below: int) -> int:
         """Remove staging tables and objects of older epochs."""

@@ -114,7 +114,7 @@ def translate(error: BaseException, table: str, files: tuple[str, ...] = ()) -> 
             str(error),
             code="target_unreadable",
             table=table,
-            action="Restore the log, or move the folder away and make the table anew: replicator snapshot NAME TABLE --recreate.",
+            action="Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate.",
         )
     text = str(error)
     return (
