@@ -223,6 +223,11 @@ class TableApplier:
             _log.info("table_maintained", table=str(self._table), details=dict(done))
             self._commits = self._ends.settings.maintain_idle
 
+    def audit(self) -> None:
+        """Ask the target what others changed since the last unit of work."""
+        if self._claimed is not None and not self._is_set_aside:
+            self._put(**self._audited(self._claimed, starts=False, completes=False))
+
     # -- what to do
 
     def _plan(self) -> Unit | None:
@@ -460,7 +465,7 @@ class TableApplier:
             is_append=unit.is_append,
             has_absent=any(f.has_absent for f in unit.files),
             has_key_changes=any(f.has_key_changes for f in unit.files),
-            expects_rows=self._record.has_copy is True,
+            expects_rows=self._record.has_copy is True and not unit.is_in_snapshot,
             source_position=self._position(unit.files[-1]),
         )
         crash_point("apply.batch_planned")
@@ -571,11 +576,8 @@ class TableApplier:
         return changes
 
     def _source_time(self, reached: datetime | None) -> datetime | None:
-        """A copy that is not whole has no source time; otherwise it never goes back."""
-        if self._is_copying:
-            return None
-        known = self._record.source_time
-        return max(known, reached) if known is not None and reached is not None else reached or known
+        """A copy that is not whole has no source time; otherwise it goes back only with the source's clock."""
+        return None if self._is_copying else self._ends.freshness.later(self._record.source_time, reached)
 
     def _missed(self, after: int, upto: int) -> tuple[int, SnapshotPhase | None]:
         """What the target has and the record does not know, because a process ended between the two.

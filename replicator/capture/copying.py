@@ -50,6 +50,7 @@ class _Copy:
     lost: int = 0
     not_before: float = 0.0
     waits_for: TransientError | None = None
+    waits_since: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -179,7 +180,7 @@ class Copying:
             self.reader.release()
             return
         copy.pending += 1
-        copy.waits_for = None
+        copy.waits_for = copy.waits_since = None
         read = self.window.add_chunk(result.reading.schema, result.chunk.rows, result.chunk.visibility)
         job = result.job
         self.marks.expect(result.mark, lambda: self._emit_chunk(copy, result, read), lambda: job.is_cancelled)
@@ -201,6 +202,7 @@ class Copying:
             result.rows.close()
             return
         copy.pending += 1
+        copy.waits_since = None
         copy.rows = result.rows
         job = result.job
         self.marks.expect(result.mark, lambda: self._emit_whole(copy, result), lambda: job.is_cancelled)
@@ -323,7 +325,13 @@ class Copying:
         self._wait(copy)
 
     def _put_off(self, copy: _Copy, error: TransientError) -> None:
-        """Leave a table alone that cannot be read now; others are read meanwhile."""
+        """Leave a table alone that cannot be read now, others are read meanwhile; fail it once it was tried for long enough."""
+        now = self.clock()
+        if copy.waits_since is None:
+            copy.waits_since = now
+        if now - copy.waits_since >= self.settings.give_up_after_s:
+            self.failed.append((copy.followed.table, _exhausted(error)))
+            return
         self._abandon(copy)
         self._wait(copy)
         copy.waits_for = error
@@ -361,6 +369,15 @@ class Copying:
             if spool is not None:
                 spool.close()
         copy.log, copy.rows, copy.whole = None, None, None
+
+
+def _exhausted(error: TransientError) -> TableError:
+    return TableError(
+        f"gave up after the retry budget: {error.message}",
+        code=error.code,
+        table=error.table,
+        action=f"{(error.action or 'Mend the cause').rstrip('.')}. Then run `replicator snapshot NAME TABLE`.",
+    )
 
 
 def _has_unknown(read: Read, batch: pa.RecordBatch) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from replicator.demo import shop
@@ -62,16 +63,21 @@ def run_demo(*, source: str = "postgresql", target: str = "delta", keep: bool = 
         with demo_source(source) as origin, demo_target(target, folder) as side:
             return _Demo(console, folder, origin, side).run()
     except ServerProgramsNotFoundError as error:
-        console.print(f"[red]The demo needs a server:[/red] {error}", markup=True)
+        tell_failure(console, "The demo needs a server:", error)
         return 1
     except DemoFailedError as error:
-        console.print(f"[red]The demo failed:[/red] {error}", markup=True)
+        tell_failure(console, "The demo failed:", error)
         return 1
     finally:
         if keep:
             console.print(f"Kept {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def tell_failure(console: Console, what: str, error: Exception) -> None:
+    """Print what failed; an error's text may have codes and paths in brackets, which are no markup."""
+    console.print(f"[red]{what}[/red] {escape(str(error))}", markup=True, highlight=False)
 
 
 class _Demo:

@@ -673,6 +673,8 @@ class BinlogReader(LogReader):
             group.unlogged |= tables
             group.held.clear()
             group.held_bytes = 0
+            if group.savepoints is not None:
+                group.savepoints.forget_rows()
 
     # ---- XA ----
 
