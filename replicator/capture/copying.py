@@ -373,10 +373,10 @@ class Copying:
 
 def _exhausted(error: TransientError) -> TableError:
     return TableError(
-        f"gave up after the retry budget: {error.message}",
+        f"gave up after retry.give_up_after: {error.message}",
         code=error.code,
         table=error.table,
-        action=f"{(error.action or 'Mend the cause').rstrip('.')}. Then run `replicator snapshot NAME TABLE`.",
+        action=f"{(error.action or 'Fix the cause').rstrip('.')}. Then run `replicator snapshot NAME TABLE`.",
     )
 
 
