@@ -202,22 +202,25 @@ class _SnapshotView(ReadView):
     def __init__(self, coordinates: GtidCoordinates, connection: Connection) -> None:
         self._coordinates = coordinates
         self._connection = connection
-        self._before = self._after = GtidSet()
+        self._visibility: GtidVisibility | None = None
 
     @override
     def begin(self) -> None:
+        before = after = GtidSet()
         for _ in range(_SNAPSHOT_TRIES):
-            self._before, _ = executed_or_committing(self._connection)
+            before, _ = executed_or_committing(self._connection)
             with self._connection.cursor() as cursor:
                 # Ends the one before.
                 cursor.execute(SNAPSHOT)
-            _, self._after = executed_or_committing(self._connection)
-            if self._after == self._before:
+            _, after = executed_or_committing(self._connection)
+            if after == before:
                 break
+        self._visibility = self._coordinates._visibility(before, after)  # noqa: SLF001 - of this module
 
     @override
     def visibility(self) -> Visibility:
-        return self._coordinates._visibility(self._before, self._after)  # noqa: SLF001 - of this module
+        assert self._visibility is not None, "begin() comes first"
+        return self._visibility
 
     @override
     def release(self) -> None:
