@@ -200,7 +200,7 @@ class TableApplier:
         """Leave the table as it is, with the reason, until a later snapshot or incarnation begins."""
         self._is_set_aside = True
         self._searched_to = max(self._searched_to, self._ledger, self._tried_to)
-        _log.error("table_set_aside", table=str(self._table), code=error.code, reason=error.message)
+        _log.error("table_failed", table=str(self._table), code=error.code, reason=error.message)
         self._put(is_failing=True, error=ErrorRecord.of(error, self._ends.store.now()))
 
     def claim(self) -> None:
@@ -443,7 +443,7 @@ class TableApplier:
             return False
         self._limits = smaller
         _log.warning(
-            "batches_made_smaller",
+            "batch_size_reduced",
             table=str(self._table),
             code=error.code,
             reason=error.message,
@@ -576,11 +576,8 @@ class TableApplier:
         return changes
 
     def _source_time(self, reached: datetime | None) -> datetime | None:
-        """A copy that is not whole has no source time; otherwise it never goes back."""
-        if self._is_copying:
-            return None
-        known = self._record.source_time
-        return max(known, reached) if known is not None and reached is not None else reached or known
+        """A copy that is not whole has no source time; otherwise it goes back only with the source's clock."""
+        return None if self._is_copying else self._ends.freshness.later(self._record.source_time, reached)
 
     def _missed(self, after: int, upto: int) -> tuple[int, SnapshotPhase | None]:
         """What the target has and the record does not know, because a process ended between the two.
