@@ -47,6 +47,8 @@ def pages() -> Iterator[Path]:
     yield ROOT / "README.md"
     yield ROOT / "ARCHITECTURE.md"
     yield ROOT / "CHANGELOG.md"
+    yield ROOT / "Makefile"
+    yield ROOT / "docs" / "status.schema.json"
     yield from (p for p in sorted(ROOT.glob("docs/**/*.md")) if "adr" not in p.parts)
     yield from sorted(ROOT.glob("examples/*"))
     yield from sorted(ROOT.glob("plugins/*/*/README.md"))
