@@ -16,6 +16,7 @@ import click
 from replicator import config
 from replicator.cli import show
 from replicator.config import LoadedConfig
+from replicator.demo.command import demo
 from replicator.model.errors import ConfigError, ReplicatorError
 from replicator.observability import configure_logging
 from replicator.plugins.registry import Registry
@@ -275,21 +276,7 @@ def logs(name: str, lines: int, follow: bool) -> None:
         click.echo(line)
 
 
-@main.command()
-@click.option(
-    "--target", type=click.Choice(["delta", "bigquery"]), default="delta", show_default=True,
-    help="Where to copy to; bigquery is an emulator on this machine.",
-)  # fmt: skip
-@click.option("--keep", is_flag=True, help="Leave the scratch folder for a look.")
-@click.option(
-    "--source", type=click.Choice(["postgresql", "mysql"]), default="postgresql", show_default=True,
-    help="What to copy from: an embedded PostgreSQL, or a MySQL or MariaDB that is installed here.",
-)  # fmt: skip
-def demo(source: str, target: str, keep: bool) -> None:
-    """Copy a live database into Delta or BigQuery tables, kill it in the middle, and prove both sides equal."""
-    from replicator.demo import run_demo  # brings its own server: only here
-
-    sys.exit(run_demo(source=source, target=target, keep=keep))
+main.add_command(demo)
 
 
 def _load(file: Path, registry: Registry) -> LoadedConfig:

@@ -93,9 +93,8 @@ class ApplyConfig(ConfigModel):
         None,
         ge=timedelta(0),
         le=timedelta(days=1),
-        description="The longest that captured changes wait to be applied together with later ones. Left out: as the target's batches cost,"
-        " 5m for bigquery, which begins a batch of a table so long after the end of its last one, and 5s for delta, which"
-        " never waits while it is idle.",
+        description="The longest that captured changes wait to be applied together with later ones. Left out: the target's own default,"
+        " which stands with its settings below.",
         examples=["5s"],
     )
     batch_rows_max: int = Field(

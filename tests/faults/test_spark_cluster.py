@@ -23,6 +23,7 @@ from replicator.testing.copies import Copies, DeltaCopies
 from replicator.testing.databases import Database
 from replicator.testing.java import short_lived_options
 from replicator.testing.rig import Rig
+from replicator.testing.spark import lake_needs
 from replicator.testing.spark_cluster import SparkCluster
 from replicator.testing.waiting import wait_until
 
@@ -135,7 +136,12 @@ def test_executors_that_do_not_share_the_lake_are_noticed_before_anything_is_wri
     with SparkCluster(workers=0) as cluster:
         cluster.start_worker(without=lake)
         host = SparkHost(
-            SparkSettings(master=cluster.url, memory="1g", settings={**short_lived_options(), **cluster.settings()}),
+            SparkSettings(
+                master=cluster.url,
+                needs=lake_needs(),
+                memory="1g",
+                settings={**short_lived_options(), **cluster.settings()},
+            ),
             cores=1,
         )
         context = TargetContext(replicator="test", uuid="u-1", epoch=1, spark=host.session)

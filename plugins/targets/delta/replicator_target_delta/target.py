@@ -26,6 +26,7 @@ from replicator.plugins.target import (
     Claim,
     DeltaTarget,
     Ledger,
+    SparkNeeds,
     TargetContext,
     TargetTable,
 )
@@ -50,6 +51,7 @@ from replicator_target_delta.ledger import (
 from replicator_target_delta.names import column_problems
 from replicator_target_delta.rewrite import readable_files
 from replicator_target_delta.sharing import SharingCheck
+from replicator_target_delta.spark import SPARK_NEEDS
 from replicator_target_delta.storage import DROP_MARK, Storage, absolute
 from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, DamagedLogError, read_log
 from replicator_target_delta.types import type_problems
@@ -92,7 +94,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
 
     type_name: ClassVar[str] = "delta"
     config_model: ClassVar[type[DeltaConfig]] = DeltaConfig
-    needs_spark: ClassVar[bool] = True
+    spark_needs: ClassVar[SparkNeeds | None] = SPARK_NEEDS
 
     def __init__(self, config: DeltaConfig, context: TargetContext) -> None:
         super().__init__(config, context)
