@@ -31,9 +31,9 @@ from replicator.model.events import SEQUENCE_NUM
 from replicator.model.schema import TableId
 from replicator.spark.session import SparkHost, SparkSettings
 from replicator.state.store import StateStore
-from replicator.testing.servers import PostgresServer, ScratchDatabase
 from replicator_target_delta.ledger import Entry
 from replicator_target_delta.spark import SPARK_NEEDS
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 GOAL_P50_S: Final = 3.0
 GOAL_P99_S: Final = 6.0

@@ -15,8 +15,8 @@ import click
 
 from replicator import config
 from replicator.cli import show
+from replicator.cli.demo import demo_command
 from replicator.config import LoadedConfig
-from replicator.demo.command import demo
 from replicator.model.errors import ConfigError, ReplicatorError
 from replicator.observability import configure_logging
 from replicator.plugins.registry import Registry
@@ -276,7 +276,7 @@ def logs(name: str, lines: int, follow: bool) -> None:
         click.echo(line)
 
 
-main.add_command(demo)
+main.add_command(demo_command())
 
 
 def _load(file: Path, registry: Registry) -> LoadedConfig:

@@ -10,9 +10,9 @@ from pathlib import Path
 import replicator
 
 HOST = Path(replicator.__file__).parent
-# `state` keeps its own tables in SQLite or PostgreSQL; examples for people name a plugin; the kit and the demo run real ones.
+# `state` keeps its own tables in SQLite or PostgreSQL; examples for people name a plugin.
 EXCEPT = {"config/reference.py", "config/starter.py"}
-EXCEPT_FOLDERS = {"state", "testing", "demo"}
+EXCEPT_FOLDERS = {"state", "testing"}
 NAMES = ("delta-spark", "spark.databricks", "io.delta", '"delta"', '"bigquery"', '"postgresql"', '"mysql"', "mariadb")
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from replicator.testing import hostile
-from replicator.testing.java import short_lived_options
-from replicator.testing.rig import Rig
-from replicator.testing.servers import PostgresServer, ScratchDatabase
+from replicator_testbed import hostile
+from replicator_testbed.java import short_lived_options
+from replicator_testbed.rig import Rig
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 CANARIES = {
     hostile.CANARY_VARIABLE: "canary-of-the-environment-7d1e",

@@ -11,7 +11,7 @@ import psutil
 from replicator.testing.waiting import wait_until
 
 CHILD = """
-from replicator.testing.spark_cluster import SparkCluster
+from replicator_testbed.spark_cluster import SparkCluster
 cluster = SparkCluster(workers=1).__enter__()
 print(cluster.folder, cluster.workers[0].pid, flush=True)
 input()

@@ -18,8 +18,8 @@ import pytest
 from replicator.model.events import BEFORE, OPERATION, ROW
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import ChunkRequest, PullLimits
-from replicator.testing.mysql_servers import MysqlDatabase
 from replicator_source_mysql.source import MysqlSource
+from replicator_testbed.mysql_servers import MysqlDatabase
 
 Values = Callable[[random.Random], str]
 """Gives an SQL expression of a type, a boundary or a random one."""

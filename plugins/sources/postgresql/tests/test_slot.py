@@ -13,12 +13,12 @@ from replicator.model.errors import ConfigError, LogGapError, OffsetExpiredError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import LogReader, PullLimits
-from replicator.testing.servers import PostgresServer, ScratchDatabase, find_distribution
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql.continuity import System, parse_timeline_history, verify_joins
 from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.slot import SlotState, resource_name
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.servers import PostgresServer, ScratchDatabase, find_distribution
 
 MakeSource = Callable[..., PostgresqlSource]
 

@@ -19,13 +19,13 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import ChunkRequest, LogBatch, LogReader, PullLimits, Seen
-from replicator.testing.servers import PostgresServer, ScratchDatabase, find_distribution
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql import hooks
 from replicator_source_postgresql import source as module
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.servers import PostgresServer, ScratchDatabase, find_distribution
 
 T = TableId("public", "t")
 MakeSource = Callable[..., PostgresqlSource]

@@ -19,6 +19,6 @@ import click
 )  # fmt: skip
 def demo(source: str, target: str, keep: bool) -> None:
     """Copy a live database into Delta or BigQuery tables, kill it in the middle, and prove both sides equal."""
-    from replicator.demo.run import run_demo  # brings servers, drivers and Arrow: only when it runs
+    from replicator_testbed.demo.run import run_demo  # brings servers, drivers and Arrow: only when it runs
 
     sys.exit(run_demo(source=source, target=target, keep=keep))

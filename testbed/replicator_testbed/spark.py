@@ -1,4 +1,4 @@
-"""One Spark for a whole test session: `from replicator.testing.spark import spark, spark_host` in a conftest."""
+"""One Spark for a whole test session: `from replicator_testbed.spark import spark, spark_host` in a conftest."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from replicator.plugins.registry import Registry
 from replicator.plugins.target import SparkNeeds
 from replicator.spark.session import SparkHost, SparkSettings
-from replicator.testing.java import short_lived_options
-from replicator.testing.spark_cluster import SparkCluster
+from replicator_testbed.java import short_lived_options
+from replicator_testbed.spark_cluster import SparkCluster
 
 MASTER_VARIABLE: Final = "REPLICATOR_TEST_SPARK"
 """`cluster` lets tests that share a Spark run on a standalone cluster of their own instead of in the driver."""
