@@ -162,10 +162,6 @@ class DDLConfig(ConfigModel):
         "apply",
         description="A table is emptied: empty its copy (apply), keep the copy's rows (ignore), or stop the replicator (stop).",
     )
-    alter_table: Literal["stop"] = Field(
-        "stop",
-        description="Columns, types or keys change: the table is set aside (stop). Applying such changes comes later.",
-    )
 
 
 class RetryConfig(ConfigModel):

@@ -94,13 +94,9 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a target holds for a table after claiming it.
-
-    `last_applied` is the ledger (`EMPTY_LEDGER` when nothing was applied); `exists` whether the table itself is there in this incarnation.
-    """
+    """What a target holds for a table after claiming it: `last_applied` is the ledger (`EMPTY_LEDGER` when nothing was applied)."""
 
     last_applied: int
-    exists: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +243,7 @@ class DeltaTarget(ABC, Generic[ConfigT]):
         """
 
     @abstractmethod
-    def complete_snapshot(self, table: TargetTable, schema: TableSchema, start_number: int, sequence_num: int) -> None:
+    def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:
         """End an in-place snapshot: rows that it did not find are gone.
 
         In one commit with the ledger at `sequence_num`, delete (soft: mark) rows that carry a `_sequence_num` below `start_number`.

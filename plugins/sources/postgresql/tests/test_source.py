@@ -114,13 +114,6 @@ def test_an_offset_that_is_not_ours_is_corrupt() -> None:
             Position.of(Offset.of(value))
 
 
-def test_positions_of_different_servers_are_not_compared() -> None:
-    low, high = Position(lsn=1, timeline=1, system="7"), Position(lsn=2, timeline=2, system="7")
-    assert high.covers(low)
-    assert not low.covers(high)
-    assert not Position(lsn=9, timeline=9, system="8").covers(low)
-
-
 # -- the server's answers
 
 

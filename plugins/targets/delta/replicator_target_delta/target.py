@@ -167,7 +167,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         place = self._place(table.table)
         with translated(str(table.table)), place.turns.writing():
             held = self._claim(table, place)
-            return Claim(last_applied=held.last, exists=exists(table, held.properties))
+            return Claim(last_applied=held.last)
 
     def apply_ddl(self, table: TargetTable, event: DDLEvent, sequence_num: int) -> None:
         """CREATE_TABLE, DROP_TABLE and TRUNCATE_TABLE; databases are folders and need nothing."""
@@ -224,13 +224,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         with translated(str(table.table)):
             return history.audit(self._storage, self._place(table.table).path, table, since)
 
-    def complete_snapshot(
-        self,
-        table: TargetTable,
-        schema: TableSchema,  # noqa: ARG002 - the number alone tells which rows are meant
-        start_number: int,
-        sequence_num: int,
-    ) -> None:
+    def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:
         """Delete (soft: mark) what the snapshot did not find."""
         place = self._place(table.table)
         with translated(str(table.table)), place.turns.writing():
