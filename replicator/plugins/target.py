@@ -177,6 +177,8 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     """Model of the `target:` block without `type`; frozen, extra forbidden, every field described."""
     default_max_wait_s: ClassVar[float] = 5.0
     """`apply.max_wait` where the configuration leaves it out."""
+    sees_others: ClassVar[bool] = False
+    """Whether `audit` tells what others changed: then tables that have nothing to apply are audited every few minutes, too."""
     spark_needs: ClassVar[SparkNeeds | None] = None
     """What Spark is started with; None: `context.spark` is never called, and `validate` looks neither at the `spark:` block nor at Java."""
 
@@ -232,8 +234,9 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     def audit(self, table: TargetTable, since: str | None) -> Audit:
         """Say what the table's merges counted, and whether somebody else changed its data.
 
-        Called after a claim and after each unit of work, from the table's thread. The counts must be those of committed batches,
-        each once, whatever crashed between a commit and this call: keep them where the ledger is, or read them from the commits.
+        Called after a claim, after each unit of work, and with `sees_others` every few minutes while there is none, from the table's
+        thread: it should cost little. The counts must be those of committed batches, each once, whatever crashed between a commit and
+        this call: keep them where the ledger is, or read them from the commits.
 
         Args:
             table: As it was claimed.

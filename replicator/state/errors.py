@@ -1,4 +1,4 @@
-"""The one place where errors of the state store's drivers become ours."""
+"""Translates errors of the state store's drivers into ours; nothing else does."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from replicator.model.errors import (
 )
 
 _CORRUPT_ACTION: Final = (
-    "Restore it from a backup; or move it away, set `target.adopt: replace` and run every replicator again,"
-    " which takes new snapshots."
+    "Restore it from a backup; or move it away, set `target.adopt: replace` and run every replicator again."
 )
 _SQLITE_CORRUPT: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
 _SQLITE_BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")

@@ -10,15 +10,15 @@ import click
 @click.command()
 @click.option(
     "--target", type=click.Choice(["delta", "bigquery"]), default="delta", show_default=True,
-    help="Where to copy to; bigquery is an emulator on this machine.",
+    help="Where to replicate to; bigquery is an emulator on this machine.",
 )  # fmt: skip
-@click.option("--keep", is_flag=True, help="Leave the scratch folder for a look.")
+@click.option("--keep", is_flag=True, help="Keep the scratch folder.")
 @click.option(
     "--source", type=click.Choice(["postgresql", "mysql"]), default="postgresql", show_default=True,
-    help="What to copy from: an embedded PostgreSQL, or a MySQL or MariaDB that is installed here.",
+    help="What to replicate: an embedded PostgreSQL, or a MySQL or MariaDB that is installed on this machine.",
 )  # fmt: skip
 def demo(source: str, target: str, keep: bool) -> None:
-    """Copy a live database into Delta or BigQuery tables, kill it in the middle, and prove both sides equal."""
+    """Replicate a live database, kill the replicator half-way, and compare both sides row by row."""
     from replicator_testbed.demo.run import run_demo  # brings servers, drivers and Arrow: only when it runs
 
     sys.exit(run_demo(source=source, target=target, keep=keep))
