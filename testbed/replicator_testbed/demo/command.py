@@ -18,7 +18,7 @@ import click
     help="What to replicate: an embedded PostgreSQL, or a MySQL or MariaDB that is installed on this machine.",
 )  # fmt: skip
 def demo(source: str, target: str, keep: bool) -> None:
-    """Replicate a live database, kill the replicator half-way, and compare both sides row by row."""
+    """Replicate a live database and survive a kill -9. At the end it compares both sides row by row."""
     from replicator_testbed.demo.run import run_demo  # brings servers, drivers and Arrow: only when it runs
 
     sys.exit(run_demo(source=source, target=target, keep=keep))
