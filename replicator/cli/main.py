@@ -16,6 +16,7 @@ import click
 
 from replicator import config
 from replicator.cli import show
+from replicator.cli.demo import demo_command
 from replicator.config import LoadedConfig
 from replicator.model.errors import ConfigError, ReplicatorError
 from replicator.observability import configure_logging
@@ -78,14 +79,14 @@ def init(source: str, target: str, output: Path | None) -> None:
 @main.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plugins(as_json: bool) -> None:
-    """List the installed plugins with version and state, and why one cannot load."""
+    """List the installed plugins and their versions. Shows why a plugin cannot load."""
     show.plugins(Registry.discover().plugins, as_json=as_json)
 
 
 @main.command()
 @click.argument("plugin", required=False)
 def schema(plugin: str | None) -> None:
-    """Print the JSON Schema of the YAML file, or of one PLUGIN's block."""
+    """Print the JSON Schema of the YAML file. With PLUGIN, print that of the plugin's block."""
     registry = Registry.discover()
     models = {**registry.target_models(), **registry.source_models()}
     if plugin is None:
@@ -142,7 +143,7 @@ def run(file: Path, until_caught_up: bool) -> None:
 
 @main.command()
 def serve() -> None:
-    """Run a worker for every stored replicator that has none, until stopped."""
+    """Run a worker for each stored replicator. Skips those that another worker runs."""
     registry, home = Registry.discover(), Home.from_environment()
     store = _open(home)
 
@@ -234,7 +235,7 @@ def resume(name: str) -> None:
 @click.option("--drop-target", is_flag=True, help="Also delete the tables in the target.")
 @click.option("--force", is_flag=True, help="Skip an unreachable source and print what is left there.")
 def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
-    """Delete a replicator: what it created in the source, its journal and its state."""
+    """Delete a replicator, its journal and its state. Also deletes what it created in the source."""
     registry, home = Registry.discover(), Home.from_environment()
     store = _open(home)
     lifecycle.find(store, name)
@@ -260,7 +261,7 @@ def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
     help="Recreate the target tables with the current settings and source columns, instead of updating them in place.",
 )
 def snapshot(name: str, tables: tuple[str, ...], restart: bool, recreate: bool) -> None:
-    """Take a new snapshot of TABLES (or of all), in place, while changes continue."""
+    """Take a new snapshot of TABLES, or of all tables. It runs in place, while changes continue."""
     store = _open(Home.from_environment())
     chosen = lifecycle.snapshot(store, name, tables, restart=restart, recreate=recreate)
     click.echo(
@@ -287,21 +288,7 @@ def logs(name: str, lines: int, follow: bool) -> None:
         click.echo(line)
 
 
-@main.command()
-@click.option(
-    "--target", type=click.Choice(["delta", "bigquery"]), default="delta", show_default=True,
-    help="Where to replicate to; bigquery is an emulator on this machine.",
-)  # fmt: skip
-@click.option("--keep", is_flag=True, help="Keep the scratch folder.")
-@click.option(
-    "--source", type=click.Choice(["postgresql", "mysql"]), default="postgresql", show_default=True,
-    help="What to replicate: an embedded PostgreSQL, or a MySQL or MariaDB that is installed on this machine.",
-)  # fmt: skip
-def demo(source: str, target: str, keep: bool) -> None:
-    """Replicate a live database, kill the replicator half-way, and compare both sides row by row."""
-    from replicator.demo import run_demo  # brings its own server: only here
-
-    sys.exit(run_demo(source=source, target=target, keep=keep))
+main.add_command(demo_command())
 
 
 def _load(file: Path, registry: Registry) -> LoadedConfig:

@@ -13,7 +13,6 @@ from replicator.model.errors import SchemaConflictError, SourceUnavailableError,
 from replicator.model.events import ROW, TRANSACTION_ID
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import ChunkRequest, PullLimits, Seen
-from replicator.testing.mysql_servers import MysqlDatabase
 from replicator_source_mysql import snapshot
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection
@@ -21,6 +20,7 @@ from replicator_source_mysql.coordinates import gtid
 from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.gtidsets import GtidSet
 from replicator_source_mysql.source import MysqlSource
+from replicator_testbed.mysql_servers import MysqlDatabase
 
 Make = Callable[..., MysqlSource]
 

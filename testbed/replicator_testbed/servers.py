@@ -137,13 +137,13 @@ class ScratchDatabase:
 
     def columns(self, table: str) -> list[str]:
         """A table's column names, in order."""
-        from replicator.testing import compare  # with psycopg, an extra of the host
+        from replicator_testbed import compare  # with psycopg, an extra of the host
 
         return compare.columns(self.dsn, table)
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
         """A table's rows, as psycopg reads them."""
-        from replicator.testing import compare
+        from replicator_testbed import compare
 
         return compare.source_rows(self.dsn, table, columns)
 
@@ -377,10 +377,13 @@ class PostgresServer:
         return rows
 
     @contextlib.contextmanager
-    def database(self, name: str | None = None) -> Iterator[ScratchDatabase]:
-        """Make a database, give it, and drop it together with the slots and connections that are left in it."""
+    def database(self, name: str | None = None, *, options: str = "") -> Iterator[ScratchDatabase]:
+        """Make a database, give it, and drop it together with the slots and connections that are left in it.
+
+        `options`: of CREATE DATABASE.
+        """
         name = name or f"test_{secrets.token_hex(6)}"
-        self.execute(f'CREATE DATABASE "{name}"')
+        self.execute(f'CREATE DATABASE "{name}" {options}')
         try:
             yield ScratchDatabase(server=self, name=name)
         finally:
