@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -33,6 +34,8 @@ from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore
 
 _SEGMENTS_PER_READ = 500
+_ALIKE = 2
+"""So many tables that failed with one code, and nothing applied since, make a further one wait before it fails."""
 _log = get_logger(__name__)
 
 
@@ -121,12 +124,15 @@ class Apply:
         self._news = threading.Condition()
         self._schedule = Schedule(threads=self._settings.tables_parallel, max_wait_s=self._settings.max_wait_s)
         self._upkeep = Upkeep(
-            pause_s=self._settings.upkeep_pause_s, pause_max_s=self._settings.upkeep_pause_max_s, clock=clock
+            pause_s=self._settings.upkeep_pause_s,
+            pause_max_s=self._settings.upkeep_pause_max_s,
+            audit_every_s=self._settings.audit_every_s if target.sees_others else math.inf,
+            clock=clock,
         )
         self._is_ending = False
         self._errors: list[BaseException] = []
         self._waits: dict[TableId, _Wait] = {}
-        self._units = 0
+        self._units = self._units_at_failure = 0
         self._patience: dict[TableId, Patience] = {}
 
     def run(self, control: Control) -> None:
@@ -203,7 +209,7 @@ class Apply:
             return
         if backlog > 0 or self._lacks_time(table, applier):
             self._schedule.offer(table, now=self._clock(), backlog=backlog)
-        elif self._upkeep.is_due(table, applier):
+        elif self._upkeep.is_due(table, applier) or self._upkeep.is_audit_due(table, applier):
             self._schedule.offer_upkeep(table)
 
     def _rest_s(self, table: TableId, applier: TableApplier) -> float:
@@ -211,7 +217,7 @@ class Apply:
         try:
             return self._ends.target.rest_s(table, is_behind=applier.is_behind)
         except Exception as error:  # noqa: BLE001 - advice about one table, asked in the thread of all
-            _log.warning("rest_unknown", table=str(table), exc_info=error)
+            _log.warning("pause_unknown", table=str(table), exc_info=error)
             return 0.0
 
     def _waits_s(self, table: TableId) -> float:
@@ -306,7 +312,11 @@ class Apply:
             if ours.code == INTERNAL:
                 _log.error("table_crashed", table=str(turn.table), exc_info=error)
             is_again = applier.is_set_aside
-            applier.set_aside(ours)
+            if not is_again and ours is not error and self._may_be_everybodys(turn.table, ours.code):
+                applier.leave_alone()
+                if self._let_wait(turn.table, ours):
+                    return
+            self._set_aside(applier, ours)
             if is_again:
                 # The search for a later snapshot failed, too: pause before the next try.
                 self._pause(turn.table, ours)
@@ -316,7 +326,10 @@ class Apply:
     def _work_on(self, turn: Turn, applier: TableApplier, control: Control) -> None:
         if turn.is_upkeep:
             applier.claim()
-            self._upkeep.look_after(turn.table, applier)
+            if self._upkeep.is_audit_due(turn.table, applier):
+                self._upkeep.audit(turn.table, applier)
+            if self._upkeep.is_due(turn.table, applier):
+                self._upkeep.look_after(turn.table, applier)
             return
         was_applied = applier.step(self._fresh_to(turn.table))
         if was_applied:
@@ -335,8 +348,25 @@ class Apply:
         if not self._let_wait(table, error):
             if not is_of_table:
                 raise error
-            applier.set_aside(_exhausted(error, self._ends.name))
+            self._set_aside(applier, _exhausted(error, self._ends.name))
             self._go_on(table)
+
+    def _set_aside(self, applier: TableApplier, error: TableError) -> None:
+        applier.set_aside(error)
+        with self._news:
+            self._units_at_failure = self._units
+
+    def _may_be_everybodys(self, table: TableId, code: str) -> bool:
+        """Whether several others failed with the same code, and nothing was applied since: then there is one cause, and it may pass.
+
+        Of errors that nobody raised as this table's own. The table waits then, as long as the retry budget allows or until others go on.
+        """
+        with self._news:
+            records = [applier.record for other, applier in self._tables.items() if other != table]
+            alike = sum(r.is_failing and r.error is not None and r.error.code == code for r in records)
+            wait = self._waits.get(table)
+            is_still = self._units == (self._units_at_failure if wait is None else wait.units)
+            return alike >= _ALIKE and is_still
 
     def _do_others_go_on(self, table: TableId) -> bool | None:
         """Whether the target has taken something of other tables since this one first had to wait; None if it has not yet."""
@@ -344,7 +374,7 @@ class Apply:
             wait = self._waits.get(table)
             return None if wait is None else self._units > wait.units
 
-    def _let_wait(self, table: TableId, error: TargetUnavailableError) -> bool:
+    def _let_wait(self, table: TableId, error: TargetUnavailableError | TableError) -> bool:
         """Leave one table alone for a while; False if it was tried for as long as the policy allows."""
         with self._news:
             now = self._clock()
@@ -391,7 +421,7 @@ class Apply:
         is_idle = highest <= applier.looked_to and table not in self._schedule.busy
         is_well = not applier.is_set_aside and not record.is_failing
         if is_idle and is_well and applier.is_complete and newest is not None:
-            source_time = newest if source_time is None else max(source_time, newest)
+            source_time = self._ends.freshness.later(source_time, newest)
         return TableProgress(
             incarnation=record.incarnation,
             last_applied=record.last_applied,
@@ -434,10 +464,10 @@ class Apply:
 def _exhausted(error: TargetUnavailableError, name: str) -> TableError:
     """What becomes of an error of one table once it has been tried for as long as the retry budget allows."""
     return TableError(
-        f"gave up after the retry budget: {error.message}",
+        f"gave up after retry.give_up_after: {error.message}",
         code=error.code,
         table=error.table,
-        action=f"Nothing is lost. It is tried again after: replicator pause {name}; replicator resume {name}.",
+        action=f"Nothing is lost. To retry: replicator pause {name}, then replicator resume {name}.",
     )
 
 

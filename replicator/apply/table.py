@@ -200,7 +200,7 @@ class TableApplier:
         """Leave the table as it is, with the reason, until a later snapshot or incarnation begins."""
         self._is_set_aside = True
         self._searched_to = max(self._searched_to, self._ledger, self._tried_to)
-        _log.error("table_set_aside", table=str(self._table), code=error.code, reason=error.message)
+        _log.error("table_failed", table=str(self._table), code=error.code, reason=error.message)
         self._put(is_failing=True, error=ErrorRecord.of(error, self._ends.store.now()))
 
     def claim(self) -> None:
@@ -222,6 +222,11 @@ class TableApplier:
         if done is not None:
             _log.info("table_maintained", table=str(self._table), details=dict(done))
             self._commits = self._ends.settings.maintain_idle
+
+    def audit(self) -> None:
+        """Ask the target what others changed since the last unit of work."""
+        if self._claimed is not None and not self._is_set_aside:
+            self._put(**self._audited(self._claimed, starts=False, completes=False))
 
     # -- what to do
 
@@ -323,13 +328,13 @@ class TableApplier:
         newest, sealed_by = self._ends.newest_number(), self._ends.store.sealed_by(self._ends.name, found.last_applied)
         number, epoch, claimed_by = found.last_applied, found.epoch, self._record.claimed_by
         if found.incarnation > self._record.incarnation:
-            reason = f"holds incarnation {found.incarnation} of the table, which this state store does not know"
+            reason = f"holds incarnation {found.incarnation} of the table, which is unknown to this state store"
         elif number > newest:
             reason = f"has applied number {number}, and the journal ends at {newest}"
         elif claimed_by is not None and epoch > claimed_by:
-            reason = f"was written by epoch {epoch}, which never claimed the table in this state store"
+            reason = f"was written by epoch {epoch}, which never claimed the table according to this state store"
         elif sealed_by is not None and sealed_by > epoch:
-            reason = f"has applied number {number} under epoch {epoch}, and epoch {sealed_by} gave numbers below it"
+            reason = f"has applied number {number} under epoch {epoch}, but epoch {sealed_by} assigned lower numbers"
         else:
             return
         self._ends.check_lease()
@@ -337,13 +342,13 @@ class TableApplier:
             f"The target {reason}: the state store is older than the target.",
             code="ledger_ahead",
             table=str(self._table),
-            action=f"Restore the newest state store; or run `replicator delete {self._ends.name} --drop-target`, and its file anew.",
+            action=f"Restore the newest state store; or run `replicator delete {self._ends.name} --drop-target`, and run its file again.",
         )
 
     def _check_kept(self) -> None:
         if self._ends.reader.is_lost(self._table, self._record.incarnation, self._ledger):
             raise TableError(
-                f"The journal no longer holds every change after number {self._ledger}, up to which the target has applied them.",
+                f"The journal no longer has every change after number {self._ledger}, the last one that the target applied.",
                 code="journal_gap",
                 table=str(self._table),
                 action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
@@ -353,7 +358,7 @@ class TableApplier:
         """The beginning of the newest incarnation is not there: damage, unless retention dropped it before it was applied."""
         if self._ends.reader.is_lost(self._table, max(item.incarnation for item in items), EMPTY_LEDGER):
             raise TableError(
-                "The journal no longer holds the beginning of the table's newest copy.",
+                "The journal no longer has the beginning of the table's newest snapshot.",
                 code="journal_gap",
                 table=str(self._table),
                 action=f"Run `replicator snapshot {self._ends.name} {self._table} --recreate`.",
@@ -438,7 +443,7 @@ class TableApplier:
             return False
         self._limits = smaller
         _log.warning(
-            "batches_made_smaller",
+            "batch_size_reduced",
             table=str(self._table),
             code=error.code,
             reason=error.message,
@@ -460,7 +465,7 @@ class TableApplier:
             is_append=unit.is_append,
             has_absent=any(f.has_absent for f in unit.files),
             has_key_changes=any(f.has_key_changes for f in unit.files),
-            expects_rows=self._record.has_copy is True,
+            expects_rows=self._record.has_copy is True and not unit.is_in_snapshot,
             source_position=self._position(unit.files[-1]),
         )
         crash_point("apply.batch_planned")
@@ -499,7 +504,7 @@ class TableApplier:
             ) from error
         if file.has_absent and (count := self._ends.reader.partial_inserts(file)):
             raise TableError(
-                f"The source's log has {count} INSERT without all columns: what they lack is not NULL, and nowhere to be found.",
+                f"The log has {count} INSERT without all columns. What is missing is not NULL and cannot be read elsewhere.",
                 code="insert_lacks_columns",
                 table=str(self._table),
                 action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
@@ -521,7 +526,7 @@ class TableApplier:
             self._schema = None if record is None else record.schema
         if self._schema is None:
             raise FatalError(
-                "The state store has no shape of a table whose snapshot is complete.",
+                "The state store has no schema for a table whose snapshot is complete.",
                 code="corrupt_state",
                 table=str(self._table),
             )
@@ -571,11 +576,8 @@ class TableApplier:
         return changes
 
     def _source_time(self, reached: datetime | None) -> datetime | None:
-        """A copy that is not whole has no source time; otherwise it never goes back."""
-        if self._is_copying:
-            return None
-        known = self._record.source_time
-        return max(known, reached) if known is not None and reached is not None else reached or known
+        """A copy that is not whole has no source time; otherwise it goes back only with the source's clock."""
+        return None if self._is_copying else self._ends.freshness.later(self._record.source_time, reached)
 
     def _missed(self, after: int, upto: int) -> tuple[int, SnapshotPhase | None]:
         """What the target has and the record does not know, because a process ended between the two.

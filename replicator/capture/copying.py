@@ -50,6 +50,7 @@ class _Copy:
     lost: int = 0
     not_before: float = 0.0
     waits_for: TransientError | None = None
+    waits_since: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,7 +120,7 @@ class Copying:
             if isinstance(result, Ended):
                 self._end(result)
                 continue
-            with of_table(result.job.reading.schema.table, "taking in what was read of it"):
+            with of_table(result.job.reading.schema.table, "processing a chunk of it"):
                 match result:
                     case ChunkRead():
                         self._take_chunk(result)
@@ -137,7 +138,7 @@ class Copying:
             copy = self._copies[table]
             if copy.pending or copy.not_before > now:
                 continue
-            with of_table(table, "beginning to read it"):
+            with of_table(table, "starting to read it"):
                 followed, chunk_rows = copy.followed, self.settings.chunk_rows_of(table)
                 reading = next_reading(self.tables.progress(followed), followed.schema, chunk_rows)
                 if reading is not None:
@@ -179,7 +180,7 @@ class Copying:
             self.reader.release()
             return
         copy.pending += 1
-        copy.waits_for = None
+        copy.waits_for = copy.waits_since = None
         read = self.window.add_chunk(result.reading.schema, result.chunk.rows, result.chunk.visibility)
         job = result.job
         self.marks.expect(result.mark, lambda: self._emit_chunk(copy, result, read), lambda: job.is_cancelled)
@@ -201,6 +202,7 @@ class Copying:
             result.rows.close()
             return
         copy.pending += 1
+        copy.waits_since = None
         copy.rows = result.rows
         job = result.job
         self.marks.expect(result.mark, lambda: self._emit_whole(copy, result), lambda: job.is_cancelled)
@@ -227,7 +229,7 @@ class Copying:
     def _emit_chunk(self, copy: _Copy, result: ChunkRead, read: Read) -> None:
         if result.job.is_cancelled:
             return
-        with of_table(copy.followed.table, "writing what was read of it"):
+        with of_table(copy.followed.table, "writing a chunk of it"):
             self._put_chunk(copy, result, read)
 
     def _put_chunk(self, copy: _Copy, result: ChunkRead, read: Read) -> None:
@@ -260,11 +262,11 @@ class Copying:
         if result.job.is_cancelled:
             return
         table = copy.followed.table
-        with of_table(table, "comparing what was read of it with its changes"):
+        with of_table(table, "comparing a chunk of it with its changes"):
             if not self._is_whole_good(copy, result):
                 return
         self.commit()
-        with of_table(table, "writing what was read of it"):
+        with of_table(table, "writing a chunk of it"):
             self._put_whole(copy, result)
         self.commit()
 
@@ -312,7 +314,7 @@ class Copying:
             if read.verdict is not Verdict.GOOD:
                 copy = self._copies.get(read.schema.table)
                 if copy is not None:
-                    with of_table(read.schema.table, "dropping what was read of it"):
+                    with of_table(read.schema.table, "discarding a chunk of it"):
                         self._lose(copy, read.verdict)
 
     def _lose(self, copy: _Copy, verdict: Verdict) -> None:
@@ -323,7 +325,13 @@ class Copying:
         self._wait(copy)
 
     def _put_off(self, copy: _Copy, error: TransientError) -> None:
-        """Leave a table alone that cannot be read now; others are read meanwhile."""
+        """Leave a table alone that cannot be read now, others are read meanwhile; fail it once it was tried for long enough."""
+        now = self.clock()
+        if copy.waits_since is None:
+            copy.waits_since = now
+        if now - copy.waits_since >= self.settings.give_up_after_s:
+            self.failed.append((copy.followed.table, _exhausted(error)))
+            return
         self._abandon(copy)
         self._wait(copy)
         copy.waits_for = error
@@ -361,6 +369,15 @@ class Copying:
             if spool is not None:
                 spool.close()
         copy.log, copy.rows, copy.whole = None, None, None
+
+
+def _exhausted(error: TransientError) -> TableError:
+    return TableError(
+        f"gave up after retry.give_up_after: {error.message}",
+        code=error.code,
+        table=error.table,
+        action=f"{(error.action or 'Fix the cause').rstrip('.')}. Then run `replicator snapshot NAME TABLE`.",
+    )
 
 
 def _has_unknown(read: Read, batch: pa.RecordBatch) -> bool:

@@ -347,7 +347,7 @@ class _Session:
         """Go on with what was being copied, begin what is pending, and compare the rest with the catalogue."""
         found = self._found
         for followed in self._tables.all(Stage.SNAPSHOT):
-            with of_table(followed.table, "going on with its copy"):
+            with of_table(followed.table, "continuing its snapshot"):
                 self._copying.begin(followed)
         pending = [f.table for f in self._tables.all(Stage.PENDING)]
         if self._settings.snapshot_mode == "never":
@@ -355,7 +355,7 @@ class _Session:
             for followed in [
                 f for f in self._tables.all(Stage.PENDING) if f.record.schema is None and f.table in found
             ]:
-                with of_table(followed.table, "beginning its copy"):
+                with of_table(followed.table, "starting its snapshot"):
                     self._source.accept({followed.table: found[followed.table].identity})
                     self._tables.begin_copy(
                         followed, found[followed.table], incarnation=followed.record.incarnation, mode="never"
@@ -398,13 +398,13 @@ class _Session:
             followed = self._tables.get(changes.schema.table)
             if followed is None or not followed.is_captured:
                 continue
-            with of_table(followed.table, "taking in its changes"):
+            with of_table(followed.table, "processing its changes"):
                 if self._follow.fits(followed, changes.schema) and not self._copying.holds(followed, changes.rows):
                     self._tables.rows(followed, changes.rows, base)
         for place, event in enumerate(batch.ddl, start=batch.events - len(batch.ddl)):
             self._follow.ddl(event, base + place)
         for table, ordinal in batch.unlogged.items():
-            with of_table(table, "having it copied again"):
+            with of_table(table, "starting a new snapshot of it"):
                 self._follow.unlogged(table, base + ordinal)
         self._set_undecoded_aside(batch)
         self._marks.deliver(batch.marks)
@@ -459,7 +459,7 @@ class _Session:
 
     def _commit(self) -> None:
         """Files, index row, acknowledgement: in that order."""
-        assert not self._is_open_transaction, "no place inside a transaction is durable"
+        assert not self._is_open_transaction, "no position inside a transaction is durable"
         self._prune()
         offset, places, done = self._offset, self._places, [*self._follow.done_requests, *self._places]
         crash_point("capture.before_seal")

@@ -33,11 +33,11 @@ class Block:
     model: type[BaseModel]
     values: Mapping[str, Any]
     extra_keys: tuple[str, ...] = ()
-    """Keys that are known beside the model's: `type`; and `source`, `target` at the top."""
+    """Keys that are known in addition to the model's: `type`; and `source`, `target` at the top."""
 
 
 def problems_of(block: Block, error: ValidationError, unresolved: Iterable[Path] = ()) -> list[Problem]:
-    """Translate a model's findings, one problem per place, leaving out what follows from an unresolved reference."""
+    """Translate a model's findings, one problem per location, leaving out what results from an unresolved reference."""
     blind = tuple(unresolved)
     details = error.errors(include_url=False, include_context=True)
     paths = [_path(block, detail) for detail in details]
@@ -49,7 +49,7 @@ def problems_of(block: Block, error: ValidationError, unresolved: Iterable[Path]
         if detail["type"] not in ("missing", "extra_forbidden") and any(_touch(path, other) for other in blind):
             continue
         problem = _problem(block, detail, path)
-        # The branches of a union each complain about the same place; the first says enough.
+        # The branches of a union each complain about the same value; the first says enough.
         key = (path, "" if _value_at(block, path) is not None else problem.code)
         problems.setdefault(key, problem)
     return list(problems.values())
@@ -61,7 +61,7 @@ def wrong_scalar(block: Block, path: Path, shape: Shape) -> Problem:
 
 
 def unknown_plugin(kind: str, name: str, known: Iterable[str], broken: str | None = None) -> Problem:
-    """Say that no plugin bears this name: the nearest one, those installed, and how to get it.
+    """Say that no plugin has this name: the nearest one, those installed, and how to get it.
 
     Args:
         kind: `source` or `target`.
@@ -124,7 +124,7 @@ def _problem(block: Block, detail: ErrorDetails, path: Path) -> Problem:  # noqa
             message = f"{shown or 'This'} is not a table pattern."
             return _make(block, path, "invalid_value", message, PATTERN_HELP)
         case type_ if type_ == LITERAL_SECRET:
-            message = f"{_name(block, path)} is a secret and must not stand in the file itself."
+            message = f"{_name(block, path)} is a secret and must not be written in the file."
             action = "Write ${env:NAME} or ${file:/path} and keep the value there. Change the secret if others have seen the file."
             return _make(block, path, LITERAL_SECRET, message, action)
         case type_ if type_ in _CHOICE_ERRORS and shape is not None and shape.choices:
@@ -200,7 +200,7 @@ def _type_remedy(shape: Shape, value: Any) -> str | None:
     if shape.scalar is str and not isinstance(value, dict | list):
         return "Put it in quotes: YAML reads some texts (on, no, 1.0, 2024-01-31) as something else."
     if shape.quantity is not None:
-        return f"Write for instance {shape.quantity.example}."
+        return f"For example: {shape.quantity.example}."
     if shape.items is not None and not shape.is_mapping:
         return "Write the values in brackets: [one, two]."
     return None

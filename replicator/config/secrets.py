@@ -60,11 +60,11 @@ class Secret:
         return hash(self.__value)
 
     def __copy__(self) -> Secret:
-        """Secrets are immutable: the copy is the secret itself."""
+        """Secrets are immutable: a copy is the secret itself."""
         return self
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> Secret:
-        """Secrets are immutable: the copy is the secret itself."""
+        """Secrets are immutable: a copy is the secret itself."""
         return self
 
     def __reduce__(self) -> NoReturn:
@@ -89,7 +89,7 @@ class Secret:
         if isinstance(value, Secret):
             return value
         if not isinstance(value, Resolved):
-            raise PydanticCustomError(LITERAL_SECRET, "is a secret and must not stand in the file itself")
+            raise PydanticCustomError(LITERAL_SECRET, "is a secret and must not be written in the file")
         if not value:
             raise PydanticCustomError("empty_secret", "is empty")
         return cls(value)

@@ -1,4 +1,4 @@
-"""Whose journal a folder holds, in which format, and whether its place fits the state store."""
+"""Whose journal a folder holds, in which format, and whether its location fits the state store."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def check_location(state_url: str, journal_uri: str) -> Problem | None:
         return None
     return Problem(
         code="journal_not_shared",
-        message=f"The state store may be shared by several hosts, but the journal {journal_uri} lies on this host's disk.",
+        message=f"The state store may be shared by several hosts, but the journal {journal_uri} is on this host's disk.",
         place="journal.uri",
-        action="Set `journal.uri` to a place that all of them reach, such as gs://…, s3://…, hdfs://… or a network mount.",
+        action="Set `journal.uri` to a location that all of them can reach, such as gs://…, s3://…, hdfs://… or a network mount.",
     )
 
 
@@ -61,7 +61,7 @@ def open_folder(uri: str, uuid: str) -> JournalFolder:
         raise ConfigError(
             f"The journal {folder.uri} belongs to another replicator (uuid {owner}).",
             code="journal_in_use",
-            action="Set `journal.uri` to a folder of its own; or, if that replicator is gone, delete the folder.",
+            action="Set `journal.uri` to a folder of its own; or, if that replicator no longer exists, delete the folder.",
         )
     return folder
 
@@ -69,8 +69,8 @@ def open_folder(uri: str, uuid: str) -> JournalFolder:
 def remove_journal(uri: str, uuid: str) -> None:
     """Delete every file of a replicator's journal, its marker last, and the folder if nothing else is in it.
 
-    A folder that is another replicator's, or bears no mark, is left alone. Replay: goes on where it was cut short, or does nothing.
-    Errors as `open_folder`, but for `journal_in_use`.
+    A folder of another replicator, or without a marker, is not changed. Replay: continues where it was interrupted, or does nothing.
+    Errors as `open_folder`, except `journal_in_use`.
     """
     folder = JournalFolder(uri)
     if _owner(folder) != uuid:
@@ -95,7 +95,7 @@ def epoch_of(name: str) -> int | None:
 
 
 def _owner(folder: JournalFolder) -> str | None:
-    """The uuid of the replicator that the folder is marked with; None if it bears no mark."""
+    """The uuid of the replicator in the folder's marker; None if it has no marker."""
     content = folder.get(MARKER)
     if content is None:
         return None
@@ -108,7 +108,7 @@ def _owner(folder: JournalFolder) -> str | None:
         raise _corrupt(folder)
     if version > FORMAT_VERSION:
         raise FatalError(
-            f"The journal {folder.uri} has format {version}; this program knows formats up to {FORMAT_VERSION}.",
+            f"The journal {folder.uri} has format {version}; this version supports formats up to {FORMAT_VERSION}.",
             code="newer_journal",
             action="Use the version of the Replicator that wrote it, or a newer one.",
         )

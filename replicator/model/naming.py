@@ -30,14 +30,14 @@ def folded(name: str) -> str:
 
 
 def check_names(tables: Iterable[TableId]) -> tuple[Problem, ...]:
-    """Refuse tables whose names differ only in case: many file systems and catalogues would put them into one place."""
+    """Refuse tables whose names differ only in case: many file systems and catalogues would store them under one name."""
     groups: dict[tuple[str, str], set[TableId]] = defaultdict(set)
     for table in tables:
         groups[folded(table.namespace), folded(table.name)].add(table)
     return tuple(
         Problem(
             code="table_names_clash",
-            message=f"{_listed(str(table) for table in group)} differ only in case, and a target may take them for one table.",
+            message=f"{_listed(str(table) for table in group)} differ only in case, and a target may treat them as one table.",
             place=str(min(group)),
             action="Exclude all but one of them (tables.exclude).",
         )
@@ -47,7 +47,7 @@ def check_names(tables: Iterable[TableId]) -> tuple[Problem, ...]:
 
 
 def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
-    """Refuse columns that bear a name of ours, or that differ only in case."""
+    """Refuse columns that have a name of ours, or that differ only in case."""
     reserved = {folded(name): name for name in RESERVED_COLUMNS}
     groups: Mapping[str, list[str]] = defaultdict(list)
     for column in schema.columns:
@@ -58,7 +58,7 @@ def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
             problems.append(
                 Problem(
                     code="column_name_reserved",
-                    message=f"The column {names[0]} has a name that the Replicator gives to a column of its own ({reserved[name]}).",
+                    message=f"The column {names[0]} has a name that Replicator uses for a column of its own ({reserved[name]}).",
                     place=str(schema.table),
                     action="Rename the column in the source, or exclude the table (tables.exclude).",
                 )
@@ -67,7 +67,7 @@ def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
             problems.append(
                 Problem(
                     code="column_names_clash",
-                    message=f"The columns {_listed(names)} differ only in case, and targets fold the case of column names.",
+                    message=f"The columns {_listed(names)} differ only in case, and targets ignore the case of column names.",
                     place=str(schema.table),
                     action="Rename all but one of them in the source, or exclude the table (tables.exclude).",
                 )
@@ -97,7 +97,7 @@ def comment_notices(schema: TableSchema, table_length: int, column_length: int) 
     return tuple(
         Problem(
             code="comment_changed",
-            message=f"The comment has {len(comment)} characters and is cut after {length}.",
+            message=f"The comment has {len(comment)} characters and is shortened to {length}.",
             place=place,
             severity=Severity.NOTICE,
         )

@@ -80,7 +80,7 @@ def start(store: StateStore, record: ReplicatorRecord) -> None:
 
 
 def pause(store: StateStore, name: str, *, apply_only: bool) -> None:
-    """Ask for a replicator to pause, keeping its place; with `apply_only` capture goes on."""
+    """Ask for a replicator to pause, keeping its position; with `apply_only` capture continues."""
     record = find(store, name)
     if record.desired is Desired.DELETED:
         raise ConfigError(f"{name} is being deleted", code="being_deleted")
@@ -99,9 +99,9 @@ def resume(store: StateStore, name: str) -> None:
 def snapshot(
     store: StateStore, name: str, tables: Sequence[str], *, restart: bool = False, recreate: bool = False
 ) -> Sequence[TableId]:
-    """Ask for new snapshots: of some tables, of all, or (`restart`) of all from a new place in the log.
+    """Ask for new snapshots: of some tables, of all, or (`restart`) of all from a new log position.
 
-    With `recreate` the target's tables are made anew, with the settings and the shape of now; otherwise they are brought in line in place.
+    With `recreate` the target's tables are created again, with the current settings and columns; otherwise they are updated in place.
 
     Returns the tables; ConfigError if one is not replicated.
     """
@@ -112,13 +112,14 @@ def snapshot(
         raise ConfigError(
             f"{name} does not replicate {', '.join(unknown)}.",
             code="unknown_table",
-            action=f"It replicates: {', '.join(sorted(known)) or 'nothing yet'}.",
+            action=f"Its tables: {', '.join(sorted(known)) or 'nothing yet'}.",
         )
     if restart and tables:
-        raise ConfigError("--restart is for all tables: leave the table names out.", code="restart_with_tables")
+        raise ConfigError("--restart applies to all tables. Leave the table names out.", code="restart_with_tables")
     if restart and recreate:
         raise ConfigError(
-            "--restart and --recreate exclude each other: restart first, then recreate.", code="restart_with_recreate"
+            "--restart and --recreate cannot be combined. Run --restart first, then --recreate.",
+            code="restart_with_recreate",
         )
     payload = {"tables": list(tables) or sorted(known), "recreate": recreate}
     store.add_request(name, "restart" if restart else "snapshot", payload)
@@ -152,7 +153,7 @@ def supervise(
         raise ConfigError(
             f"{record.name} is already run by {holder.holder if holder else 'another process'}.",
             code="already_running",
-            action="Watch it with `replicator status`, or stop that process first.",
+            action="Check it with `replicator status`, or stop that process first.",
         )
     limits = RetryLimits.of(assembly.load(record, registry).config.retry)
     log = LogFile(home.log_file(record.name), echo)
@@ -187,7 +188,7 @@ def supervise(
 
 def _delete_here(store: StateStore, registry: Registry, home: Home, record: ReplicatorRecord, lease: Lease) -> None:
     for note in tear_down(store, registry, home, record, lease):
-        _log.warning("left_behind", replicator=record.name, note=note)
+        _log.warning("not_deleted", replicator=record.name, note=note)
 
 
 def _regain_lease(store: StateStore, name: str, budget: RetryBudget, stop: threading.Event) -> Lease | None:
@@ -239,7 +240,7 @@ def _compare_journal(record: ReplicatorRecord, uri: str | None) -> None:
         raise ConfigError(
             f"{record.name} is stored with the journal {record.journal_uri}, now {uri}.",
             code="identity_changed",
-            action=f"Take journal.uri back, or delete the stored one first: replicator delete {record.name}",
+            action=f"Restore the old journal.uri, or delete the stored one first: replicator delete {record.name}",
         )
 
 
@@ -253,7 +254,7 @@ def _compare_identity(name: str, stored: Mapping[str, Any], now: Mapping[str, An
     ]
     if differences:
         raise ConfigError(
-            f"{name} is stored with another identity: {'; '.join(differences)}",
+            f"{name} is stored with another source or target: {'; '.join(differences)}",
             code="identity_changed",
             action=f"Give the file another name, or delete the stored one first: replicator delete {name}",
         )

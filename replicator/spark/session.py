@@ -25,6 +25,7 @@ DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 _LOG_TAIL_LINES: Final = 30
 _DYING_S: Final = 2.0
+_ENDED: Final = ("SparkContext was shut down", "stopped SparkContext", "Master removed our application")
 _SCRATCH_LEAST: Final = 4 << 20
 """With less free space for temporary files Spark does not start, for whatever reason it gives."""
 
@@ -298,8 +299,8 @@ def start_error(output: str, settings: SparkSettings) -> ReplicatorError:
         return ConfigError(
             f"Spark could not resolve {', '.join(wanted_packages(settings))} from its Maven repositories. Its output ends:\n{tail}",
             code="spark_packages_unresolved",
-            action="Behind a mirror set spark.settings.spark.jars.repositories or spark.jars.ivySettings; without a network give every jar "
-            "of the closure as a local file in spark.jars.",
+            action="Behind a mirror, set spark.settings.spark.jars.repositories or spark.jars.ivySettings; without a network list "
+            "every jar, including dependencies, as a local file in spark.jars.",
         )
     return ConfigError(
         f"Spark with master {settings.master} did not start. Its output ends:\n{tail}",
@@ -321,7 +322,7 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
         text = str(error)
         lost = "An error occurred while calling" in text and "Trace" not in text
     # A JVM of ours that stops its context while a job runs is on its way out.
-    if not lost and "SparkContext was shut down" not in str(error) and "stopped SparkContext" not in str(error):
+    if not lost and not any(words in str(error) for words in _ENDED):
         return None
     if reason := end_reason():
         return reason
@@ -329,12 +330,14 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
         return TargetUnavailableError(
             "Spark has ended this application.",
             code="spark_lost",
-            action="It is started again by itself; the logs of Spark's driver and master say why.",
+            action="It restarts automatically. If it happens again, check the logs of the executors (work folders of the workers), the "
+            "driver and the master: a master ends an application whose executors ended ten times right after their start, for example "
+            "because they could not connect to the driver.",
         )
     return TargetUnavailableError(
         "Spark's JVM has died.",
         code="spark_lost",
-        action="It is started again by itself; if it dies again, give it more memory.",
+        action="It restarts automatically. If it dies again, give it more memory.",
     )
 
 

@@ -142,7 +142,7 @@ def total_bytes(connection: Connection, name: str) -> int:
 
 
 def drop_segments(connection: Connection, name: str, ids: Sequence[int]) -> None:
-    """Forget segments but for the newest, and keep in mind up to where each table's history is gone."""
+    """Forget segments except the newest, and record up to which number each table's history was dropped."""
     newest = _newest(connection, name)
     wanted = sorted({i for i in ids if newest is not None and i != newest.id})
     for start in range(0, len(wanted), _KEYS_PER_STATEMENT):
@@ -209,8 +209,8 @@ def _check_continuity(name: str, newest: Row[Any] | None, segments: Iterable[Seg
     for segment in segments:
         if segment.id != id_ + 1 or segment.first != last + 1 or segment.last < segment.first - 1:
             raise FatalError(
-                f"The journal of {name} ends with segment {id_} at number {last}; segment {segment.id} with numbers"
-                f" {segment.first} to {segment.last} does not follow it.",
+                f"The journal of {name} ends with segment {id_} at number {last}; segment {segment.id} with numbers {segment.first} "
+                f"to {segment.last} does not continue it.",
                 code="index_conflict",
                 action="Make sure that only one worker runs this replicator, and start it again.",
             )

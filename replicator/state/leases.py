@@ -1,6 +1,6 @@
 """Leases: who may run a replicator, under which epoch.
 
-A lease is one row for the whole life of a replicator. Its epoch grows each time it is taken, so that whoever held it before is refused
+A lease is one row for the whole life of a replicator. Its epoch grows each time it is taken, so that its former holder is refused
 (`FencedError`) by everything that checks the epoch in its own transaction. All times are the store's.
 """
 
@@ -69,7 +69,7 @@ def renew(connection: Connection, lease: Lease, ttl_s: float, now: datetime) -> 
         raise _fenced(lease.replicator, lease.epoch, row)
     if row.expires_at < lease.expires_at:
         raise FencedError(
-            f"The state store of the replicator {lease.replicator} was set back to an older copy while it ran.",
+            f"The state store of the replicator {lease.replicator} was restored from a backup while it ran.",
             code="fenced",
             action="Start it again.",
         )

@@ -163,7 +163,7 @@ def _first_format(connection: Connection) -> None:
 
 
 def _claims(connection: Connection) -> None:
-    """Which epoch claimed was not recorded, and a worker of the version before that still runs goes on not recording it."""
+    """Which epoch claimed was not recorded, and a worker of the former version that still runs does not record it either."""
     connection.execute(text("ALTER TABLE applied ADD COLUMN claimed_by BIGINT"))
 
 
@@ -202,7 +202,7 @@ def is_current(connection: Connection, place: str) -> bool:
     version = stored_version(connection)
     if version > FORMAT_VERSION:
         raise FatalError(
-            f"The state store {place} has format {version}; this program knows formats up to {FORMAT_VERSION}.",
+            f"The state store {place} has format {version}; this version supports formats up to {FORMAT_VERSION}.",
             code="newer_state",
             action="Use the version of the Replicator that wrote it, or a newer one.",
         )

@@ -56,7 +56,7 @@ class StateStore:
 
     Raises (all methods, and opening): StateUnavailableError when locked or unreachable past the busy time-out, CorruptStreamError
     (`corrupt_state`) when the content is damaged or not ours, FatalError (`newer_state`) when its format is newer than this program,
-    AccessDeniedError when the server refuses us. Opening: ConfigError for a URL or place that cannot hold a store. Methods that write
+    AccessDeniedError when the server refuses us. Opening: ConfigError for a URL or path that cannot hold a store. Methods that write
     to a replicator that does not exist: ConfigError (`unknown_replicator`), or FencedError where an epoch is given.
 
     Args:
@@ -107,7 +107,7 @@ class StateStore:
                 return read_replicator(connection.execute(select(REPLICATORS).where(REPLICATORS.c.name == name)).one())
         except IntegrityError as error:
             raise ConfigError(
-                f"A replicator named {name} exists already.",
+                f"A replicator named {name} already exists.",
                 code="exists",
                 action="Choose another name, or delete it first.",
             ) from error

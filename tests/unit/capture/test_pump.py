@@ -212,7 +212,7 @@ def test_unexplained_change_stops_if_the_policy_says_so(bench: Any) -> None:
         capture.until(bench.is_at(*COPIED))
     bench.database.drop_table(table)
     bench.create(bench.schema("t"))
-    with pytest.raises(FatalError, match="another object"), bench.running() as capture:
+    with pytest.raises(FatalError, match="replaced by another"), bench.running() as capture:
         capture.join()
 
 
@@ -280,7 +280,7 @@ def test_copies_and_what_is_set_aside_are_told_in_the_log(bench: Any) -> None:
         ("snapshot_complete", 7, None, None),
         ("snapshot_started", 0, True, None),
         ("snapshot_complete", 7, None, None),
-        ("table_set_aside", None, None, "schema_changed"),
+        ("table_failed", None, None, "schema_changed"),
     ]
 
 

@@ -48,16 +48,23 @@ def selected(name: str, spec: ColumnSpec) -> str:
 
 def key_expression(name: str, spec: ColumnSpec) -> str:
     """What a key column is ordered and compared by; labels have the order of their numbers."""
-    return f"{quoted(name)} + 0" if spec.kind in _BY_NUMBER else quoted(name)
+    return _number(name) if spec.kind in _BY_NUMBER else quoted(name)
 
 
 def key_selected(name: str, spec: ColumnSpec) -> str:
     """The SELECT expression that gives a key part's text."""
-    if spec.kind in _BY_NUMBER or spec.kind is Kind.BIT:
+    if spec.kind in _BY_NUMBER:
+        return _number(name)
+    if spec.kind is Kind.BIT:
         return f"{quoted(name)} + 0"
     if spec.kind is Kind.BYTES:
         return f"HEX({quoted(name)})"
     return quoted(name)
+
+
+def _number(name: str) -> str:
+    """Of labels. Adding zero would make a double of them (MySQL) or a signed number (MariaDB), and a SET may fill 64 bits."""
+    return f"CAST({quoted(name)} AS UNSIGNED)"
 
 
 def key_proof(name: str, spec: ColumnSpec) -> str | None:
@@ -67,7 +74,7 @@ def key_proof(name: str, spec: ColumnSpec) -> str | None:
     if (spec.kind is Kind.ENUM and None in enum_names(spec.labels, is_key=True)) or (
         spec.kind is Kind.SET and untelling_labels(spec.labels)
     ):
-        return f"{quoted(name)} + 0"
+        return _number(name)
     return None
 
 
@@ -97,7 +104,7 @@ def key_literal(text: str, spec: ColumnSpec) -> str:
     """
     if spec.kind in _NUMBERS:
         if not text.removeprefix("-").replace(".", "", 1).isdigit():
-            raise ValueError("a cursor is no number")
+            raise ValueError("a cursor is not a number")
         return text
     if spec.kind is Kind.BYTES:
         return f"x'{bytes.fromhex(text).hex()}'"
@@ -125,7 +132,7 @@ def decoded(values: pa.Array, spec: ColumnSpec, *, name: str, unrepresentable: U
             return pc.equal(texts, "1")
         return texts.cast(spec.arrow)
     except pa.ArrowInvalid as error:
-        raise ValueError(f"column {name}: a value has not the form of {spec.kind}") from error
+        raise ValueError(f"column {name}: a value is not a valid {spec.kind}") from error
 
 
 def _texts(values: pa.Array, name: str, unrepresentable: Unrepresentable) -> pa.Array:
@@ -137,9 +144,9 @@ def _texts(values: pa.Array, name: str, unrepresentable: Unrepresentable) -> pa.
         lost = texts.null_count - values.null_count
     if unrepresentable == "fail":
         raise UnsupportedTypeError(
-            f"column {name}: {lost} of {len(values)} values are no text in their character set.",
+            f"column {name}: {lost} of {len(values)} values are invalid text in their character set.",
             code="unrepresentable_value",
-            action="Mend the values, exclude the table, or set `source.unrepresentable: null`.",
+            action="Fix the values, exclude the table, or set `source.unrepresentable: null`.",
         )
     return texts
 
@@ -164,7 +171,7 @@ def _dates(values: pa.Array, spec: ColumnSpec, name: str, unrepresentable: Unrep
             raise UnsupportedTypeError(
                 f"column {name}: {lost} of {len(values)} values are zero, partial or impossible dates.",
                 code="unrepresentable_value",
-                action="Mend the values, exclude the table, or set `source.unrepresentable: null`.",
+                action="Fix the values, exclude the table, or set `source.unrepresentable: null`.",
             ) from None
         cast = pc.if_else(pa.array(unheld), pa.scalar(None, pa.string()), texts).cast(naive)
     return cast.cast(spec.arrow) if spec.kind is Kind.TIMESTAMP else cast

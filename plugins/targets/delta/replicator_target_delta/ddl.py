@@ -65,7 +65,7 @@ class NewTable:
 def new_table(table: TargetTable, schema: TableSchema, *, clustering: bool) -> NewTable:
     """The table that `table` is to be.
 
-    Columns bear the source's names (column mapping allows every character). Only key columns are NOT NULL: a column
+    Columns have the source's names (column mapping allows every character). Only key columns are NOT NULL: a column
     of the source may lose that constraint at any time, and Delta could not follow.
     """
     fields = [
@@ -74,7 +74,7 @@ def new_table(table: TargetTable, schema: TableSchema, *, clustering: bool) -> N
     ]
     fields.append(_field(SEQUENCE_NUM, "long", "Number of the last change of the row", is_nullable=False))
     if table.options.deletes == "soft":
-        fields.append(_field(IS_DELETED, "boolean", "Whether the row is gone from the source", is_nullable=False))
+        fields.append(_field(IS_DELETED, "boolean", "Whether the row was deleted in the source", is_nullable=False))
     if table.options.source_timestamp:
         fields.append(_field(SOURCE_TIMESTAMP, "timestamp", "Commit time of the last change in the source"))
     by = clustering_columns(schema) if clustering else ()
@@ -101,20 +101,20 @@ def schema_mark(schema: TableSchema, options: TableOptions) -> str:
 def schema_conflict(table: TargetTable, replicator: str) -> SchemaConflictError:
     """The error when the target's table has another shape than the changes."""
     return SchemaConflictError(
-        "The table in the target was made for another shape or other settings: columns, types, key, deletes or source_timestamp differ.",
+        "The target table was created with another schema or other settings: columns, types, key, deletes or source_timestamp differ.",
         code="schema_conflict",
         table=str(table.table),
-        action=f"Set them back, or make the table anew: replicator snapshot {replicator} {table.table} --recreate.",
+        action=f"Undo the change, or recreate the table: replicator snapshot {replicator} {table.table} --recreate.",
     )
 
 
 def table_missing(table: TargetTable, replicator: str) -> SchemaConflictError:
-    """The error when the target has no table for the changes: it was dropped, and not made anew."""
+    """The error when the target has no table for the changes: it was dropped, and not recreated."""
     return SchemaConflictError(
         "The table was dropped in the target.",
         code="schema_conflict",
         table=str(table.table),
-        action=f"Make it anew: replicator snapshot {replicator} {table.table} --recreate.",
+        action=f"Recreate it: replicator snapshot {replicator} {table.table} --recreate.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The one place where errors of Spark, Delta and file systems become ours."""
+"""Translates errors of Spark, Delta and file systems into ours; nothing else does."""
 
 from __future__ import annotations
 
@@ -43,16 +43,17 @@ _UNUSABLE: Final = re.compile(
 _MISSING: Final = re.compile(
     r"FAILED_READ_FILE|PATH_NOT_FOUND|ChecksumException|FileNotFoundException[^\n]*(?:\.parquet|deletion_vector_|_delta_log)"
 )
+_RIGHT: Final = "Give the process, and on a cluster the user of the executors, write access to it."
 _STORAGE: Final = (
-    ("No space left on device", "target_full", "Free space where the target's path is."),
-    ("Permission denied", "target_not_writable", "Give the process the right to write there."),
-    ("Read-only file system", "target_not_writable", "Give the process the right to write there."),
-    ("AccessControlException", "target_not_writable", "Give the process the right to write there."),
-    ("AccessDeniedException", "target_not_writable", "Give the process the right to write there."),
-    ("Mkdirs failed to create", "target_not_writable", "Give the process the right to write there."),
-    ("Unable to create directory", "target_not_writable", "Give the process the right to write there."),
-    ("Cannot create directory", "target_not_writable", "Give the process the right to write there."),
-    ("DELTA_CANNOT_CREATE_LOG_PATH", "target_not_writable", "Give the process the right to write there."),
+    ("No space left on device", "target_full", "Free space at the target's path."),
+    ("Permission denied", "target_not_writable", _RIGHT),
+    ("Read-only file system", "target_not_writable", _RIGHT),
+    ("AccessControlException", "target_not_writable", _RIGHT),
+    ("AccessDeniedException", "target_not_writable", _RIGHT),
+    ("Mkdirs failed to create", "target_not_writable", _RIGHT),
+    ("Unable to create directory", "target_not_writable", _RIGHT),
+    ("Cannot create directory", "target_not_writable", _RIGHT),
+    ("DELTA_CANNOT_CREATE_LOG_PATH", "target_not_writable", _RIGHT),
     ("java.net.ConnectException", "target_unreachable", "Check that the target's storage can be reached."),
     ("java.net.UnknownHostException", "target_unreachable", "Check that the target's storage can be reached."),
     ("java.net.SocketTimeoutException", "target_unreachable", "Check that the target's storage can be reached."),
@@ -114,11 +115,12 @@ def translate(error: BaseException, table: str, files: tuple[str, ...] = ()) -> 
             str(error),
             code="target_unreadable",
             table=table,
-            action="Restore the log, or move the folder away and make the table anew: replicator snapshot NAME TABLE --recreate.",
+            action="Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate.",
         )
     text = str(error)
     return (
         _of_log(text, table)
+        or _of_access(text, files)
         or _of_storage(error, text, table)
         or _of_data(text, table)
         or _of_files(text, table, files)
@@ -160,12 +162,23 @@ def _of_log(text: str, table: str) -> ReplicatorError | None:
         f"The Delta log of the table cannot be read: {words_of(text)}.",
         code="target_unreadable",
         table=table,
-        action="Restore the log, or move the folder away and make the table again: replicator snapshot NAME TABLE --recreate.",
+        action="Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate.",
+    )
+
+
+def _of_access(text: str, files: tuple[str, ...]) -> ReplicatorError | None:
+    """Executors of another user than ours: files of a local journal are readable by their owner only."""
+    if "Permission denied" not in text or not any(_is_here(uri) and _name(uri) in text for uri in files):
+        return None
+    return FatalError(
+        "Spark's executors have no right to read a journal file.",
+        code="path_not_shared",
+        action="Run the executors as the user of this process, or choose a journal.uri that both may read.",
     )
 
 
 def _of_spark(error: BaseException, text: str, table: str) -> ReplicatorError | None:
-    """What nobody foresaw: a statement that Spark does not take fails its table, a job that failed is retried."""
+    """An unexpected error: a statement that Spark refuses fails its table, a job that failed is retried."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -177,41 +190,44 @@ def _of_spark(error: BaseException, text: str, table: str) -> ReplicatorError | 
             f"Spark refuses a statement: {words_of(text)}.",
             code="spark_refused",
             table=table,
-            action="Report it with the log. Until it is mended, exclude the table (tables.exclude).",
+            action="Report it with the log. Until it is fixed, exclude the table (tables.exclude).",
         )
     return TargetUnavailableError(
         f"A job of Spark failed: {words_of(text)}.",
         code="spark_failed",
         table=table,
-        action="It is retried; the log has the details.",
+        action="It is retried automatically; the log has the details.",
     )
 
 
 def _of_storage(error: BaseException, text: str, table: str) -> ReplicatorError | None:
     if _CONCURRENT.search(text):
         return TargetUnavailableError(
-            f"Another writer changed the table at the same moment: {words_of(text)}.",
+            f"Another writer changed the table at the same time: {words_of(text)}.",
             code="target_busy",
             table=table,
-            action="It is tried again by itself.",
+            action="It is retried automatically.",
         )
     if _EXECUTORS.search(text) and "java.lang.OutOfMemoryError" not in text:
         return TargetUnavailableError(
             f"Spark lost executors while it worked on the table, and gave up after its own retries: {words_of(text)}.",
             code="spark_executors_lost",
             table=table,
-            action="It is tried again by itself. If it comes again, look into the executors' logs (exit codes 52, 137: too little memory).",
+            action="It is retried automatically. If it happens again, check the executors' logs (exit codes 52, 137: too little memory).",
         )
     if _SCRATCH.search(text) and _UNUSABLE.search(text):
         return TargetUnavailableError(
             f"Spark cannot use its folder for temporary files: {words_of(text)}.",
             code="spark_scratch_unusable",
             table=table,
-            action="Check space and rights of SPARK_LOCAL_DIRS on the workers (local masters: of REPLICATOR_HOME), and who clears it.",
+            action=(
+                "Check space and rights of SPARK_LOCAL_DIRS on the workers (local masters: of REPLICATOR_HOME), and that nothing "
+                "deletes its files."
+            ),
         )
     if "File name too long" in text:
         return TableError(
-            "The name of the table or of its schema is too long for a folder: every byte but letters and digits takes three.",
+            "The name of the table or of its schema is too long for a folder: every other byte than letters and digits takes three.",
             code="table_name_too_long",
             table=table,
             action="Rename the table in the source, exclude it (tables.exclude), or write to an object store.",
@@ -232,7 +248,7 @@ def _of_data(text: str, table: str) -> ReplicatorError | None:
         return KeyMissingError("A change has no value in a key column.", code="key_missing", table=table)
     if "DELTA_MULTIPLE_SOURCE_ROW_MATCHING" in text:
         return FatalError(
-            "Two rows of a merge's source have one key.",
+            "Two rows in the source of a merge have the same key.",
             code="merge_not_unique",
             table=table,
             action="Report this as a bug.",
@@ -254,9 +270,9 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
     unread = [uri for uri in files if _name(uri) in text]
     if any(_is_here(uri) for uri in unread) and "FileNotFoundException" in text:
         return FatalError(
-            "Spark's executors do not find a journal file that is there on this host.",
+            "Spark's executors cannot find a journal file that exists on this host.",
             code="path_not_shared",
-            action="Let all hosts of the cluster mount the journal's folder at this path, or choose a journal.uri that they all reach.",
+            action="Let all hosts of the cluster mount the journal's folder at this path, or choose a journal.uri that all can reach.",
         )
     if unread:
         return CorruptStreamError(
@@ -269,7 +285,7 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
         f"A data file of the target cannot be read: {words_of(text)}.",
         code="target_file_unreadable",
         table=table,
-        action="Something else removed or changed files of the table. Make it anew: replicator snapshot NAME TABLE --recreate.",
+        action="Something else removed or changed files of the table. Recreate it: replicator snapshot NAME TABLE --recreate.",
     )
 
 

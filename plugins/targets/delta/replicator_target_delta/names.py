@@ -21,13 +21,13 @@ _TAKEN_PREFIX: Final = "__delta_internal_"
 
 
 def column_problems(schema: TableSchema) -> Sequence[Problem]:
-    """Columns that bear a name of ours or of Delta's, or that differ only in case."""
+    """Columns that have a name of ours or of Delta's, or that differ only in case."""
     return [
         *check_columns(schema),
         *(
             Problem(
                 code="column_name_reserved",
-                message=f"The column {column.name} has a name that Delta gives to a column of its own.",
+                message=f"The column {column.name} has a name that Delta uses for a column of its own.",
                 place=str(schema.table),
                 action="Rename the column in the source, or exclude the table (tables.exclude).",
             )
