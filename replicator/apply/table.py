@@ -39,7 +39,7 @@ from replicator.model.errors import (
     TransientError,
 )
 from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotPhase
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, DeltaTarget, Ledger, TargetTable
 from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, Stage, TableRecord
@@ -100,13 +100,12 @@ class TableApplier:
         self._floor = EMPTY_LEDGER
         self._looked_to = self._ledger
         self._searched_to = EMPTY_LEDGER
-        # Where the last unit ends that could not be applied: a way on lies behind it.
+        # Where the last unit ends that could not be applied: the table can only continue after it.
         self._tried_to = EMPTY_LEDGER
         self._is_set_aside = False
         self._is_copying = self._record.source_time is None and not self._record.has_copy
         # While copying: the number by which the target's copy is whole, if capture says that its own is.
         self._whole_at: int | None = None
-        self._schema: TableSchema | None = None
         self._commits = 0
         self._was_looked_after = False
         self._last_batch: Mapping[str, Any] | None = None
@@ -162,14 +161,14 @@ class TableApplier:
     def step(self, fresh_to: datetime | None) -> bool:
         """Do the next unit; False if there is none, or if it was too large: the next time it is cut.
 
-        A table that is set aside looks for a way on first.
+        A failed table first looks for a later event with which it can continue.
 
         Args:
             fresh_to: Everything committed at the source before it is in the journal by now; None if that is unknown,
                 or not so for this table.
 
         Raises:
-            TableError: The table is to be set aside (`set_aside`).
+            TableError: The table has to fail (`set_aside`).
             FencedError, FatalError, TransientError: From target, journal or state store; nothing is lost or doubled
             by starting again from the ledger.
         """
@@ -262,9 +261,9 @@ class TableApplier:
     def _begin(self, entry: EventEntry) -> None:
         self._ledger = self._looked_to = EMPTY_LEDGER
         self._floor = entry.sequence_num - 1
-        self._claimed = self._schema = None
+        self._claimed = None
         self._is_copying, self._whole_at, self._is_set_aside = True, None, False
-        # The new copy clears what is wrong with the old one.
+        # The new snapshot clears what is wrong with the old one.
         alarms = divergence.covered(self._record.alarms)
         self._record = AppliedRecord(table=self._table, incarnation=self._record.incarnation)
         self._put(incarnation=entry.incarnation, alarms=alarms)
@@ -272,7 +271,7 @@ class TableApplier:
         self._claim()
 
     def _find_whole(self) -> int | None:
-        """The table's highest number once capture has its whole copy: a process before may have applied the copy's end and not noted it."""
+        """The table's highest number once capture has its whole snapshot: a former process may have applied its end unrecorded."""
         captured = self._ends.record_of(self._table)
         if (
             captured is None
@@ -314,10 +313,10 @@ class TableApplier:
         self._put(last_applied=ledger, rows=self._record.rows + rows, source_time=self._source_time(None), **audited)
 
     def _check_store(self, found: Ledger | None) -> None:
-        """Refuse to go on where the target knows more than this state store, which then was restored from an older copy.
+        """Refuse to continue if the target knows more than this state store, which then was restored from a backup.
 
-        Numbers are given anew behind such a copy, so the target would take new changes for applied ones. In an unbroken history the store
-        knows every incarnation and epoch before they claim the table, and whoever applies has the lease after reading what it applies.
+        Numbers are assigned again after such a restore, so the target would skip new changes as applied. In an unbroken history the store
+        knows every incarnation and epoch before they claim the table, and apply has the lease after reading what it applies.
 
         Raises:
             FencedError: The target knows more because another process has the lease by now.
@@ -367,7 +366,7 @@ class TableApplier:
     def _find_way_on(self) -> bool:
         """Whether a snapshot or an incarnation has begun since that makes up for what could not be applied.
 
-        The table then goes on from there.
+        The table then continues from there.
         """
         page, before = self._ends.settings.feed_items, self._searched_to
         begin: EventEntry | None = None
@@ -393,7 +392,7 @@ class TableApplier:
         return not self._is_set_aside
 
     def _jump(self, number: int) -> None:
-        """Go on above a number: an in-place snapshot reads anew whatever came before."""
+        """Continue above a number: an in-place snapshot reads again whatever came before."""
         self._claim()
         assert self._claimed is not None
         self._is_copying, self._whole_at = True, None
@@ -420,9 +419,8 @@ class TableApplier:
                     target.advance(table, unit.last)
                 case EventUnit(entry=EventEntry(event=DDLEvent() as event)):
                     target.apply_ddl(table, event, unit.last)
-                    self._schema = event.schema
                 case EventUnit(entry=EventEntry(event=SnapshotEvent(start_number=int(start)))):
-                    target.complete_snapshot(table, self._known_schema(), start, unit.last)
+                    target.complete_snapshot(table, start, unit.last)
                 case _:
                     raise AssertionError(f"{unit} asks nothing of a target")  # noqa: TRY301 - an invariant
         except (TableError, ThrottledError) as error:
@@ -455,9 +453,8 @@ class TableApplier:
     def _merge(self, table: TargetTable, unit: BatchUnit) -> None:
         for file in unit.files:
             self._check(file)
-        self._schema = self._ends.reader.schema(unit.files[0])
         batch = Batch(
-            schema=self._schema,
+            schema=self._ends.reader.schema(unit.files[0]),
             files=[BatchFile(uri=f.uri, rows=f.rows, bytes=f.bytes, first=f.first, last=f.last) for f in unit.files],
             last=unit.last,
             skip_to=self._ledger,
@@ -484,7 +481,7 @@ class TableApplier:
         )
 
     def _position(self, file: SegmentFile) -> str | None:
-        """The place in the source's log behind the commit that sealed a file; None if it is not known."""
+        """The position in the source's log after the commit that sealed a file; None if unknown."""
         if file.seal is None:
             return None
         found = self._ends.store.segments(self._ends.name, file.seal - 1, 1)
@@ -492,7 +489,7 @@ class TableApplier:
         return None if offset is None else str(offset)
 
     def _check(self, file: SegmentFile) -> None:
-        """A file that is damaged or lacks values costs its table a new copy, and no other table anything."""
+        """A file that is damaged or lacks values costs its table a new snapshot, and no other table anything."""
         try:
             self._ends.reader.check(file)
         except CorruptStreamError as error:
@@ -519,18 +516,6 @@ class TableApplier:
                 code="broken_contract",
                 table=str(self._table),
             )
-
-    def _known_schema(self) -> TableSchema:
-        if self._schema is None:
-            record = self._ends.record_of(self._table)
-            self._schema = None if record is None else record.schema
-        if self._schema is None:
-            raise FatalError(
-                "The state store has no schema for a table whose snapshot is complete.",
-                code="corrupt_state",
-                table=str(self._table),
-            )
-        return self._schema
 
     # -- remembering it
 
@@ -618,7 +603,7 @@ class TableApplier:
 
 
 def _place_of(unit: BatchUnit | EventUnit | AdvanceUnit) -> int:
-    """The number up to which a unit that cannot be applied stands in the way; events behind it that it would pass do not."""
+    """The number up to which a unit that cannot be applied blocks the table; later events that it would pass do not."""
     match unit:
         case BatchUnit():
             return unit.files[-1].last
