@@ -392,7 +392,7 @@ class _CatalogReader:
             "SELECT pr.oid::int8, pg_get_expr(pr.prqual, pr.prrelid) FROM pg_publication_rel pr WHERE pr.oid = ANY(%s::oid[])",
             (list(wanted.values()),),
         )
-        texts = dict(spelled.fetchall())
+        texts: dict[int, str] = dict(spelled.fetchall())
         self._filters.update({key: texts[oid] for key, oid in wanted.items()})
 
 
