@@ -39,7 +39,7 @@ from replicator.model.errors import (
     TransientError,
 )
 from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotPhase
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, DeltaTarget, Ledger, TargetTable
 from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, Stage, TableRecord
@@ -106,7 +106,6 @@ class TableApplier:
         self._is_copying = self._record.source_time is None and not self._record.has_copy
         # While copying: the number by which the target's copy is whole, if capture says that its own is.
         self._whole_at: int | None = None
-        self._schema: TableSchema | None = None
         self._commits = 0
         self._was_looked_after = False
         self._last_batch: Mapping[str, Any] | None = None
@@ -262,7 +261,7 @@ class TableApplier:
     def _begin(self, entry: EventEntry) -> None:
         self._ledger = self._looked_to = EMPTY_LEDGER
         self._floor = entry.sequence_num - 1
-        self._claimed = self._schema = None
+        self._claimed = None
         self._is_copying, self._whole_at, self._is_set_aside = True, None, False
         # The new copy clears what is wrong with the old one.
         alarms = divergence.covered(self._record.alarms)
@@ -420,9 +419,8 @@ class TableApplier:
                     target.advance(table, unit.last)
                 case EventUnit(entry=EventEntry(event=DDLEvent() as event)):
                     target.apply_ddl(table, event, unit.last)
-                    self._schema = event.schema
                 case EventUnit(entry=EventEntry(event=SnapshotEvent(start_number=int(start)))):
-                    target.complete_snapshot(table, self._known_schema(), start, unit.last)
+                    target.complete_snapshot(table, start, unit.last)
                 case _:
                     raise AssertionError(f"{unit} asks nothing of a target")  # noqa: TRY301 - an invariant
         except (TableError, ThrottledError) as error:
@@ -455,9 +453,8 @@ class TableApplier:
     def _merge(self, table: TargetTable, unit: BatchUnit) -> None:
         for file in unit.files:
             self._check(file)
-        self._schema = self._ends.reader.schema(unit.files[0])
         batch = Batch(
-            schema=self._schema,
+            schema=self._ends.reader.schema(unit.files[0]),
             files=[BatchFile(uri=f.uri, rows=f.rows, bytes=f.bytes, first=f.first, last=f.last) for f in unit.files],
             last=unit.last,
             skip_to=self._ledger,
@@ -519,18 +516,6 @@ class TableApplier:
                 code="broken_contract",
                 table=str(self._table),
             )
-
-    def _known_schema(self) -> TableSchema:
-        if self._schema is None:
-            record = self._ends.record_of(self._table)
-            self._schema = None if record is None else record.schema
-        if self._schema is None:
-            raise FatalError(
-                "The state store has no schema for a table whose snapshot is complete.",
-                code="corrupt_state",
-                table=str(self._table),
-            )
-        return self._schema
 
     # -- remembering it
 
