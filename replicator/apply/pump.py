@@ -29,7 +29,8 @@ from replicator.model.isolation import INTERNAL, table_error
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import DeltaTarget
-from replicator.state.records import Stage, TableRecord
+from replicator.state import table_life
+from replicator.state.records import TableRecord
 from replicator.state.store import StateStore
 
 _SEGMENTS_PER_READ = 500
@@ -229,7 +230,7 @@ class Apply:
             and applier.record.source_time is None
             and not applier.is_set_aside
             and captured is not None
-            and captured.stage is Stage.STREAMING
+            and table_life.is_complete(captured)
             and captured.incarnation == applier.record.incarnation
         )
 
@@ -237,20 +238,18 @@ class Apply:
         """Everything committed before it is in the journal; None if unknown, or if capture does not follow the table."""
         with self._news:
             captured, incarnation = self._captured.get(table), self._tables[table].record.incarnation
-            follows = captured is not None and captured.stage in {Stage.SNAPSHOT, Stage.STREAMING}
+            follows = captured is not None and table_life.is_captured(captured)
             return self._newest if captured and follows and captured.incarnation == incarnation else None
 
     def _is_removed(self, table: TableId) -> bool:
         """Whether the table is replicated no more: by the configuration, which capture may not have acted on yet, or by capture's word."""
         captured = self._captured.get(table)
-        return not self._settings.selects(table) or (captured is not None and captured.stage is Stage.REMOVED)
+        return not self._settings.selects(table) or (captured is not None and not table_life.is_replicated(captured))
 
     def _is_superseded(self, table: TableId) -> bool:
         """Whether the table was removed and came back: what the journal has of it is of no use, a new incarnation is to begin."""
         captured, applied = self._captured.get(table), self._tables[table].record
-        return (
-            captured is not None and captured.stage is Stage.PENDING and 0 < applied.incarnation < captured.incarnation
-        )
+        return captured is not None and table_life.waits(captured) and 0 < applied.incarnation < captured.incarnation
 
     def _is_to_be_left(self, table: TableId) -> bool:
         """Whether the table was removed after it was offered."""

@@ -42,7 +42,8 @@ from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, DeltaTarget, Ledger, TargetTable
-from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, Stage, TableRecord
+from replicator.state import table_life
+from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TableRecord
 from replicator.state.store import StateStore
 
 _log = get_logger(__name__)
@@ -201,7 +202,7 @@ class TableApplier:
         self._is_set_aside = True
         self._searched_to = max(self._searched_to, self._ledger, self._tried_to)
         _log.error("table_set_aside", table=str(self._table), code=error.code, reason=error.message)
-        self._put(is_failing=True, error=ErrorRecord.of(error, self._ends.store.now()))
+        self._store(table_life.refused(self._record, ErrorRecord.of(error, self._ends.store.now())))
 
     def claim(self) -> None:
         """Claim the table in the target, if it was begun there and this process has not claimed it, or has given that up."""
@@ -261,19 +262,14 @@ class TableApplier:
         self._is_copying, self._whole_at, self._is_set_aside = True, None, False
         # The new copy clears what is wrong with the old one.
         alarms = divergence.covered(self._record.alarms)
-        self._record = AppliedRecord(table=self._table, incarnation=self._record.incarnation)
-        self._put(incarnation=entry.incarnation, alarms=alarms)
+        self._store(table_life.begun_in_target(self._record, entry.incarnation, alarms))
         crash_point("apply.incarnation_recorded")
         self._claim()
 
     def _find_whole(self) -> int | None:
         """The table's highest number once capture has its whole copy: a process before may have applied the copy's end and not noted it."""
         captured = self._ends.record_of(self._table)
-        if (
-            captured is None
-            or captured.stage is not Stage.STREAMING
-            or captured.incarnation != self._record.incarnation
-        ):
+        if captured is None or not table_life.is_complete(captured) or captured.incarnation != self._record.incarnation:
             return None
         return self._ends.store.feed_tables(self._ends.name).get(self._table)
 
@@ -398,7 +394,7 @@ class TableApplier:
             self._ends.target.advance(self._claimed, number)
             self._ledger = number
         self._is_set_aside = False
-        self._put(last_applied=self._ledger, is_failing=False, error=None)
+        self._store(replace(table_life.taken_up(self._record), last_applied=self._ledger))
 
     # -- doing it
 
@@ -540,13 +536,14 @@ class TableApplier:
         reached = fresh_to if unit.following is None else self._ends.freshness.below(unit.following)
         audited = self._audited(self._claimed, starts=unit.passed.starts, completes=unit.passed.completes)
         rows = sum(file.rows for file in unit.files) if isinstance(unit, BatchUnit) else 0
-        self._put(
-            last_applied=unit.last,
-            rows=self._record.rows + rows,
-            source_time=self._source_time(reached),
-            is_failing=False,
-            error=None,
-            **audited,
+        self._store(
+            replace(
+                table_life.taken_up(self._record),
+                last_applied=unit.last,
+                rows=self._record.rows + rows,
+                source_time=self._source_time(reached),
+                **audited,
+            )
         )
 
     def _audited(self, table: TargetTable, *, starts: bool, completes: bool) -> dict[str, Any]:
@@ -600,7 +597,10 @@ class TableApplier:
         return rows, phase
 
     def _put(self, **changes: Any) -> None:
-        before, record = self._record, replace(self._record, **changes)
+        self._store(replace(self._record, **changes))
+
+    def _store(self, record: AppliedRecord) -> None:
+        before = self._record
         if record != before:
             self._ends.store.put_applied(self._ends.name, self._ends.epoch, [record])
             self._record = record

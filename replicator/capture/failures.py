@@ -7,7 +7,7 @@ is opened again behind the last seal. The others lose nothing by it but a moment
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -15,7 +15,8 @@ from replicator.capture.tables import tell_failed
 from replicator.model.errors import ReplicatorError, TableError
 from replicator.model.isolation import TableFailedError, failed_table
 from replicator.model.schema import TableId
-from replicator.state.records import ErrorRecord, Lease, Stage, TableRecord
+from replicator.state import table_life
+from replicator.state.records import ErrorRecord, Lease
 from replicator.state.store import StateStore
 
 _TRIES: Final = 3
@@ -71,7 +72,7 @@ class Failures:
     def _record(self, failed: TableFailedError) -> None:
         name, epoch = self.lease.replicator, self.lease.epoch
         known = {record.table: record for record in self.store.tables(name)}
-        record = known.get(failed.table) or TableRecord(table=failed.table, incarnation=1, stage=Stage.PENDING)
+        record = known.get(failed.table) or table_life.added(failed.table)
         tell_failed(failed.table, failed.error)
         error = ErrorRecord.of(failed.error, self.now())
-        self.store.put_tables(name, epoch, [replace(record, stage=Stage.FAILING, error=error)])
+        self.store.put_tables(name, epoch, [table_life.failed(record, error)])

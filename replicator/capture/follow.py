@@ -26,6 +26,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, TableDescription, Visibility
+from replicator.state import table_life
 from replicator.state.records import Stage, TableRecord
 
 T = TypeVar("T")
@@ -188,7 +189,7 @@ class Follow:
         """These tables stop, each for its reason."""
         for table, error in refused.items():
             followed = self.tables.get(table)
-            if followed is not None and followed.record.stage is not Stage.REMOVED:
+            if followed is not None and table_life.is_replicated(followed.record):
                 self.set_aside(followed, error)
 
     def _await_mark(
@@ -213,7 +214,7 @@ class Follow:
 
     def _begin(self, table: TableId, found: TableDescription | None) -> None:
         followed = self.tables.get(table)
-        if followed is None or followed.record.stage is Stage.REMOVED:
+        if followed is None or not table_life.is_replicated(followed.record):
             return
         if found is None:
             self.gone(followed)
@@ -433,8 +434,7 @@ class Follow:
     def _suspend(self, followed: Followed) -> None:
         """Write nothing of the table until its new copy begins, also after a restart."""
         self.copying.drop(followed.table)
-        record = self._uncaptured(followed.record)
-        self.tables.put(replace(record, stage=Stage.PENDING, snapshot=None, error=None))
+        self.tables.put(table_life.suspended(self._uncaptured(followed.record)))
 
     def _uncaptured(self, record: TableRecord) -> TableRecord:
         return replace(record, identity=None) if record.table in self.anew else record
@@ -454,7 +454,7 @@ class Follow:
 
     def captured(self) -> Sequence[TableId]:
         """The tables whose changes are written."""
-        return [f.table for f in self.tables.all(Stage.SNAPSHOT, Stage.STREAMING)]
+        return [f.table for f in self.tables.all(*table_life.CAPTURED)]
 
     def _truncates(self, table: TableId) -> int:
         followed = self.tables.get(table)

@@ -53,6 +53,7 @@ from replicator.plugins.source import (
     TableDescription,
     Visibility,
 )
+from replicator.state import table_life
 from replicator.state.records import Lease, Stage
 from replicator.state.store import StateStore
 
@@ -231,7 +232,7 @@ class Capture:
             offset = record.start_offset
         for table, error in refused.items():
             followed = tables.get(table)
-            if followed is not None and followed.record.stage is not Stage.FAILING:
+            if followed is not None and not table_life.has_failed(followed.record):
                 tables.fail(followed, error)
         if tables.has_changed:
             self._parts.store.put_tables(self._parts.lease.replicator, self._parts.lease.epoch, tables.take_changed())
@@ -243,7 +244,7 @@ class Capture:
     def _prepare(self, control: Control, tables: Tables, *, is_first: bool) -> Prepared | None:
         """Have the source prepared in the control thread; meanwhile say what it waits for."""
         parts = self._parts
-        captured = {followed.table for followed in tables.all(Stage.SNAPSHOT, Stage.STREAMING)}
+        captured = {followed.table for followed in tables.all(*table_life.CAPTURED)}
         call = parts.control.submit(lambda: prepare(parts.source, parts.selected, is_first=is_first, captured=captured))
         while not call.done():
             if control.should_stop():
@@ -337,7 +338,7 @@ class _Session:
             if self._wants_restart or self._follow.needs_reopening or self.added:
                 self._seal(is_final=True)
                 return True
-            if self._settings.snapshot_mode == "only" and not self._tables.all(Stage.PENDING, Stage.SNAPSHOT):
+            if self._settings.snapshot_mode == "only" and not self._tables.all(*table_life.UNFINISHED):
                 self._seal(is_final=True)
                 return False
 
@@ -364,7 +365,7 @@ class _Session:
         if pending:
             self._follow.copy(pending, found=found)
         self._follow.copy_outdated([f.table for f in self._tables.all(Stage.STREAMING)])
-        captured = [f.table for f in self._tables.all(Stage.SNAPSHOT, Stage.STREAMING)]
+        captured = [f.table for f in self._tables.all(*table_life.CAPTURED)]
         self._follow.compared(captured, found, {})
 
     def _turn(self, batch: LogBatch, control: Control) -> None:
@@ -546,9 +547,9 @@ class _Session:
             followed = self._tables.get(record.table)
             if followed is None:
                 continue
-            if record.stage is Stage.FAILING:
-                self._copying.drop(record.table)
-            self._tables.adopt(replace(followed.record, stage=record.stage, error=record.error))
+            assert record.error is not None, "it says why"
+            self._copying.drop(record.table)
+            self._tables.adopt(table_life.failed(followed.record, record.error))
 
     def _take_requests(self) -> None:
         for request in self._parts.store.requests(self._parts.lease.replicator):
@@ -565,8 +566,7 @@ class _Session:
 
     def _request_snapshot(self, request: int, names: Sequence[str], *, is_anew: bool) -> None:
         wanted = {TableId.parse(n) for n in names}
-        stages = Stage.PENDING, Stage.SNAPSHOT, Stage.STREAMING, Stage.FAILING
-        chosen = [f for f in self._tables.all(*stages) if not names or f.table in wanted]
+        chosen = [f for f in self._tables.all(*table_life.REPLICATED) if not names or f.table in wanted]
         chosen = [f for f in chosen if not self._parts.failures.is_left_out(request, f.table)]
         if is_anew:
             self._follow.renew([f.table for f in chosen])

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from replicator.journal.files import delete_file
 from replicator.model.crash import crash_point
 from replicator.model.schema import TableId
-from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, Segment, SegmentFile, Stage, TableRecord
+from replicator.state import table_life
+from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, Segment, SegmentFile, TableRecord
 from replicator.state.store import StateStore
 
-GIVEN_UP: Final = "journal_given_up"
 FULL_SHARE: Final = 0.9
 """Room is made when the journal has reached this share of `bytes_max`: the rest is for what is being written."""
 
@@ -33,13 +33,12 @@ class Needs:
         return frozenset(item.table for item in items if self._needs(item))
 
     def failing(self) -> frozenset[TableId]:
-        """Tables that capture or apply has set aside."""
-        of_apply = {table for table, done in self.applied.items() if done.is_failing and table in self.tables}
-        return frozenset(of_apply | {table for table, record in self.tables.items() if record.stage is Stage.FAILING})
+        """Tables that capture or apply has given up."""
+        return frozenset(t for t, record in self.tables.items() if table_life.has_failed(record, self.applied.get(t)))
 
     def _needs(self, item: SegmentFile | EventEntry) -> bool:
         record, done = self.tables.get(item.table), self.applied.get(item.table)
-        if record is not None and (record.stage is Stage.REMOVED or _is_given_up(record)):
+        if record is not None and not table_life.needs_journal(record):
             return False
         if done is None or done.incarnation < item.incarnation:
             return True
@@ -164,16 +163,12 @@ class Retention:
 
     def _give_up(self, record: TableRecord, now: datetime) -> TableRecord:
         error = ErrorRecord(
-            code=GIVEN_UP,
+            code=table_life.JOURNAL_GIVEN_UP,
             message=f"The journal reached its bound of {self._bytes_max} bytes, and changes that only FAILING tables needed were dropped.",
             action=f"Run `replicator snapshot {self._name} {record.table}`.",
             at=now,
         )
-        return replace(record, stage=Stage.FAILING, error=error)
-
-
-def _is_given_up(record: TableRecord) -> bool:
-    return record.stage is Stage.FAILING and record.error is not None and record.error.code == GIVEN_UP
+        return table_life.failed(record, error)
 
 
 def _bytes(segment: Segment) -> int:

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Final
 
 from replicator.model.schema import TableId
-from replicator.state.records import AppliedRecord, EventEntry, SegmentFile, Stage, TableRecord
+from replicator.state import table_life
+from replicator.state.records import AppliedRecord, EventEntry, SegmentFile, TableRecord
 from replicator.state.store import StateStore
 
 PLACE: Final = "place"
@@ -48,7 +49,7 @@ class CatchUp:
         """
         requests = self.store.requests(self.name)
         tables = self._tables()
-        is_copying = not tables or any(t.stage in (Stage.PENDING, Stage.SNAPSHOT) for t in tables)
+        is_copying = not tables or any(table_life.is_unfinished(t) for t in tables)
         if is_copying or any(request.kind in _BEGINNINGS for request in requests):
             # The end of a copy that begins while a place is waited for lies behind that place.
             self._asked = self._place = None
@@ -68,7 +69,7 @@ class CatchUp:
         return self._judge(self._tables(), self._newest())
 
     def _tables(self) -> list[TableRecord]:
-        return [t for t in self.store.tables(self.name) if t.stage is not Stage.REMOVED]
+        return [t for t in self.store.tables(self.name) if table_life.is_replicated(t)]
 
     def _newest(self) -> int:
         last = self.store.last_segment(self.name)
@@ -86,7 +87,7 @@ class CatchUp:
 
     def _is_set_aside(self, table: TableRecord, done: AppliedRecord | None, place: int) -> bool | None:
         """Whether a table did not make it; None while it may still."""
-        if table.stage is Stage.FAILING:
+        if table_life.has_failed(table):
             return True
         if done is not None and done.is_failing and not _goes_on(table, done):
             return None if self._is_to_be_tried(done) else True

@@ -21,8 +21,8 @@ from replicator.runtime.policy import RetryBudget, RetryLimits
 from replicator.runtime.supervisor import Outcome, Supervisor
 from replicator.runtime.teardown import DELETE, tear_down
 from replicator.service.assess import Assessment, assess
-from replicator.state import holder_id
-from replicator.state.records import Desired, Lease, ReplicatorRecord, Stage
+from replicator.state import holder_id, table_life
+from replicator.state.records import Desired, Lease, ReplicatorRecord
 from replicator.state.store import StateStore
 
 _log = get_logger(__name__)
@@ -106,7 +106,7 @@ def snapshot(
     Returns the tables; ConfigError if one is not replicated.
     """
     record = find(store, name)
-    known = {str(t.table): t.table for t in store.tables(name) if t.stage is not Stage.REMOVED}
+    known = {str(t.table): t.table for t in store.tables(name) if table_life.is_replicated(t)}
     unknown = [t for t in tables if t not in known]
     if unknown:
         raise ConfigError(

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from replicator.model.merged import Merged
 from replicator.model.schema import TableId
+from replicator.state import table_life
 from replicator.state.records import (
     AlarmRecord,
     AppliedRecord,
@@ -16,7 +17,6 @@ from replicator.state.records import (
     ErrorRecord,
     ReplicatorRecord,
     Role,
-    Stage,
     TableRecord,
 )
 from replicator.state.store import StateStore
@@ -48,7 +48,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
             _waiting(_reported(t.table, capture).get("waiting"), read_at),
         )
         for t in store.tables(record.name)
-        if t.stage is not Stage.REMOVED
+        if table_life.is_replicated(t)
     ]
     lease = store.lease(record.name)
     ages = [t["freshness_s"] for t in tables if t["freshness_s"] is not None]
@@ -105,7 +105,7 @@ def _table(
 ) -> dict[str, Any]:
     """One table; `reading`: why capture cannot read it now."""
     progress = table.snapshot
-    is_failing = table.stage is Stage.FAILING or (applied is not None and applied.is_failing)
+    is_failing = table_life.has_failed(table, applied)
     error = table.error or (applied.error if applied else None)
     source_time = _source_time(table.table, applied, apply)
     return {
@@ -123,7 +123,7 @@ def _table(
         "changes_applied": applied.rows if applied else 0,
         "last_applied": applied.last_applied if applied else -1,
         "freshness_s": None
-        if source_time is None or table.stage in (Stage.PENDING, Stage.SNAPSHOT, Stage.FAILING)
+        if source_time is None or not table_life.is_complete(table)
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
         "last_batch": _reported(table.table, apply).get("last_batch"),
         "waiting": None if is_failing else _waiting(_reported(table.table, apply).get("waiting"), told_at) or reading,

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.journal import JournalReader, Retention
-from replicator.journal.retention import FULL_SHARE, GIVEN_UP, Needs, plan_retention
+from replicator.journal.retention import FULL_SHARE, Needs, plan_retention
 from replicator.model.errors import FencedError
 from replicator.model.schema import TableId
 from replicator.state import AppliedRecord, Segment, SegmentFile, Stage, TableRecord
+from replicator.state.table_life import JOURNAL_GIVEN_UP
 
 HUGE = 1 << 40
 DAY_S = 86_400
@@ -148,7 +149,7 @@ def test_a_failing_table_keeps_its_segments_until_the_journal_is_full(journal, t
     assert record == swept.given_up[0]
     assert (record.stage, record.error.code, record.error.action) == (
         Stage.FAILING,
-        GIVEN_UP,
+        JOURNAL_GIVEN_UP,
         "Run `replicator snapshot shop public.a`.",
     )
     assert JournalReader(journal.store, "shop").is_lost(a, 1, -1)
