@@ -64,7 +64,7 @@ class TableProgress:
     last_applied: int
     highest: int
     is_complete: bool
-    is_failing: bool
+    has_failed: bool
     source_time: datetime | None
 
 
@@ -388,7 +388,7 @@ class Apply:
         newest = self._fresh_to(table)
         source_time = record.source_time
         is_idle = highest <= applier.looked_to and table not in self._schedule.busy
-        is_well = not applier.is_set_aside and not record.is_failing
+        is_well = not applier.is_set_aside and not record.has_failed
         if is_idle and is_well and applier.is_complete and newest is not None:
             source_time = newest if source_time is None else max(source_time, newest)
         return TableProgress(
@@ -396,7 +396,7 @@ class Apply:
             last_applied=record.last_applied,
             highest=highest,
             is_complete=applier.is_complete,
-            is_failing=record.is_failing,
+            has_failed=record.has_failed,
             source_time=source_time,
         )
 

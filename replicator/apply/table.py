@@ -38,12 +38,12 @@ from replicator.model.errors import (
     ThrottledError,
     TransientError,
 )
-from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotPhase
+from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, DeltaTarget, Ledger, TargetTable
 from replicator.state import table_life
-from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TableRecord
+from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TableRecord, TargetCopy
 from replicator.state.store import StateStore
 
 _log = get_logger(__name__)
@@ -104,8 +104,7 @@ class TableApplier:
         # Where the last unit ends that could not be applied: a way on lies behind it.
         self._tried_to = EMPTY_LEDGER
         self._is_set_aside = False
-        self._is_copying = self._record.source_time is None and not self._record.has_copy
-        # While copying: the number by which the target's copy is whole, if capture says that its own is.
+        # While the snapshot is under way: the number by which the target's copy is whole, if capture says that its own is.
         self._whole_at: int | None = None
         self._schema: TableSchema | None = None
         self._commits = 0
@@ -130,7 +129,7 @@ class TableApplier:
     @property
     def is_complete(self) -> bool:
         """Whether the target holds a whole copy, if perhaps an old one: no snapshot has begun in it and not ended."""
-        return not self._is_copying
+        return self._record.copy is not TargetCopy.SNAPSHOT
 
     @property
     def looked_to(self) -> int:
@@ -176,7 +175,7 @@ class TableApplier:
         """
         if self._is_set_aside and not self._find_way_on():
             return False
-        if (self._is_copying or self._record.has_copy is None) and self._whole_at is None:
+        if self._record.copy in (TargetCopy.SNAPSHOT, TargetCopy.UNKNOWN) and self._whole_at is None:
             self._whole_at = self._find_whole()
         unit = self._plan()
         while isinstance(unit, BeginUnit):
@@ -184,8 +183,8 @@ class TableApplier:
             unit = self._plan()
         if unit is None:
             self._see_whole(self._looked_to)
-            if not self._record.is_failing:
-                self._put(source_time=self._source_time(fresh_to))
+            if not self._record.has_failed:
+                self._put(source_time=_source_time(self._record, fresh_to))
             return False
         if self._is_new and isinstance(unit, BatchUnit):
             self._is_new, self._is_behind = False, unit.following is not None
@@ -259,7 +258,7 @@ class TableApplier:
         self._ledger = self._looked_to = EMPTY_LEDGER
         self._floor = entry.sequence_num - 1
         self._claimed = self._schema = None
-        self._is_copying, self._whole_at, self._is_set_aside = True, None, False
+        self._whole_at, self._is_set_aside = None, False
         # The new copy clears what is wrong with the old one.
         alarms = divergence.covered(self._record.alarms)
         self._store(table_life.begun_in_target(self._record, entry.incarnation, alarms))
@@ -276,10 +275,10 @@ class TableApplier:
     def _see_whole(self, number: int) -> None:
         """Everything of the journal up to `number` is applied."""
         if self._whole_at is not None and number >= self._whole_at:
-            self._is_copying, self._whole_at = False, None
+            self._whole_at = None
             captured = self._ends.record_of(self._table)
-            # With `snapshot.mode: never` there is none, and the target holds but what changed since.
-            self._put(has_copy=captured is not None and captured.snapshot is not None)
+            has_snapshot = captured is not None and captured.snapshot is not None
+            self._put(copy=TargetCopy.WHOLE if has_snapshot else TargetCopy.CHANGES)
 
     def _claim(self) -> None:
         table = TargetTable(
@@ -299,10 +298,11 @@ class TableApplier:
         audited = self._audited(table, starts=starts, completes=completes)
         if starts or ledger < self._record.last_applied:
             # A target that was set back may stand in the middle of a copy, too.
-            self._is_copying, self._whole_at = True, None
-            audited |= {"has_copy": False}
+            self._whole_at = None
+            audited |= {"copy": TargetCopy.SNAPSHOT}
         self._claimed, self._ledger = table, ledger
-        self._put(last_applied=ledger, rows=self._record.rows + rows, source_time=self._source_time(None), **audited)
+        record = replace(self._record, last_applied=ledger, rows=self._record.rows + rows, **audited)
+        self._store(replace(record, source_time=_source_time(record, None)))
 
     def _check_store(self, found: Ledger | None) -> None:
         """Refuse to go on where the target knows more than this state store, which then was restored from an older copy.
@@ -387,8 +387,8 @@ class TableApplier:
         """Go on above a number: an in-place snapshot reads anew whatever came before."""
         self._claim()
         assert self._claimed is not None
-        self._is_copying, self._whole_at = True, None
-        self._put(source_time=None, has_copy=False, alarms=divergence.covered(self._record.alarms))
+        self._whole_at = None
+        self._put(source_time=None, copy=TargetCopy.SNAPSHOT, alarms=divergence.covered(self._record.alarms))
         if number > self._ledger:
             self._ends.check_lease()
             self._ends.target.advance(self._claimed, number)
@@ -412,7 +412,9 @@ class TableApplier:
                 case EventUnit(entry=EventEntry(event=DDLEvent() as event)):
                     target.apply_ddl(table, event, unit.last)
                     self._schema = event.schema
-                case EventUnit(entry=EventEntry(event=SnapshotEvent(start_number=int(start)))):
+                case EventUnit(
+                    entry=EventEntry(event=SnapshotEvent(kind=SnapshotKind.IN_PLACE, start_number=int(start)))
+                ):
                     target.complete_snapshot(table, self._known_schema(), start, unit.last)
                 case _:
                     raise AssertionError(f"{unit} asks nothing of a target")  # noqa: TRY301 - an invariant
@@ -456,7 +458,7 @@ class TableApplier:
             is_append=unit.is_append,
             has_absent=any(f.has_absent for f in unit.files),
             has_key_changes=any(f.has_key_changes for f in unit.files),
-            expects_rows=self._record.has_copy is True,
+            expects_rows=self._record.copy is TargetCopy.WHOLE,
             source_position=self._position(unit.files[-1]),
         )
         crash_point("apply.batch_planned")
@@ -532,19 +534,13 @@ class TableApplier:
         self._commits += 1
         self._see_whole(unit.last)
         if unit.passed.starts or unit.passed.completes:
-            self._is_copying, self._whole_at = unit.passed.starts, None
+            self._whole_at = None
         reached = fresh_to if unit.following is None else self._ends.freshness.below(unit.following)
         audited = self._audited(self._claimed, starts=unit.passed.starts, completes=unit.passed.completes)
         rows = sum(file.rows for file in unit.files) if isinstance(unit, BatchUnit) else 0
-        self._store(
-            replace(
-                table_life.taken_up(self._record),
-                last_applied=unit.last,
-                rows=self._record.rows + rows,
-                source_time=self._source_time(reached),
-                **audited,
-            )
-        )
+        taken_up = table_life.taken_up(self._record)
+        record = replace(taken_up, last_applied=unit.last, rows=self._record.rows + rows, **audited)
+        self._store(replace(record, source_time=_source_time(record, reached)))
 
     def _audited(self, table: TargetTable, *, starts: bool, completes: bool) -> dict[str, Any]:
         """What an audit of the target makes of the record, behind work that passed the start or the end of a snapshot.
@@ -562,17 +558,10 @@ class TableApplier:
         )
         changes: dict[str, Any] = {"merged": audit.merged, "audited_to": audit.place, "alarms": alarms}
         if starts:
-            changes |= {"has_copy": False, "alarms": divergence.covered(alarms)}
+            changes |= {"copy": TargetCopy.SNAPSHOT, "alarms": divergence.covered(alarms)}
         elif completes:
-            changes |= {"has_copy": True, "alarms": divergence.cleared(alarms)}
+            changes |= {"copy": TargetCopy.WHOLE, "alarms": divergence.cleared(alarms)}
         return changes
-
-    def _source_time(self, reached: datetime | None) -> datetime | None:
-        """A copy that is not whole has no source time; otherwise it never goes back."""
-        if self._is_copying:
-            return None
-        known = self._record.source_time
-        return max(known, reached) if known is not None and reached is not None else reached or known
 
     def _missed(self, after: int, upto: int) -> tuple[int, SnapshotPhase | None]:
         """What the target has and the record does not know, because a process ended between the two.
@@ -613,6 +602,14 @@ class TableApplier:
             _log.error("alarm_raised", table=str(self._table), code=code, reason=now[code].message)
         for code in was.keys() - now.keys():
             _log.info("alarm_cleared", table=str(self._table), code=code)
+
+
+def _source_time(record: AppliedRecord, reached: datetime | None) -> datetime | None:
+    """While a snapshot is under way there is no source time; otherwise it never goes back."""
+    if record.copy is TargetCopy.SNAPSHOT:
+        return None
+    known = record.source_time
+    return max(known, reached) if known is not None and reached is not None else reached or known
 
 
 def _place_of(unit: BatchUnit | EventUnit | AdvanceUnit) -> int:

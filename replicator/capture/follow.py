@@ -67,7 +67,7 @@ class Follow:
         decoded: The tables whose changes the open log hands out; one leaves it when its changes cannot be decoded.
         done_requests: Requests that the next commit closes.
         anew: Tables whose next copy begins a new incarnation, whatever their shape. What makes it durable: until a captured
-            table's copy begins, the request for it stays open; the record of one that is not captured has no identity.
+            table's copy begins, the request for it stays open; the record of one that is not captured says so (`is_recreated`).
         changed_at: Of tables whose copy waits to begin: the number of the last change that the log does not have.
         needs_reopening: A copy waits that can only begin behind a log opened anew, because this one skips its table.
     """
@@ -226,7 +226,7 @@ class Follow:
         self.source.accept({table: found.identity})
         record = followed.record
         self.copying.drop(table)
-        is_anew = table in self.anew or record.identity is None
+        is_anew = table in self.anew or record.is_recreated
         self.anew.discard(table)
         if record.schema is None:
             self.tables.begin_copy(followed, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode)
@@ -437,7 +437,7 @@ class Follow:
         self.tables.put(table_life.suspended(self._uncaptured(followed.record)))
 
     def _uncaptured(self, record: TableRecord) -> TableRecord:
-        return replace(record, identity=None) if record.table in self.anew else record
+        return table_life.recreated(record) if record.table in self.anew else record
 
     def _by_policy(self, followed: Followed, event: DDLEvent, number: int | None, policy: str) -> None:
         if policy == "stop":

@@ -41,7 +41,7 @@ def check(checks: Checks, tables: Tables, found: Descriptions) -> Refusals:
     """
     captured = {followed.table for followed in tables.all(*table_life.CAPTURED)}
     checked, refused = checks.at_open({table: description.schema for table, description in found.items()}, captured)
-    for followed in tables.all(Stage.FAILING):
+    for followed in tables.all(Stage.FAILED):
         error = followed.record.error
         if error is not None and error.is_finding and followed.table in checked and followed.table not in refused:
             tables.put(table_life.suspended(followed.record))

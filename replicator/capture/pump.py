@@ -54,14 +54,11 @@ from replicator.plugins.source import (
     Visibility,
 )
 from replicator.state import table_life
-from replicator.state.records import Lease, Stage
+from replicator.state.records import Lease, Preparation, Request, RequestKind, Stage
 from replicator.state.store import StateStore
 
 NO_VISIBILITY: Final = "REPLICATOR_TEST_NO_VISIBILITY"
 """Tests set this variable to show that the published algorithm leaves wrong rows. Nobody else does."""
-
-READY: Final = "ready"
-INTENT: Final = "intent"
 
 _VISIBILITY_WAIT_S: Final = 0.25
 """How long a seal waits to learn which transactions later reads see; without an answer the ring is sealed as it is."""
@@ -195,12 +192,14 @@ class Capture:
         record = self._parts.store.replicator(self._parts.lease.replicator)
         assert record is not None, "the lease's replicator exists"
         last = self._parts.store.last_segment(self._parts.lease.replicator)
-        restarts = [r.id for r in self._parts.store.requests(self._parts.lease.replicator) if r.kind == "restart"]
-        is_new_place = record.prepared != READY or bool(restarts)
+        restarts = [
+            r.id for r in self._parts.store.requests(self._parts.lease.replicator) if r.kind is RequestKind.RESTART
+        ]
+        is_new_place = record.preparation is not Preparation.READY or bool(restarts)
         tables = Tables(self._parts.writer, self._parts.store.tables(self._parts.lease.replicator), self._parts.now)
         bring_in_line(tables, self._parts.selected, is_new_place=is_new_place and last is not None)
         if is_new_place:
-            self._parts.store.set_prepared(self._parts.lease, INTENT)
+            self._parts.store.set_preparation(self._parts.lease, Preparation.INTENT)
             crash_point("capture.intent_recorded")
         prepared = self._prepare(control, tables, is_first=is_new_place)
         if prepared is None:
@@ -223,7 +222,7 @@ class Capture:
                     tables=tables.take_changed(),
                     done_requests=restarts,
                 )
-            self._parts.store.set_prepared(self._parts.lease, READY, offset)
+            self._parts.store.set_preparation(self._parts.lease, Preparation.READY, offset)
             crash_point("capture.start_recorded")
         elif last is not None and last.offset is not None:
             offset, ring = last.offset, last.ring
@@ -556,25 +555,28 @@ class _Session:
             if request.id in self._asked_requests:
                 continue
             self._asked_requests.add(request.id)
-            if request.kind == "restart":
-                self._wants_restart = True
-            elif request.kind == "place":
-                self._marks.expect(self._write_mark(), lambda id_=request.id: self._places.append(id_))  # type: ignore[misc]
-            elif request.kind == "snapshot":
-                names = request.payload.get("tables") or []
-                self._request_snapshot(request.id, names, is_anew=bool(request.payload.get("recreate")))
+            match request.kind:
+                case RequestKind.RESTART:
+                    self._wants_restart = True
+                case RequestKind.POSITION:
+                    self._marks.expect(self._write_mark(), lambda id_=request.id: self._places.append(id_))  # type: ignore[misc]
+                case RequestKind.SNAPSHOT | RequestKind.RECREATE:
+                    self._request_snapshot(request)
+                case RequestKind.DELETE:
+                    pass  # The supervisor's.
 
-    def _request_snapshot(self, request: int, names: Sequence[str], *, is_anew: bool) -> None:
+    def _request_snapshot(self, request: Request) -> None:
+        names = request.payload["tables"]
         wanted = {TableId.parse(n) for n in names}
         chosen = [f for f in self._tables.all(*table_life.REPLICATED) if not names or f.table in wanted]
-        chosen = [f for f in chosen if not self._parts.failures.is_left_out(request, f.table)]
-        if is_anew:
+        chosen = [f for f in chosen if not self._parts.failures.is_left_out(request.id, f.table)]
+        if request.kind is RequestKind.RECREATE:
             self._follow.renew([f.table for f in chosen])
         tables = [f.table for f in chosen if f.record.stage is not Stage.PENDING]
         if tables:
-            self._follow.copy(tables, requests=[request])
+            self._follow.copy(tables, requests=[request.id])
         else:
-            self._follow.done_requests.append(request)
+            self._follow.done_requests.append(request.id)
 
     def _write_mark(self) -> Future[str]:
         return self._parts.control.submit(self._mark)

@@ -20,6 +20,7 @@ from replicator.model.events import (
     DDLOperation,
     JournalEvent,
     SnapshotEvent,
+    SnapshotKind,
     SnapshotPhase,
     change_schema,
 )
@@ -143,7 +144,7 @@ class Tables:
         if is_streaming:
             self.put(table_life.begun_without_snapshot(record, schema, identity, incarnation=incarnation))
         else:
-            progress = self._fresh_progress(found, None)
+            progress = self._fresh_progress(found, SnapshotKind.FIRST)
             self.put(table_life.begun(record, schema, identity, incarnation=incarnation, snapshot=progress))
         self.event(followed, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=followed.table, schema=found.schema))
         if not is_streaming:
@@ -152,16 +153,20 @@ class Tables:
 
     def begin_in_place(self, followed: Followed, found: TableDescription, start_number: int) -> None:
         """Begin to read a table anew that the target holds."""
-        event = SnapshotEvent(phase=SnapshotPhase.STARTED, table=followed.table, start_number=start_number)
+        event = SnapshotEvent(
+            phase=SnapshotPhase.STARTED, table=followed.table, kind=SnapshotKind.IN_PLACE, start_number=start_number
+        )
         number = self.event(followed, event)
-        progress = self._fresh_progress(found, start_number)
+        progress = self._fresh_progress(found, SnapshotKind.IN_PLACE, start_number)
         self.put(table_life.begun_in_place(followed.record, found.identity, snapshot=progress, number=number))
         self._tell("snapshot_started", followed, in_place=True)
 
     def complete(self, followed: Followed) -> None:
         """The snapshot is complete."""
         progress = self.progress(followed)
-        event = SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=followed.table, start_number=progress.start_number)
+        event = SnapshotEvent(
+            phase=SnapshotPhase.COMPLETED, table=followed.table, kind=progress.kind, start_number=progress.start_number
+        )
         self.event(followed, event)
         self._tell("snapshot_complete", followed)
         self.put(table_life.completed(followed.record, self._now()))
@@ -194,8 +199,12 @@ class Tables:
         of = {"rows": progress.rows, "estimated_rows": progress.estimated_rows}
         _log.info(event, table=str(followed.table), incarnation=followed.record.incarnation, **of, **more)
 
-    def _fresh_progress(self, found: TableDescription, start_number: int | None) -> SnapshotProgress:
-        return SnapshotProgress(start_number=start_number, estimated_rows=found.estimated_rows, started_at=self._now())
+    def _fresh_progress(
+        self, found: TableDescription, kind: SnapshotKind, start_number: int | None = None
+    ) -> SnapshotProgress:
+        return SnapshotProgress(
+            kind=kind, start_number=start_number, estimated_rows=found.estimated_rows, started_at=self._now()
+        )
 
 
 def tell_failed(table: TableId, error: ReplicatorError) -> None:

@@ -70,7 +70,7 @@ def plan_retention(
 
     1. Segments that nobody needs and that are older than `keep_s`.
     2. While the journal is full: the oldest that nobody needs.
-    3. While it is still full: the oldest that only FAILING tables need. From then on those tables need nothing.
+    3. While it is still full: the oldest that only failed tables need. From then on those tables need nothing.
 
     Args:
         segments: The oldest of the index, in order, without the newest segment of all.
@@ -121,7 +121,7 @@ class Retention:
     def sweep(self) -> Swept:
         """Drop index rows together with the records of tables given up, in one transaction; then delete the files.
 
-        Never drops what a table still needs, unless the journal is full: then what only FAILING tables need, which are marked
+        Never drops what a table still needs, unless the journal is full: then what only failed tables need, which are marked
         (`journal_given_up`) as needing a new snapshot. A crash in between leaves orphans for the next holder's sweep.
 
         Cost: looks at `_SEGMENTS_PER_READ` old segments, and goes on there the next time; at the whole index only when it is full.
@@ -164,7 +164,7 @@ class Retention:
     def _give_up(self, record: TableRecord, now: datetime) -> TableRecord:
         error = ErrorRecord(
             code=table_life.JOURNAL_GIVEN_UP,
-            message=f"The journal reached its bound of {self._bytes_max} bytes, and changes that only FAILING tables needed were dropped.",
+            message=f"The journal reached its bound of {self._bytes_max} bytes, and changes that only failed tables needed were dropped.",
             action=f"Run `replicator snapshot {self._name} {record.table}`.",
             at=now,
         )

@@ -112,7 +112,7 @@ class JournalUnavailableError(TransientError):
 
 
 class TableError(ReplicatorError):
-    """This table is set aside (FAILING); the others go on."""
+    """This table fails; the others go on."""
 
 
 class BatchTooLargeError(TableError):

@@ -9,11 +9,10 @@ from typing import Final
 
 from replicator.model.schema import TableId
 from replicator.state import table_life
-from replicator.state.records import AppliedRecord, EventEntry, SegmentFile, TableRecord
+from replicator.state.records import AppliedRecord, EventEntry, RequestKind, SegmentFile, TableRecord
 from replicator.state.store import StateStore
 
-PLACE: Final = "place"
-_BEGINNINGS: Final = ("snapshot", "restart")
+_BEGINNINGS: Final = (RequestKind.SNAPSHOT, RequestKind.RECREATE, RequestKind.RESTART)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ class CatchUp:
             self._asked = self._place = None
             return None
         if self._asked is None:
-            self._asked = self.store.add_request(self.name, PLACE, {})
+            self._asked = self.store.add_request(self.name, RequestKind.POSITION, {})
             return None
         if self._place is None:
             if all(request.id != self._asked for request in requests):
@@ -89,7 +88,7 @@ class CatchUp:
         """Whether a table did not make it; None while it may still."""
         if table_life.has_failed(table):
             return True
-        if done is not None and done.is_failing and not _goes_on(table, done):
+        if done is not None and done.has_failed and not _goes_on(table, done):
             return None if self._is_to_be_tried(done) else True
         if done is None or done.incarnation < table.incarnation:
             return None

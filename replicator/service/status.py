@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from replicator.model.events import SnapshotKind
 from replicator.model.merged import Merged
 from replicator.model.schema import TableId
 from replicator.state import table_life
@@ -105,12 +106,12 @@ def _table(
 ) -> dict[str, Any]:
     """One table; `reading`: why capture cannot read it now."""
     progress = table.snapshot
-    is_failing = table_life.has_failed(table, applied)
+    has_failed = table_life.has_failed(table, applied)
     error = table.error or (applied.error if applied else None)
     source_time = _source_time(table.table, applied, apply)
     return {
         "table": str(table.table),
-        "state": "failing" if is_failing else table.stage.value,
+        "state": "failing" if has_failed else table.stage.value,
         "incarnation": table.incarnation,
         "snapshot": None
         if progress is None
@@ -118,7 +119,7 @@ def _table(
             "rows": progress.rows,
             "estimated_rows": progress.estimated_rows,
             "is_complete": progress.completed_at is not None,
-            "is_in_place": progress.start_number is not None,
+            "is_in_place": progress.kind is SnapshotKind.IN_PLACE,
         },
         "changes_applied": applied.rows if applied else 0,
         "last_applied": applied.last_applied if applied else -1,
@@ -126,9 +127,9 @@ def _table(
         if source_time is None or not table_life.is_complete(table)
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
         "last_batch": _reported(table.table, apply).get("last_batch"),
-        "waiting": None if is_failing else _waiting(_reported(table.table, apply).get("waiting"), told_at) or reading,
+        "waiting": None if has_failed else _waiting(_reported(table.table, apply).get("waiting"), told_at) or reading,
         "upkeep": _upkeep(_reported(table.table, apply).get("upkeep"), told_at),
-        "error": _error(error) if is_failing else None,
+        "error": _error(error) if has_failed else None,
         "merged": asdict(applied.merged if applied else Merged()),
         "alarms": [_alarm(alarm) for alarm in (applied.alarms if applied else ())],
     }

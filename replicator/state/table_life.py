@@ -6,10 +6,12 @@ Capture's word (`TableRecord.stage`):
               ▲  ▲ └────────────── begun_without_snapshot ──────────────────────────────▲ │
               │  └───────────────────────── suspended ───────────┴────────────────────────┘
               │ suspended
-    every state but REMOVED ── failed ──▶ FAILING;   a snapshot that is asked for begins there, too: begun, begun_in_place
+    every state but REMOVED ── failed ──▶ FAILED;   a snapshot that is asked for begins there, too: begun, begun_in_place
     every state ── removed ──▶ REMOVED ── returned ──▶ PENDING, as the next incarnation
 
-Apply's word (`AppliedRecord.is_failing`): `refused` sets it, `taken_up` clears it, `begun_in_target` begins again with the next
+Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
+
+Apply's word (`AppliedRecord.state`): `refused` ──▶ FAILED, `taken_up` ──▶ APPLYING, `begun_in_target` begins again with the next
 incarnation. It does not change capture's word: capture goes on, and the journal keeps what apply will need.
 
 Both together are what is shown (`has_failed`) and what the journal must keep (`needs_journal`). A table whose changes the journal had to
@@ -27,6 +29,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import (
     AlarmRecord,
     AppliedRecord,
+    ApplyState,
     ErrorRecord,
     SnapshotProgress,
     Stage,
@@ -40,7 +43,7 @@ CAPTURED: Final = (Stage.SNAPSHOT, Stage.STREAMING)
 """The changes of these tables are written."""
 UNFINISHED: Final = (Stage.PENDING, Stage.SNAPSHOT)
 """The snapshots of these tables are not complete, or have not begun."""
-REPLICATED: Final = (Stage.PENDING, Stage.SNAPSHOT, Stage.STREAMING, Stage.FAILING)
+REPLICATED: Final = (Stage.PENDING, Stage.SNAPSHOT, Stage.STREAMING, Stage.FAILED)
 """Everything that the configuration selects."""
 
 
@@ -74,12 +77,12 @@ def is_complete(record: TableRecord) -> bool:
 
 def has_failed(record: TableRecord, applied: AppliedRecord | None = None) -> bool:
     """Whether capture or apply has given the table up until a snapshot begins."""
-    return record.stage is Stage.FAILING or (applied is not None and applied.is_failing)
+    return record.stage is Stage.FAILED or (applied is not None and applied.has_failed)
 
 
 def needs_journal(record: TableRecord) -> bool:
     """Whether what apply has not applied yet must stay in the journal: not for a removed table, nor where some of it was dropped."""
-    is_given_up = record.stage is Stage.FAILING and record.error is not None and record.error.code == JOURNAL_GIVEN_UP
+    is_given_up = record.stage is Stage.FAILED and record.error is not None and record.error.code == JOURNAL_GIVEN_UP
     return is_replicated(record) and not is_given_up
 
 
@@ -163,7 +166,13 @@ def completed(record: TableRecord, at: datetime) -> TableRecord:
 def failed(record: TableRecord, error: ErrorRecord) -> TableRecord:
     """Nothing of the table is written until a snapshot is asked for. A second failure replaces the first."""
     _assert_in(record, REPLICATED)
-    return replace(record, stage=Stage.FAILING, error=error)
+    return replace(record, stage=Stage.FAILED, error=error)
+
+
+def recreated(record: TableRecord) -> TableRecord:
+    """The next snapshot of the table is to begin a new incarnation."""
+    _assert_in(record, REPLICATED)
+    return replace(record, is_recreated=True)
 
 
 # --- apply's transitions ------------------------------------------------------------------------------------------------
@@ -171,12 +180,12 @@ def failed(record: TableRecord, error: ErrorRecord) -> TableRecord:
 
 def refused(applied: AppliedRecord, error: ErrorRecord) -> AppliedRecord:
     """The target cannot take the table's changes; the target keeps what it has."""
-    return replace(applied, is_failing=True, error=error)
+    return replace(applied, state=ApplyState.FAILED, error=error)
 
 
 def taken_up(applied: AppliedRecord) -> AppliedRecord:
     """Something was applied, or a snapshot makes up for what could not be."""
-    return replace(applied, is_failing=False, error=None)
+    return replace(applied, state=ApplyState.APPLYING, error=None)
 
 
 def begun_in_target(applied: AppliedRecord, incarnation: int, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:

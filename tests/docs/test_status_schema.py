@@ -17,12 +17,14 @@ import pytest
 from click.testing import CliRunner
 
 from replicator.cli.main import main
+from replicator.model.events import SnapshotKind
 from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.service.status import VERSION, status
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,
+    ApplyState,
     Desired,
     ErrorRecord,
     Role,
@@ -145,12 +147,14 @@ def fill(store: StateStore) -> None:
     """A replicator at work, with a table in every stage."""
     lease = store.acquire_lease("shop", holder_id(), 10.0)
     assert lease is not None
-    done = SnapshotProgress(start_number=3, rows=10, estimated_rows=9, started_at=NOW, completed_at=NOW)
+    done = SnapshotProgress(
+        kind=SnapshotKind.IN_PLACE, start_number=3, rows=10, estimated_rows=9, started_at=NOW, completed_at=NOW
+    )
     tables = [
         table("pending", Stage.PENDING),
         table("copying", Stage.SNAPSHOT, snapshot=SnapshotProgress(rows=7)),
         table("streaming", Stage.STREAMING, snapshot=done),
-        table("aside", Stage.FAILING, error=ERROR),
+        table("aside", Stage.FAILED, error=ERROR),
         table("target_aside", Stage.STREAMING, snapshot=done),
         table("gone", Stage.REMOVED),
     ]
@@ -174,7 +178,7 @@ def fill(store: StateStore) -> None:
     store.seal("shop", lease.epoch, [segment], schemas=[t.schema for t in tables if t.schema], tables=tables)
     applied = [
         AppliedRecord(table=streaming, incarnation=1, last_applied=9, rows=10, source_time=NOW - timedelta(seconds=2)),
-        AppliedRecord(table=TableId("public", "target_aside"), incarnation=1, is_failing=True, error=NO_ACTION),
+        AppliedRecord(table=TableId("public", "target_aside"), incarnation=1, state=ApplyState.FAILED, error=NO_ACTION),
     ]
     store.put_applied("shop", lease.epoch, applied)
     store.put_status(

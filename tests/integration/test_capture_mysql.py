@@ -661,7 +661,7 @@ def test_a_table_that_changes_is_set_aside_and_the_others_go_on(
     with captured.running() as running:
         captured.wait_for_streaming(running)
         mysql_database.execute(statement)
-        running.wait_until(lambda: captured.stage(table) is Stage.FAILING, "it is set aside")
+        running.wait_until(lambda: captured.stage(table) is Stage.FAILED, "it is set aside")
         mysql_database.execute("UPDATE other SET v = 5")
         captured.catch_up(running)
     assert captured.record(table).error is not None
@@ -692,7 +692,7 @@ def test_a_change_logged_as_a_statement_sets_its_table_aside(mysql_database: Mys
             cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
             cursor.execute("UPDATE t SET v = 8 WHERE id = 1")
         for changed in (table, other):  # a view or a trigger may have changed any table of the database
-            running.wait_until(lambda t=changed: captured.stage(t) is Stage.FAILING, "it is set aside")
+            running.wait_until(lambda t=changed: captured.stage(t) is Stage.FAILED, "it is set aside")
         mysql_database.execute("UPDATE other SET v = 5")
         captured.catch_up(running)
         assert "statement_format" in str(captured.record(table).error)

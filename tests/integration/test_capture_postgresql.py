@@ -452,7 +452,7 @@ def test_a_table_taken_out_of_the_publication_for_a_moment_is_copied_again(
 
 
 def wait_for_failing(captured: Captured, running: RunningCapture, name: str, code: str) -> None:
-    running.wait_until(lambda: captured.stage(table(name)) is Stage.FAILING, f"{name} is set aside")
+    running.wait_until(lambda: captured.stage(table(name)) is Stage.FAILED, f"{name} is set aside")
     error = captured.record(table(name)).error
     assert error is not None
     assert error.code == code
@@ -470,7 +470,7 @@ def test_table_with_a_value_that_cannot_be_represented_comes_back_with_a_snapsho
     with captured.running() as running:
         captured.wait_for_streaming(running)
         database.execute("UPDATE t SET day = 'infinity' WHERE id = 3")
-        running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILING, "it is set aside")
+        running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILED, "it is set aside")
         database.execute("UPDATE t SET day = '2024-02-02' WHERE id <= 3", "UPDATE other SET v = 1")
         captured.catch_up(running)
         assert_equal(captured, database, "other")
@@ -556,7 +556,7 @@ def test_table_made_anew_without_a_key_is_set_aside_alone(database: ScratchDatab
             "CREATE TABLE t (id bigint NOT NULL, v bigint NOT NULL, note text)",
             "INSERT INTO t VALUES (1, 1)",
         )
-        running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILING, "it is set aside")
+        running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILED, "it is set aside")
         database.execute("UPDATE other SET v = 3")
         captured.catch_up(running)
         assert_equal(captured, database, "other")
@@ -635,10 +635,10 @@ def test_table_that_is_rewritten_while_it_is_read_is_whole_in_the_end(
 
     with captured.running(at_chunk(2, act, after=is_after)) as running:
         running.wait_until(
-            lambda: captured.stage(table("t")) in (Stage.STREAMING, Stage.FAILING), "it is copied or set aside"
+            lambda: captured.stage(table("t")) in (Stage.STREAMING, Stage.FAILED), "it is copied or set aside"
         )
         captured.catch_up(running)
-        if captured.stage(table("t")) is Stage.FAILING:
+        if captured.stage(table("t")) is Stage.FAILED:
             assert changes
             captured.snapshot(running, table("t"))
         captured.wait_for_streaming(running)
@@ -803,11 +803,11 @@ def test_rows_of_a_table_that_bore_anothers_name_do_not_come_as_its_own(database
     database.execute(*swap, "INSERT INTO a VALUES (77, 1, 'of b')", "DELETE FROM b WHERE id = 2", *swap)
     with captured.running() as running:
         running.wait_until(
-            lambda: any(captured.stage(table(name)) is Stage.FAILING for name in "ab"), "one of them is set aside"
+            lambda: any(captured.stage(table(name)) is Stage.FAILED for name in "ab"), "one of them is set aside"
         )
         captured.catch_up(running)
         for name in "ab":
-            if captured.stage(table(name)) is not Stage.FAILING:
+            if captured.stage(table(name)) is not Stage.FAILED:
                 captured.wait_for_streaming(running, table(name))
                 assert_equal(captured, database, name)
             assert not {row for row in captured.rows(table(name)) if row[0] == 77} - set(source_rows(database, name))
@@ -1043,7 +1043,7 @@ def test_a_recreated_table_begins_a_new_incarnation_and_the_others_go_on(databas
     captured = make(database, "t", "u")
     with captured.running() as running:
         captured.wait_for_streaming(running)
-        request = captured.request("snapshot", tables=["public.t"], recreate=True)
+        request = captured.request("recreate", tables=["public.t"])
         running.wait_until(lambda: captured.is_done(request), "the copy has begun")
         captured.wait_for_streaming(running)
         database.execute("DELETE FROM t WHERE id = 3", "DELETE FROM u WHERE id = 3")

@@ -30,6 +30,7 @@ from replicator.model.errors import AccessDeniedError, FatalError, TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TargetContext
 from replicator.service import status
+from replicator.state.records import RequestKind
 from replicator.testing.captured import QUICK, CaptureControl, Captured, RunningCapture
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
 from replicator.testing.waiting import wait_until
@@ -187,7 +188,8 @@ class Pair:
             if place == "open_log.table":
                 request = self.captured.request("restart")
             else:
-                request = self.captured.request("snapshot", tables=[str(self.victim)], recreate=attempt % 2 == 1)
+                kind = RequestKind.RECREATE if attempt % 2 else RequestKind.SNAPSHOT
+                request = self.captured.request(kind, tables=[str(self.victim)])
             self.until(lambda r=request: is_done() or self.captured.is_done(r), "the snapshot begins")  # type: ignore[misc]
             if not place.startswith("advance"):
                 self.write(self.victim)

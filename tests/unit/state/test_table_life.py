@@ -37,7 +37,7 @@ TRANSITIONS: dict[str, tuple[Transition, Stage]] = {
         Stage.SNAPSHOT,
     ),
     "completed": (lambda r: table_life.completed(r, NOW), Stage.STREAMING),
-    "failed": (lambda r: table_life.failed(r, ERROR), Stage.FAILING),
+    "failed": (lambda r: table_life.failed(r, ERROR), Stage.FAILED),
 }
 ALLOWED = {
     Stage.PENDING: {"removed", "suspended", "begun", "begun_without_snapshot", "begun_in_place", "failed"},
@@ -51,7 +51,7 @@ ALLOWED = {
         "failed",
     },
     Stage.STREAMING: {"removed", "suspended", "begun", "begun_without_snapshot", "begun_in_place", "failed"},
-    Stage.FAILING: {"removed", "suspended", "begun", "begun_without_snapshot", "begun_in_place", "failed"},
+    Stage.FAILED: {"removed", "suspended", "begun", "begun_without_snapshot", "begun_in_place", "failed"},
     Stage.REMOVED: {"removed", "returned"},
 }
 
@@ -64,7 +64,7 @@ def record(stage: Stage) -> TableRecord:
         schema=SCHEMA,
         identity={"oid": 9},
         snapshot=PROGRESS,
-        error=ERROR if stage is Stage.FAILING else None,
+        error=ERROR if stage is Stage.FAILED else None,
     )
 
 
@@ -83,7 +83,7 @@ def test_each_state_allows_the_transitions_of_the_diagram(stage: Stage, name: st
 def test_only_what_has_failed_has_an_error(stage: Stage) -> None:
     for name in ALLOWED[stage] - {"completed"}:
         made = TRANSITIONS[name][0](record(stage))
-        assert (made.error is None) == (made.stage is not Stage.FAILING), name
+        assert (made.error is None) == (made.stage is not Stage.FAILED), name
 
 
 def test_a_table_is_in_exactly_one_of_waiting_captured_failed_and_removed() -> None:
@@ -112,7 +112,7 @@ def test_a_table_whose_changes_were_dropped_needs_the_journal_again_once_a_snaps
     )
     assert not table_life.needs_journal(lost)
     assert table_life.needs_journal(table_life.suspended(lost))
-    assert table_life.needs_journal(record(Stage.FAILING))
+    assert table_life.needs_journal(record(Stage.FAILED))
     assert not table_life.needs_journal(record(Stage.REMOVED))
 
 
@@ -130,5 +130,5 @@ def _assignments(path: Path) -> Iterator[int]:
             keywords = {k.arg for k in node.keywords}
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
             makes_record = name == "TableRecord"
-            if makes_record or (name in ("replace", "_put") and keywords & {"stage", "is_failing"}):
+            if makes_record or (name in ("replace", "_put") and keywords & {"stage", "state", "is_recreated"}):
                 yield node.lineno
