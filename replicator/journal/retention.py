@@ -11,7 +11,7 @@ from replicator.journal.files import delete_file
 from replicator.model.crash import crash_point
 from replicator.model.schema import TableId
 from replicator.state import table_life
-from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, Segment, SegmentFile, TableRecord
+from replicator.state.records import AppliedRecord, EventEntry, Segment, SegmentFile, TableRecord
 from replicator.state.store import StateStore
 
 FULL_SHARE: Final = 0.9
@@ -162,13 +162,12 @@ class Retention:
         return old
 
     def _give_up(self, record: TableRecord, now: datetime) -> TableRecord:
-        error = ErrorRecord(
-            code=table_life.JOURNAL_GIVEN_UP,
-            message=f"The journal reached its bound of {self._bytes_max} bytes, and changes that only failed tables needed were dropped.",
+        return table_life.journal_lost(
+            record,
+            f"The journal reached its bound of {self._bytes_max} bytes, and changes that only failed tables needed were dropped.",
             action=f"Run `replicator snapshot {self._name} {record.table}`.",
             at=now,
         )
-        return table_life.failed(record, error)
 
 
 def _bytes(segment: Segment) -> int:

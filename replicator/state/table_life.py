@@ -6,7 +6,7 @@ Capture's word (`TableRecord.stage`):
               ▲  ▲ └────────────── begun_without_snapshot ──────────────────────────────▲ │
               │  └───────────────────────── suspended ───────────┴────────────────────────┘
               │ suspended
-    every state but REMOVED ── failed ──▶ FAILED;   a snapshot that is asked for begins there, too: begun, begun_in_place
+    every state but REMOVED ── failed, journal_lost ──▶ FAILED;   a snapshot that is asked for begins there, too: begun, begun_in_place
     every state ── removed ──▶ REMOVED ── returned ──▶ PENDING, as the next incarnation
 
 Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
@@ -167,6 +167,11 @@ def failed(record: TableRecord, error: ErrorRecord) -> TableRecord:
     """Nothing of the table is written until a snapshot is asked for. A second failure replaces the first."""
     _assert_in(record, REPLICATED)
     return replace(record, stage=Stage.FAILED, error=error)
+
+
+def journal_lost(record: TableRecord, message: str, *, action: str, at: datetime) -> TableRecord:
+    """The journal had to drop changes of the table that are not applied: only a new snapshot makes up for them."""
+    return failed(record, ErrorRecord(code=JOURNAL_GIVEN_UP, message=message, action=action, at=at))
 
 
 def recreated(record: TableRecord) -> TableRecord:

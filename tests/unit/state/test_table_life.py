@@ -106,10 +106,7 @@ def test_a_new_incarnation_in_the_target_knows_nothing_but_its_alarms() -> None:
 
 
 def test_a_table_whose_changes_were_dropped_needs_the_journal_again_once_a_snapshot_begins() -> None:
-    lost = table_life.failed(
-        record(Stage.STREAMING),
-        ErrorRecord(code=table_life.JOURNAL_GIVEN_UP, message="dropped", action=None, at=NOW),
-    )
+    lost = table_life.journal_lost(record(Stage.STREAMING), "dropped", action="Take a snapshot.", at=NOW)
     assert not table_life.needs_journal(lost)
     assert table_life.needs_journal(table_life.suspended(lost))
     assert table_life.needs_journal(record(Stage.FAILED))
