@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -306,8 +307,9 @@ def _stop_on_signals() -> threading.Event:
 
     def end(*_: object) -> None:
         if not stop.is_set():
-            # Past Python's buffers, which whoever was interrupted may be writing to.
-            os.write(2, b"Ending at the next clean point: a batch that the target has begun is finished.\n")
+            # Past Python's buffers, which whoever was interrupted may be writing to. A full disk must not keep it running.
+            with contextlib.suppress(OSError):
+                os.write(2, b"Ending at the next clean point: a batch that the target has begun is finished.\n")
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):

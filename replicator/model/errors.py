@@ -103,6 +103,10 @@ class ThrottledError(TargetUnavailableError):
         self.may_halve = may_halve
 
 
+class MachineExhaustedError(TransientError):
+    """The host has run out of disk, memory, open files or processes."""
+
+
 class StateUnavailableError(TransientError):
     """The state store is locked or cannot be reached."""
 

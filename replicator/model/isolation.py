@@ -25,6 +25,9 @@ _OF_THE_MACHINE: Final = frozenset(
 )
 """The machine has run out of something: the next table would fail of it too."""
 
+_NO_THREAD: Final = "can't start new thread"
+"""With which Python raises a RuntimeError where the system refuses a thread."""
+
 _AGAIN: Final = "Then run `replicator snapshot NAME TABLE`."
 
 
@@ -80,9 +83,9 @@ def table_error(error: BaseException, table: TableId, doing: str, *, is_narrowed
     match error:
         case TableError():
             return error
-        case FencedError() | TransientError() | MemoryError():
+        case FencedError() | TransientError():
             return None
-        case OSError() if error.errno in _OF_THE_MACHINE:
+        case _ if is_exhausted(error):
             return None
         case ReplicatorError():
             is_of_table = is_narrowed or error.table is not None or isinstance(error, PluginError)
@@ -91,6 +94,19 @@ def table_error(error: BaseException, table: TableId, doing: str, *, is_narrowed
             return _unforeseen(error, table, doing)
         case _:
             return None
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Whether the machine has run out of something that it may have again: disk, memory, open files, processes."""
+    match error:
+        case MemoryError():
+            return True
+        case OSError():
+            return error.errno in _OF_THE_MACHINE
+        case RuntimeError():
+            return _NO_THREAD in str(error)
+        case _:
+            return False
 
 
 def _confined(error: ReplicatorError, table: TableId) -> TableError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +15,9 @@ _BYTES_MAX = 20 << 20
 class LogFile:
     """Appends lines; at `_BYTES_MAX` the file becomes `<name>.1`. Lines that are not JSON are wrapped. Thread-safe.
 
+    Lines that cannot be written (a full disk, a terminal that is gone) are left out and counted: who reads a worker's pipe must go on
+    reading it, or the worker would wait without end. The next line that can be written follows one that says how many are missing.
+
     Args:
         path: The file, made with mode 0600.
         echo: Also gets every line (the foreground's stderr); None for no echo.
@@ -22,21 +26,33 @@ class LogFile:
     def __init__(self, path: Path, echo: Callable[[str], None] | None = None) -> None:
         self._path, self._echo = path, echo
         self._lock = threading.Lock()
-        path.touch(mode=0o600, exist_ok=True)
+        self._missing = 0
+        with suppress(OSError):
+            path.touch(mode=0o600, exist_ok=True)
 
     def write(self, line: str) -> None:
         """Add one line."""
         if not line.strip():
             return
         if not line.startswith("{"):
-            line = json.dumps(
-                {"timestamp": datetime.now(UTC).isoformat(), "level": "info", "event": "output", "text": line}
-            )
+            line = _event("output", text=line)
         with self._lock:
-            if self._path.exists() and self._path.stat().st_size > _BYTES_MAX:
-                self._path.rename(self._path.with_suffix(self._path.suffix + ".1"))
-                self._path.touch(mode=0o600)
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+            try:
+                self._append(f"{_event('log_lines_missing', count=self._missing)}\n{line}" if self._missing else line)
+                self._missing = 0
+            except OSError:
+                self._missing += 1
         if self._echo:
-            self._echo(line)
+            with suppress(OSError):
+                self._echo(line)
+
+    def _append(self, text: str) -> None:
+        if self._path.exists() and self._path.stat().st_size > _BYTES_MAX:
+            self._path.rename(self._path.with_suffix(self._path.suffix + ".1"))
+            self._path.touch(mode=0o600)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+
+def _event(event: str, **fields: object) -> str:
+    return json.dumps({"timestamp": datetime.now(UTC).isoformat(), "level": "info", "event": event, **fields})

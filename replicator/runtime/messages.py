@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from replicator.model import errors
 from replicator.model.errors import ReplicatorError
+from replicator.model.isolation import is_exhausted
+from replicator.runtime.exhausted import machine_exhausted
 
 STOP: Final = "stop"
 SEALED: Final = "sealed"
@@ -30,6 +32,8 @@ def encode(event: str, fields: Mapping[str, Any]) -> str:
 
 def encode_error(error: BaseException) -> dict[str, Any]:
     """The fields of an `error` line. Of an unknown exception only class and traceback travel: its text may hold values."""
+    if is_exhausted(error):
+        error = machine_exhausted(error)
     if isinstance(error, ReplicatorError):
         return {
             "kind": type(error).__name__,

@@ -9,10 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from replicator.model.errors import FencedError, ReplicatorError, StateUnavailableError, given_up
+from replicator.model.errors import (
+    FencedError,
+    MachineExhaustedError,
+    ReplicatorError,
+    StateUnavailableError,
+    given_up,
+)
+from replicator.model.isolation import is_exhausted
 from replicator.observability import get_logger
 from replicator.runtime import messages
 from replicator.runtime.caught_up import CatchUp, CaughtUp
+from replicator.runtime.exhausted import machine_exhausted
 from replicator.runtime.leases import renewed
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryBudget, RetryLimits, Verdict, verdict
@@ -51,6 +59,11 @@ class Outcome:
     set_aside: tuple[str, ...] = ()
     alarmed: tuple[str, ...] = ()
 
+    @property
+    def is_passing(self) -> bool:
+        """Whether the supervisor itself met what passes: the state store was away, or the host had run out of something."""
+        return self.end is End.FAILED and isinstance(self.error, StateUnavailableError | MachineExhaustedError)
+
 
 class Supervisor:
     """Runs capture and apply of one replicator until it is told to stop, or nothing is left to do.
@@ -61,6 +74,7 @@ class Supervisor:
     Args:
         refuse_first: Before the first segment is sealed an error of a worker ends the run (`run`) instead of being retried (`serve`).
         delete: What to do when the desired state is `deleted`; called with the lease held and the workers down.
+        progressed: Called whenever something new was sealed or applied.
     """
 
     def __init__(
@@ -74,6 +88,7 @@ class Supervisor:
         environ: Mapping[str, str] | None = None,
         until_caught_up: bool = False,
         refuse_first: bool = True,
+        progressed: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._name, self._log, self._delete = store, name, log, delete
         self._environ = dict(environ or {})
@@ -85,6 +100,7 @@ class Supervisor:
         self._catch_up = CatchUp(store=store, name=name, since=store.now())
         self._until_caught_up = until_caught_up
         self._refuse_first = refuse_first
+        self._progressed = progressed
         self._lost: ReplicatorError | None = None
         self._lease: Lease | None = None
 
@@ -105,21 +121,20 @@ class Supervisor:
                 self._stop_all(
                     kill=self._lost is not None, within_s=_CLEAN_STOP_S if outcome.error is None else _FAILED_STOP_S
                 )
-        if not isinstance(self._lost or outcome.error, FencedError | StateUnavailableError):
+        if not isinstance(self._lost or outcome.error, FencedError) and not outcome.is_passing:
             self._record_end(lease, run, outcome)
         return outcome
 
     def _record_end(self, lease: Lease, run: int, outcome: Outcome) -> None:
         """Say how the run ended, unless somebody has taken over and the word is theirs."""
-        error = ErrorRecord.of(outcome.error, self._store.now()) if outcome.error else None
         if outcome.end is End.DELETED:
             return
         try:
+            error = ErrorRecord.of(outcome.error, self._store.now()) if outcome.error else None
             self._store.end_run(lease, run, outcome.end.value, error)
-        except FencedError as fenced:
-            _log.warning("end_not_recorded", replicator=self._name, end=outcome.end.value, error=str(fenced))
-            return
-        self._store.release_lease(lease)
+            self._store.release_lease(lease)
+        except (FencedError, StateUnavailableError) as error_of_store:
+            _log.warning("end_not_recorded", replicator=self._name, end=outcome.end.value, error=str(error_of_store))
 
     def _loop(self, stop: threading.Event) -> Outcome:
         next_look = 0.0
@@ -149,15 +164,16 @@ class Supervisor:
             assert self._lease is not None
             self._delete(record, self._lease)
             return Outcome(end=End.DELETED)
-        self._reconcile(record)
+        if outcome := self._reconcile(record):
+            return outcome
         if self._until_caught_up and (done := self._catch_up.check()):
             return _reached(End.CAUGHT_UP, done)
         if Role.CAPTURE in self._finished and (done := self._catch_up.check_sealed()):
             return _reached(End.COMPLETE, done)
         return None
 
-    def _reconcile(self, record: ReplicatorRecord) -> None:
-        """Bring the workers in line with the desired state."""
+    def _reconcile(self, record: ReplicatorRecord) -> Outcome | None:
+        """Bring the workers in line with the desired state; an outcome where one cannot be started any more."""
         wanted = set()
         if record.desired is Desired.RUNNING:
             wanted = {Role.CAPTURE} if record.apply_paused else {Role.CAPTURE, Role.APPLY}
@@ -169,14 +185,22 @@ class Supervisor:
                 worker is None
                 and role in wanted - self._finished
                 and time.monotonic() >= self._not_before.get(role, 0.0)
+                and (outcome := self._start(role))
             ):
-                self._start(role)
+                return outcome
+        return None
 
-    def _start(self, role: Role) -> None:
+    def _start(self, role: Role) -> Outcome | None:
         assert self._lease is not None
-        self._workers[role] = WorkerProcess(
-            role, self._name, self._lease.epoch, self._environ, deliver=self._deliver, log=self._log.write
-        )
+        try:
+            self._workers[role] = WorkerProcess(
+                role, self._name, self._lease.epoch, self._environ, deliver=self._deliver, log=self._log.write
+            )
+        except (OSError, RuntimeError, MemoryError) as error:
+            if not is_exhausted(error):
+                raise
+            return self._retry(role, machine_exhausted(error))
+        return None
 
     def _deliver(self, message: Message) -> None:
         """Called from the reader threads: what apply must know at once goes there directly."""
@@ -187,6 +211,7 @@ class Supervisor:
     def _handle(self, message: Message) -> Outcome | None:
         if message.event in (messages.SEALED, messages.PROGRESS):
             self._budgets[message.role].progressed()
+            self._progressed()
         elif message.event == "exit":
             return self._worker_ended(message.role, message.pid)
         return None
@@ -215,6 +240,10 @@ class Supervisor:
             return Outcome(end=End.REFUSED, error=error)
         if decision is Verdict.STOP:
             return Outcome(end=End.FAILED, error=error)
+        return self._retry(role, error)
+
+    def _retry(self, role: Role, error: ReplicatorError) -> Outcome | None:
+        """Have the worker started again in a while; an outcome once the budget is used up."""
         now = time.monotonic()
         delay = self._budgets[role].delay(now)
         if delay is None:

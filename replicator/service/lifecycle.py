@@ -18,7 +18,7 @@ from replicator.runtime.home import Home
 from replicator.runtime.leases import LEASE_S, renewed
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryBudget, RetryLimits
-from replicator.runtime.supervisor import Outcome, Supervisor
+from replicator.runtime.supervisor import End, Outcome, Supervisor
 from replicator.runtime.teardown import tear_down
 from replicator.service.assess import Assessment, assess
 from replicator.state import holder_id, table_life
@@ -158,18 +158,26 @@ def supervise(
     log = LogFile(home.log_file(record.name), echo)
     budget = RetryBudget(limits=limits)
     while True:
-        supervisor = Supervisor(
-            store,
-            record.name,
-            log=log,
-            limits=limits,
-            delete=lambda doomed, held: _delete_here(store, registry, home, doomed, held),
-            environ={"REPLICATOR_HOME": str(home.folder), "REPLICATOR_STATE_URL": home.state_url, **(environ or {})},
-            until_caught_up=until_caught_up,
-            refuse_first=refuse_first,
-        )
-        outcome = supervisor.run(lease, stop)
-        if not isinstance(outcome.error, StateUnavailableError):
+        try:
+            supervisor = Supervisor(
+                store,
+                record.name,
+                log=log,
+                limits=limits,
+                delete=lambda doomed, held: _delete_here(store, registry, home, doomed, held),
+                environ={
+                    "REPLICATOR_HOME": str(home.folder),
+                    "REPLICATOR_STATE_URL": home.state_url,
+                    **(environ or {}),
+                },
+                until_caught_up=until_caught_up,
+                refuse_first=refuse_first,
+                progressed=budget.progressed,
+            )
+            outcome = supervisor.run(lease, stop)
+        except StateUnavailableError as error:
+            outcome = Outcome(end=End.FAILED, error=error)
+        if not outcome.is_passing:
             return outcome
         regained = _regain_lease(store, record.name, budget, stop)
         if regained is None:
@@ -183,7 +191,7 @@ def _delete_here(store: StateStore, registry: Registry, home: Home, record: Repl
 
 
 def _regain_lease(store: StateStore, name: str, budget: RetryBudget, stop: threading.Event) -> Lease | None:
-    """The state store was away for longer than the lease: try to hold it again, within the retry budget."""
+    """The state store was away for longer than the lease, or the host had run out of something: hold it again, within the retry budget."""
     while (delay := budget.delay(time.monotonic())) is not None and not stop.wait(delay):
         try:
             if lease := store.acquire_lease(name, holder_id(), LEASE_S):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -24,6 +25,8 @@ DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 _LOG_TAIL_LINES: Final = 30
 _DYING_S: Final = 2.0
+_SCRATCH_LEAST: Final = 4 << 20
+"""With less free space for temporary files Spark does not start, for whatever reason it gives."""
 
 _DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -205,13 +208,16 @@ class SparkHost:
                 raise ConfigError(problem.message, code=problem.code, action=problem.action)
         if (away := reach_problem(self._settings.master)) is not None:
             raise TargetUnavailableError(away.message, code=away.code, action=away.action)
-        self._scratch = ScratchFolder(
-            self._settings.scratch or Path(tempfile.gettempdir()) / f"replicator-{os.getuid()}"
-        )
-        scratch = self._scratch.path
-        path = self._settings.log_file or scratch / "spark.log"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._log = path.open("ab")
+        parent = self._settings.scratch or Path(tempfile.gettempdir()) / f"replicator-{os.getuid()}"
+        try:
+            self._scratch = ScratchFolder(parent)
+            scratch = self._scratch.path
+            path = self._settings.log_file or scratch / "spark.log"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._log = path.open("ab")
+        except OSError as error:
+            self._forget()
+            raise _no_scratch(parent, error.strerror or type(error).__name__) from error
         position = self._log.tell()
         conf = SparkConf(loadDefaults=False)
         for name, value in session_confs(self._settings, cores=self._cores, scratch=str(scratch)).items():
@@ -229,8 +235,11 @@ class SparkHost:
 
     def _start_error(self, path: Path, position: int) -> ReplicatorError:
         text = path.read_bytes()[position:].decode(errors="replace")
+        assert self._scratch is not None, "it is made first"
+        folder = self._scratch.path.parent
+        is_full = shutil.disk_usage(folder).free < _SCRATCH_LEAST
         self._forget()
-        return start_error(text, self._settings)
+        return _no_scratch(folder, "No space left on device") if is_full else start_error(text, self._settings)
 
     def _forget(self) -> None:
         """Let go of everything of the JVM, so that a next `session` starts from nothing."""
@@ -264,6 +273,15 @@ class SparkHost:
         if self._scratch is not None:
             self._scratch.remove()
             self._scratch = None
+
+
+def _no_scratch(folder: Path, fact: str) -> ReplicatorError:
+    """What Spark prints then is not to be had: its log is most often on the same volume."""
+    return TargetUnavailableError(
+        f"Spark cannot start without temporary files in {folder}: {fact}.",
+        code="spark_scratch_unusable",
+        action="Free some space on the volume of that folder, or make it writable.",
+    )
 
 
 def start_error(output: str, settings: SparkSettings) -> ReplicatorError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from replicator.model.errors import ConfigError
+from replicator.model.errors import ConfigError, ReplicatorError, StateUnavailableError
 
 _MOUNTS: Final = Path("/proc/self/mounts")
 _NETWORK_TYPES: Final = frozenset(
@@ -93,7 +94,13 @@ def _narrow(path: Path) -> None:
         path.chmod(status.st_mode & 0o700)
 
 
-def _unusable(path: Path, error: OSError) -> ConfigError:
+def _unusable(path: Path, error: OSError) -> ReplicatorError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StateUnavailableError(
+            f"The state store {path} cannot be opened: {error.strerror}.",
+            code="state_disk_full",
+            action="Free some space on its disk.",
+        )
     return ConfigError(
         f"The state store {path} cannot be opened: {error.strerror}.",
         code="state_path",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from replicator.model.events import (
     SnapshotKind,
     SnapshotPhase,
 )
+from replicator.model.isolation import INTERNAL
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.records import EventEntry, Lease, RequestKind, Stage, TableRecord
@@ -88,25 +89,38 @@ class CaptureControl:
 
 @dataclass(eq=False, slots=True)
 class RunningCapture:
-    """A capture in a thread of its own, under an epoch of its own."""
+    """A capture in a thread of its own, under an epoch of its own.
+
+    `crashed` names the tables that failed by an error that capture did not foresee, with the error; empty if the test raises such errors.
+    """
 
     source: DeltaSource[Any]
     control: CaptureControl
     lease: Lease
     thread: threading.Thread
     errors: list[BaseException]
+    crashed: Callable[[], Sequence[str]]
 
     def wait_until(
         self, look: Callable[[], T | None], what: str | Callable[[], str], *, timeout_s: float = PATIENCE_S
     ) -> T:
-        """As `waiting.wait_until`; fails at once with the error that ended the capture."""
+        """As `waiting.wait_until`; fails at once with the error that ended the capture, or with a table's that nobody foresaw."""
 
         def looked() -> T | None:
             if self.errors:
                 raise self.errors[0]
+            self.check_tables()
             return look()
 
-        return wait_until(looked, what, timeout_s=timeout_s, every_s=0.02)
+        def told() -> str:
+            return f"{what if isinstance(what, str) else what()}; now {self.control.status}"
+
+        return wait_until(looked, told, timeout_s=timeout_s, every_s=0.02)
+
+    def check_tables(self) -> None:
+        """Raise if a table failed by an error that capture did not foresee."""
+        crashed = self.crashed()
+        assert not crashed, f"tables failed by errors that nobody foresaw: {crashed}; {self.control.status}"
 
     def error(self) -> BaseException:
         """Wait until the capture ends by itself, and return what ended it."""
@@ -192,11 +206,13 @@ class Captured(Sealed):
     Attributes:
         make_source: Makes a source, as every new process would.
         tables: What the configuration selects; may be changed at any time.
+        may_crash: The test raises errors that capture does not foresee. Otherwise a table that fails by one fails the test, too.
     """
 
     folder: Path
     make_source: Callable[[SourceContext], DeltaSource[Any]]
     tables: list[TableId]
+    may_crash: bool = False
     settings: CaptureSettings = QUICK
     store: StateStore = field(init=False)
 
@@ -238,7 +254,8 @@ class Captured(Sealed):
             except BaseException as error:  # noqa: BLE001 (raised in the test's thread)
                 errors.append(error)
 
-        running = RunningCapture(source, control, lease, threading.Thread(target=run, name="capture"), errors)
+        thread = threading.Thread(target=run, name="capture")
+        running = RunningCapture(source, control, lease, thread, errors, self._crashed)
         running.thread.start()
         try:
             yield running
@@ -250,6 +267,7 @@ class Captured(Sealed):
         assert not is_stuck, "the capture did not stop"
         if errors:
             raise errors[0]
+        running.check_tables()
 
     def snapshot(self, running: RunningCapture, *tables: TableId) -> None:
         """Have tables (none given: all) read anew, and wait until that is complete."""
@@ -276,6 +294,12 @@ class Captured(Sealed):
     def close(self) -> None:
         """Close the store."""
         self.store.close()
+
+    def _crashed(self) -> Sequence[str]:
+        if self.may_crash:
+            return []
+        errors = {record.table: record.error for record in self.store.tables(self.name) if record.error is not None}
+        return [f"{table}: {error.message}" for table, error in errors.items() if error.code == INTERNAL]
 
     @property
     def _journal_uri(self) -> str:

@@ -229,13 +229,15 @@ _TYPES: Final = (
     "CREATE DOMAIN scores AS int[]",
     "CREATE TYPE pair AS (n int, t text)",
     "CREATE TYPE nested AS (p pair, a int[], m mood)",
+)
+_COLLATIONS: Final = (
     "CREATE COLLATION blind (provider = icu, locale = 'und-u-ks-level1', deterministic = false)",
     "CREATE COLLATION digits (provider = icu, locale = 'und-u-kn-true')",
 )
 
 
 def make_tables(database: ScratchDatabase, *, rows: int, seed: int = 1, only: int | None = None) -> list[OddTable]:
-    """Make the tables, each with some rows.
+    """Make the tables, each with some rows. A server without ICU has none with collations of its own.
 
     Args:
         database: A fresh one.
@@ -247,7 +249,10 @@ def make_tables(database: ScratchDatabase, *, rows: int, seed: int = 1, only: in
     available = {name for (name,) in database.execute("SELECT name FROM pg_available_extensions")}
     extensions = {name: values for extension, (name, values) in _EXTENSIONS.items() if extension in available}
     database.execute(*(f"CREATE EXTENSION {name}" for name in _EXTENSIONS if name in available))
-    tables = [*_of_values(database, extensions), *_of_keys(extensions), *_of_kinds()]
+    has_icu = bool(database.execute("SELECT 1 FROM pg_collation WHERE collprovider = 'i' LIMIT 1"))
+    if has_icu:
+        database.execute(*_COLLATIONS)
+    tables = [*_of_values(database, extensions), *_of_keys(extensions, has_icu=has_icu), *_of_kinds(has_icu=has_icu)]
     tables = tables if only is None else tables[seed % only :: only]
     chance = random.Random(seed)
     for table in tables:
@@ -270,8 +275,9 @@ def _of_values(database: ScratchDatabase, extensions: Mapping[str, Sequence[str]
         )
 
 
-def _of_keys(extensions: Mapping[str, Sequence[str]]) -> Iterator[OddTable]:
+def _of_keys(extensions: Mapping[str, Sequence[str]], *, has_icu: bool) -> Iterator[OddTable]:
     keys = {**KEYS, **({"citext": ("a", "A", "b", "")} if "citext" in extensions else {})}
+    keys = {type_: values for type_, values in keys.items() if has_icu or "COLLATE" not in type_}
     for number, (type_, values) in enumerate(keys.items()):
         name = f"k{number}"
         yield OddTable(
@@ -288,8 +294,9 @@ _BIG: Final = ["NULL", *(_LARGE.format(n=n) for n in range(3))]
 _SMALL: Final = [*NUMBERS[:5], "NULL"]
 
 
-def _of_kinds() -> Iterator[OddTable]:
+def _of_kinds(*, has_icu: bool) -> Iterator[OddTable]:
     plain = {"id": NUMBERS, "v": _SMALL, "big": _BIG}
+    blind = "COLLATE blind" if has_icu else ""
 
     def kind(name: str, columns: Mapping[str, Sequence[str]], *statements: str, can_truncate: bool = False) -> OddTable:
         return OddTable(name=name, statements=statements, columns=columns, can_truncate=can_truncate)
@@ -302,7 +309,7 @@ def _of_kinds() -> Iterator[OddTable]:
         "CREATE UNIQUE INDEX by_index_i ON by_index (id DESC) INCLUDE (v)",
         "ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_i")  # fmt: skip
     yield kind("composite_key", {"b": _texts("x", "X", "y")[1:], "a": NUMBERS[:6], "v": _SMALL, "big": _BIG},
-        "CREATE TABLE composite_key (v int, b text COLLATE blind, big text, a int, PRIMARY KEY (b, a))")  # fmt: skip
+        f"CREATE TABLE composite_key (v int, b text {blind}, big text, a int, PRIMARY KEY (b, a))")  # fmt: skip
     yield kind("large_key", {"id": [_LARGE.format(n=n).replace("200", "78") for n in range(5)], "v": _SMALL},
         "CREATE TABLE large_key (id text PRIMARY KEY, v int)")  # fmt: skip
     yield kind("bag", {"n": NUMBERS[:3], "v": _texts("x"), "f": _texts("0", "-0", "NaN")},
@@ -461,7 +468,9 @@ def _spelled(column: str, type_: int, element: int | None, spelling: Mapping[int
     if element is None:
         return spelling.get(type_, _BY_OUTPUT).format(column)
     each = spelling.get(element, _BY_OUTPUT).format("e")
-    array = f"ARRAY(SELECT {each} FROM unnest({column}) WITH ORDINALITY AS u(e, n) ORDER BY n)"
+    # Not unnest, which makes the fields of composites columns of their own.
+    elements = f"(SELECT ({column})[n] AS e, n FROM generate_subscripts({column}, 1) AS n) AS u"
+    array = f"ARRAY(SELECT {each} FROM {elements} ORDER BY n)"
     return f"CASE WHEN {column} IS NOT NULL THEN {array} END"
 
 

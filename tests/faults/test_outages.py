@@ -114,11 +114,13 @@ def replication(
 
 
 def _prepare(resources: ExitStack, rig: Rig, proxy: FaultProxy) -> str:
-    """Put journal and lake on small disks, and the proxy before the source; return why there are no such disks."""
+    """Put home, journal and lake on small disks, and the proxy before the source; return why there are no such disks."""
     small = rig.folder / "small"
-    small.mkdir()
-    rig.lake.mkdir()
-    mount_error = _mount(resources, small, "size=24m") or _mount(resources, rig.lake, "size=512m")
+    disks = {small: "24m", rig.lake: "512m", rig.home: "24m"}
+    for folder in disks:
+        folder.mkdir()
+    errors = [_mount(resources, folder, f"size={size}") for folder, size in disks.items()]
+    mount_error = next(filter(None, errors), "")
     rig.extra += f"journal: {{uri: {small / 'journal'}}}\n"
     rig.write_yaml(source={"host": proxy.host, "port": proxy.port})
     return mount_error
@@ -185,6 +187,17 @@ def test_the_journals_disk_is_full_for_a_while(replication: Replication) -> None
     with replication.outage():
         _fill(ballast)
         replication.wait_for_retry("capture")
+        ballast.unlink()
+
+
+@without_spark
+def test_the_disk_of_home_is_full_for_a_while(replication: Replication) -> None:
+    """The state store, the spool and the logs are there."""
+    replication.needs_disks()
+    ballast = replication.rig.home / "ballast"
+    with replication.outage():
+        _fill(ballast)
+        wait_until(lambda: "database or disk is full" in replication.rig.output(), replication.rig.output)
         ballast.unlink()
 
 

@@ -234,6 +234,7 @@ def pair(folder: Path, *, has_key: bool) -> Iterator[Pair]:
         name="ten",
         make_source=lambda context: MemorySource(MemorySourceConfig(database=str(folder)), context),
         tables=[schema.table for schema in schemas],
+        may_crash=True,
         settings=replace(QUICK, chunk_rows=2, compare_every_s=0.05, check_every_s=0.05, seal_every_s=0.01),
     )
     with captured.running() as capture:

@@ -36,3 +36,28 @@ def test_a_large_file_becomes_the_older_generation(tmp_path: Path, monkeypatch: 
     log.write('{"n": 2}')
     assert json.loads((tmp_path / "a.jsonl.1").read_text())["n"] == "0123456789"
     assert json.loads((tmp_path / "a.jsonl").read_text())["n"] == 2
+
+
+def test_a_full_disk_ends_nobody_who_reads_a_pipe_and_is_told_of_afterwards(tmp_path: Path) -> None:
+    """A worker whose pipe nobody reads any more waits without end with its next line."""
+    path, echoed = tmp_path / "a.jsonl", list[str]()
+    path.symlink_to("/dev/full")
+    log = LogFile(path, echoed.append)
+    for number in range(3):
+        log.write(f'{{"event": "{number}"}}')
+    path.unlink()
+    log.write('{"event": "3"}')
+    log.write('{"event": "4"}')
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["log_lines_missing", "3", "4"]
+    assert lines[0]["count"] == 3
+    assert len(echoed) == 5
+
+
+def test_a_terminal_that_is_gone_ends_nobody_who_reads_a_pipe(tmp_path: Path) -> None:
+    def gone(_: str) -> None:
+        raise BrokenPipeError
+
+    log = LogFile(tmp_path / "a.jsonl", gone)
+    log.write("{}")
+    assert (tmp_path / "a.jsonl").read_text() == "{}\n"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from pathlib import Path
+
+import pytest
 
 from replicator.model.errors import LogGapError, ReplicatorError, SourceUnavailableError
 from replicator.runtime import messages
+from replicator.runtime.policy import Verdict, verdict
 
 
 def test_an_error_of_ours_arrives_as_the_same_class_with_all_it_said() -> None:
@@ -37,3 +42,25 @@ def test_a_class_that_is_no_error_is_not_made() -> None:
         type(messages.decode_error({"kind": "SourceUnavailableError", "message": "m", "code": "c"}))
         is SourceUnavailableError
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/some/file"), "disk_full"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "disk_full"),
+        (OSError(errno.EROFS, "Read-only file system"), "disk_read_only"),
+        (OSError(errno.EMFILE, "Too many open files"), "machine_exhausted"),
+        (MemoryError(), "machine_exhausted"),
+        (RuntimeError("can't start new thread"), "machine_exhausted"),
+    ],
+)
+def test_what_the_host_has_run_out_of_is_retried_and_named(
+    error: BaseException, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPLICATOR_HOME", str(tmp_path))
+    got = messages.decode_error(json.loads(json.dumps(messages.encode_error(error))))
+    assert got.code == code
+    assert verdict(got) is Verdict.RETRY
+    if code == "disk_full":
+        assert f"bytes on the volume of {tmp_path} (REPLICATOR_HOME)" in got.message

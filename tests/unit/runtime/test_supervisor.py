@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from replicator.model.errors import AccessDeniedError, FencedError, ReplicatorEr
 from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.runtime import leases
+from replicator.runtime import supervisor as supervisor_module
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryLimits
 from replicator.runtime.process import Message, WorkerProcess
@@ -152,3 +154,38 @@ def test_a_run_that_ends_by_itself_names_the_tables_set_aside(store: StateStore,
     supervisor = _supervisor(store, tmp_path)
     supervisor._finished.add(Role.CAPTURE)
     assert supervisor._look() == Outcome(end=End.COMPLETE, set_aside=("public.half",))
+
+
+def test_a_worker_that_the_host_cannot_start_now_is_tried_again(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(supervisor_module, "WorkerProcess", refuse)
+    store.set_desired(NAME, Desired.RUNNING)
+    record, limits = store.replicator(NAME), RetryLimits(give_up_after_s=0)
+    assert record is not None
+    patient, impatient = (
+        Supervisor(store, NAME, log=LogFile(tmp_path / "log.jsonl"), limits=limits, delete=lambda *_: None)
+        for limits in (RetryLimits(), limits)
+    )
+    for supervisor in (patient, impatient):
+        supervisor._lease = _lease(store)
+    assert patient._reconcile(record) is None
+    assert store.statuses(NAME)[Role.SUPERVISOR][1]["code"] == "machine_exhausted"
+    outcome = impatient._reconcile(record)
+    assert outcome is not None
+    assert outcome.error is not None
+    assert outcome.error.code == "machine_exhausted"
+
+
+def test_progress_of_a_worker_is_told(store: StateStore, tmp_path: Path) -> None:
+    told: list[str] = []
+    supervisor = Supervisor(
+        store, NAME, log=LogFile(tmp_path / "log.jsonl"), limits=RetryLimits(), delete=lambda *_: None,
+        progressed=lambda: told.append("progress"),
+    )  # fmt: skip
+    for event in ("sealed", "progress", "log"):
+        supervisor._handle(Message(role=Role.CAPTURE, pid=1, event=event, fields={}))
+    assert told == ["progress", "progress"]

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from replicator.model.errors import StateUnavailableError
 from replicator.plugins.registry import Registry
 from replicator.runtime import leases
 from replicator.runtime.home import Home
+from replicator.runtime.supervisor import End
 from replicator.service import lifecycle
 from replicator.state.records import Lease
 from replicator.state.store import StateStore
+from replicator.testing.memory import MemorySource, MemoryTarget
 
 
 def test_the_lease_is_renewed_while_a_replicator_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +41,27 @@ def test_the_lease_is_renewed_while_a_replicator_is_deleted(tmp_path: Path, monk
     lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=False, tell=told.append)
     store.close()
     assert told == ["left behind"]
+
+
+def test_a_state_store_that_takes_the_lease_and_then_nothing_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a disk that has room for a few pages only."""
+    store, stop = StateStore(f"sqlite:///{tmp_path / 'state.db'}"), threading.Event()
+    document = "name: shop\nsource: {type: memory, database: a}\ntarget: {type: memory, database: a}\n"
+    record = store.create_replicator("shop", f"{document}retry: {{backoff_initial: 10ms}}\n", "/j")
+    begin, tries = store.start_run, list[int]()
+
+    def start_run(lease: Lease) -> int:
+        tries.append(lease.epoch)
+        if len(tries) < 3:
+            raise StateUnavailableError("database or disk is full", code="state_disk_full")
+        stop.set()
+        return begin(lease)
+
+    monkeypatch.setattr(store, "start_run", start_run)
+    registry = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
+    home = Home(folder=tmp_path, state_url=f"sqlite:///{tmp_path / 'state.db'}")
+    outcome = lifecycle.supervise(store, home, registry, record, stop)
+    store.close()
+    assert (outcome.end, len(tries)) == (End.STOPPED, 3)
