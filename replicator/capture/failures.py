@@ -50,7 +50,7 @@ class Failures:
         if (
             failed is None
             or failed.table not in tables
-            or not self._is_new(failed.table, -1 if last is None else last.id)
+            or not self._note_try(failed.table, -1 if last is None else last.id)
         ):
             return False
         for request in self.store.requests(self.lease.replicator):
@@ -64,7 +64,8 @@ class Failures:
         """Whether the table failed while it was being done what the request asks for: it is not tried again for that request."""
         return table in self._left_out.get(request, ())
 
-    def _is_new(self, table: TableId, place: int) -> bool:
+    def _note_try(self, table: TableId, place: int) -> bool:
+        """Count a failure behind one seal; whether it may be tried again."""
         tried = [p for p in self._tried.get(table, []) if p == place]
         self._tried[table] = [*tried, place]
         return len(tried) < _TRIES

@@ -17,7 +17,6 @@ The same happens without a crash where the log takes back what it handed out (`L
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,14 +27,14 @@ from typing import Any, Final
 from replicator.capture.alive import KeepAlive
 from replicator.capture.asking import Prepared, describe, prepare
 from replicator.capture.checks import Assess, Checks, nothing_found
-from replicator.capture.chunks import ChunkReader
-from replicator.capture.copying import Copying
+from replicator.capture.chunks import ChunkReader, WholeRead
 from replicator.capture.failures import Failures
-from replicator.capture.follow import Follow
 from replicator.capture.marks import MarkBoard
 from replicator.capture.opening import bring_in_line, check, followed_schemas
 from replicator.capture.settings import CaptureSettings
+from replicator.capture.snapshots import ChunkAtMark, SnapshotRunner
 from replicator.capture.tables import Followed, Tables
+from replicator.capture.tracker import CatalogTracker, ComparisonMark, StartingMark
 from replicator.capture.window import Window
 from replicator.journal.retention import Retention
 from replicator.journal.writer import JournalWriter
@@ -56,9 +55,6 @@ from replicator.plugins.source import (
 from replicator.state import table_life
 from replicator.state.records import Lease, Preparation, Request, RequestKind, Stage
 from replicator.state.store import StateStore
-
-NO_VISIBILITY: Final = "REPLICATOR_TEST_NO_VISIBILITY"
-"""Tests set this variable to show that the published algorithm leaves wrong rows. Nobody else does."""
 
 _VISIBILITY_WAIT_S: Final = 0.25
 """How long a seal waits to learn which transactions later reads see; without an answer the ring is sealed as it is."""
@@ -102,6 +98,7 @@ class _Parts:
     now: Callable[[], datetime]
     control: ThreadPoolExecutor
     select: Callable[[], Sequence[TableId]] | None
+    make_window: Callable[[Sequence[str]], Window]
     failures: Failures
     checks: Checks
 
@@ -113,6 +110,7 @@ class Capture:
         writer: Of this lease's epoch; it is discarded and closed at the end.
         tables: Those that the configuration selects.
         select: Asks which tables it selects by now; those that have come are followed too. Called in the control thread. None: never asked.
+        make_window: Makes the window of an opened log from the ring that was sealed last.
         assess: What host and target find against tables of these shapes. Called in the control thread.
         clock: Monotonic seconds.
         now: Aware UTC.
@@ -132,6 +130,7 @@ class Capture:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         select: Callable[[], Sequence[TableId]] | None = None,
         assess: Assess = nothing_found,
+        make_window: Callable[[Sequence[str]], Window] = Window,
     ) -> None:
         self._parts = _Parts(
             source=source,
@@ -145,6 +144,7 @@ class Capture:
             now=now,
             control=ThreadPoolExecutor(max_workers=1, thread_name_prefix="control"),
             select=select,
+            make_window=make_window,
             failures=Failures(store=store, lease=lease, now=now),
             checks=Checks(source=source, assess=assess, clock=clock, every_s=settings.check_every_s),
         )
@@ -253,6 +253,17 @@ class Capture:
         return call.result()
 
 
+@dataclass(frozen=True, slots=True)
+class PositionMark:
+    """The mark that closes a request for a position."""
+
+    request: int
+
+
+Waiting = StartingMark | ComparisonMark | PositionMark | ChunkAtMark | WholeRead
+"""What waits for a mark."""
+
+
 class _Session:
     """One open log and all that hangs on it."""
 
@@ -280,7 +291,7 @@ class _Session:
         self._sealed_source_time: datetime | None = None
         self._is_open_transaction = False
         self._was_idle = False
-        self._places: list[int] = []
+        self._positions: list[int] = []
         self._asked_requests: set[int] = set()
         self._wants_restart = False
         self._selecting: Future[Sequence[TableId]] | None = None
@@ -290,17 +301,18 @@ class _Session:
         self._clocks = _Clocks(sealed=self._clock(), compared=self._clock())
         self._seeing: Future[Visibility] | None = None
         self._measuring: Future[tuple[int | None, datetime, Standing]] | None = None
-        self._window = Window(ring, visibility_rule=NO_VISIBILITY not in os.environ)
-        self._marks = MarkBoard()
+        self._window = parts.make_window(ring)
+        self._marks: MarkBoard[Waiting] = MarkBoard()
         self._chunks = ChunkReader(self._source, self._settings, self._write_mark)
         self._control: Control | None = None
-        self._copying = Copying(
+        self._snapshots = SnapshotRunner(
             window=self._window, reader=self._chunks, marks=self._marks, tables=tables, settings=self._settings,
-            clock=self._clock, commit=self._commit,
+            clock=self._clock,
         )  # fmt: skip
-        self._follow = Follow(
+        self._tracker = CatalogTracker(
             source=self._source, submit=parts.control.submit, writer=self._writer, window=self._window, marks=self._marks,
-            tables=tables, copying=self._copying, settings=self._settings, configured=parts.selected, decoded=decoded, checks=parts.checks,
+            tables=tables, snapshots=self._snapshots, settings=self._settings, configured=parts.selected, decoded=decoded,
+            checks=parts.checks,
         )  # fmt: skip
         self._alive = KeepAlive(reader, self._settings.keep_alive_s)
         self._found = found
@@ -310,7 +322,7 @@ class _Session:
         self._alive.close()
         self._parts.checks.forget()
         for followed in self._tables.all():
-            self._copying.drop(followed.table)
+            self._snapshots.drop(followed.table)
         self._chunks.close()
         self._reader.close()
 
@@ -334,7 +346,7 @@ class _Session:
             self._turn(batch, control)
             if self._is_open_transaction:
                 continue
-            if self._wants_restart or self._follow.needs_reopening or self.added:
+            if self._wants_restart or self._tracker.needs_reopening or self.added:
                 self._seal(is_final=True)
                 return True
             if self._settings.snapshot_mode == "only" and not self._tables.all(*table_life.UNFINISHED):
@@ -348,7 +360,7 @@ class _Session:
         found = self._found
         for followed in self._tables.all(Stage.SNAPSHOT):
             with of_table(followed.table, "going on with its copy"):
-                self._copying.begin(followed)
+                self._snapshots.begin(followed)
         pending = [f.table for f in self._tables.all(Stage.PENDING)]
         if self._settings.snapshot_mode == "never":
             # Nothing is read, so nothing has to be waited for: the copy is what the log brings from here on.
@@ -362,28 +374,42 @@ class _Session:
                     )
                 pending.remove(followed.table)
         if pending:
-            self._follow.copy(pending, found=found)
-        self._follow.copy_outdated([f.table for f in self._tables.all(Stage.STREAMING)])
+            self._tracker.start(pending, found=found)
+        self._tracker.copy_outdated([f.table for f in self._tables.all(Stage.STREAMING)])
         captured = [f.table for f in self._tables.all(*table_life.CAPTURED)]
-        self._follow.compared(captured, found, {})
+        self._tracker.compare_with(captured, found)
 
     def _turn(self, batch: LogBatch, control: Control) -> None:
-        self._copying.collect()
+        self._snapshots.collect()
         self._deliver(batch)
-        self._follow.poll()
+        self._tracker.poll()
         if not self._is_open_transaction:
-            for act in self._marks.due():
-                act()
-            self._set_failed_aside()
-            self._follow.copy_outdated(self._copying.take_completed())
-            self._follow.begin_due()
-            self._copying.schedule()
+            for due in self._marks.take_due():
+                self._take_mark(due)
+            self._fail_unread()
+            self._tracker.copy_outdated(self._snapshots.take_completed())
+            self._tracker.begin_due()
+            self._snapshots.schedule()
             self._seal()
         self._look_around(control)
 
+    def _take_mark(self, due: Waiting) -> None:
+        """Hand on what waited for a mark. What asks for a commit gets it here, and nowhere else."""
+        match due:
+            case StartingMark() | ComparisonMark():
+                self._tracker.take_mark(due)
+            case PositionMark():
+                self._positions.append(due.request)
+            case ChunkAtMark() | WholeRead():
+                asked = self._snapshots.take_mark(due)
+                if asked is not None:
+                    self._commit()
+                    self._snapshots.put_whole(asked)
+                    self._commit()
+
     def _pull(self) -> LogBatch:
         settings = self._settings
-        wait_s = settings.copying_wait_s if self._copying.is_busy else settings.pull_wait_s
+        wait_s = settings.copying_wait_s if self._snapshots.is_busy else settings.pull_wait_s
         if self._has_unsealed():
             wait_s = min(wait_s, max(0.0, settings.seal_gap_s - (self._clock() - self._clocks.sealed)))
         with self._alive.in_pull():
@@ -392,21 +418,25 @@ class _Session:
     def _deliver(self, batch: LogBatch) -> None:
         base = self._writer.take(batch.events) if batch.events else self._writer.next_sequence_num
         moved = self._window.deliver(batch, base)
-        if self._copying.is_busy:
-            self._copying.delivered(moved)
+        if self._snapshots.is_busy:
+            self._snapshots.delivered(moved)
         for changes in batch.changes:
             followed = self._tables.get(changes.schema.table)
             if followed is None or not followed.is_captured:
                 continue
             with of_table(followed.table, "taking in its changes"):
-                if self._follow.fits(followed, changes.schema) and not self._copying.holds(followed, changes.rows):
+                if not followed.fits(changes.schema):
+                    self._tracker.alter(followed, changes.schema)
+                elif self._snapshots.is_held_back(followed):
+                    self._snapshots.hold_back(followed, changes.rows)
+                else:
                     self._tables.rows(followed, changes.rows, base)
         for place, event in enumerate(batch.ddl, start=batch.events - len(batch.ddl)):
-            self._follow.ddl(event, base + place)
+            self._tracker.ddl(event, base + place)
         for table, ordinal in batch.unlogged.items():
             with of_table(table, "having it copied again"):
-                self._follow.unlogged(table, base + ordinal)
-        self._set_undecoded_aside(batch)
+                self._tracker.unlogged(table, base + ordinal)
+        self._fail_undecoded(batch)
         self._marks.deliver(batch.marks)
         self._is_open_transaction = batch.open_transaction is not None
         if self._is_open_transaction:
@@ -418,24 +448,26 @@ class _Session:
         if self._clocks.unsealed_since is None and batch.events:
             self._clocks.unsealed_since = self._clock()
 
-    def _set_undecoded_aside(self, batch: LogBatch) -> None:
+    def _fail_undecoded(self, batch: LogBatch) -> None:
         for table, error in batch.table_errors.items():
-            self._follow.decoded.discard(table)
+            self._tracker.decoded.discard(table)
             failed = self._tables.get(table)
             if failed is not None and failed.is_captured:
-                self._follow.set_aside(failed, error)
+                self._tracker.fail(failed, error)
 
-    def _set_failed_aside(self) -> None:
-        for table, error in self._copying.failed:
+    def _fail_unread(self) -> None:
+        for table, error in self._snapshots.failed:
             followed = self._tables.get(table)
             if followed is not None:
-                self._follow.set_aside(followed, error)
-        self._copying.failed.clear()
+                self._tracker.fail(followed, error)
+        self._snapshots.failed.clear()
 
     # --- seal ---------------------------------------------------------------------------------------------------------
 
     def _has_unsealed(self) -> bool:
-        return bool(self._writer.pending_rows or self._tables.has_changed or self._follow.done_requests or self._places)
+        return bool(
+            self._writer.pending_rows or self._tables.has_changed or self._tracker.done_requests or self._positions
+        )
 
     def _seal(self, *, is_final: bool = False) -> None:
         """Between transactions: commit if the policy asks for it."""
@@ -454,14 +486,14 @@ class _Session:
             is_due = has_moved and (is_final or now - clocks.sealed >= settings.idle_seal_s)
         if is_due:
             self._commit()
-        elif self._follow.is_waiting:
+        elif self._tracker.is_settling:
             self._prune()
 
     def _commit(self) -> None:
         """Files, index row, acknowledgement: in that order."""
         assert not self._is_open_transaction, "no place inside a transaction is durable"
         self._prune()
-        offset, places, done = self._offset, self._places, [*self._follow.done_requests, *self._places]
+        offset, positions, done = self._offset, self._positions, [*self._tracker.done_requests, *self._positions]
         crash_point("capture.before_seal")
         segments = self._writer.commit(
             offset=offset,
@@ -471,22 +503,24 @@ class _Session:
             done_requests=done,
         )
         crash_point("capture.after_seal")
-        self._offset, self._places = None, []
-        self._follow.done_requests.clear()
+        self._offset, self._positions = None, []
+        self._tracker.done_requests.clear()
         self._sealed_source_time = self._source_time
         self._clocks.sealed, self._clocks.unsealed_since = self._clock(), None
         if offset is not None:
             crash_point("capture.before_ack")
             self._reader.acknowledge(offset)
             crash_point("capture.after_ack")
-        self._announce(segments[-1].last if segments else self._writer.next_sequence_num - 1, has_places=bool(places))
+        self._announce(
+            segments[-1].last if segments else self._writer.next_sequence_num - 1, has_positions=bool(positions)
+        )
 
-    def _announce(self, last: int, *, has_places: bool) -> None:
+    def _announce(self, last: int, *, has_positions: bool) -> None:
         if self._control is None:
             return
         self._control.announce("sealed", last=last)
         self._control.announce("progress")
-        if has_places:
+        if has_positions:
             self._control.announce("place", last=last)
 
     def _prune(self) -> None:
@@ -512,15 +546,15 @@ class _Session:
     def _look_around(self, control: Control) -> None:
         now, clocks, settings = self._clock(), self._clocks, self._settings
         self._alive.check()
-        if now - clocks.compared >= settings.compare_every_s or self._copying.suspicious:
+        if now - clocks.compared >= settings.compare_every_s or self._snapshots.suspicious:
             clocks.compared = now
-            self._follow.compare()
+            self._tracker.compare()
             if self._parts.select is not None and self._selecting is None:
                 self._selecting = self._parts.control.submit(self._parts.select)
         if self._selecting is not None and self._selecting.done():
             selected, self._selecting = self._selecting.result(), None
             self.added = tuple(table for table in selected if table not in self._parts.selected)
-        self._parts.checks.watch(self._follow.captured(), self._parts.control.submit, self._follow.refuse)
+        self._parts.checks.watch(self._tracker.captured(), self._parts.control.submit, self._tracker.refuse)
         if now - clocks.requested >= settings.request_every_s:
             clocks.requested = now
             self._take_requests()
@@ -547,7 +581,7 @@ class _Session:
             if followed is None:
                 continue
             assert record.error is not None, "it says why"
-            self._copying.drop(record.table)
+            self._snapshots.drop(record.table)
             self._tables.adopt(table_life.failed(followed.record, record.error))
 
     def _take_requests(self) -> None:
@@ -559,7 +593,7 @@ class _Session:
                 case RequestKind.RESTART:
                     self._wants_restart = True
                 case RequestKind.POSITION:
-                    self._marks.expect(self._write_mark(), lambda id_=request.id: self._places.append(id_))  # type: ignore[misc]
+                    self._marks.expect(self._write_mark(), PositionMark(request.id))
                 case RequestKind.SNAPSHOT | RequestKind.RECREATE:
                     self._request_snapshot(request)
                 case RequestKind.DELETE:
@@ -571,12 +605,12 @@ class _Session:
         chosen = [f for f in self._tables.all(*table_life.REPLICATED) if not names or f.table in wanted]
         chosen = [f for f in chosen if not self._parts.failures.is_left_out(request.id, f.table)]
         if request.kind is RequestKind.RECREATE:
-            self._follow.renew([f.table for f in chosen])
+            self._tracker.recreate([f.table for f in chosen])
         tables = [f.table for f in chosen if f.record.stage is not Stage.PENDING]
         if tables:
-            self._follow.copy(tables, requests=[request.id])
+            self._tracker.start(tables, requests=[request.id])
         else:
-            self._follow.done_requests.append(request.id)
+            self._tracker.done_requests.append(request.id)
 
     def _write_mark(self) -> Future[str]:
         return self._parts.control.submit(self._mark)
@@ -600,14 +634,16 @@ class _Session:
             "last_sequence_num": self._writer.next_sequence_num - 1,
             "pending_rows": self._writer.pending_rows,
             "ring": self._window.ring_size,
-            "waiting_for": list(self._source.waiting_for(self._follow.since)),
-            "tables": {str(f.table): _table_status(f, self._copying.waiting(f.table)) for f in self._tables.all()},
+            "waiting_for": list(self._source.waiting_for(self._tracker.since)),
+            "tables": {str(f.table): self._table_status(f) for f in self._tables.all()},
         }
 
-
-def _table_status(followed: Followed, waiting: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    progress = followed.record.snapshot
-    status: dict[str, Any] = {"stage": followed.record.stage.value, "incarnation": followed.record.incarnation}
-    if progress is not None:
-        status |= {"snapshot_rows": progress.rows, "estimated_rows": progress.estimated_rows}
-    return status if waiting is None else status | {"waiting": waiting}
+    def _table_status(self, followed: Followed) -> Mapping[str, Any]:
+        progress, record = followed.record.snapshot, followed.record
+        status: dict[str, Any] = {"stage": record.stage.value, "incarnation": record.incarnation}
+        if progress is not None:
+            status |= {"snapshot_rows": progress.rows, "estimated_rows": progress.estimated_rows}
+        step, waiting = self._tracker.step_of(followed.table), self._snapshots.waiting(followed.table)
+        if step is not None:
+            status["step"] = step.value
+        return status if waiting is None else status | {"waiting": waiting}

@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.capture.catalogue import same_shape
 from replicator.journal.writer import JournalWriter
 from replicator.model.errors import ReplicatorError
 from replicator.model.events import (
@@ -55,6 +56,10 @@ class Followed:
         """Its shape; only once its copy has begun."""
         assert self.record.schema is not None, "the copy has not begun"
         return self.record.schema
+
+    def fits(self, schema: TableSchema) -> bool:
+        """Whether rows of this shape can be written."""
+        return schema is self.record.schema or same_shape(self.schema, schema)
 
     @property
     def is_captured(self) -> bool:

@@ -46,7 +46,8 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
             apply,
             clock,
             told_at,
-            _waiting(_reported(t.table, capture).get("waiting"), read_at),
+            _reported(t.table, capture),
+            read_at,
         )
         for t in store.tables(record.name)
         if table_life.is_replicated(t)
@@ -102,9 +103,10 @@ def _table(
     apply: Mapping[str, Any] | None,
     clock: datetime,
     told_at: datetime,
-    reading: Mapping[str, Any] | None,
+    captured: Mapping[str, Any],
+    read_at: datetime,
 ) -> dict[str, Any]:
-    """One table; `reading`: why capture cannot read it now."""
+    """One table; `captured`: what capture says of it."""
     progress = table.snapshot
     has_failed = table_life.has_failed(table, applied)
     error = table.error or (applied.error if applied else None)
@@ -121,13 +123,17 @@ def _table(
             "is_complete": progress.completed_at is not None,
             "is_in_place": progress.kind is SnapshotKind.IN_PLACE,
         },
+        "next_snapshot": captured.get("step"),
         "changes_applied": applied.rows if applied else 0,
         "last_applied": applied.last_applied if applied else -1,
         "freshness_s": None
         if source_time is None or not table_life.is_complete(table)
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
         "last_batch": _reported(table.table, apply).get("last_batch"),
-        "waiting": None if has_failed else _waiting(_reported(table.table, apply).get("waiting"), told_at) or reading,
+        "waiting": None
+        if has_failed
+        else _waiting(_reported(table.table, apply).get("waiting"), told_at)
+        or _waiting(captured.get("waiting"), read_at),
         "upkeep": _upkeep(_reported(table.table, apply).get("upkeep"), told_at),
         "error": _error(error) if has_failed else None,
         "merged": asdict(applied.merged if applied else Merged()),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from replicator.capture import Capture, CaptureSettings
+from replicator.capture.window import Window
 from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
 from replicator.model.events import (
     ABSENT,
@@ -199,6 +200,11 @@ class Sealed:
                     keys.add(key)
 
 
+def without_visibility(ring: Sequence[str]) -> Window:
+    """A window that does as the published algorithm does, to show that it leaves wrong rows."""
+    return Window(ring, visibility_rule=False)
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class Captured(Sealed):
     """The captures of one replicator, one after the other, and its journal.
@@ -213,6 +219,7 @@ class Captured(Sealed):
     make_source: Callable[[SourceContext], DeltaSource[Any]]
     tables: list[TableId]
     may_crash: bool = False
+    make_window: Callable[[Sequence[str]], Window] = Window
     settings: CaptureSettings = QUICK
     store: StateStore = field(init=False)
 
@@ -245,6 +252,7 @@ class Captured(Sealed):
             tables=self.tables,
             settings=self.settings,
             select=lambda: tuple(self.tables),
+            make_window=self.make_window,
         )
         control, errors = CaptureControl(), list[BaseException]()
 

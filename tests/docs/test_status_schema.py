@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from replicator.capture.starting import Step
 from replicator.cli.main import main
 from replicator.model.events import SnapshotKind
 from replicator.model.offset import Offset
@@ -190,6 +191,7 @@ def fill(store: StateStore) -> None:
             "clock_ahead_s": 0.5,
             "waiting_for": ["pid 7"],
             "keeps_log_s": 3600.0,
+            "tables": {"public.pending": {"step": "settling"}},
             "oldest_open": {"name": "XA a", "since": (NOW - timedelta(seconds=60)).isoformat()},
         },
     )
@@ -229,6 +231,8 @@ def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore):
         "aside": "failing",
         "target_aside": "failing",
     }
+    steps = {t["table"].removeprefix("public."): t["next_snapshot"] for t in found["tables"] if t["next_snapshot"]}
+    assert steps == {"pending": "settling"}
     (streaming,) = (t for t in found["tables"] if t["table"] == "public.streaming")
     assert streaming["upkeep"]["failures"] == 2
     assert streaming["upkeep"]["last_error"]["code"] == "internal_error"
@@ -319,3 +323,8 @@ def test_the_commands_print_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         several = json.loads(CliRunner().invoke(main, command).stdout)
         assert [d["name"] for d in several] == ["shop", "till"]
         assert list(faults(several, SCHEMA["$defs"]["list"])) == []
+
+
+def test_every_step_before_a_snapshot_is_in_the_schema():
+    steps = SCHEMA["$defs"]["table"]["properties"]["next_snapshot"]["enum"]
+    assert steps == [None, *(step.value for step in Step if step is not Step.READY)]

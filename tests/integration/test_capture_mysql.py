@@ -13,14 +13,13 @@ from typing import Any, Self
 import pymysql
 import pytest
 
-from replicator.capture.pump import NO_VISIBILITY
 from replicator.model.errors import LogGapError, OffsetExpiredError, TransientError
 from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource
 from replicator.state.records import Stage
 from replicator.testing import mysql_load
-from replicator.testing.captured import Captured, RunningCapture
+from replicator.testing.captured import Captured, RunningCapture, without_visibility
 from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 from replicator.testing.waiting import wait_until
 
@@ -270,13 +269,13 @@ def test_a_table_without_a_key_is_copied_under_steady_writers(every_database: My
 
 @pytest.mark.parametrize("has_rule", [True, False])
 def test_without_gtids_what_is_delivered_between_a_read_and_its_chunk_survives(
-    mysql_without_gtids: MysqlServer, make: Make, monkeypatch: pytest.MonkeyPatch, has_rule: bool
+    mysql_without_gtids: MysqlServer, make: Make, has_rule: bool
 ) -> None:
-    if not has_rule:
-        monkeypatch.setenv(NO_VISIBILITY, "1")
     with mysql_without_gtids.database() as database:
         fill(database, "hot", 40)
         captured = make(database, "hot")
+        if not has_rule:
+            captured.make_window = without_visibility
         captured.settings = replace(captured.settings, chunk_rows=20)
         runs: list[RunningCapture] = []
 

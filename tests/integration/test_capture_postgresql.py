@@ -14,13 +14,12 @@ from typing import Any, Self
 import psycopg
 import pytest
 
-from replicator.capture.pump import NO_VISIBILITY
 from replicator.model.errors import LogGapError, TransientError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource, SourceContext
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured, RunningCapture
+from replicator.testing.captured import Captured, RunningCapture, without_visibility
 from replicator.testing.servers import PostgresServer, ScratchDatabase
 from replicator.testing.standby import SETTINGS, LateStandby
 from replicator.testing.waiting import wait_until
@@ -205,13 +204,13 @@ def late(late_server: tuple[PostgresServer, LateStandby]) -> Iterator[tuple[Scra
 
 @pytest.mark.parametrize("has_rule", [True, False])
 def test_change_that_was_delivered_before_a_chunk_could_see_it_survives(
-    late: tuple[ScratchDatabase, LateStandby], make: Make, monkeypatch: pytest.MonkeyPatch, has_rule: bool
+    late: tuple[ScratchDatabase, LateStandby], make: Make, has_rule: bool
 ) -> None:
     database, standby = late
-    if not has_rule:
-        monkeypatch.setenv(NO_VISIBILITY, "1")
     fill(database, "hot", 40)
     captured = make(database, "hot")
+    if not has_rule:
+        captured.make_window = without_visibility
     with captured.running() as running:
         captured.wait_for_streaming(running)
     with ExitStack() as stack:
@@ -353,15 +352,14 @@ def update_one(connection: psycopg.Connection[Any], chance: random.Random) -> No
 def test_no_row_goes_back_in_many_snapshots_under_many_writers(
     late: tuple[ScratchDatabase, LateStandby],
     make: Make,
-    monkeypatch: pytest.MonkeyPatch,
     has_rule: bool,
     snapshots: int,
 ) -> None:
     database, _ = late
-    if not has_rule:
-        monkeypatch.setenv(NO_VISIBILITY, "1")
     fill(database, "hot", 40)
     captured = make(database, "hot")
+    if not has_rule:
+        captured.make_window = without_visibility
     captured.settings = replace(captured.settings, chunk_rows=20)
     with captured.running() as running:
         with Writers(database, 16, update_one):

@@ -13,6 +13,7 @@ from replicator.model.errors import FatalError, FencedError, SourceUnavailableEr
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.state.records import Preparation, RequestKind, Stage
+from replicator.testing.captured import without_visibility
 
 COPIED = (Stage.STREAMING,)
 UNAVAILABLE = SourceUnavailableError("away", code="source_unavailable")
@@ -68,8 +69,8 @@ def test_transaction_delivered_but_invisible_is_not_overwritten_by_the_copy(benc
         capture.until(bench.holds(table))
 
 
-def test_without_the_visibility_rule_the_copy_overwrites_it(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPLICATOR_TEST_NO_VISIBILITY", "1")
+def test_without_the_visibility_rule_the_copy_overwrites_it(bench: Any) -> None:
+    bench.make_window = without_visibility
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     bench.settings = replace(bench.settings, snapshot_mode="initial")
@@ -359,6 +360,7 @@ def test_copy_that_waits_for_a_transaction_to_become_visible_says_so(bench: Any)
         hidden = bench.write(table, {"id": 1, "a": None, "b": None}, visible=False)
         bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
         capture.until(lambda: capture.control.status.get("waiting_for") == [f"transaction {hidden}"])
+        assert capture.control.status["tables"][str(table)]["step"] == "settling"
         bench.database.make_visible(hidden)
         capture.until(lambda: not bench.store.requests("test") and not capture.control.status["waiting_for"])
 
