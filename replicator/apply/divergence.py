@@ -34,12 +34,14 @@ def raised(alarms: Alarms, audit: Audit, known: Merged, *, action: str, now: Cal
     missing = audit.merged.not_found - known.not_found
     if missing > 0:
         message = (
-            "Changes of the source concern rows that the target does not have: the copy differs from the source."
-            f" The last time {missing} {'row was' if missing == 1 else 'rows were'} missing."
+            f"The source changed rows that the target does not have, so the two differ. In the last batch {missing} "
+            f"{'row was' if missing == 1 else 'rows were'} missing."
         )
         alarms = _with(alarms, TARGET_DIVERGED, message, action, now(), missing)
     if audit.changed_by_others:
-        message = f"Somebody else changed the table's data in the target: {_listed(audit.changed_by_others)}."
+        message = (
+            f"A commit that is not ours changed the table's data in the target: {_listed(audit.changed_by_others)}."
+        )
         alarms = _with(alarms, TARGET_CHANGED, message, action, now(), len(audit.changed_by_others))
     return alarms
 

@@ -58,6 +58,7 @@ class BatchUnit:
     Attributes:
         last: The ledger afterwards: that of the last file, or of the events behind it that ask nothing of the target.
         following: The lowest number that stays to be done, as far as it is known; None if nothing is left.
+        is_in_snapshot: A snapshot starts before the files: what came before it may be missing in the target.
     """
 
     files: Sequence[SegmentFile]
@@ -65,6 +66,7 @@ class BatchUnit:
     is_append: bool
     passed: Passed
     following: int | None
+    is_in_snapshot: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +148,7 @@ def next_unit(
         is_append=all(_may_append(file, append_below) for file in files),
         passed=passed,
         following=following,
+        is_in_snapshot=_passed(own[:quiet]).starts,
     )
 
 

@@ -122,7 +122,10 @@ class Apply:
         self._news = threading.Condition()
         self._schedule = Schedule(threads=self._settings.tables_parallel, max_wait_s=self._settings.max_wait_s)
         self._upkeep = Upkeep(
-            pause_s=self._settings.upkeep_pause_s, pause_max_s=self._settings.upkeep_pause_max_s, clock=clock
+            pause_s=self._settings.upkeep_pause_s,
+            pause_max_s=self._settings.upkeep_pause_max_s,
+            audit_every_s=self._settings.audit_every_s,
+            clock=clock,
         )
         self._is_ending = False
         self._errors: list[BaseException] = []
@@ -204,7 +207,7 @@ class Apply:
             return
         if backlog > 0 or self._lacks_time(table, applier):
             self._schedule.offer(table, now=self._clock(), backlog=backlog)
-        elif self._upkeep.is_due(table, applier):
+        elif self._upkeep.is_due(table, applier) or self._upkeep.is_audit_due(table, applier):
             self._schedule.offer_upkeep(table)
 
     def _rest_s(self, table: TableId, applier: TableApplier) -> float:
@@ -315,7 +318,10 @@ class Apply:
     def _work_on(self, turn: Turn, applier: TableApplier, control: Control) -> None:
         if turn.is_upkeep:
             applier.claim()
-            self._upkeep.look_after(turn.table, applier)
+            if self._upkeep.is_audit_due(turn.table, applier):
+                self._upkeep.audit(turn.table, applier)
+            if self._upkeep.is_due(turn.table, applier):
+                self._upkeep.look_after(turn.table, applier)
             return
         was_applied = applier.step(self._fresh_to(turn.table))
         if was_applied:
@@ -433,10 +439,10 @@ class Apply:
 def _exhausted(error: TargetUnavailableError, name: str) -> TableError:
     """What becomes of an error of one table once it has been tried for as long as the retry budget allows."""
     return TableError(
-        f"gave up after the retry budget: {error.message}",
+        f"gave up after retry.give_up_after: {error.message}",
         code=error.code,
         table=error.table,
-        action=f"Nothing is lost. It is tried again after: replicator pause {name}; replicator resume {name}.",
+        action=f"Nothing is lost. To retry: replicator pause {name}, then replicator resume {name}.",
     )
 
 

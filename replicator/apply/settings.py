@@ -53,6 +53,7 @@ class ApplySettings:
         batch: When a batch is large enough.
         maintain_every: Commits of a table after which it is looked after even if it has more to apply.
         maintain_idle: Commits after which it is looked after when it has nothing to apply; the first time in a process: one.
+        audit_every_s: How often the target is asked what others changed in a table that has nothing to apply.
         feed_items: Items of a table's feed read at a time.
         wake_s: The longest between two looks at the journal when nobody says that it grew.
         options: What a table's copy is like.
@@ -66,6 +67,7 @@ class ApplySettings:
     batch: BatchLimits = field(default_factory=lambda: BatchLimits(rows=5_000_000, bytes=1 << 30))
     maintain_every: int = 50
     maintain_idle: int = 10
+    audit_every_s: float = 600.0
     feed_items: int = 1000
     wake_s: float = 1.0
     options: Callable[[TableId], TableOptions] = default_options

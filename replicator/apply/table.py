@@ -223,6 +223,11 @@ class TableApplier:
             _log.info("table_maintained", table=str(self._table), details=dict(done))
             self._commits = self._ends.settings.maintain_idle
 
+    def audit(self) -> None:
+        """Ask the target what others changed since the last unit of work."""
+        if self._claimed is not None and not self._is_set_aside:
+            self._put(**self._audited(self._claimed, starts=False, completes=False))
+
     # -- what to do
 
     def _plan(self) -> Unit | None:
@@ -319,13 +324,13 @@ class TableApplier:
         newest, sealed_by = self._ends.newest_number(), self._ends.store.sealed_by(self._ends.name, found.last_applied)
         number, epoch, claimed_by = found.last_applied, found.epoch, self._record.claimed_by
         if found.incarnation > self._record.incarnation:
-            reason = f"holds incarnation {found.incarnation} of the table, which this state store does not know"
+            reason = f"holds incarnation {found.incarnation} of the table, which is unknown to this state store"
         elif number > newest:
             reason = f"has applied number {number}, and the journal ends at {newest}"
         elif claimed_by is not None and epoch > claimed_by:
-            reason = f"was written by epoch {epoch}, which never claimed the table in this state store"
+            reason = f"was written by epoch {epoch}, which never claimed the table according to this state store"
         elif sealed_by is not None and sealed_by > epoch:
-            reason = f"has applied number {number} under epoch {epoch}, and epoch {sealed_by} gave numbers below it"
+            reason = f"has applied number {number} under epoch {epoch}, but epoch {sealed_by} assigned lower numbers"
         else:
             return
         self._ends.check_lease()
@@ -333,13 +338,13 @@ class TableApplier:
             f"The target {reason}: the state store is older than the target.",
             code="ledger_ahead",
             table=str(self._table),
-            action=f"Restore the newest state store; or run `replicator delete {self._ends.name} --drop-target`, and its file anew.",
+            action=f"Restore the newest state store; or run `replicator delete {self._ends.name} --drop-target`, and run its file again.",
         )
 
     def _check_kept(self) -> None:
         if self._ends.reader.is_lost(self._table, self._record.incarnation, self._ledger):
             raise TableError(
-                f"The journal no longer holds every change after number {self._ledger}, up to which the target has applied them.",
+                f"The journal no longer has every change after number {self._ledger}, the last one that the target applied.",
                 code="journal_gap",
                 table=str(self._table),
                 action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
@@ -349,7 +354,7 @@ class TableApplier:
         """The beginning of the newest incarnation is not there: damage, unless retention dropped it before it was applied."""
         if self._ends.reader.is_lost(self._table, max(item.incarnation for item in items), EMPTY_LEDGER):
             raise TableError(
-                "The journal no longer holds the beginning of the table's newest copy.",
+                "The journal no longer has the beginning of the table's newest snapshot.",
                 code="journal_gap",
                 table=str(self._table),
                 action=f"Run `replicator snapshot {self._ends.name} {self._table} --recreate`.",
@@ -458,7 +463,7 @@ class TableApplier:
             is_append=unit.is_append,
             has_absent=any(f.has_absent for f in unit.files),
             has_key_changes=any(f.has_key_changes for f in unit.files),
-            expects_rows=self._record.copy is TargetCopy.WHOLE,
+            expects_rows=self._record.copy is TargetCopy.WHOLE and not unit.is_in_snapshot,
             source_position=self._position(unit.files[-1]),
         )
         crash_point("apply.batch_planned")
@@ -497,7 +502,7 @@ class TableApplier:
             ) from error
         if file.has_absent and (count := self._ends.reader.partial_inserts(file)):
             raise TableError(
-                f"The source's log has {count} INSERT without all columns: what they lack is not NULL, and nowhere to be found.",
+                f"The log has {count} INSERT without all columns. What is missing is not NULL and cannot be read elsewhere.",
                 code="insert_lacks_columns",
                 table=str(self._table),
                 action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
@@ -519,7 +524,7 @@ class TableApplier:
             self._schema = None if record is None else record.schema
         if self._schema is None:
             raise FatalError(
-                "The state store has no shape of a table whose snapshot is complete.",
+                "The state store has no schema for a table whose snapshot is complete.",
                 code="corrupt_state",
                 table=str(self._table),
             )

@@ -1,4 +1,7 @@
-"""Upkeep that fails is put off, counted and shown: it never ends anything, and nothing waits for it."""
+"""Upkeep and audits of tables that have nothing to apply.
+
+What fails is put off, counted and shown: it never ends anything, and nothing waits for it.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,14 @@ class Upkeep:
 
     Args:
         pause_s, pause_max_s: Before a table is tried again, the first time and at most.
+        audit_every_s: How often a table is audited that has nothing to apply; the first time so long after the start.
         clock: Monotonic seconds.
     """
 
-    def __init__(self, *, pause_s: float, pause_max_s: float, clock: Callable[[], float]) -> None:
-        self._pause_s, self._pause_max_s, self._clock = pause_s, pause_max_s, clock
+    def __init__(self, *, pause_s: float, pause_max_s: float, audit_every_s: float, clock: Callable[[], float]) -> None:
+        self._pause_s, self._pause_max_s, self._audit_every_s, self._clock = pause_s, pause_max_s, audit_every_s, clock
+        self._began = clock()
+        self._audited: dict[TableId, float] = {}
         self._failed: dict[TableId, _Failed] = {}
 
     def is_due(self, table: TableId, applier: TableApplier) -> bool:
@@ -44,6 +50,12 @@ class Upkeep:
         return (
             applier.is_upkeep_due if failed is None else self._clock() >= failed.retry_at and not applier.is_set_aside
         )
+
+    def is_audit_due(self, table: TableId, applier: TableApplier) -> bool:
+        """Whether to ask what others changed in a table that has nothing to apply."""
+        if applier.is_set_aside or applier.record.incarnation == 0 or self.is_put_off(table):
+            return False
+        return self._clock() - self._audited.get(table, self._began) >= self._audit_every_s
 
     def is_put_off(self, table: TableId) -> bool:
         """Whether the table is left alone after upkeep that failed."""
@@ -56,15 +68,28 @@ class Upkeep:
         Raises:
             FencedError: A newer epoch has the table.
         """
+        if self._try(applier.maintain, table, applier):
+            self._failed.pop(table, None)
+
+    def audit(self, table: TableId, applier: TableApplier) -> None:
+        """Ask the target what others changed in a table that is claimed.
+
+        Raises:
+            FencedError: A newer epoch has the table.
+        """
+        self._audited[table] = self._clock()
+        self._try(applier.audit, table, applier)
+
+    def _try(self, act: Callable[[], None], table: TableId, applier: TableApplier) -> bool:
         try:
-            applier.maintain()
+            act()
         except FencedError:
             raise
         except Exception as error:  # noqa: BLE001 - shown in the status, and tried again
             applier.leave_alone()
             self._put_off(table, error)
-        else:
-            self._failed.pop(table, None)
+            return False
+        return True
 
     def status(self, table: TableId) -> Mapping[str, Any] | None:
         """The failures in a row, the last one, and when it is tried again; None if the last upkeep did not fail."""

@@ -98,13 +98,13 @@ def prepare(
 def refusal(table: TableId, problem: Problem) -> TableError:
     """A blocking finding about a table as the reason why it is not followed."""
     message = problem.message if problem.message.endswith(".") else f"{problem.message}."
-    action = problem.action or "Cure it with the SQL that `replicator validate` prints"
+    action = problem.action or "Fix it with the SQL that `replicator validate` prints"
     action += "" if action.endswith((".", ";", "!")) else "."
     return RefusedError(
         message,
         code=problem.code,
         table=str(table),
-        action=f"{action} Then run `replicator snapshot NAME TABLE`; the next start takes one by itself.",
+        action=f"{action} Then run `replicator snapshot NAME TABLE`; the next start takes one automatically.",
     )
 
 

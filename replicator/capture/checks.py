@@ -122,7 +122,7 @@ class Checks:
                 continue
             if problem.applies == "always":
                 raise FatalError(
-                    f"{problem.message}.", code=problem.code, action=f"{problem.action or 'Cure it.'} Then start again."
+                    f"{problem.message}.", code=problem.code, action=f"{problem.action or 'Fix it.'} Then start again."
                 )
             if problem not in self._told:
                 self._told.add(problem)

@@ -167,7 +167,7 @@ class ChunkReader:
                 chunk.cursor is None or (reading.place is not None and chunk.cursor == reading.after)
             ):
                 raise PluginError(
-                    "the cursor of a chunk did not move.", code="cursor_stuck", table=str(reading.schema.table)
+                    "reading a chunk did not advance its cursor.", code="cursor_stuck", table=str(reading.schema.table)
                 )
             self._put(ChunkRead(job=job, reading=reading, chunk=chunk, mark=self._write_mark(), is_last=is_last))
             reading = replace(reading, after=chunk.cursor)

@@ -56,6 +56,6 @@ def followed_schemas(source: DeltaSource[Any], tables: Tables, found: Descriptio
     schemas |= {f.table: f.schema for f in tables.all() if f.table in schemas and f.is_captured}
     for followed in tables.all(*table_life.CAPTURED):
         if followed.record.identity:
-            with of_table(followed.table, "telling the source under which identity it is followed"):
+            with of_table(followed.table, "passing its identity to the source"):
                 source.accept({followed.table: followed.record.identity})
     return schemas

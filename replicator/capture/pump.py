@@ -359,7 +359,7 @@ class _Session:
         """Go on with what was being copied, begin what is pending, and compare the rest with the catalogue."""
         found = self._found
         for followed in self._tables.all(Stage.SNAPSHOT):
-            with of_table(followed.table, "going on with its copy"):
+            with of_table(followed.table, "continuing its snapshot"):
                 self._snapshots.begin(followed)
         pending = [f.table for f in self._tables.all(Stage.PENDING)]
         if self._settings.snapshot_mode == "never":
@@ -367,7 +367,7 @@ class _Session:
             for followed in [
                 f for f in self._tables.all(Stage.PENDING) if f.record.schema is None and f.table in found
             ]:
-                with of_table(followed.table, "beginning its copy"):
+                with of_table(followed.table, "starting its snapshot"):
                     self._source.accept({followed.table: found[followed.table].identity})
                     self._tables.begin_copy(
                         followed, found[followed.table], incarnation=followed.record.incarnation, mode="never"
@@ -424,7 +424,7 @@ class _Session:
             followed = self._tables.get(changes.schema.table)
             if followed is None or not followed.is_captured:
                 continue
-            with of_table(followed.table, "taking in its changes"):
+            with of_table(followed.table, "processing its changes"):
                 if not followed.fits(changes.schema):
                     self._tracker.alter(followed, changes.schema)
                 elif self._snapshots.is_held_back(followed):
@@ -434,7 +434,7 @@ class _Session:
         for place, event in enumerate(batch.ddl, start=batch.events - len(batch.ddl)):
             self._tracker.ddl(event, base + place)
         for table, ordinal in batch.unlogged.items():
-            with of_table(table, "having it copied again"):
+            with of_table(table, "starting a new snapshot of it"):
                 self._tracker.unlogged(table, base + ordinal)
         self._fail_undecoded(batch)
         self._marks.deliver(batch.marks)

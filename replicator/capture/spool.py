@@ -63,7 +63,7 @@ def _unavailable(folder: Path, error: OSError) -> JournalUnavailableError:
     with suppress(OSError):
         left = f"; {shutil.disk_usage(folder).free} bytes are free on its volume"
     return JournalUnavailableError(
-        f"the folder {folder} for what waits on disk refuses writes: {error.strerror or error}{left}.",
+        f"the spool folder {folder} cannot be written: {error.strerror or error}{left}.",
         code="spool_unavailable",
         action="Free space there, or make it writable.",
     )

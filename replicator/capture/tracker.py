@@ -147,7 +147,7 @@ class CatalogTracker:
                 continue
             del self._starting[starting.id]
             for table in starting.tables:
-                with of_table(table, "beginning its copy"):
+                with of_table(table, "starting its snapshot"):
                     self._begin(table, starting.found.get(table))
             self.done_requests.extend(starting.requests)
         self._look_again()
@@ -351,10 +351,10 @@ class CatalogTracker:
     def _unexplained(self, followed: Followed, change: Change) -> TableId:
         if change is Change.OBJECT and self.settings.unexplained_change == "stop":
             raise FatalError(
-                "the table became another object, or is published in another way, without a trace in the log.",
+                "the table was replaced by another one, or is published differently, and the log does not show it.",
                 code="unexplained_change",
                 table=str(followed.table),
-                action="Take a new snapshot of it (`replicator snapshot NAME TABLE`), or let the configuration do so by itself.",
+                action="Take a new snapshot of it (`replicator snapshot NAME TABLE`), or set `snapshot.unexplained_change: resnapshot`.",
             )
         self._suspend(followed)
         return followed.table
@@ -365,7 +365,7 @@ class CatalogTracker:
         """Apply the policy for a DDL event of the log at its place."""
         followed = self.tables.get(event.table)
         if followed is not None and followed.is_captured:
-            with of_table(event.table, f"following its {event.operation.value}"):
+            with of_table(event.table, f"processing its {event.operation.value}"):
                 self._ddl(followed, event, number)
 
     def _ddl(self, followed: Followed, event: DDLEvent, number: int) -> None:
@@ -387,7 +387,7 @@ class CatalogTracker:
                         f"it was renamed to {event.new_table}." if event.new_table else "it was renamed.",
                         code="table_renamed",
                         table=str(followed.table),
-                        action="Name the table as it is called now in `tables.include`.",
+                        action="Use the table's new name in `tables.include`.",
                     ),
                 )
             case DDLOperation.CREATE_TABLE:
@@ -518,7 +518,7 @@ def _columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaCo
         f"its columns changed: {_difference(before, after)}." if after else "its columns changed.",
         code="schema_changed",
         table=str(before.table),
-        action="Run `replicator snapshot NAME TABLE`: the table is copied anew in its new shape.",
+        action="Run `replicator snapshot NAME TABLE`: it takes the table with its new columns.",
     )
 
 

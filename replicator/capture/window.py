@@ -225,7 +225,7 @@ class Window:
         if self._watched:
             for changes in batch.changes:
                 if changes.schema.table in self._watched and changes.rows.num_rows:
-                    with of_table(changes.schema.table, "comparing its changes with its copy"):
+                    with of_table(changes.schema.table, "comparing its changes with its snapshot"):
                         touches = self._touched(changes, serial_of_part, ends)
                         if touches.moved:
                             moved[changes.schema.table] = touches.moved

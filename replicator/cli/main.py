@@ -49,7 +49,7 @@ class _Command(click.Group):
 @click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="replicator")
 def main() -> None:
-    """Keeps a continuously updated copy of relational databases in lakes and warehouses."""
+    """Replicate relational databases to lakes and warehouses, continuously."""
     configure_logging(format="auto", stream=sys.stderr)
 
 
@@ -60,7 +60,7 @@ def main() -> None:
     "--output",
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write here instead of to the terminal; an existing file is not overwritten.",
+    help="Write to this file instead of the terminal. An existing file is not overwritten.",
 )
 def init(source: str, target: str, output: Path | None) -> None:
     """Write a commented starter file for a SOURCE and a TARGET plugin."""
@@ -70,15 +70,15 @@ def init(source: str, target: str, output: Path | None) -> None:
         click.echo(text, nl=False)
         return
     if output.exists():
-        raise ConfigError(f"{output} exists already", code="file_exists", action="Choose another name.")
+        raise ConfigError(f"{output} already exists", code="file_exists", action="Choose another name.")
     output.write_text(text, encoding="utf-8")
-    click.echo(f"Wrote {output}. Next: fill it in, then: replicator validate {output}")
+    click.echo(f"Wrote {output}. Next: fill it in, then run: replicator validate {output}")
 
 
 @main.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plugins(as_json: bool) -> None:
-    """List the plugins found, with version, state, and the reason when one cannot load."""
+    """List the installed plugins with version and state, and why one cannot load."""
     show.plugins(Registry.discover().plugins, as_json=as_json)
 
 
@@ -94,7 +94,7 @@ def schema(plugin: str | None) -> None:
         document = config.plugin_schema(plugin, models[plugin])
     else:
         raise ConfigError(
-            f"there is no plugin called {plugin!r}",
+            f"There is no plugin called {plugin!r}",
             code="unknown_plugin",
             action=f"Installed and working: {', '.join(sorted(models))}.",
         )
@@ -104,7 +104,7 @@ def schema(plugin: str | None) -> None:
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def validate(file: Path) -> None:
-    """Check a configuration against source and target; exit 2 on any blocking finding."""
+    """Check a configuration against source and target. Exits 2 if a problem is blocking."""
     registry, home = Registry.discover(), Home.from_environment()
     loaded = _load(file, registry)
     assessment = assess.assess(loaded, registry, home)
@@ -118,17 +118,17 @@ def validate(file: Path) -> None:
 @click.option(
     "--until-caught-up",
     is_flag=True,
-    help="End when every table has its snapshot and every change committed before now is applied.",
+    help="Exit when every table has its snapshot and every change committed before now is applied.",
 )
 def run(file: Path, until_caught_up: bool) -> None:
-    """Store a configuration and be its worker, in the foreground. Ctrl-C ends this worker at a clean point."""
+    """Store a configuration and run its worker in the foreground. Ctrl-C stops it cleanly."""
     registry, home = Registry.discover(), Home.from_environment()
     loaded = _load(file, registry)
     store = _open(home)
     record, assessment = lifecycle.put(store, home, registry, loaded)
     show.warnings(assessment)
     if record.desired is Desired.PAUSED or record.apply_paused:
-        what = "paused" if record.desired is Desired.PAUSED else "paused for its target"
+        what = "paused" if record.desired is Desired.PAUSED else "paused (writes to the target only)"
         raise ReplicatorError(f"{record.name} is {what}", code="paused", action=f"Run: replicator resume {record.name}")
     lifecycle.start(store, record)
     stop = _stop_on_signals()
@@ -142,7 +142,7 @@ def run(file: Path, until_caught_up: bool) -> None:
 
 @main.command()
 def serve() -> None:
-    """Be a worker for every stored replicator that nobody else runs, until stopped."""
+    """Run a worker for every stored replicator that has none, until stopped."""
     registry, home = Registry.discover(), Home.from_environment()
     store = _open(home)
 
@@ -161,13 +161,13 @@ def serve() -> None:
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def start(file: Path) -> None:
-    """Store a configuration and ask for it to run; a worker (`serve`) acts on it."""
+    """Store a configuration and set it to run. A worker (`serve`) runs it."""
     registry, home = Registry.discover(), Home.from_environment()
     store = _open(home)
     record, assessment = lifecycle.put(store, home, registry, _load(file, registry))
     show.warnings(assessment)
     lifecycle.start(store, record)
-    click.echo(f"{record.name} is to run. A worker must exist to act on it: replicator serve")
+    click.echo(f"{record.name} is set to run. If no worker is running, start one: replicator serve")
 
 
 @main.command(name="list")
@@ -182,7 +182,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/status.schema.json).")
 def status_(name: str | None, as_json: bool) -> None:
-    """Show one replicator (or all) table by table."""
+    """Show the state of one replicator (or of all), table by table."""
     store = _open(Home.from_environment())
     records = [lifecycle.find(store, name)] if name else list(store.replicators())
     documents = [status.status(store, r) for r in records]
@@ -192,43 +192,49 @@ def status_(name: str | None, as_json: bool) -> None:
     for document in documents:
         show.status(document)
     if not documents:
-        click.echo("No replicator is stored here.", err=True)
+        click.echo("No replicator is stored in this state store.", err=True)
 
 
 @main.command()
 @click.argument("name")
-@click.option("--apply", "apply_only", is_flag=True, help="Only the target's side; capture goes on, or starts again.")
+@click.option(
+    "--apply",
+    "apply_only",
+    is_flag=True,
+    help="Pause only the writes to the target; capture continues, or starts again.",
+)
 def pause(name: str, apply_only: bool) -> None:
-    """Pause a replicator, keeping its place in the source's log."""
+    """Pause a replicator. It keeps its position in the source's log."""
     store = _open(Home.from_environment())
     lifecycle.pause(store, name, apply_only=apply_only)
     document = status.status(store, lifecycle.find(store, name))
     retained = document["source"]["retained_bytes"]
-    seen = "" if retained is None else f" ({show.size(retained)} when capture last looked)"
-    kept = f" The source keeps its log for it meanwhile{seen}."
+    seen = "" if retained is None else f" ({show.size(retained)} when capture last checked)"
+    kept = f" The source keeps its log meanwhile{seen}."
     if left := show.time_left(document):
-        kept = f" The source keeps its log by its own rules{left}; paused for longer, it must start anew."
+        kept = f" The source{left.removeprefix(',')}, by its own rules. A longer pause loses the position."
     kept = "" if apply_only else kept
-    click.echo(f"{name} is paused{' for its target' if apply_only else ''}.{kept} Go on with: replicator resume {name}")
+    what = " (writes to the target only)" if apply_only else ""
+    click.echo(f"{name} is paused{what}.{kept} To continue: replicator resume {name}")
 
 
 @main.command()
 @click.argument("name")
 def resume(name: str) -> None:
-    """Let a paused or failed replicator run again."""
+    """Resume a paused or failed replicator."""
     store = _open(Home.from_environment())
     lifecycle.resume(store, name)
-    needed = "" if store.lease(name) else " A worker must exist to act on it: replicator serve (or run FILE)"
-    click.echo(f"{name} is to run.{needed}")
+    needed = "" if store.lease(name) else " No worker is running. Start one: replicator serve (or run FILE)"
+    click.echo(f"{name} is set to run.{needed}")
 
 
 @main.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--drop-target", is_flag=True, help="Also delete the tables in the target.")
 @click.option("--force", is_flag=True, help="Skip an unreachable source and print what is left there.")
 def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
-    """Delete a replicator: what it made in the source, its journal and its state."""
+    """Delete a replicator: what it created in the source, its journal and its state."""
     registry, home = Registry.discover(), Home.from_environment()
     store = _open(home)
     lifecycle.find(store, name)
@@ -246,30 +252,35 @@ def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
 @click.option(
     "--restart",
     is_flag=True,
-    help="Begin at a new place in the source's log, after a lost position; every table is read again, in place.",
+    help="Start at a new position in the source's log, after the old one was lost. Every table gets a new snapshot, in place.",
 )
 @click.option(
     "--recreate",
     is_flag=True,
-    help="Make the tables in the target anew, as settings and source are now, instead of bringing them in line in place.",
+    help="Recreate the target tables with the current settings and source columns, instead of updating them in place.",
 )
 def snapshot(name: str, tables: tuple[str, ...], restart: bool, recreate: bool) -> None:
-    """Read TABLES (or all) again, in place, while changes go on."""
+    """Take a new snapshot of TABLES (or of all), in place, while changes continue."""
     store = _open(Home.from_environment())
     chosen = lifecycle.snapshot(store, name, tables, restart=restart, recreate=recreate)
     click.echo(
-        f"A new snapshot of {', '.join(map(str, chosen)) or 'every table'} is asked for; watch it with: replicator status {name}"
+        f"Requested a new snapshot of {', '.join(map(str, chosen)) or 'every table'}. To watch it: replicator status {name}"
     )
 
 
 @main.command()
 @click.argument("name")
 @click.option(
-    "--lines", "-n", default=100, show_default=True, type=click.IntRange(1, 100_000), help="How many of the last lines."
+    "--lines",
+    "-n",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="Number of lines to show, from the end of the log.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on as lines are written.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new lines.")
 def logs(name: str, lines: int, follow: bool) -> None:
-    """Show what the workers of a replicator logged on this host."""
+    """Show what a replicator's workers logged on this host."""
     home = Home.from_environment()
     lifecycle.find(_open(home), name)
     for line in log_lines(home.log_file(name), lines, follow=follow):
@@ -279,15 +290,15 @@ def logs(name: str, lines: int, follow: bool) -> None:
 @main.command()
 @click.option(
     "--target", type=click.Choice(["delta", "bigquery"]), default="delta", show_default=True,
-    help="Where to copy to; bigquery is an emulator on this machine.",
+    help="Where to replicate to; bigquery is an emulator on this machine.",
 )  # fmt: skip
-@click.option("--keep", is_flag=True, help="Leave the scratch folder for a look.")
+@click.option("--keep", is_flag=True, help="Keep the scratch folder.")
 @click.option(
     "--source", type=click.Choice(["postgresql", "mysql"]), default="postgresql", show_default=True,
-    help="What to copy from: an embedded PostgreSQL, or a MySQL or MariaDB that is installed here.",
+    help="What to replicate: an embedded PostgreSQL, or a MySQL or MariaDB that is installed on this machine.",
 )  # fmt: skip
 def demo(source: str, target: str, keep: bool) -> None:
-    """Copy a live database into Delta or BigQuery tables, kill it in the middle, and prove both sides equal."""
+    """Replicate a live database, kill the replicator half-way, and compare both sides row by row."""
     from replicator.demo import run_demo  # brings its own server: only here
 
     sys.exit(run_demo(source=source, target=target, keep=keep))
@@ -307,9 +318,9 @@ def _stop_on_signals() -> threading.Event:
 
     def end(*_: object) -> None:
         if not stop.is_set():
-            # Past Python's buffers, which whoever was interrupted may be writing to. A full disk must not keep it running.
+            # Not through Python's buffers: the interrupted code may be writing to them. A full disk must not keep it running.
             with contextlib.suppress(OSError):
-                os.write(2, b"Ending at the next clean point: a batch that the target has begun is finished.\n")
+                os.write(2, b"Stopping cleanly. A batch that the target has started is finished first.\n")
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -328,13 +339,13 @@ def _finish(name: str, outcome: Outcome) -> None:
     end = outcome.end.value.replace("_", " ")
     if outcome.set_aside:
         click.echo(
-            f"{name}: {end} but for {', '.join(outcome.set_aside)}, set aside; see: replicator status {name}",
+            f"{name}: {end}, except failed tables: {', '.join(outcome.set_aside)}. For the reasons: replicator status {name}",
             err=True,
         )
     if outcome.alarmed:
         click.echo(
-            f"{name}: {end}, but alarms say that the copy may differ from the source; see: replicator status {name}."
-            f" Next step: replicator snapshot {name} {' '.join(shlex.quote(table) for table in outcome.alarmed)}",
+            f"{name}: {end}, but alarms show that the target may differ from the source. For details: replicator status {name}. Next "
+            f"step: replicator snapshot {name} {' '.join(shlex.quote(table) for table in outcome.alarmed)}",
             err=True,
         )
     if outcome.set_aside or outcome.alarmed:

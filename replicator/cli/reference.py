@@ -16,10 +16,10 @@ _HEAD: Final = """\
 
 <!-- Generated from the commands by `make docs`. Edit their help there. -->
 
-Every command also answers to `-h` and `--help`. Exit codes: 0 fine, also after Ctrl-C or SIGTERM at a clean point; 1 failed while running;
-2 wrong usage or configuration. What failed is said on stderr, with a code that `errors.md` explains.
+Every command also has `-h` and `--help`. Exit codes: 0 success (also after Ctrl-C or SIGTERM, which stop cleanly); 1 failed while running;
+2 wrong usage or configuration. Errors go to stderr, with a code that `errors.md` explains.
 
-`REPLICATOR_HOME` (default `~/.replicator`) and `REPLICATOR_STATE_URL` say where the state is kept: `operating.md`."""
+`REPLICATOR_HOME` (default `~/.replicator`) and `REPLICATOR_STATE_URL` set where the state is kept: `operating.md`."""
 
 
 def cli_reference() -> str:

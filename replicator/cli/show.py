@@ -27,7 +27,6 @@ _STYLES = {
     "streaming": "green",
     "running": "green",
     "snapshot": "cyan",
-    "failing": "red",
     "failed": "red",
     "retrying": "yellow",
     "paused": "yellow",
@@ -35,12 +34,12 @@ _STYLES = {
 
 
 def terminal(*, stderr: bool = False) -> Console:
-    """Where tables are printed; what they hold comes from elsewhere and is no markup."""
+    """Where tables are printed. Their cells come from elsewhere, so markup is off."""
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def error(problem: ReplicatorError) -> None:
-    """One message with the place and the remedy, on stderr."""
+    """One message with the location and the next step, on stderr."""
     click.echo(f"{click.style('error', fg='red')} [{problem.code}] {problem}", err=True)
 
 
@@ -57,7 +56,7 @@ def problems(found: Sequence[Problem]) -> None:
 
 
 def warnings(found: Assessment) -> None:
-    """What does not forbid the start but should be known: warnings, and what keeps single tables out of a later start."""
+    """Print what does not refuse the start but matters: warnings, and problems that fail single tables at a later start."""
     problems([p for p in found.problems if p.severity is not Severity.NOTICE])
 
 
@@ -65,12 +64,16 @@ def assessment(found: Assessment) -> None:
     """What `validate` found."""
     problems(found.problems)
     for table in found.tables:
-        key = ", ".join(table.key) if table.key else "none: a multiset of rows"
-        click.echo(f"{table.table}: {len(table.columns)} columns, key {key}")
+        key = ", ".join(table.key) if table.key else "none (a multiset of rows)"
+        columns = len(table.columns)
+        click.echo(f"{table.table}: {columns} {'column' if columns == 1 else 'columns'}, key {key}")
     for summary in found.left_out:
         click.echo(f"{summary.table}: left out, {summary.left_out}")
     if not found.is_blocked:
-        click.echo("Nothing stands in the way.")
+        has_warnings = any(p.severity is Severity.WARNING for p in found.problems)
+        count = f"{len(found.tables):,} {'table' if len(found.tables) == 1 else 'tables'}"
+        rows = "" if found.estimated_rows is None else f", {found.estimated_rows:,} rows estimated"
+        click.echo(f"No {'blocking ' if has_warnings else ''}problems found: {count}{rows}.")
 
 
 def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
@@ -120,7 +123,7 @@ def status(document: Mapping[str, Any]) -> None:
 
 
 def render(one: Mapping[str, Any]) -> Group:
-    """The picture of a status document, for the terminal."""
+    """Render a status document for the terminal."""
     head = Text.assemble(
         (one["name"], "bold"), "  ", _styled(one["state"]), f"  freshness {_age(one['freshness_s'])}",
         f"  journal {size(one['journal']['bytes'])}",
@@ -128,25 +131,13 @@ def render(one: Mapping[str, Any]) -> Group:
     )  # fmt: skip
     table = Table("table", "state", "snapshot", "changes applied", "freshness", "last error", box=None, pad_edge=False)
     for row in one["tables"]:
-        message = ""
-        if row["alarms"]:
-            message = f"alarm: {', '.join(alarm['code'] for alarm in row['alarms'])}"
-        if row["error"]:
-            message = f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}"
-        elif row["waiting"] and row["waiting"]["code"]:
-            message = f"waits until {_moment(row['waiting']['until'])}: {row['waiting']['message']}"
-        elif row["waiting"]:
-            message = f"rests until {_moment(row['waiting']['until'])}"
-        elif row["upkeep"]:
-            error = row["upkeep"]["last_error"]
-            message = f"upkeep failed, again {_moment(row['upkeep']['retry_at'])}: [{error['code']}] {error['message']}"
         table.add_row(
             row["table"],
-            Text(row["state"], style="red") if row["alarms"] else _styled(row["state"]),
+            Text(_state(row), style="red") if row["alarms"] else _styled(_state(row)),
             _snapshot(row["snapshot"]),
             f"{row['changes_applied']:,}",
             _age(row["freshness_s"]),
-            message,
+            _message(row),
         )
     parts: list[Any] = [head, table]
     parts += [
@@ -156,7 +147,7 @@ def render(one: Mapping[str, Any]) -> Group:
     ]
     parts += [Text(f"waits for {line}", style="yellow") for line in one["source"]["waiting_for"]]
     if oldest := one["source"]["oldest_open"]:
-        parts.append(Text(f"held back since {oldest['age_s']:.0f} s: {oldest['name']}", style="yellow"))
+        parts.append(Text(f"open for {oldest['age_s']:.0f} s: {oldest['name']}", style="yellow"))
     if one["retry"]:
         parts.append(Text(f"retrying: {one['retry'].get('message')}", style="yellow"))
     if one["error"]:
@@ -167,12 +158,12 @@ def render(one: Mapping[str, Any]) -> Group:
 
 
 def time_left(one: Mapping[str, Any]) -> str:
-    """How long the source still has the log behind our place, where it does not keep it for us."""
+    """How long the source still keeps the log after our position, if it does not keep it for us."""
     seconds = one["source"]["time_left_s"]
     if seconds is None:
         return ""
     days, hours = seconds / 86_400, seconds / 3600
-    return f", our place for at least {f'{days:.1f} days' if days >= 1 else f'{hours:.1f} h'}"
+    return f", keeps our position for at least {f'{days:.1f} days' if days >= 1 else f'{hours:.1f} h'}"
 
 
 def size(count: int | None) -> str:
@@ -189,7 +180,7 @@ def size(count: int | None) -> str:
 
 
 class Progress:
-    """A live picture in a terminal; elsewhere the workers' log lines."""
+    """A live status in a terminal; elsewhere the workers' log lines."""
 
     def __init__(self, store: StateStore, name: str) -> None:
         self._store, self._name = store, name
@@ -219,7 +210,7 @@ class Progress:
 
     def _draw(self) -> None:
         while True:
-            # While the store is away, the last picture stands; the workers say what they do about it.
+            # While the store is unavailable, the last status stays; the workers log what they do about it.
             with suppress(StateUnavailableError):
                 if record := self._store.replicator(self._name):
                     self._live.update(render(status_service.status(self._store, record)), refresh=True)
@@ -242,12 +233,34 @@ def _snapshot(progress: Mapping[str, Any] | None) -> str:
     return f"{rows:,} of about {total:,}" if total else f"{rows:,} rows so far"
 
 
+def _message(row: Mapping[str, Any]) -> str:
+    """What the operator should know first about a table."""
+    if row["error"]:
+        return f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}"
+    if row["waiting"] and row["waiting"]["code"]:
+        return f"waits until {_moment(row['waiting']['until'])}: {row['waiting']['message']}"
+    if row["waiting"]:
+        return f"rests until {_moment(row['waiting']['until'])}"
+    if row["upkeep"]:
+        error = row["upkeep"]["last_error"]
+        return f"upkeep failed, retry at {_moment(row['upkeep']['retry_at'])}: [{error['code']}] {error['message']}"
+    if row["alarms"]:
+        return f"alarm: {', '.join(alarm['code'] for alarm in row['alarms'])}"
+    return f"next snapshot: {row['next_snapshot']}" if row["next_snapshot"] else ""
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    """A table's state. The status document, whose version 1 is fixed, calls a failed table `failing`."""
+    state: str = row["state"]
+    return "failed" if state == "failing" else state
+
+
 def _styled(state: str) -> Text:
     return Text(state, style=_STYLES.get(state, ""))
 
 
 def _moment(text: str) -> str:
-    """A moment of the status document, in the time of whoever reads it."""
+    """A moment of the status document, in local time."""
     return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 

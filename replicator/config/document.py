@@ -157,7 +157,7 @@ class _Reader:
         for key, line, value in self._entries(node, path):
             here = (*path, key)
             if key in values:
-                message = f"`{key}` is written twice; the first time is on line {self.lines[here]}."
+                message = f"`{key}` is written twice; first on line {self.lines[here]}."
                 self._problem("duplicate_key", message, line, here, "Remove one of them.")
                 continue
             self.lines[here] = line
@@ -174,7 +174,7 @@ class _Reader:
             return [self._item(child, (*path, position)) for position, child in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode) and node.tag in _SCALAR_TAGS:
             return self._scalar(node, path)
-        message = "YAML tags (!…) are not read here."
+        message = "YAML tags (!…) are not supported."
         self._problem("invalid_yaml", message, node.start_mark.line + 1, path, "Write a plain value.")
         return None
 
@@ -199,7 +199,7 @@ class _Reader:
             if isinstance(key, yaml.ScalarNode) and key.tag == _PREFIX + "str":
                 yield key.value, line, value
             elif isinstance(key, yaml.ScalarNode) and key.tag == _PREFIX + "merge":
-                self._problem("invalid_yaml", "Merge keys (<<) are not read here.", line, path, "Write the keys out.")
+                self._problem("invalid_yaml", "Merge keys (<<) are not supported.", line, path, "Write the keys out.")
             else:
                 message = "A key must be text."
                 self._problem(

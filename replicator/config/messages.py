@@ -124,7 +124,7 @@ def _problem(block: Block, detail: ErrorDetails, path: Path) -> Problem:  # noqa
             message = f"{shown or 'This'} is not a table pattern."
             return _make(block, path, "invalid_value", message, PATTERN_HELP)
         case type_ if type_ == LITERAL_SECRET:
-            message = f"{_name(block, path)} is a secret and must not stand in the file itself."
+            message = f"{_name(block, path)} is a secret and must not be written in the file."
             action = "Write ${env:NAME} or ${file:/path} and keep the value there. Change the secret if others have seen the file."
             return _make(block, path, LITERAL_SECRET, message, action)
         case type_ if type_ in _CHOICE_ERRORS and shape is not None and shape.choices:
@@ -200,7 +200,7 @@ def _type_remedy(shape: Shape, value: Any) -> str | None:
     if shape.scalar is str and not isinstance(value, dict | list):
         return "Put it in quotes: YAML reads some texts (on, no, 1.0, 2024-01-31) as something else."
     if shape.quantity is not None:
-        return f"Write for instance {shape.quantity.example}."
+        return f"For example: {shape.quantity.example}."
     if shape.items is not None and not shape.is_mapping:
         return "Write the values in brackets: [one, two]."
     return None

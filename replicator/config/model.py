@@ -30,11 +30,14 @@ class TableSettings(ConfigModel):
 
     deletes: Literal["hard", "soft"] = Field(
         "hard",
-        description="What a deleted row leaves in the target: nothing (hard), or itself with _is_deleted set to true (soft).",
+        description=(
+            "What happens in the target when a row is deleted: the row is deleted too (hard), or it stays with _is_deleted set to "
+            "true (soft)."
+        ),
     )
     source_timestamp: bool = Field(
         default=False,
-        description="Whether rows carry _source_timestamp, the commit time of their last change at the source.",
+        description="Whether to add the column _source_timestamp, the commit time of their last change at the source.",
     )
 
 
@@ -44,16 +47,16 @@ class TablesConfig(ConfigModel):
     include: tuple[TablePattern, ...] = Field(
         (TablePattern("*.*"),),
         min_length=1,
-        description="Patterns of tables to replicate, schema.table (MySQL: database.table). "
-        "Case-sensitive; * stands for any characters of one part.",
+        description="Patterns of tables to replicate, schema.table (MySQL: database.table). Case-sensitive; * matches any characters "
+        "within one part.",
         examples=[["public.*"]],
     )
     exclude: tuple[TablePattern, ...] = Field(
-        (), description="Patterns of tables to leave out although they are included.", examples=[["public.audit_log"]]
+        (), description="Patterns of tables to leave out of the included ones.", examples=[["public.audit_log"]]
     )
     settings: Mapping[TablePattern, TableSettings] = Field(
         {},
-        description="Settings by table pattern; where several match a table, later ones win.",
+        description="Settings by table pattern. If several match a table, later ones win.",
         examples=[{"public.customers": {"deletes": "soft"}}],
     )
 
@@ -71,18 +74,21 @@ class SnapshotConfig(ConfigModel):
 
     mode: Literal["initial", "never", "only"] = Field(
         "initial",
-        description="Copy each table once and then follow its changes (initial), follow changes only (never), or copy and then end (only).",
+        description=(
+            "Take a snapshot of each table, then replicate its changes (initial); replicate changes only (never); or take the "
+            "snapshots and exit (only)."
+        ),
     )
     chunk_rows: int = Field(
         50_000,
         ge=1,
         le=1_000_000,
-        description="Rows read from a table by one statement. Less is gentler on the source, more is faster.",
+        description="Rows read from a table by one statement. Fewer rows put less load on the source; more rows are faster.",
     )
     unexplained_change: Literal["resnapshot", "stop"] = Field(
         "resnapshot",
-        description="What to do with a table when the source's catalogue shows a change that its log did not: "
-        "copy it anew in place (resnapshot), or stop the replicator until a person acts (stop).",
+        description="What to do with a table when the source's catalogue shows a change that its log did not contain: take a new "
+        "snapshot in place (resnapshot), or stop the replicator (stop).",
     )
 
 
@@ -93,9 +99,9 @@ class ApplyConfig(ConfigModel):
         None,
         ge=timedelta(0),
         le=timedelta(days=1),
-        description="The longest that captured changes wait to be applied together with later ones. Left out: as the target's batches cost,"
-        " 5m for bigquery, which begins a batch of a table so long after the end of its last one, and 5s for delta, which"
-        " never waits while it is idle.",
+        description="The longest that captured changes wait to be applied together with later ones. Default: 5s for delta, which "
+        "never waits while it is idle; 5m for bigquery, which pauses that long after each batch of a table, because each "
+        "batch costs money.",
         examples=["5s"],
     )
     batch_rows_max: int = Field(
@@ -120,19 +126,19 @@ class JournalConfig(ConfigModel):
         None,
         min_length=1,
         description="Folder of the journal: an absolute path, or a URI (gs://, s3://, hdfs://) that Spark's executors can read too. "
-        "Left out: under REPLICATOR_HOME.",
+        "Default: under REPLICATOR_HOME.",
         examples=["/var/lib/replicator/journal"],
     )
     bytes_max: Size = Field(
         50 * GIB,
         ge=MIB,
-        description="Size at which segments of failing tables are given up, and capture stops if that is not enough.",
+        description="Size at which segments of failed tables are deleted. If that is not enough, capture stops.",
     )
     keep: Duration = Field(
         timedelta(hours=24),
         ge=timedelta(0),
         le=timedelta(days=3650),
-        description="How long applied segments are kept, for replays and questions about the past.",
+        description="How long applied segments are kept, for replays and for looking up past changes.",
     )
     segment_rows: int = Field(
         1_000_000, ge=1, le=100_000_000, description="Rows at which a segment's files are closed."
@@ -144,7 +150,10 @@ class JournalConfig(ConfigModel):
         timedelta(milliseconds=250),
         ge=timedelta(milliseconds=10),
         le=timedelta(minutes=1),
-        description="The longest that a captured change waits to be sealed into the journal. Less is fresher, more makes fewer files.",
+        description=(
+            "The longest that a captured change waits to be sealed into the journal. A shorter time is fresher; a longer one makes "
+            "fewer files."
+        ),
     )
 
 
@@ -157,15 +166,15 @@ class DDLConfig(ConfigModel):
     )
     drop_table: DDLPolicy = Field(
         "ignore",
-        description="A table is dropped: drop its copy (apply), keep the copy as it is (ignore), or stop the replicator (stop).",
+        description="A source table is dropped: drop the target table (apply), keep it as it is (ignore), or stop the replicator (stop).",
     )
     truncate_table: DDLPolicy = Field(
         "apply",
-        description="A table is emptied: empty its copy (apply), keep the copy's rows (ignore), or stop the replicator (stop).",
+        description="A source table is truncated: empty the target table (apply), keep its rows (ignore), or stop the replicator (stop).",
     )
     alter_table: Literal["stop"] = Field(
         "stop",
-        description="Columns, types or keys change: the table is set aside (stop). Applying such changes comes later.",
+        description="Columns, types or keys change: the table fails (stop). Applying such changes comes in a later release.",
     )
 
 
@@ -176,14 +185,14 @@ class RetryConfig(ConfigModel):
         timedelta(hours=1),
         ge=timedelta(0),
         le=timedelta(days=365),
-        description="Time since the last progress after which the replicator stops with the reason, or sets one table aside if the target"
-        " cannot take that one alone; 0s: at the first error. Limits (rates, quotas, budgets) are waited for without end.",
+        description="Time without progress after which the replicator stops with the error, or one table fails if only that table "
+        "cannot be written. 0s: at the first error. Limits (rates, quotas, budgets) are waited for without a time limit.",
     )
     backoff_initial: Duration = Field(
         timedelta(seconds=1),
         ge=timedelta(milliseconds=1),
         le=timedelta(hours=1),
-        description="Pause before the first retry; each further one is twice as long, with jitter.",
+        description="Pause before the first retry; each further pause is twice as long, with jitter.",
     )
     backoff_max: Duration = Field(
         timedelta(minutes=1),
@@ -217,22 +226,25 @@ class SparkConfig(ConfigModel):
     )
     packages: tuple[str, ...] = Field(
         (),
-        description="Maven coordinates of further jars, such as org.apache.hadoop:hadoop-aws:3.4.2; the target's own are added by itself.",
+        description=(
+            "Maven coordinates of further jars, such as org.apache.hadoop:hadoop-aws:3.4.2; those of the target are added "
+            "automatically."
+        ),
     )
     jars: tuple[str, ...] = Field((), description="Paths or URIs of further jars.")
     settings: Mapping[str, Annotated[str, BeforeValidator(_as_text)]] = Field(
         {},
         # The one place where secrets may stand in plain strings: keys of object stores are Spark settings.
         repr=False,
-        description="Further Spark settings; they win over those that the replicator chooses.",
+        description="Further Spark settings; they override those that the replicator chooses.",
         examples=[{"spark.driver.memory": "4g"}],
     )
     executors_timeout: Duration = Field(
         timedelta(minutes=2),
         ge=timedelta(seconds=10),
         le=timedelta(days=1),
-        description="On a cluster: how long work may wait without any executor before Spark is started again. retry.give_up_after bounds"
-        " how often.",
+        description="On a cluster: how long work may wait without any executor before Spark restarts. retry.give_up_after limits the "
+        "retries.",
     )
 
     @model_validator(mode="after")
@@ -240,7 +252,7 @@ class SparkConfig(ConfigModel):
         # Names and comments of the source would be resolved with what stands in this process's environment.
         if self.settings.get("spark.sql.variable.substitute", "false").strip().lower() != "false":
             raise ValueError(
-                "settings: spark.sql.variable.substitute must stay false; statements carry names of the source"
+                "settings: spark.sql.variable.substitute must stay false; statements contain names from the source"
             )
         return self
 
@@ -254,19 +266,17 @@ class ReplicatorConfig(ConfigModel):
         examples=["shop-to-lake"],
     )
     tables: TablesConfig = Field(
-        TablesConfig(), description="Which tables are replicated, and how. Left out: every user table."
+        TablesConfig(), description="Which tables are replicated, and how. Default: every user table."
     )
-    snapshot: SnapshotConfig = Field(SnapshotConfig(), description="How what a table already holds is copied.")
-    apply: ApplyConfig = Field(ApplyConfig(), description="How changes are brought into the target.")
+    snapshot: SnapshotConfig = Field(SnapshotConfig(), description="How snapshots of tables are taken.")
+    apply: ApplyConfig = Field(ApplyConfig(), description="How changes are applied to the target.")
     journal: JournalConfig = Field(
         JournalConfig(), description="Where captured changes are kept between source and target, and for how long."
     )
     ddl: DDLConfig = Field(
-        DDLConfig(), description="What is done in the target when a table's definition changes in the source."
+        DDLConfig(), description="What to do in the target when a table's definition changes in the source."
     )
-    retry: RetryConfig = Field(
-        RetryConfig(), description="How long and how often errors that may pass by themselves are retried."
-    )
+    retry: RetryConfig = Field(RetryConfig(), description="How long and how often transient errors are retried.")
     spark: SparkConfig = Field(SparkConfig(), description="The Spark that does the target's work.")
 
 

@@ -126,8 +126,8 @@ def select(
         *_unmatched("tables.settings", tuple(settings), chosen),
     ]
     if not chosen:
-        message = f"None of the source's {len(candidates)} tables is selected."
-        action = "Widen tables.include, or grant the user access to the tables."
+        message = f"The patterns match none of the source's {len(candidates)} tables."
+        action = "Change tables.include, or grant the user access to the tables."
         problems.append(Problem(code="no_tables", message=message, place="tables", action=action))
     return Selection(tables=chosen, problems=tuple(problems))
 

@@ -23,11 +23,12 @@ One YAML file describes one replicator. `replicator init` writes a commented one
 
 - **Durations** are numbers with units, added up: `200ms`, `5s`, `1h30m`, `7d`. Units: `us` `ms` `s` `m` `h` `d`.
 - **Sizes** are a number with a unit: `64MiB`, `50GiB` (powers of 1024), `1GB` (powers of 1000), `512B`. A bare number is bytes.
-- **References** stand for values from outside the file, in any text and also within longer ones: `${env:NAME}` for an environment variable,
-  `${file:/path}` for a file's content without the newline at its end. `$${` is a literal `${`.
+- **References** are replaced by values from outside the file. They work in any text, also inside a longer one:
+  `${env:NAME}` for an environment variable, `${file:/path}` for a file's content without
+  the newline at its end. `$${` means a literal `${`.
 - **Secrets** must be references; a literal one is refused. They show as `***` wherever something is printed or logged. Values of other
   settings that come from a file, or from a variable whose name says `password`, `secret`, `token` or the like, are masked in logs too.
-- **Table patterns** are `schema.table` (MySQL: `database.table`), compared case-sensitively. `*` stands for any characters but does not
+- **Table patterns** are `schema.table` (MySQL: `database.table`), compared case-sensitively. `*` matches any characters but does not
   cross the dot; `\\` takes the next character literally. YAML wants quotes around a pattern that begins with `*`.
 - Unknown keys are errors. YAML's tags, merge keys and more than 256 KiB of text are refused.
 

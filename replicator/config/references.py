@@ -79,7 +79,7 @@ class Resolver:
         parts = _WELL_FORMED.fullmatch(match["inside"]) if match["end"] else None
         if parts is None:
             message = "`${…}` must be a reference to an environment variable or a file."
-            action = "Write ${env:NAME} or ${file:/path}; $${ stands for a literal ${."
+            action = "Write ${env:NAME} or ${file:/path}; $${ means a literal ${."
             raise _ReferenceProblemError("invalid_reference", message, action)
         if parts["kind"] == "env":
             return self._variable(parts["name"])
@@ -87,7 +87,7 @@ class Resolver:
 
     def _variable(self, name: str) -> str:
         if not _VARIABLE.fullmatch(name):
-            message = "The name after env: is not one of an environment variable."
+            message = "The name after env: is not a valid name of an environment variable."
             raise _ReferenceProblemError("invalid_reference", message, "Write ${env:NAME}.")
         if name not in self.environment:
             message = f"The environment variable {name} is not set."

@@ -89,7 +89,7 @@ class Secret:
         if isinstance(value, Secret):
             return value
         if not isinstance(value, Resolved):
-            raise PydanticCustomError(LITERAL_SECRET, "is a secret and must not stand in the file itself")
+            raise PydanticCustomError(LITERAL_SECRET, "is a secret and must not be written in the file")
         if not value:
             raise PydanticCustomError("empty_secret", "is empty")
         return cls(value)

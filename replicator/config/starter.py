@@ -15,7 +15,7 @@ from replicator.config.shape import Field, Shape, fields_of
 _WIDTH: Final = 100
 _INDENT: Final = "  "
 _HEAD: Final = """\
-# A replicator: keeps a continuously updated copy of a database.
+# A replicator: replicates a database continuously.
 #
 # Lines that begin with "# " explain. Lines that begin with "#" alone are settings at their defaults, or examples: take the "#"
 # away to use one. ${env:NAME} and ${file:/path} stand for values from outside this file; passwords must come from there.

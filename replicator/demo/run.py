@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from replicator.demo import shop
@@ -62,16 +63,21 @@ def run_demo(*, source: str = "postgresql", target: str = "delta", keep: bool = 
         with demo_source(source) as origin, demo_target(target, folder) as side:
             return _Demo(console, folder, origin, side).run()
     except ServerProgramsNotFoundError as error:
-        console.print(f"[red]The demo needs a server:[/red] {error}", markup=True)
+        tell_failure(console, "The demo needs a server:", error)
         return 1
     except DemoFailedError as error:
-        console.print(f"[red]The demo failed:[/red] {error}", markup=True)
+        tell_failure(console, "The demo failed:", error)
         return 1
     finally:
         if keep:
-            console.print(f"Left in {folder}")
+            console.print(f"Kept {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def tell_failure(console: Console, what: str, error: Exception) -> None:
+    """Print what failed; an error's text may have codes and paths in brackets, which are no markup."""
+    console.print(f"[red]{what}[/red] {escape(str(error))}", markup=True, highlight=False)
 
 
 class _Demo:
@@ -97,7 +103,7 @@ class _Demo:
         self._began = time.monotonic()
 
     def run(self) -> int:
-        self._say(f"{self._source.title} runs; the shop is being filled …")
+        self._say(f"{self._source.title} runs; filling the shop database …")
         self._source.shop.fill()
         writer = self._source.shop.writer()
         writer.start()
@@ -111,18 +117,18 @@ class _Demo:
             process.send_signal(signal.SIGKILL)
             process.wait()
             applied = _applied(self._status() or {"tables": []})
-            self._say("[bold red]kill -9[/bold red] of the replicator, in the middle. Starting it again …")
+            self._say("[bold red]kill -9[/bold red] of the replicator, half-way. Starting it again …")
             process = self._start()
             self._wait_for(
                 process,
-                "every table has its snapshot, and changes follow",
+                "every table has its snapshot, and changes are replicated",
                 lambda s: _is_streaming(s) and _applied(s) > applied,
             )
-            self._show("all tables follow")
+            self._show("all tables are streaming")
             target = writer.transactions + 100
             self._wait_for(process, "100 more transactions at the source", lambda _: writer.transactions >= target)
             writer.stop()
-            self._say(f"The writer rests after {writer.transactions:,} transactions. Catching up …")
+            self._say(f"The writer stops after {writer.transactions:,} transactions. Catching up …")
             catch_up = self._catch_up()
             self._wait_for(process, "everything is applied", lambda _: catch_up.check() is not None)
             self._show("caught up")
@@ -192,7 +198,7 @@ class _Demo:
             time.sleep(0.5)
         if self._status():
             self._show("this is not waited for any longer")
-        raise DemoFailedError(f"waited {_WAIT_S:.0f} s in vain until {what}: {self._tail()}")
+        raise DemoFailedError(f"waited {_WAIT_S:.0f} s, but not {what}: {self._tail()}")
 
     def _show(self, title: str) -> None:
         command = [sys.executable, "-m", "replicator.cli", "status", NAME]

@@ -41,7 +41,7 @@ def journal_io(place: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fallback = ("journal_unavailable", "Check that the place exists and can be written.")
+        fallback = ("journal_unavailable", "Check that the location exists and can be written.")
         code, action = _CAUSES.get(error.errno or 0, fallback)
         fact = error.strerror or next(iter(str(error).splitlines()), type(error).__name__)
         left = _left(place) if code == "journal_disk_full" else ""

@@ -32,9 +32,9 @@ def check_location(state_url: str, journal_uri: str) -> Problem | None:
         return None
     return Problem(
         code="journal_not_shared",
-        message=f"The state store may be shared by several hosts, but the journal {journal_uri} lies on this host's disk.",
+        message=f"The state store may be shared by several hosts, but the journal {journal_uri} is on this host's disk.",
         place="journal.uri",
-        action="Set `journal.uri` to a place that all of them reach, such as gs://…, s3://…, hdfs://… or a network mount.",
+        action="Set `journal.uri` to a location that all of them can reach, such as gs://…, s3://…, hdfs://… or a network mount.",
     )
 
 
@@ -61,7 +61,7 @@ def open_folder(uri: str, uuid: str) -> JournalFolder:
         raise ConfigError(
             f"The journal {folder.uri} belongs to another replicator (uuid {owner}).",
             code="journal_in_use",
-            action="Set `journal.uri` to a folder of its own; or, if that replicator is gone, delete the folder.",
+            action="Set `journal.uri` to a folder of its own; or, if that replicator no longer exists, delete the folder.",
         )
     return folder
 
@@ -108,7 +108,7 @@ def _owner(folder: JournalFolder) -> str | None:
         raise _corrupt(folder)
     if version > FORMAT_VERSION:
         raise FatalError(
-            f"The journal {folder.uri} has format {version}; this program knows formats up to {FORMAT_VERSION}.",
+            f"The journal {folder.uri} has format {version}; this version supports formats up to {FORMAT_VERSION}.",
             code="newer_journal",
             action="Use the version of the Replicator that wrote it, or a newer one.",
         )

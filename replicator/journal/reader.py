@@ -73,7 +73,7 @@ class JournalReader:
         if size != file.bytes:
             raise self._corrupt(file, f"it has {size} bytes, {file.bytes} were sealed")
         if digest.hexdigest() != file.sha256:
-            raise self._corrupt(file, "its content is not what was sealed")
+            raise self._corrupt(file, "its checksum is not the one that was sealed")
 
     def rows(self, file: SegmentFile) -> Iterator[pa.RecordBatch]:
         """The file's changes in order, checked; for subscribers and tests."""
@@ -155,9 +155,9 @@ class JournalReader:
         missed = [str(t) for t, (_, last) in dropped.items() if last > after and (wanted is None or t in wanted)]
         if missed:
             raise OffsetExpiredError(
-                f"The journal of {self._name} no longer holds every change after number {after} ({', '.join(sorted(missed)[:3])}).",
+                f"The journal of {self._name} no longer has every change after number {after} ({', '.join(sorted(missed)[:3])}).",
                 code="journal_expired",
-                action="Subscribe anew from the beginning; a longer `journal.keep` leaves subscribers more time.",
+                action="Subscribe again from the beginning; a longer `journal.keep` leaves subscribers more time.",
             )
 
     def _corrupt(self, file: SegmentFile, fact: str) -> CorruptStreamError:

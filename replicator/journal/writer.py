@@ -319,7 +319,7 @@ class JournalWriter:
                 f"The journal {self._folder.uri} is full: it holds {self._sealed_bytes} bytes, {pending} more are waiting,"
                 f" and journal.bytes_max is {self._limits.bytes_max}.",
                 code="journal_full",
-                action="Let the target catch up, or raise `journal.bytes_max`; until then the source keeps its log.",
+                action="Wait until the target catches up, or raise `journal.bytes_max`. Until then the source keeps its log.",
             )
 
     def _segments(self, offset: Offset | None, source_time: datetime | None, ring: Sequence[str]) -> Sequence[Segment]:

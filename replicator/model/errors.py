@@ -167,10 +167,10 @@ def given_up(error: ReplicatorError) -> FatalError:
     """What becomes of an error once it has been tried for as long as the retry budget allows."""
     kind = LogGapError if isinstance(error, SourceLagsError) else FatalError
     return kind(
-        f"gave up after the retry budget: {error.message}",
+        f"gave up after retry.give_up_after: {error.message}",
         code=error.code,
         table=error.table,
-        action=error.action or "Mend the cause, then start the replicator again.",
+        action=error.action or "Fix the cause, then start the replicator again.",
     )
 
 

@@ -110,7 +110,7 @@ def is_exhausted(error: BaseException) -> bool:
 
 
 def _confined(error: ReplicatorError, table: TableId) -> TableError:
-    action = error.action or "Mend the cause."
+    action = error.action or "Fix the cause."
     if "replicator snapshot" not in action:
         action = f"{action}{'' if action.endswith(('.', ';', '!')) else '.'} {_AGAIN}"
     ours = TableError(error.message, code=error.code, table=str(table), action=action)
@@ -126,7 +126,7 @@ def _unforeseen(error: Exception, table: TableId, doing: str) -> TableError:
         f"unexpected {type(error).__name__}{f' while {doing}' if doing else ''}{place}: this is a bug.",
         code=INTERNAL,
         table=str(table),
-        action="Report it with the log, which has the traceback. `replicator snapshot NAME TABLE` tries the table again.",
+        action="Report it with the log, which has the traceback. To retry the table, run `replicator snapshot NAME TABLE`.",
     )
     ours.__cause__ = error
     return ours

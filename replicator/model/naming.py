@@ -37,7 +37,7 @@ def check_names(tables: Iterable[TableId]) -> tuple[Problem, ...]:
     return tuple(
         Problem(
             code="table_names_clash",
-            message=f"{_listed(str(table) for table in group)} differ only in case, and a target may take them for one table.",
+            message=f"{_listed(str(table) for table in group)} differ only in case, and a target may treat them as one table.",
             place=str(min(group)),
             action="Exclude all but one of them (tables.exclude).",
         )
@@ -58,7 +58,7 @@ def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
             problems.append(
                 Problem(
                     code="column_name_reserved",
-                    message=f"The column {names[0]} has a name that the Replicator gives to a column of its own ({reserved[name]}).",
+                    message=f"The column {names[0]} has a name that Replicator uses for a column of its own ({reserved[name]}).",
                     place=str(schema.table),
                     action="Rename the column in the source, or exclude the table (tables.exclude).",
                 )
@@ -67,7 +67,7 @@ def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
             problems.append(
                 Problem(
                     code="column_names_clash",
-                    message=f"The columns {_listed(names)} differ only in case, and targets fold the case of column names.",
+                    message=f"The columns {_listed(names)} differ only in case, and targets ignore the case of column names.",
                     place=str(schema.table),
                     action="Rename all but one of them in the source, or exclude the table (tables.exclude).",
                 )
@@ -97,7 +97,7 @@ def comment_notices(schema: TableSchema, table_length: int, column_length: int) 
     return tuple(
         Problem(
             code="comment_changed",
-            message=f"The comment has {len(comment)} characters and is cut after {length}.",
+            message=f"The comment has {len(comment)} characters and is shortened to {length}.",
             place=place,
             severity=Severity.NOTICE,
         )

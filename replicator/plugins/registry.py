@@ -269,7 +269,7 @@ def _admit(manager: pluggy.PluginManager, name: str, load_plugin: Callable[[], A
     except (pluggy.PluginValidationError, ValueError) as error:
         if manager.get_plugin(name) is not None:
             manager.unregister(name=name)
-        return f"has a hook that does not fit: {_text(error)}"
+        return f"has an invalid hook: {_text(error)}"
     if not manager.get_hookcallers(plugin):
         manager.unregister(name=name)
         return f"implements neither {' nor '.join(_HOOKS.values())}"
@@ -302,7 +302,7 @@ def _fault(candidate: Any, base: type) -> str | None:
     if model.model_config.get("extra") != "forbid" or not model.model_config.get("frozen"):
         return f"{model.__name__} must be frozen and forbid extra keys (inherit replicator.plugins.ConfigModel)"
     if "type" in model.model_fields:
-        return f"{model.__name__} must not have a field `type`: it is the host's"
+        return f"{model.__name__} must not have a field `type`: the host uses it"
     abstract: frozenset[str] = getattr(candidate, "__abstractmethods__", frozenset())
     if abstract:
         return f"{candidate.__name__} does not implement {', '.join(sorted(abstract))}"

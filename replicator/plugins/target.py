@@ -216,8 +216,9 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     def audit(self, table: TargetTable, since: str | None) -> Audit:
         """Say what the table's merges counted, and whether somebody else changed its data.
 
-        Called after a claim and after each unit of work, from the table's thread. The counts must be those of committed batches,
-        each once, whatever crashed between a commit and this call: keep them where the ledger is, or read them from the commits.
+        Called after a claim, after each unit of work, and every few minutes while there is none, from the table's thread: it should
+        cost little. The counts must be those of committed batches, each once, whatever crashed between a commit and this call: keep
+        them where the ledger is, or read them from the commits.
 
         Args:
             table: As it was claimed.

@@ -35,7 +35,7 @@ class Home:
             self.logs.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"The folder {self.folder} cannot be made: {error.strerror}.",
+                f"The folder {self.folder} cannot be created: {error.strerror}.",
                 code="home",
                 action="Set REPLICATOR_HOME to a folder that this user may write.",
             ) from error

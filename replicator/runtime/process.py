@@ -111,7 +111,7 @@ class WorkerProcess:
             self.error = TransientError(
                 f"the {self.role} process ended with {how}",
                 code="worker_killed",
-                action="It is started again from the last durable point.",
+                action="It restarts from the last durable position.",
             )
         self._deliver(Message(role=self.role, pid=self.pid, event="exit", fields={"status": status}))
 

@@ -59,7 +59,7 @@ def _load(record: ReplicatorRecord, registry: Registry, notes: list[str], *, is_
         if not is_forced:
             raise
         notes.append(
-            f"The stored configuration can no longer be used ({error.message}): slot, publication and target stay."
+            f"The stored configuration can no longer be used ({error.message}). The slot, the publication and the target are not deleted."
         )
         return None
 
@@ -90,7 +90,10 @@ def _clean_source(
     except ReplicatorError as error:
         if not is_forced:
             raise
-        notes += [f"The source was not cleaned ({error.message}). Run there: {line}" for line in source.leftovers()]
+        notes += [
+            f"The objects in the source were not deleted ({error.message}). Run there: {line}"
+            for line in source.leftovers()
+        ]
     finally:
         source.close()
 
@@ -117,6 +120,6 @@ def _clean_target(
     except ReplicatorError as error:
         if drops or not is_forced:
             raise
-        notes.append(f"What is kept beside the target's tables was not removed ({error.message}).")
+        notes.append(f"The target's internal tables were not removed ({error.message}).")
     finally:
         target.close()

@@ -1,4 +1,4 @@
-"""`validate`: everything that would keep a configuration from working, at once."""
+"""`validate`: every problem of a configuration, at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Assessment:
     """What `validate` found.
 
     `identity` is what the stored configuration is compared with; None if the source could not be asked. `selected` are the tables that
-    the configuration names, `tables` the shapes of those that are there.
+    the configuration names, `tables` the schemas of those that exist. `estimated_rows` is their sum by the source's statistics; None if
+    a table has none.
     """
 
     tables: Sequence[TableSchema]
@@ -31,15 +32,16 @@ class Assessment:
     problems: Sequence[Problem]
     identity: dict[str, Any] | None
     selected: Sequence[TableId] = ()
+    estimated_rows: int | None = None
 
     @property
     def is_blocked(self) -> bool:
-        """Whether anything found forbids a first start."""
+        """Whether a problem refuses a first start."""
         return any(p.severity is Severity.BLOCKING for p in self.problems)
 
     @property
     def is_blocked_for_all(self) -> bool:
-        """Whether anything found forbids a later start, too: it is about more than single tables, which fail alone."""
+        """Whether a problem also refuses a later start: it concerns more than single tables, which fail alone."""
         names = {str(table) for table in self.selected}
         return any(p.severity is Severity.BLOCKING and p.place not in names for p in self.problems)
 
@@ -49,7 +51,7 @@ def assess(
 ) -> Assessment:
     """Ask source and target about the configured tables; changes nothing anywhere.
 
-    With `may_retry` a source or target that is away for now forbids nothing: a worker that has begun tries again by itself.
+    With `may_retry` an unreachable source or target does not refuse the start: a worker that has begun retries by itself.
     """
     problems: list[Problem] = list(loaded.warnings)
     try:
@@ -60,29 +62,35 @@ def assess(
         problems.append(location)
     source = registry.source(loaded.source_type)(loaded.source, SourceContext(replicator=loaded.config.name, uuid=uuid))
     try:
-        selected, schemas, left_out, found, source_identity = _ask_source(source, loaded, may_retry=may_retry)
-        problems += found
+        asked = _ask_source(source, loaded, may_retry=may_retry)
+        problems += asked.problems
     finally:
         source.close()
     target = assembly.make_target(loaded, registry, uuid=uuid)
     if target.needs_spark:
         problems += _spark_problems(loaded, home, target.identity(), may_retry=may_retry)
     try:
-        problems += target.check(schemas)
+        problems += target.check(asked.schemas)
         target_identity = dict(target.identity())
     except ReplicatorError as error:
         problems.append(_finding(error, "target", may_retry=may_retry))
         target_identity = None
     finally:
         target.close()
-    identity = {"source": source_identity, "target": target_identity} if source_identity and target_identity else None
-    return Assessment(tables=schemas, left_out=left_out, problems=problems, identity=identity, selected=selected)
+    return Assessment(
+        tables=asked.schemas,
+        left_out=asked.left_out,
+        problems=problems,
+        identity={"source": asked.identity, "target": target_identity} if asked.identity and target_identity else None,
+        selected=asked.selected,
+        estimated_rows=asked.estimated_rows,
+    )
 
 
 def _spark_problems(
     loaded: LoadedConfig, home: Home, target: Mapping[str, str], *, may_retry: bool
 ) -> Sequence[Problem]:
-    """What would keep Spark from starting, as far as that can be seen without starting it."""
+    """What would prevent Spark from starting, as far as this can be checked without starting it."""
     spark = loaded.config.spark
     found = [p for p in (setting_problem(spark.master), java_problem()) if p is not None]
     if not found and (away := reach_problem(spark.master)) is not None:
@@ -92,29 +100,47 @@ def _spark_problems(
     return [*found, *sharing_problems(spark.master, places)]
 
 
-def _ask_source(
-    source: DeltaSource[Any], loaded: LoadedConfig, *, may_retry: bool
-) -> tuple[Sequence[TableId], list[TableSchema], Sequence[TableSummary], list[Problem], dict[str, str] | None]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What the source answered."""
+
+    problems: Sequence[Problem]
+    selected: Sequence[TableId] = ()
+    left_out: Sequence[TableSummary] = ()
+    schemas: Sequence[TableSchema] = ()
+    estimated_rows: int | None = None
+    identity: dict[str, str] | None = None
+
+
+def _ask_source(source: DeltaSource[Any], loaded: LoadedConfig, *, may_retry: bool) -> _Asked:
     problems: list[Problem] = []
     try:
         selection = assembly.select_tables(source, loaded)
     except ReplicatorError as error:
-        return (), [], (), [_finding(error, "source", may_retry=may_retry)], None
+        return _Asked(problems=[_finding(error, "source", may_retry=may_retry)])
     problems += selection.problems
     if not selection.tables:
-        return (), [], selection.left_out, problems, None
+        return _Asked(problems=problems, left_out=selection.left_out)
     try:
         problems += source.check(selection.tables)
         described = source.describe(selection.tables)
         identity = dict(source.identity())
     except ReplicatorError as error:
         failed = _finding(error, "source", may_retry=may_retry)
-        return selection.tables, [], selection.left_out, [*problems, failed], None
+        return _Asked(problems=[*problems, failed], selected=selection.tables, left_out=selection.left_out)
     schemas = [d.schema for d in described.values()]
     for schema in schemas:
         problems += check_columns(schema)
     problems += [_missing(t) for t in selection.tables if t not in described and not _has_finding(problems, t)]
-    return selection.tables, schemas, selection.left_out, problems, identity
+    counts = [d.estimated_rows for d in described.values() if d.estimated_rows is not None]
+    return _Asked(
+        problems=problems,
+        selected=selection.tables,
+        left_out=selection.left_out,
+        schemas=schemas,
+        estimated_rows=sum(counts) if len(counts) == len(described) else None,
+        identity=identity,
+    )
 
 
 def _finding(error: ReplicatorError, place: str, *, may_retry: bool) -> Problem:

@@ -112,13 +112,14 @@ def snapshot(
         raise ConfigError(
             f"{name} does not replicate {', '.join(unknown)}.",
             code="unknown_table",
-            action=f"It replicates: {', '.join(sorted(known)) or 'nothing yet'}.",
+            action=f"Its tables: {', '.join(sorted(known)) or 'nothing yet'}.",
         )
     if restart and tables:
-        raise ConfigError("--restart is for all tables: leave the table names out.", code="restart_with_tables")
+        raise ConfigError("--restart applies to all tables. Leave the table names out.", code="restart_with_tables")
     if restart and recreate:
         raise ConfigError(
-            "--restart and --recreate exclude each other: restart first, then recreate.", code="restart_with_recreate"
+            "--restart and --recreate cannot be combined. Run --restart first, then --recreate.",
+            code="restart_with_recreate",
         )
     kind = RequestKind.RESTART if restart else RequestKind.RECREATE if recreate else RequestKind.SNAPSHOT
     store.add_request(name, kind, {"tables": list(tables) or sorted(known)})
@@ -152,7 +153,7 @@ def supervise(
         raise ConfigError(
             f"{record.name} is already run by {holder.holder if holder else 'another process'}.",
             code="already_running",
-            action="Watch it with `replicator status`, or stop that process first.",
+            action="Check it with `replicator status`, or stop that process first.",
         )
     limits = RetryLimits.of(assembly.load(record, registry).config.retry)
     log = LogFile(home.log_file(record.name), echo)
@@ -239,7 +240,7 @@ def _compare_journal(record: ReplicatorRecord, uri: str | None) -> None:
         raise ConfigError(
             f"{record.name} is stored with the journal {record.journal_uri}, now {uri}.",
             code="identity_changed",
-            action=f"Take journal.uri back, or delete the stored one first: replicator delete {record.name}",
+            action=f"Restore the old journal.uri, or delete the stored one first: replicator delete {record.name}",
         )
 
 
@@ -253,7 +254,7 @@ def _compare_identity(name: str, stored: Mapping[str, Any], now: Mapping[str, An
     ]
     if differences:
         raise ConfigError(
-            f"{name} is stored with another identity: {'; '.join(differences)}",
+            f"{name} is stored with another source or target: {'; '.join(differences)}",
             code="identity_changed",
             action=f"Give the file another name, or delete the stored one first: replicator delete {name}",
         )

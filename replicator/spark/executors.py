@@ -99,7 +99,7 @@ class ExecutorWatch:
         _reasons[self._process.pid] = TargetUnavailableError(
             f"The Spark cluster {self._master} gave no executor for {waited_s:.0f} s.",
             code="spark_no_executors",
-            action="Check that workers run with enough free cores and memory (spark.executor.cores, spark.executor.memory), "
-            "and that they can connect to the driver; it is tried again by itself.",
+            action="Check that workers run with enough free cores and memory (spark.executor.cores, spark.executor.memory), and that "
+            "they can connect to the driver. It is retried automatically.",
         )
         self._process.kill()

@@ -41,7 +41,7 @@ def setting_problem(master: str) -> Problem | None:
         return None
     return Problem(
         code="spark_master_unsupported",
-        message=f"{master} is not a Spark master that can be used.",
+        message=f"{master} is not a supported Spark master.",
         place="spark.master",
         action="Set spark.master to local[*], spark://HOST:PORT, yarn or k8s://…; Spark Connect (sc://) is not supported.",
     )
@@ -103,7 +103,7 @@ def sharing_problems(master: str, paths: Sequence[tuple[str, str]]) -> Sequence[
                 code="path_not_shared",
                 message=f"{uri} is a path on this host, and Spark's executors run on the cluster {master}.",
                 place=setting,
-                action="If executors run on other hosts, use a place that all share (s3a://…, gs://…, hdfs://…, or a network mount).",
+                action="If executors run on other hosts, use a location that all share (s3a://…, gs://…, hdfs://…, or a network mount).",
                 severity=Severity.WARNING,
             )
         )

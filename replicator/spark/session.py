@@ -298,8 +298,8 @@ def start_error(output: str, settings: SparkSettings) -> ReplicatorError:
         return ConfigError(
             f"Spark could not resolve {', '.join(wanted_packages(settings))} from its Maven repositories. Its output ends:\n{tail}",
             code="spark_packages_unresolved",
-            action="Behind a mirror set spark.settings.spark.jars.repositories or spark.jars.ivySettings; without a network give every jar "
-            "of the closure as a local file in spark.jars.",
+            action="Behind a mirror, set spark.settings.spark.jars.repositories or spark.jars.ivySettings; without a network list "
+            "every jar, including dependencies, as a local file in spark.jars.",
         )
     return ConfigError(
         f"Spark with master {settings.master} did not start. Its output ends:\n{tail}",
@@ -329,12 +329,12 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
         return TargetUnavailableError(
             "Spark has ended this application.",
             code="spark_lost",
-            action="It is started again by itself; the logs of Spark's driver and master say why.",
+            action="It restarts automatically. The logs of Spark's driver and master have the reason.",
         )
     return TargetUnavailableError(
         "Spark's JVM has died.",
         code="spark_lost",
-        action="It is started again by itself; if it dies again, give it more memory.",
+        action="It restarts automatically. If it dies again, give it more memory.",
     )
 
 

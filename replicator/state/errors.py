@@ -18,8 +18,7 @@ from replicator.model.errors import (
 )
 
 _CORRUPT_ACTION: Final = (
-    "Restore it from a backup; or move it away, set `target.adopt: replace` and run every replicator again,"
-    " which takes new snapshots."
+    "Restore it from a backup; or move it away, set `target.adopt: replace` and run every replicator again."
 )
 _SQLITE_CORRUPT: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
 _SQLITE_BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
@@ -64,7 +63,7 @@ def translated(place: str) -> Iterator[None]:
         StateUnavailableError: Locked, unreachable, full or read-only: may pass.
         CorruptStreamError: `corrupt_state`.
         AccessDeniedError: The server refuses the credentials or a privilege.
-        FatalError: `state_missing`: the database named by the URL does not exist.
+        FatalError: `state_missing`: the database named by the URL does not exist. `state_failed`: any other error, in the database's words.
     """
     try:
         yield
@@ -80,7 +79,7 @@ def translated(place: str) -> Iterator[None]:
         known = _of_sqlite(place, error) if isinstance(error.orig, sqlite3.Error) else _of_postgresql(place, error)
         # Never an exception that nobody knows: it would be put on whatever table was being worked on.
         raise known or FatalError(
-            f"The state store {place}: unexpected {type(error.orig).__name__}.",
+            f"The state store {place} failed with an unexpected error: {_words(error)}.",
             code="state_failed",
             action="Report it with the log, which has the traceback; then start again.",
         ) from error
@@ -107,8 +106,7 @@ def _of_sqlite(place: str, error: exc.DBAPIError) -> ReplicatorError | None:
 
 def _of_postgresql(place: str, error: exc.DBAPIError) -> ReplicatorError | None:
     state = getattr(error.orig, "sqlstate", None) or ""
-    # Only the first line: DETAIL may quote values.
-    fact = next(iter(str(error.orig).splitlines()), type(error.orig).__name__).strip()
+    fact = _fact(error)
     if state.startswith(_POSTGRES_DENIED) or (not state and any(text in fact for text in _LIBPQ_DENIED)):
         return AccessDeniedError(
             f"The state store {place}: {fact}",
@@ -126,3 +124,14 @@ def _of_postgresql(place: str, error: exc.DBAPIError) -> ReplicatorError | None:
     if state.startswith(_POSTGRES_PASSING) or isinstance(error, exc.OperationalError | exc.InterfaceError):
         return StateUnavailableError(f"The state store {place}: {fact}", code="state_unavailable")
     return None
+
+
+def _words(error: exc.DBAPIError) -> str:
+    """What the database says, with its own code for it."""
+    code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None)
+    return f"{_fact(error)} ({code or type(error.orig).__name__})"
+
+
+def _fact(error: exc.DBAPIError) -> str:
+    """Only the first line: DETAIL may quote values."""
+    return next(iter(str(error.orig).splitlines()), type(error.orig).__name__).strip()

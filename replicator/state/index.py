@@ -209,8 +209,8 @@ def _check_continuity(name: str, newest: Row[Any] | None, segments: Iterable[Seg
     for segment in segments:
         if segment.id != id_ + 1 or segment.first != last + 1 or segment.last < segment.first - 1:
             raise FatalError(
-                f"The journal of {name} ends with segment {id_} at number {last}; segment {segment.id} with numbers"
-                f" {segment.first} to {segment.last} does not follow it.",
+                f"The journal of {name} ends with segment {id_} at number {last}; segment {segment.id} with numbers {segment.first} "
+                f"to {segment.last} does not continue it.",
                 code="index_conflict",
                 action="Make sure that only one worker runs this replicator, and start it again.",
             )

@@ -69,7 +69,7 @@ def renew(connection: Connection, lease: Lease, ttl_s: float, now: datetime) -> 
         raise _fenced(lease.replicator, lease.epoch, row)
     if row.expires_at < lease.expires_at:
         raise FencedError(
-            f"The state store of the replicator {lease.replicator} was set back to an older copy while it ran.",
+            f"The state store of the replicator {lease.replicator} was restored from a backup while it ran.",
             code="fenced",
             action="Start it again.",
         )

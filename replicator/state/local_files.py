@@ -57,7 +57,7 @@ def prepared_file(path: Path) -> Iterator[None]:
     """
     if kind := network_file_system(path):
         raise ConfigError(
-            f"The state store {path} lies on a network file system ({kind}), on which SQLite loses data.",
+            f"The state store {path} is on a network file system ({kind}), where SQLite loses data.",
             code="network_file_system",
             action="Put REPLICATOR_HOME on a local disk, or use PostgreSQL: REPLICATOR_STATE_URL=postgresql://…",
         )

@@ -309,7 +309,7 @@ def is_current(connection: Connection, place: str) -> bool:
     version = stored_version(connection)
     if version > FORMAT_VERSION:
         raise FatalError(
-            f"The state store {place} has format {version}; this program knows formats up to {FORMAT_VERSION}.",
+            f"The state store {place} has format {version}; this version supports formats up to {FORMAT_VERSION}.",
             code="newer_state",
             action="Use the version of the Replicator that wrote it, or a newer one.",
         )

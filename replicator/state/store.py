@@ -109,7 +109,7 @@ class StateStore:
                 return read_replicator(connection.execute(select(REPLICATORS).where(REPLICATORS.c.name == name)).one())
         except IntegrityError as error:
             raise ConfigError(
-                f"A replicator named {name} exists already.",
+                f"A replicator named {name} already exists.",
                 code="exists",
                 action="Choose another name, or delete it first.",
             ) from error

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from replicator.model.errors import FatalError
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
 from replicator.testing.captured import Captured, RunningCapture
@@ -133,3 +134,39 @@ def test_a_table_whose_engine_becomes_another_fails(mysql_database: MysqlDatabas
         mysql_database.execute("ALTER TABLE t ENGINE = InnoDB", "INSERT INTO t VALUES (9)")
         captured.snapshot(running, table)
         assert captured.rows(table) == Counter({(9,): 1})
+
+
+def test_a_server_whose_log_cannot_be_trusted_any_more_stops_the_capture(
+    every_database: MysqlDatabase, make_mysql: Make
+) -> None:
+    """What such a setting says of sessions that begin from now on; those of before write as they did."""
+    database = every_database
+    wrong = {"binlog_format": "STATEMENT", "binlog_row_image": "MINIMAL"}
+    if database.execute("SHOW VARIABLES LIKE 'gtid_mode'") == [("gtid_mode", "OFF")]:
+        wrong = {"binlog_order_commits": "OFF"}
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    captured = watched(make_mysql(database, "t"))
+    for number, (name, value) in enumerate(wrong.items()):
+        ((right,),) = database.execute(f"SELECT @@GLOBAL.{name}")
+        try:
+            with captured.running() as running:
+                captured.wait_for_streaming(running)
+                with closing(database.connect()) as before, before.cursor() as cursor:
+                    database.execute(f"SET GLOBAL {name} = {value}")
+                    error = running.error()
+                    cursor.execute(f"INSERT INTO t VALUES ({number})")
+            with captured.running() as running:
+                again = running.error()
+        finally:
+            database.execute(f"SET GLOBAL {name} = {right}")
+        for found in (error, again):
+            assert isinstance(found, FatalError)
+            assert (found.code, found.table) == ("server_setting", None)
+            assert found.message.startswith(f"{name} is {value}; ")
+            assert found.action is not None
+            assert f"{name} = " in found.action
+            assert found.action.endswith("Then start again.")
+        with captured.running() as running:
+            captured.catch_up(running)
+            assert captured.stage(captured.tables[0]) is Stage.STREAMING
+            assert captured.rows(captured.tables[0]) == Counter((n,) for n in range(number + 1))

@@ -310,6 +310,20 @@ def test_errors_hide_the_password(database: ScratchDatabase) -> None:
         assert not any("canary" in str(e) for e in chain)
 
 
+def test_an_unforeseen_error_keeps_the_words_and_the_code_of_the_server(
+    database: ScratchDatabase, store: StateStore
+) -> None:
+    database.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN RAISE EXCEPTION 'the auditors say no' USING DETAIL = 'canary'; END$$",
+        "CREATE TRIGGER audit BEFORE INSERT ON replicator.replicators FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+    with pytest.raises(FatalError) as caught:
+        store.create_replicator("r", "", "gs://b/j")
+    assert caught.value.code == "state_failed"
+    assert caught.value.message.endswith(" failed with an unexpected error: the auditors say no (P0001).")
+
+
 def test_a_locked_row_is_unavailable(url: str, store: StateStore) -> None:
     store.create_replicator("r", "", "gs://b/j")
     impatient = StateStore(url, busy_timeout_s=0.1)

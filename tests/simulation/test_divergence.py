@@ -148,6 +148,21 @@ def test_nothing_is_expected_while_a_snapshot_in_place_runs(shop: Shop) -> None:
     assert (shop.applied(A).alarms, shop.applied(A).copy) == ((), TargetCopy.WHOLE)
 
 
+def test_nothing_is_expected_of_changes_that_are_applied_together_with_the_start_of_a_snapshot(shop: Shop) -> None:
+    """A table that failed is copied again: rows that came meanwhile are changed before the snapshot has brought them."""
+    shop.copy(A, 1, 2)
+    shop.run()
+    start = shop.start_in_place(A)
+    shop.rows(A, update(0, item(7, "log")), delete(0, item(8)))
+    shop.run()
+    assert (shop.applied(A).merged.not_found, shop.applied(A).alarms) == (0, ())
+    shop.rows(A, *[insert(0, item(i), is_snapshot=True) for i in (1, 2, 7)])
+    shop.complete(A, start)
+    shop.rows(A, delete(0, item(9)))
+    shop.run()
+    assert codes(shop) == {"target_diverged": 1}
+
+
 def test_nothing_is_expected_without_any_copy(shop: Shop) -> None:
     """`snapshot.mode: never`."""
     shop.records[A] = TableRecord(table=A, incarnation=1, stage=Stage.STREAMING, schema=shop.schemas[A], first_change=1)
@@ -218,6 +233,24 @@ def test_what_others_changed_is_an_alarm_also_if_nobody_was_looking(shop: Shop) 
     shop.run()
     (alarm,) = shop.applied(A).alarms
     assert (alarm.count, "version 9: UPDATE" in alarm.message) == (2, True)
+
+
+def test_what_others_changed_in_an_idle_table_is_an_alarm_without_its_next_change(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.copy(B, 1)
+    shop.run()
+    shop.new_epoch()
+    shop.warehouse.tamper(A, "version 7: DELETE", _remove_one)
+    now = [0.0]
+
+    def is_done() -> bool:
+        now[0] += shop.settings.audit_every_s / 20
+        return bool(shop.applied(A).alarms) or now[0] > 10 * shop.settings.audit_every_s
+
+    shop.run(is_done=is_done, clock=lambda: now[0])
+    assert codes(shop) == {"target_changed": 1}
+    assert now[0] >= shop.settings.audit_every_s
+    assert shop.applied(B).alarms == ()
 
 
 def test_a_snapshot_clears_what_was_wrong_before_it_and_nothing_else(shop: Shop) -> None:

@@ -213,7 +213,7 @@ def test_unexplained_change_stops_if_the_policy_says_so(bench: Any) -> None:
         capture.until(bench.is_at(*COPIED))
     bench.database.drop_table(table)
     bench.create(bench.schema("t"))
-    with pytest.raises(FatalError, match="another object"), bench.running() as capture:
+    with pytest.raises(FatalError, match="replaced by another"), bench.running() as capture:
         capture.join()
 
 

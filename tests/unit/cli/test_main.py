@@ -13,7 +13,7 @@ def test_a_run_that_set_a_table_aside_exits_with_1(end: End, capsys: pytest.Capt
     with pytest.raises(SystemExit) as ended:
         _finish("shop", Outcome(end=end, set_aside=("public.half",)))
     assert ended.value.code == 1
-    assert "but for public.half, set aside" in capsys.readouterr().err
+    assert "except failed tables: public.half." in capsys.readouterr().err
     with pytest.raises(SystemExit) as ended:
         _finish("shop", Outcome(end=end, alarmed=("public.a", "public.odd name")))
     assert ended.value.code == 1

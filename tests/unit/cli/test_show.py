@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from replicator.cli import show
-from replicator.model.errors import ReplicatorError, StateUnavailableError
+from replicator.model.errors import Problem, ReplicatorError, Severity, StateUnavailableError
+from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.registry import PluginInfo
 from replicator.service import status
+from replicator.service.assess import Assessment
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
 
@@ -32,7 +35,7 @@ def document(tmp_path: Path) -> Iterator[dict[str, Any]]:
     table = {
         "table": ODD, "state": "failing", "snapshot": None, "changes_applied": 1, "freshness_s": None,
         "error": {"code": "schema_conflict", "message": f"[errno 28] {ODD}", "action": "Do [this]."},
-        "waiting": None, "upkeep": None, "alarms": [],
+        "waiting": None, "upkeep": None, "next_snapshot": None, "alarms": [],
     }  # fmt: skip
     yield {**whole, "tables": [table]}
     store.close()
@@ -47,6 +50,36 @@ def test_texts_of_others_are_no_markup(document: dict[str, Any], monkeypatch: py
     printed = capsys.readouterr().out
     assert f"[schema_conflict] [errno 28] {ODD} Do [this]." in printed
     assert printed.count(ODD) == 5
+
+
+def test_a_failed_table_is_called_failed(
+    document: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    show.status(document)
+    printed = capsys.readouterr().out
+    assert " failed " in printed
+    assert "failing" not in printed
+
+
+@pytest.mark.parametrize(
+    ("severities", "rows", "text"),
+    [
+        ([], 48_200, "No problems found: 1 table, 48,200 rows estimated."),
+        ([Severity.NOTICE], None, "No problems found: 1 table."),
+        ([Severity.WARNING], 0, "No blocking problems found: 1 table, 0 rows estimated."),
+        ([Severity.BLOCKING], 1, ""),
+    ],
+)
+def test_validate_ends_with_what_it_found(
+    severities: list[Severity], rows: int | None, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    column = Column(name="id", type=pa.int64(), source_type="bigint")
+    schema = TableSchema(table=TableId("public", "t"), columns=(column,), key=("id",))
+    problems = [Problem(code="odd", message="Odd.", severity=severity) for severity in severities]
+    show.assessment(Assessment(tables=[schema], left_out=(), problems=problems, identity=None, estimated_rows=rows))
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == ["public.t: 1 column, key id", *([text] if text else [])]
 
 
 def test_an_alarm_is_loud(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

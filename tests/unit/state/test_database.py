@@ -314,6 +314,19 @@ def test_a_full_disk_is_unavailable(url, state_file):
         assert caught.value.code == "state_disk_full"
 
 
+def test_an_unforeseen_error_keeps_the_words_and_the_code_of_the_database(url, state_file):
+    with closing_store(url) as store:
+        with store._database.read() as connection:
+            connection.connection.driver_connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
+        with pytest.raises(FatalError) as caught:
+            store.create_replicator("a", "canary" * 10_000, "/j")
+    assert caught.value.code == "state_failed"
+    assert caught.value.message == (
+        f"The state store {state_file} failed with an unexpected error: string or blob too big (SQLITE_TOOBIG)."
+    )
+    assert caught.value.action == "Report it with the log, which has the traceback; then start again."
+
+
 def test_a_folder_or_unusable_place_is_a_configuration_error(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")

@@ -92,7 +92,7 @@ def test_a_store_that_is_set_back_beneath_its_holder_ends_the_lease(store, clock
     assert store.renew_lease(lease, TTL_S) == renewed  # whose answer was lost
     clock.advance(1)
     older = replace(renewed, expires_at=renewed.expires_at + timedelta(seconds=1))
-    with pytest.raises(FencedError, match="set back"):
+    with pytest.raises(FencedError, match="restored from a backup"):
         store.renew_lease(older, TTL_S)
     store.release_lease(renewed)
     assert store.acquire_lease("a", ELSEWHERE, TTL_S).epoch == lease.epoch + 1

@@ -62,8 +62,8 @@ def _log(facts: ServerFacts) -> list[Problem]:
         problems.append(
             Problem(
                 code="server_setting",
-                message=f"gtid_mode is {facts.gtid_mode}: the log has transactions with and without GTIDs, so that neither a set of"
-                " GTIDs says what was read, nor may another server take over; ON is needed, or OFF",
+                message=f"gtid_mode is {facts.gtid_mode}: the log has transactions with and without GTIDs, so a GTID set does not "
+                "describe what was read. ON is needed, or OFF",
                 place="gtid_mode",
                 action="Finish the change: SET PERSIST gtid_mode = ON; -- or one step back at a time, to OFF",
             )
@@ -71,8 +71,8 @@ def _log(facts: ServerFacts) -> list[Problem]:
     problems += [
         Problem(
             code="log_filter",
-            message=f"{name} is set ({', '.join(names)}): statements such as TRUNCATE and ALTER TABLE are left out of the log by the"
-            " database that their session has chosen, whatever table they name",
+            message=f"{name} is set ({', '.join(names)}): statements such as TRUNCATE and ALTER TABLE are filtered by the default "
+            "database of their session, whatever table they name",
             place=name,
             action="Remove it from the configuration and restart the server.",
             severity=Severity.WARNING,
@@ -93,8 +93,8 @@ def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     problems = [
         Problem(
             code="no_gtids",
-            message=f"gtid_mode is OFF: places in the log are files and bytes of this very server, no other can take over; and with"
-            f" every chunk a row is written into {config.watermark} and deleted again",
+            message="gtid_mode is OFF: log positions are valid on this server only, so failover to another server is not "
+            f"possible. With every chunk a row is written into {config.watermark} and deleted again",
             place="gtid_mode",
             action="Better: SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; then"
             " ON_PERMISSIVE; then ON;",
@@ -111,7 +111,7 @@ def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
         problems.append(
             Problem(
                 code="server_setting",
-                message="read_only is ON: without GTIDs a watermark is written",
+                message="read_only is ON, but without GTIDs Replicator must write watermarks",
                 place="read_only",
                 action="Name the primary server as host, or switch GTIDs on.",
             )
@@ -163,8 +163,8 @@ def _durability(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     return [
         Problem(
             code="log_may_be_lost",
-            message=f"{name} is {facts.variables[name]}: after a crash of its operating system the server may lack"
-            " transactions that were already copied, and give their GTIDs to others",
+            message=f"{name} is {facts.variables[name]}: after a crash of its operating system the server may have lost "
+            "transactions that were already replicated, and reuse their GTIDs",
             place=name,
             action=f"SET GLOBAL {name} = 1; -- and in the configuration; or set source.accept_log_loss: true",
             severity=severity,
@@ -181,7 +181,7 @@ def _role(facts: ServerFacts) -> list[Problem]:
         problems.append(
             Problem(
                 code="replica_does_not_log",
-                message=f"{updates} is OFF: what the server replicates from another one does not reach its log",
+                message=f"{updates} is OFF: the server does not log what it replicates from another one",
                 place=updates,
                 action=f"Add `{updates}` to its configuration and restart it, or name the primary server as host.",
                 severity=Severity.BLOCKING if facts.is_replica is not False else Severity.NOTICE,
@@ -198,15 +198,16 @@ def _role(facts: ServerFacts) -> list[Problem]:
         )
     if facts.lower_case_table_names == 2:  # noqa: PLR2004 - the server's own number
         problems.append(
-            _setting(
-                "lower_case_table_names", "2", "0 or 1", "use a server whose file system tells case apart, or none"
-            )
+            _setting("lower_case_table_names", "2", "0 or 1", "use a server with a case-sensitive file system")
         )
     if int(facts.variables.get("max_allowed_packet", _PACKET_MIN)) < _PACKET_MIN:
         problems.append(
             Problem(
                 code="max_allowed_packet",
-                message=f"max_allowed_packet is {facts.variables['max_allowed_packet']}: a larger row event ends the log's reader",
+                message=(
+                    f"max_allowed_packet is {facts.variables['max_allowed_packet']}: a larger row event stops the reading of the "
+                    "log"
+                ),
                 place="max_allowed_packet",
                 action=f"SET GLOBAL max_allowed_packet = {_PACKET_MIN}; -- and in the configuration",
                 severity=Severity.WARNING,
@@ -239,9 +240,9 @@ def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
         problems.append(
             Problem(
                 code="privilege_excess",
-                message=f"the account {config.user} has more than is needed on every database: {', '.join(excess)}",
+                message=f"the account {config.user} has more privileges than needed on every database: {', '.join(excess)}",
                 place="source.user",
-                action="Use an account of its own for the Replicator.",
+                action="Use a separate account for Replicator.",
                 severity=Severity.WARNING,
             )
         )
@@ -304,9 +305,9 @@ def _retention(facts: ServerFacts) -> list[Problem]:
     return [
         Problem(
             code="log_retention",
-            message=f"the server keeps its log for {seconds / _DAY_S:.1f} days; whoever pauses longer starts anew",
+            message=f"the server keeps its log for {seconds / _DAY_S:.1f} days; after a longer pause the position is lost",
             place="binlog_expire_logs_seconds",
-            action="SET GLOBAL binlog_expire_logs_seconds = 604800; -- a week, or what a pause may last",
+            action="SET GLOBAL binlog_expire_logs_seconds = 604800; -- a week, or as long as the longest pause",
             severity=Severity.WARNING if seconds < _DAY_S else Severity.NOTICE,
         )
     ]

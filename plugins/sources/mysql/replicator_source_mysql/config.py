@@ -28,103 +28,107 @@ class MysqlConfig(ConfigModel):
     )
     password: Secret | None = Field(
         default=None,
-        description="The account's password, as ${env:NAME} or ${file:/path}; left out where there is none.",
+        description="The account's password, as ${env:NAME} or ${file:/path}; leave it out if there is none.",
     )
     tls: TlsMode | None = Field(
         default=None,
-        description="How the connection is protected. Left out: verify-full, but for a loopback address prefer.",
+        description="How the connection is protected. Default: verify-full; for a loopback address prefer.",
     )
     tls_ca: Path | None = Field(
         default=None,
-        description="File of certificate authorities (PEM) that may vouch for the server. Left out: those that the system trusts.",
+        description=(
+            "File of the certificate authorities (PEM) that may sign the server's certificate. Default: those "
+            "that the system trusts."
+        ),
     )
     tls_cert: Path | None = Field(
         default=None,
-        description="File of the client's own certificate (PEM), where the server asks for one. Goes with tls_key.",
+        description="File of the client's own certificate (PEM), if the server asks for one. Needs tls_key.",
     )
-    tls_key: Path | None = Field(
-        default=None, description="File of the client's private key (PEM). Goes with tls_cert."
-    )
+    tls_key: Path | None = Field(default=None, description="File of the client's private key (PEM). Needs tls_cert.")
     start_at: str | None = Field(
         default=None,
-        description="A GTID set (MariaDB: GTID position; MySQL without GTIDs: file and byte, as binlog.000003:1234) behind"
-        " which the log is read at the very first start, instead of now: for a copy restored from a backup, with"
-        " snapshot.mode: never.",
+        description="A GTID set (MariaDB: GTID position; MySQL without GTIDs: file and byte, as binlog.000003:1234) after which the "
+        "log is read at the very first start, instead of now. Use it with snapshot.mode: never, for a target that was "
+        "restored from a backup.",
     )
     watermark_table: str = Field(
         default="replicator.watermarks",
         pattern=r"^[^.]+\.[^.]+$",
-        description="Used with MySQL without GTIDs only: the table, as database.table, into which a row is inserted and"
-        " deleted again with every chunk. validate prints the statements that make it.",
+        description="For MySQL without GTIDs only: the table, as database.table, in which a row is inserted and deleted with every "
+        "chunk. validate prints the statements that create it.",
     )
     unrepresentable: Literal["fail", "null"] = Field(
         default="fail",
-        description="What to do with zero and partial dates: fail sets the table aside, null replicates NULL. In key"
-        " columns always fail.",
+        description="What to do with zero and partial dates: fail the table (fail), or replicate NULL (null). Values in key columns "
+        "always fail the table.",
     )
     foreign_keys: Literal["refuse", "resnapshot", "warn"] = Field(
         default="refuse",
-        description="What to do with tables whose foreign keys change them by cascades that the server does not log"
-        " (MariaDB, MySQL before 9.6): refuse them, copy them again in place after each change of a parent that may have"
-        " cascaded, or warn and let them differ.",
+        description="What to do with tables whose foreign keys change them by cascades that the server does not log (MariaDB, MySQL "
+        "before 9.6): refuse them, take a new snapshot in place after each change of a parent that may have cascaded, or "
+        "warn and let them differ.",
     )
     accept_log_loss: bool = Field(
         default=False,
-        description="Whether to read from a server whose sync_binlog or innodb_flush_log_at_trx_commit is not 1. After a"
-        " crash of its operating system such a server may lack transactions that were already copied.",
+        description="Whether to read from a server whose sync_binlog or innodb_flush_log_at_trx_commit is not 1. After a crash of "
+        "its operating system such a server may have lost transactions that were already replicated.",
     )
     connect_timeout: Duration = Field(
         default=timedelta(seconds=10),
         ge=timedelta(seconds=1),
         le=timedelta(minutes=10),
-        description="How long to wait for a connection to be made.",
+        description="How long to wait for a connection.",
     )
     lock_timeout: Duration = Field(
         default=timedelta(seconds=10),
         ge=timedelta(seconds=1),
         le=timedelta(hours=1),
-        description="How long a statement of ours may wait for a lock before it gives up and is tried again later.",
+        description="How long one of our statements may wait for a lock before it is retried later.",
     )
     statement_timeout: Duration = Field(
         default=timedelta(minutes=10),
         ge=timedelta(seconds=1),
         le=timedelta(days=1),
-        description="How long one statement of ours may run, the reading of a table without a key excepted.",
+        description="How long one of our statements may run, except reading a table without a key.",
     )
     yield_after: Duration = Field(
         default=timedelta(seconds=1),
         ge=timedelta(milliseconds=10),
         le=timedelta(minutes=10),
-        description="How often a running read looks whether somebody waits for its lock; it then ends and is begun again later.",
+        description=(
+            "How often a running read checks whether another session waits for its lock. If so, the read stops "
+            "and is retried later."
+        ),
     )
     heartbeat: Duration = Field(
         default=timedelta(seconds=1),
         ge=timedelta(milliseconds=100),
         le=timedelta(minutes=1),
-        description="How often the server says that it is there while it has nothing to send. Ten such times (at least"
-        " 30 s) without a byte end the connection.",
+        description="How often the server sends a heartbeat while it has nothing else to send. After ten times this long (at least "
+        "30 s) without a byte the connection is closed.",
     )
     chunk_bytes_max: Size = Field(
         default=256 << 20,
         ge=1 << 20,
         le=1 << 30,
-        description="Largest chunk in bytes. A chunk that is larger sets its table aside; lower snapshot.chunk_rows then.",
+        description="Largest chunk in bytes. A larger chunk fails its table; then lower snapshot.chunk_rows.",
     )
     transaction_bytes_max: Size = Field(
         default=1 << 30,
         ge=1 << 20,
         le=1 << 34,
-        description="Largest compressed transaction once it is uncompressed, and most bytes of prepared XA transactions"
-        " that are held back; more stops the replicator.",
+        description="Largest size of a compressed transaction after decompression; a larger one stops the replicator. Also the "
+        "largest size of prepared XA transactions held in memory.",
     )
 
     @model_validator(mode="after")
     def _tls_is_complete(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key go together")
+            raise ValueError("tls_cert and tls_key must be set together")
         if self.tls_mode == "verify-ca" and self.tls_ca is None:
             raise ValueError(
-                "tls: verify-ca needs tls_ca; with the system's authorities only verify-full proves anything"
+                "tls: verify-ca needs tls_ca; with the system's certificate authorities only verify-full is safe"
             )
         return self
 

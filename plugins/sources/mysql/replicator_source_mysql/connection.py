@@ -92,7 +92,7 @@ class SameServer:
                 self._name = str(name)
             if self._name != str(name):
                 raise SourceUnavailableError(
-                    f"the server {name} answers where {self._name} did.",
+                    f"the connection reached the server {name}, not {self._name} as before.",
                     code="another_server",
                     action="Name one server as host; a proxy must not spread our connections over several.",
                 )

@@ -140,8 +140,8 @@ class Cursor:
         self._furthest = max(self._furthest, self.place)
         if end.place < self._furthest:
             raise other_history(
-                f"its log ends at byte {end.place[1]} of {end.file}, and was read, or ended, at byte {self._furthest[1]} of the"
-                f" file number {self._furthest[0]}"
+                f"its log ends at byte {end.place[1]} of {end.file}, but was read, or ended, at byte {self._furthest[1]} of the "
+                f"file number {self._furthest[0]}"
             )
         self._furthest = end.place
 

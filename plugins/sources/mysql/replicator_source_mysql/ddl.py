@@ -58,6 +58,8 @@ _ROWS: Final = frozenset(
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 _TABLES: Final = frozenset({"TABLE", "TABLES"})
 _DATABASES: Final = frozenset({"DATABASE", "SCHEMA"})
+# What is said of a temporary table in the same words as of another one; a DROP of one says TEMPORARY in the log.
+_MAY_BE_TEMPORARY: Final = frozenset({Effect.ALTER, Effect.RENAME, Effect.TRUNCATE})
 # The gravest first: of each table the first one counts.
 _ORDER: Final = (
     Effect.UNCLEAR,
@@ -180,6 +182,9 @@ class _Statement:
         self._verb = token.word
 
     def _add(self, effect: Effect, table: TableId, new_table: TableId | None = None) -> None:
+        if self._query.is_of_session and effect in _MAY_BE_TEMPORARY:
+            # It may be a temporary table that hides the one that is followed: a new snapshot is right in either case.
+            effect, new_table = Effect.REPLACED, None
         self._found.append(TableEffect(effect=effect, table=table, new_table=new_table))
 
     def _alike(self, table: TableId) -> list[TableId]:
@@ -263,8 +268,7 @@ class _Statement:
         if reader.skip_any({"DROP", "REUSE"}):
             reader.expect("STORAGE")
         reader.end()
-        # It may be a temporary table that hides the one that is followed: a new snapshot is right in either case.
-        self._add(Effect.REPLACED if self._query.is_of_session else Effect.TRUNCATE, table)
+        self._add(Effect.TRUNCATE, table)
 
     def _drop(self) -> None:
         reader = self._reader

@@ -76,7 +76,7 @@ def _summary(table: TableId, kind: str, names: frozenset[str], watermark: TableI
     elif table == watermark:
         left_out = "the table of our watermarks"
     elif table.name.startswith("#sql"):
-        left_out = "a table that the server made for itself"
+        left_out = "a table that the server created for itself"
     elif base := shadow_of(table.name, names):
         left_out = f"a schema-change tool's helper for {base}"
     return TableSummary(table=table, kind=shown, left_out=left_out)

@@ -20,7 +20,7 @@ from replicator.model.errors import (
 )
 
 RESTART_ACTION: Final = (
-    "Run `replicator snapshot NAME --restart`: a new place in the log, and a new snapshot of every table, in place."
+    "Run `replicator snapshot NAME --restart`. It starts at a new log position with new snapshots of all tables."
 )
 
 # Number → our code: what may pass by itself.
@@ -95,14 +95,14 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
         return AccessDeniedError(
             message,
             code="tls_untrusted",
-            action="Name the authority of the server's certificate under `source.tls_ca`, or another mode under `source.tls`.",
+            action="Set `source.tls_ca` to the authority of the server's certificate, or choose another `source.tls`.",
         )
     if number in _ACCESS_DENIED:
         return AccessDeniedError(
             message,
             code="access_denied",
             table=table if number in _TABLE_DENIED else None,
-            action="Grant the privilege or mend the credential; `replicator validate` names it.",
+            action="Grant the privilege or fix the credential; `replicator validate` names it.",
         )
     if table is not None and number in _TABLE_CHANGED:
         return SchemaConflictError(message, code="table_changed", table=table)
@@ -125,7 +125,7 @@ def _final(message: str, number: int | None, table: str | None) -> ReplicatorErr
         return TableError(message, code="max_allowed_packet", table=table, action=f"{_RAISE_PACKET} {then}")
     if table is None:
         return FatalError(message, code="source_error")
-    return TableError(message, code="source_error", table=table, action=f"Cure it on the server. {then}")
+    return TableError(message, code="source_error", table=table, action=f"Fix it on the server. {then}")
 
 
 def translate_log(number: int, text: str, *, doing: str) -> ReplicatorError:

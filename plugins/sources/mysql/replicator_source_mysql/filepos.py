@@ -45,7 +45,7 @@ class FilePosition:
         """
         match = _TEXT.fullmatch(text)
         if match is None or int(match[2]) < FIRST_BYTE:
-            raise ValueError(f"{text!r} is no place such as binlog.000003:1234")
+            raise ValueError(f"{text!r} is not a log position such as binlog.000003:1234")
         event, crc = (int(match[3]), int(match[4], 16)) if match[3] else (None, None)
         return cls(match[1], int(match[2]), event, crc)
 

@@ -176,7 +176,7 @@ class Undoing:
                 pull.unlogged(group.transaction, tables)
         for table in sorted(tables, key=str):
             log.warning(
-                "The transaction %s goes back to a savepoint that is not known: a new snapshot of %s is taken.",
+                "The transaction %s rolls back to an unknown savepoint: a new snapshot of %s is taken.",
                 group.id,
                 table,
             )

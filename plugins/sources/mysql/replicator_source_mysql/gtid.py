@@ -47,13 +47,13 @@ class GtidSet:
         for part in filter(None, (p.strip() for p in text.replace("\n", "").split(","))):
             uuid, *rest = (p.strip().lower() for p in part.split(":"))
             if not _UUID.fullmatch(uuid) or not rest:
-                raise ValueError(f"{part!r} is no GTID set")
+                raise ValueError(f"{part!r} is not a GTID set")
             source = uuid
             for piece in rest:
                 if match := _INTERVAL.fullmatch(piece):
                     first, last = int(match[1]), int(match[2] or match[1])
                     if not 0 < first <= last:
-                        raise ValueError(f"{piece!r} is no interval of a GTID set")
+                        raise ValueError(f"{piece!r} is not an interval of a GTID set")
                     found.setdefault(source, []).append((first, last))
                 elif _TAG.fullmatch(piece):
                     source = f"{uuid}:{piece}"
@@ -217,7 +217,7 @@ class GtidPosition:
         for part in filter(None, (p.strip() for p in text.split(","))):
             match = _MARIADB.fullmatch(part)
             if match is None:
-                raise ValueError(f"{part!r} is no GTID of MariaDB")
+                raise ValueError(f"{part!r} is not a GTID of MariaDB")
             domain = int(match[1])
             if domain in domains:
                 raise ValueError(f"the domain {domain} is named twice")

@@ -103,8 +103,8 @@ def _verify_file(connection: Connection, facts: ServerFacts, position: Position,
     """
     if facts.server != position.server:
         raise LogGapError(
-            f"the server {facts.server} answers, and what was read came from {position.server}: without GTIDs a place in the"
-            " log of one server means nothing to another.",
+            f"the server is {facts.server}, but the log was read from {position.server}: without GTIDs a log position is valid on "
+            "one server only.",
             code="other_server",
             action=f"Name the server that was read; or: {RESTART_ACTION}",
         )
@@ -138,7 +138,7 @@ def _base(file: str) -> str:
 
 def _verify_mysql(connection: Connection, facts: ServerFacts, position: Position) -> None:
     if facts.gtid_mode != "ON":
-        raise gtids_are_off(f"the server's gtid_mode is {facts.gtid_mode}, and what was read is known by its GTIDs.")
+        raise gtids_are_off(f"the server's gtid_mode is {facts.gtid_mode}, but the log was read with GTIDs.")
     ((executed_text, purged_text),) = rows_of(connection, "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged")
     executed, purged = GtidSet.of(executed_text), GtidSet.of(purged_text)
     ours = cast("GtidSet", position.executed)
@@ -207,8 +207,8 @@ def _refuse_missing(facts: ServerFacts, position: Position, missing: str) -> Non
     if facts.server == position.server:
         raise other_history(f"it has not executed {_short(missing)}, which it did before")
     raise SourceLagsError(
-        f"the server {facts.server} has not executed {_short(missing)}, which came from {position.server}: it lags behind,"
-        " or has another history.",
+        f"the server {facts.server} has not executed {_short(missing)}, which {position.server} had: it lags behind, or has "
+        "another history.",
         code="source_lags",
         action="Name a server that has caught up; if none has these transactions: " + RESTART_ACTION,
     )

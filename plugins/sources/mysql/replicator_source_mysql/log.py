@@ -254,9 +254,7 @@ class BinlogReader(LogReader):
         except FatalError as error:
             # Asked to begin within an event, the server takes what it finds there for the size of one.
             if (proof := self._cursor.proof) is not None and error.code == "max_allowed_packet":
-                raise other_history(
-                    f"no event that could be sent begins at byte {proof.begin} of {proof.file}"
-                ) from error
+                raise other_history(f"no event begins at byte {proof.begin} of {proof.file}") from error
             raise
 
     def _take_rows(self, pull: Pull, limits: PullLimits) -> None:
@@ -437,9 +435,9 @@ class BinlogReader(LogReader):
             )
         elif not event.flags & FLAG_IGNORABLE:
             raise FatalError(
-                f"the log has an event of type {event.kind}, which is not known.",
+                f"the log has an event of type {event.kind}, which is unknown.",
                 code="unknown_event",
-                action="Report the server's version; switch the feature that writes such events off if it is a new one.",
+                action="Report the server's version. If a new feature writes such events, switch it off.",
             )
 
     def _read_query(self, event: _Event) -> Query:
@@ -523,7 +521,7 @@ class BinlogReader(LogReader):
 
     def _open_group(self, what: str) -> Group:
         if self._group is None:
-            raise corrupt(f"A {what} event in the log stands outside a transaction.")
+            raise corrupt(f"A {what} event in the log is outside a transaction.")
         return self._group
 
     def _commit(self, pull: Pull) -> None:
@@ -675,6 +673,8 @@ class BinlogReader(LogReader):
             group.unlogged |= tables
             group.held.clear()
             group.held_bytes = 0
+            if group.savepoints is not None:
+                group.savepoints.forget_rows()
 
     # ---- XA ----
 
@@ -702,7 +702,7 @@ class BinlogReader(LogReader):
         prepared = self._prepared.take(xid)
         if prepared is None and is_commit and not group.is_skipped:
             raise LogGapError(
-                "an XA transaction is committed that was prepared before our place in the log: its changes cannot be known.",
+                "an XA transaction is committed that was prepared before our log position: its changes are unknown.",
                 code="prepared_before_start",
                 action=RESTART_ACTION,
             )
@@ -805,7 +805,7 @@ def _two_shapes(table: TableId) -> TableError:
 def _refusal(effect: TableEffect, statement: str) -> TableError:
     if effect.effect is Effect.STATEMENT:
         return TableError(
-            f"the log has a statement in place of the rows that it changed, which may be rows of this table: {statement}",
+            f"the log has a statement instead of the rows that it changed; these may be rows of this table: {statement}",
             code="statement_format",
             table=str(effect.table),
             action="SET GLOBAL binlog_format = 'ROW' (and in every session that sets it); then run `replicator snapshot NAME TABLE`.",

@@ -152,8 +152,8 @@ class TableReader:
             self._tables.pop(table, None)
         if cursor is not None and cursor == request.after:
             raise TableError(
-                "a chunk ends with the key that it began behind: several values of its key are the same text in UTF-8, as bytes are"
-                " that the key's character set does not define.",
+                "a chunk ends with the key after which it began: several values of its key are the same text in UTF-8, as bytes "
+                "are that the key's character set does not define.",
                 code="cursor_stuck",
                 table=str(table),
                 action="Correct these values, or convert the key to utf8mb4; then run `replicator snapshot NAME TABLE`.",
@@ -211,7 +211,7 @@ class TableReader:
                 del self._tables[schema.table]
         found = read_tables(connection, [schema.table]).get(schema.table)
         if found is None:
-            raise TableError("there is no such table any more.", code="table_not_found", table=str(schema.table))
+            raise TableError("the table no longer exists.", code="table_not_found", table=str(schema.table))
         if found.is_system_versioned:
             raise system_versioned(schema.table)
         if changing := found.session_dependent("mariadb" if is_mariadb(connection) else "mysql"):
@@ -286,8 +286,8 @@ class _Run:
             if seen is not None:
                 return FileVisibility(before=seen.place, after=after.place)
         raise TableError(
-            f"it has no key and is written all the time: {_SNAPSHOT_TRIES_BY_FILE} moments were tried, and in each of them"
-            " a change of it was being committed, of which nobody can say without GTIDs whether a read sees it.",
+            f"it has no key and is written all the time: {_SNAPSHOT_TRIES_BY_FILE} attempts found a change of it being committed, "
+            "and without GTIDs it is unknown whether a read sees such a change.",
             code="no_quiet_moment",
             table=str(table),
             action="Run `replicator snapshot NAME TABLE` while it is written less; or give it a key, or switch GTIDs on.",
@@ -364,7 +364,7 @@ class _Run:
         except Exception as error:
             # Whatever it is, it is about this table's values. Arrow's own text may hold one.
             raise TableError(
-                f"column {name}: the server's rows do not have the form of their types ({type(error).__name__}).",
+                f"column {name}: the server's rows do not match their types ({type(error).__name__}).",
                 code="corrupt_rows",
                 table=str(schema.table),
                 action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
@@ -411,7 +411,9 @@ def read_plan(table: CatalogTable, schema: TableSchema) -> ReadPlan:
     for column in schema.columns:
         found = columns.get(column.name)
         if found is None:
-            raise SchemaConflictError(f"the column {column.name} is gone.", code="column_gone", table=str(schema.table))
+            raise SchemaConflictError(
+                f"the column {column.name} no longer exists.", code="column_gone", table=str(schema.table)
+            )
         if found.spec is None or found.spec.arrow != column.type:
             raise SchemaConflictError(
                 f"the column {column.name} is {found.column_type} now; {column.source_type} was expected.",

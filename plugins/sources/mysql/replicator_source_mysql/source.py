@@ -147,13 +147,13 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             at = FilePosition.of(text)
             lineage.verify_place(connection, at)
         except ValueError as error:
-            kind = "place in the log" if facts.is_by_file else "GTID set"
+            kind = "log position" if facts.is_by_file else "GTID set"
             raise ConfigError(
-                f"source.start_at is no {kind} of {facts.name}: {error}.", code="invalid_start"
+                f"source.start_at is not a {kind} of {facts.name}: {error}.", code="invalid_start"
             ) from error
         except FatalError as error:
             raise ConfigError(
-                f"source.start_at is no place in the log of {facts.name}: {error.message}", code="invalid_start"
+                f"source.start_at is not a log position of {facts.name}: {error.message}", code="invalid_start"
             ) from error
         return Position.at_file(at, facts.server)
 
@@ -181,7 +181,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
 
     @override
     def leftovers(self) -> Sequence[str]:
-        return ("-- Nothing was made on the server.",)
+        return ("-- Nothing was created on the server.",)
 
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:

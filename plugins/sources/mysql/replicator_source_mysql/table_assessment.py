@@ -14,9 +14,9 @@ _CASCADE_POLICIES = {
     "refuse": (Severity.BLOCKING, ""),
     "resnapshot": (
         Severity.NOTICE,
-        "; the table is copied again, in place, after each change of a parent that may have cascaded",
+        "; the table gets a new snapshot in place after each change of a parent that may have cascaded",
     ),
-    "warn": (Severity.WARNING, "; its copy will differ"),
+    "warn": (Severity.WARNING, "; the target will differ"),
 }
 
 
@@ -54,7 +54,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
         problems.append(
             Problem(
                 code="engine_not_transactional",
-                message=f"its engine is {table.engine or 'unknown'}: reads of it do not join with the log",
+                message=f"its engine is {table.engine or 'unknown'}: its reads cannot be matched with the log",
                 place=place,
                 action=f"ALTER TABLE {name} ENGINE = InnoDB;",
             )
@@ -62,7 +62,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
     problems += [
         Problem(
             code="unsupported_type",
-            message=f"its column {column.name} has the type {column.column_type}, which is not known",
+            message=f"its column {column.name} has the type {column.column_type}, which is unknown",
             place=place,
             action="Exclude the table, or change the column's type.",
         )
@@ -79,8 +79,8 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
         problems.append(
             Problem(
                 code="no_key",
-                message="it has no primary key, and no unique key over columns that are all NOT NULL: its copy is a multiset"
-                " of rows, read in one statement",
+                message="it has no primary key, and no unique key over columns that are all NOT NULL: it is replicated as a "
+                "multiset of rows, and its snapshot is one statement",
                 place=place,
                 action=f"ALTER TABLE {name} ADD PRIMARY KEY (…);",
                 severity=Severity.WARNING,
@@ -113,7 +113,7 @@ def _filtered(table: TableId, facts: ServerFacts) -> list[Problem]:
         problems.append(
             Problem(
                 code="left_out_of_log",
-                message=f"its changes are left out of the server's log by {name}",
+                message=f"{name} excludes its changes from the server's log",
                 place=str(table),
                 action=f"Remove {name} from the server's configuration and restart it, or exclude the table.",
             )

@@ -123,7 +123,7 @@ class _Answer:
         began = time.monotonic()
         while not self._poll.poll(round(_LOOK_S * 1000)):
             if time.monotonic() - began > self._silence_s:
-                raise LostError(f"the server has said nothing for {self._silence_s:.0f} s")
+                raise LostError(f"the server has sent nothing for {self._silence_s:.0f} s")
 
     def _find_packets(self) -> None:
         """Go from packet to packet, as far as they are whole."""

@@ -115,6 +115,10 @@ class Savepoints:
         else:
             self._live.clear()  # it was forgotten, and is older than all
 
+    def forget_rows(self) -> None:
+        """The rows so far are not kept: to go back to any of these leaves none of those that come."""
+        self._live = {name: (0, place) for name, (_, place) in self._live.items()}
+
     def roll_back_to(self, name: str, place: int | None) -> int | None:
         """Go back to one at this place in the group; return its slot, None if it is not known."""
         found = self._live.get(name)

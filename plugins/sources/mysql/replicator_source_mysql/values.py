@@ -125,7 +125,7 @@ def decoded(values: pa.Array, spec: ColumnSpec, *, name: str, unrepresentable: U
             return pc.equal(texts, "1")
         return texts.cast(spec.arrow)
     except pa.ArrowInvalid as error:
-        raise ValueError(f"column {name}: a value has not the form of {spec.kind}") from error
+        raise ValueError(f"column {name}: a value is not a valid {spec.kind}") from error
 
 
 def _texts(values: pa.Array, name: str, unrepresentable: Unrepresentable) -> pa.Array:
@@ -137,9 +137,9 @@ def _texts(values: pa.Array, name: str, unrepresentable: Unrepresentable) -> pa.
         lost = texts.null_count - values.null_count
     if unrepresentable == "fail":
         raise UnsupportedTypeError(
-            f"column {name}: {lost} of {len(values)} values are no text in their character set.",
+            f"column {name}: {lost} of {len(values)} values are invalid text in their character set.",
             code="unrepresentable_value",
-            action="Mend the values, exclude the table, or set `source.unrepresentable: null`.",
+            action="Fix the values, exclude the table, or set `source.unrepresentable: null`.",
         )
     return texts
 
@@ -164,7 +164,7 @@ def _dates(values: pa.Array, spec: ColumnSpec, name: str, unrepresentable: Unrep
             raise UnsupportedTypeError(
                 f"column {name}: {lost} of {len(values)} values are zero, partial or impossible dates.",
                 code="unrepresentable_value",
-                action="Mend the values, exclude the table, or set `source.unrepresentable: null`.",
+                action="Fix the values, exclude the table, or set `source.unrepresentable: null`.",
             ) from None
         cast = pc.if_else(pa.array(unheld), pa.scalar(None, pa.string()), texts).cast(naive)
     return cast.cast(spec.arrow) if spec.kind is Kind.TIMESTAMP else cast

@@ -71,7 +71,7 @@ def ordered_end_of_log(connection: Connection) -> FilePosition:
     ((is_ordered,),) = rows_of(connection, "SELECT @@GLOBAL.binlog_order_commits")
     if not is_ordered:
         raise SourceUnavailableError(
-            "binlog_order_commits is OFF: the order of the log does not say what a read sees.",
+            "binlog_order_commits is OFF: the order of the log does not show what a read sees.",
             code="commits_unordered",
             action="SET GLOBAL binlog_order_commits = ON; -- and in the configuration; or switch GTIDs on.",
         )
@@ -103,7 +103,7 @@ def write_watermark(connection: Connection, table: TableId, *, commit: str = _CO
         if number_of(error) not in _UNUSABLE:
             raise
         raise FatalError(
-            f"without GTIDs a watermark is written into {table}, which is not there or may not be written: {facts_of(error)}.",
+            f"without GTIDs a watermark is written into {table}, which does not exist or cannot be written: {facts_of(error)}.",
             code="watermark_table",
             action=f"{creation(table)} {grant(table, 'our account')}",
         ) from error
@@ -119,7 +119,7 @@ def verify_round_trip(connection: Connection, table: TableId) -> None:
     before = write_watermark(connection, table)
     if end_of_log(connection).place <= before.place:
         raise FatalError(
-            f"a watermark was written into {table}, and nothing came into the log.",
+            f"a watermark was written into {table}, but it is not in the log.",
             code="watermark_table",
             action="Take its database out of binlog_ignore_db, or into binlog_do_db, or name another table under source.watermark_table.",
         )
@@ -133,7 +133,7 @@ def assess(connection: Connection, table: TableId, account: str) -> list[Problem
         [table.namespace, table.name],
     )
     if kinds and kinds[0] != ("BASE TABLE", "InnoDB"):
-        return [_problem(f"{table} is no InnoDB table", "Name another one under source.watermark_table.")]
+        return [_problem(f"{table} is not an InnoDB table", "Name another one under source.watermark_table.")]
     name = quoted_table(table)
     for statement in (f"INSERT INTO {name} (mark) VALUES ('')", f"DELETE FROM {name} WHERE mark = ''"):  # noqa: S608 - quoted
         try:
@@ -146,7 +146,7 @@ def assess(connection: Connection, table: TableId, account: str) -> list[Problem
                 raise
             return [
                 _problem(
-                    f"without GTIDs a watermark is written into {table}, which is not there or may not be written (error {number})",
+                    f"without GTIDs a watermark is written into {table}, which does not exist or cannot be written (error {number})",
                     f"{creation(table)} {grant(table, account)}",
                 )
             ]

@@ -74,7 +74,7 @@ class PacketReader:
         if self._poll.poll(max(0, round(wait_s * 1000))):
             return True
         if time.monotonic() - self._heard_at > self._silence_s:
-            raise LostError(f"the server has said nothing for {self._silence_s:.0f} s")
+            raise LostError(f"the server has sent nothing for {self._silence_s:.0f} s")
         return False
 
     def _receive(self) -> bytes | None:

@@ -276,8 +276,11 @@ def test_what_names_no_table_and_is_not_known_is_about_every_table(text: str) ->
     assert len(found(text, database="app")) == len(FOLLOWED)
 
 
-def test_a_truncate_in_a_session_with_temporary_tables_may_be_of_another_table() -> None:
-    query = Query(D, "TRUNCATE t", 0, is_of_session=True)
+@pytest.mark.parametrize(
+    "text", ["TRUNCATE t", "ALTER TABLE t DROP x", "ALTER TABLE t COMMENT 'x', RENAME y", "RENAME TABLE t TO y"]
+)
+def test_a_statement_of_a_session_with_temporary_tables_may_be_of_another_table(text: str) -> None:
+    query = Query(D, text, 0, is_of_session=True)
     (effect,) = effects(query, FOLLOWED, flavor="mariadb", is_lower_case=False)
     assert effect.effect.value == "replaced"
 

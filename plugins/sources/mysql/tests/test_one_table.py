@@ -190,6 +190,41 @@ def test_an_xa_transaction_that_is_too_large_has_its_tables_copied_again(
     assert "source.transaction_bytes_max" in caplog.text
 
 
+def test_what_a_large_xa_transaction_takes_back_is_not_handed_out(mariadb: MysqlServer, source_of: Make) -> None:
+    """The rows before the savepoint are not held any more when it is gone back to."""
+    with mariadb.database() as database:
+        database.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY, v longtext)" for name in NAMES))
+        tables = [TableId(database.name, name) for name in NAMES]
+        source = source_of(mariadb, transaction_bytes_max="1MiB")
+        schemas = {table: found.schema for table, found in source.describe(tables).items()}
+        reader = source.open_log(source.prepare(tables, is_first=True), schemas)
+        with closing(database.connect()) as connection, connection.cursor() as cursor:
+            for statement in (
+                "XA START 'x'",
+                "CREATE TEMPORARY TABLE tt (id int)",
+                *(f"INSERT INTO c VALUES ({id_}, 'small')" for id_ in range(3)),
+                "SAVEPOINT s",
+                *(f"INSERT INTO c VALUES ({id_}, REPEAT('x', 300000))" for id_ in range(10, 15)),
+                "INSERT INTO a VALUES (1, 'undone')",
+                "ROLLBACK TO SAVEPOINT s",
+                "INSERT INTO a VALUES (2, 'kept')",
+                "XA END 'x'",
+                "XA PREPARE 'x'",
+                "XA COMMIT 'x'",
+            ):
+                cursor.execute(statement)
+        mark, ids, unlogged = source.mark(), list[int](), list[str]()
+        while True:
+            batch = reader.pull(LIMITS)
+            for changes in batch.changes:
+                ids += [row["id"] for row in changes.rows.column(ROW).to_pylist()]
+            unlogged += [table.name for table in batch.unlogged]
+            if mark in batch.marks:
+                break
+        reader.close()
+    assert (ids, unlogged) == ([2], ["c"])
+
+
 def test_what_is_about_the_log_itself_stops_the_reader(
     database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

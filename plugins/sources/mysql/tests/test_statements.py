@@ -151,15 +151,18 @@ def test_a_statement_in_place_of_rows_fails_what_it_may_have_changed(
     )
 
 
-def test_a_temporary_table_of_the_same_name_empties_nothing(mysql_database: MysqlDatabase, watch: Watch) -> None:
+@pytest.mark.parametrize("statement", ["TRUNCATE t", "ALTER TABLE t ADD x int", "ALTER TABLE t RENAME TO x"])
+def test_a_temporary_table_of_the_same_name_empties_and_fails_nothing(
+    mysql_database: MysqlDatabase, watch: Watch, statement: str
+) -> None:
     mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     log = watch(mysql_database, "t")
     _in_session(
         mysql_database,
         "SET SESSION binlog_format = STATEMENT",
         "CREATE TEMPORARY TABLE t (id int)",
-        "TRUNCATE t",
-        "DROP TEMPORARY TABLE t",
+        statement,
+        f"DROP TEMPORARY TABLE {'x' if 'TO x' in statement else 't'}",
     )
     log.drain()
     # A new snapshot is right whichever of the two it was.

@@ -100,7 +100,7 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
         problems.append(
             Problem(
                 code="server_is_standby",
-                message="the server is a standby; snapshots need marks in the log, which only a primary can write",
+                message="the server is a standby; snapshots write marks into the log, which only a primary can do",
                 place="source.host",
                 action="Name the primary in source.host.",
             )
@@ -121,11 +121,11 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
         problems.append(
             Problem(
                 code="wal_keep_unbounded",
-                message="max_slot_wal_keep_size is -1: while the replicator is stopped the server keeps its log"
-                " without bound and its disk may fill",
+                message="max_slot_wal_keep_size is -1: while the replicator is stopped the server keeps its log without a limit, "
+                "and its disk may fill up",
                 place="source",
-                action="Watch the bytes retained in the status, or set max_slot_wal_keep_size to what the disk can spare;"
-                " beyond it a new snapshot is needed.",
+                action="Watch the bytes retained in the status, or set max_slot_wal_keep_size to what the disk can hold. If the "
+                "limit is exceeded, a new snapshot is needed.",
                 severity=Severity.NOTICE,
             )
         )
@@ -164,7 +164,7 @@ def _assess_role(facts: ServerFacts) -> list[Problem]:
         problems.append(
             Problem(
                 code="role_lacks_replication",
-                message=f"the role {facts.role} has no right to replicate",
+                message=f"the role {facts.role} has no replication privilege",
                 place="source.user",
                 action=f"ALTER ROLE {role} REPLICATION; (on Amazon RDS: GRANT rds_replication TO {role};)",
             )
@@ -182,9 +182,9 @@ def _assess_role(facts: ServerFacts) -> list[Problem]:
         problems.append(
             Problem(
                 code="role_is_superuser",
-                message=f"the role {facts.role} is a superuser, which is more than is needed",
+                message=f"the role {facts.role} is a superuser, which is more than needed",
                 place="source.user",
-                action="Make a role with LOGIN, REPLICATION and SELECT on the tables.",
+                action="Create a role with LOGIN, REPLICATION and SELECT on the tables.",
                 severity=Severity.WARNING,
             )
         )
@@ -197,9 +197,9 @@ def _assess_capacity(facts: ServerFacts, resources: Resources) -> list[Problem]:
         problems.append(
             Problem(
                 code="no_free_slot",
-                message=f"all {facts.slots_max} replication slots are taken",
+                message=f"all {facts.slots_max} replication slots are in use",
                 place="source",
-                action="Drop slots that nobody uses, or raise max_replication_slots and restart the server.",
+                action="Drop unused slots, or raise max_replication_slots and restart the server.",
             )
         )
     if facts.senders_used >= facts.senders_max:
@@ -222,7 +222,7 @@ def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
     name = sql.Literal(resources.slot_name).as_string(None)
     if slot is None:
         message = f"there is no replication slot {resources.slot_name}"
-        action = f"Make it: SELECT pg_create_logical_replication_slot({name}, 'pgoutput'); or leave source.slot out."
+        action = f"Create it: SELECT pg_create_logical_replication_slot({name}, 'pgoutput'); or leave source.slot out."
         return [Problem(code="slot_missing", message=message, place="source.slot", action=action)]
     fault = slot.unusable_in(database)
     if fault is not None:
@@ -232,7 +232,7 @@ def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
                 code="slot_unusable",
                 message=message,
                 place="source.slot",
-                action=f"Name a lasting logical slot of this database made with {PLUGIN}.",
+                action=f"Name a permanent logical slot of this database that uses {PLUGIN}.",
             )
         ]
     if slot.lost is not None:
@@ -242,18 +242,18 @@ def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
                 code="slot_lost",
                 message=message,
                 place="source.slot",
-                action=f"SELECT pg_drop_replication_slot({name}); and make it again.",
+                action=f"SELECT pg_drop_replication_slot({name}); and create it again.",
             )
         ]
     if slot.active_pid is not None:
-        message = f"the replication slot {slot.name} is used by the server process {slot.active_pid}"
+        message = f"the replication slot {slot.name} is in use by the server process {slot.active_pid}"
         # The replicator that runs under this configuration may be that process: no hindrance to looking.
         return [
             Problem(
                 code="slot_active",
                 message=message,
                 place="source.slot",
-                action="End its other user.",
+                action="Stop the other process that uses it.",
                 severity=Severity.WARNING,
             )
         ]
@@ -278,7 +278,7 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
     problems = []
     cure = (
         proposed_statement(resources.publication_name, tables)
-        + "; run by their owner, and source.publication set to its name."
+        + "; run it as their owner, and set source.publication to its name."
     )
     if publication is not None and belongs_to_another(publication, resources.uuid):
         problems.append(
@@ -287,7 +287,7 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
                 message=f"the publication {publication.name} and the slot of that name belong to another replicator"
                 f" called {resources.replicator}",
                 place="name",
-                action="Rename this replicator; or, if the other one is gone for good, drop its slot and its publication.",
+                action="Rename this replicator; or, if the other one no longer exists, drop its slot and its publication.",
             )
         )
     elif publication is not None and publication.is_for_all_tables:
@@ -328,7 +328,7 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
 def _publication_taken(publication: Publication) -> Problem:
     return Problem(
         code="publication_name_taken",
-        message=f"the publication {publication.name} is FOR ALL TABLES, so it is not one that we made",
+        message=f"the publication {publication.name} is FOR ALL TABLES, so it was not created by Replicator",
         place="name",
         action="Rename the replicator, or drop that publication.",
     )

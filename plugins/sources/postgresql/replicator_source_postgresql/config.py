@@ -36,73 +36,82 @@ class PostgresqlConfig(ConfigModel):
     port: int = Field(default=5432, ge=1, le=65535, description="Port of the server.")
     user: str = Field(
         min_length=1,
-        description="Role that reads. It needs LOGIN, REPLICATION, and SELECT on the tables; a superuser is more than is needed.",
+        description="Role that reads. It needs LOGIN, REPLICATION, and SELECT on the tables; a superuser has more privileges than needed.",
     )
     password: Secret | None = Field(
         default=None,
-        description="The role's password, as ${env:NAME} or ${file:/path}; left out where the server asks for none or ~/.pgpass holds it.",
+        description="The role's password, as ${env:NAME} or ${file:/path}; leave it out if the server needs none or ~/.pgpass has it.",
     )
     database: str = Field(min_length=1, description="Database to replicate. One replicator reads one database.")
     tls: TlsMode | None = Field(
         default=None,
-        description="How the connection is protected, as libpq's sslmode. Left out: verify-full, but for a loopback address"
-        " prefer, and for a Unix socket disable.",
+        description="How the connection is protected, as libpq's sslmode. Default: verify-full; for a loopback address prefer; for a "
+        "Unix socket disable.",
     )
     tls_ca: Path | None = Field(
         default=None,
-        description="File of certificate authorities (PEM) that may vouch for the server. Left out: those that the system trusts.",
+        description=(
+            "File of the certificate authorities (PEM) that may sign the server's certificate. Default: those "
+            "that the system trusts."
+        ),
     )
     tls_cert: Path | None = Field(
         default=None,
-        description="File of the client's own certificate (PEM), where the server asks for one. Goes with tls_key.",
+        description="File of the client's own certificate (PEM), if the server asks for one. Needs tls_key.",
     )
     tls_key: Path | None = Field(
         default=None,
-        description="File of the client's private key (PEM), readable by its owner only. Goes with tls_cert.",
+        description="File of the client's private key (PEM), readable by its owner only. Needs tls_cert.",
     )
     slot: str | None = Field(
         default=None,
-        description="Logical replication slot made by you with the plugin pgoutput; never dropped by the Replicator."
-        " Left out: one is made, named after the replicator.",
+        description="Logical replication slot that you created with the plugin pgoutput; Replicator never drops it. Default: "
+        "Replicator creates one, named after the replicator.",
     )
     publication: str | None = Field(
         default=None,
-        description="Publication made by you; never altered by the Replicator. Left out: one is made, which lists the tables by name.",
+        description=(
+            "Publication that you created; Replicator never alters it. Default: Replicator creates one that "
+            "lists the tables by name."
+        ),
     )
     unrepresentable: Literal["fail", "null"] = Field(
         default="fail",
-        description="What to do with a value that its Arrow type cannot hold, such as an infinite date: fail sets the table"
-        " aside, null replicates NULL. In key columns always fail.",
+        description="What to do with a value that its Arrow type cannot hold, such as an infinite date: fail the table (fail), or "
+        "replicate NULL (null). Values in key columns always fail the table.",
     )
     connect_timeout: Duration = Field(
         default=timedelta(seconds=10),
         ge=timedelta(seconds=1),
         le=timedelta(minutes=10),
-        description="How long to wait for a connection to be made.",
+        description="How long to wait for a connection.",
     )
     lock_timeout: Duration = Field(
         default=timedelta(seconds=10),
         ge=timedelta(milliseconds=1),
         le=timedelta(hours=1),
-        description="How long a statement of ours may wait for a lock before it gives up and is tried again later.",
+        description="How long one of our statements may wait for a lock before it is retried later.",
     )
     statement_timeout: Duration = Field(
         default=timedelta(minutes=10),
         ge=timedelta(seconds=1),
         le=timedelta(days=1),
-        description="How long one statement of ours may run, the reading of a table without a key and the making of the slot excepted.",
+        description="How long one of our statements may run, except reading a table without a key and creating the slot.",
     )
     yield_after: Duration = Field(
         default=timedelta(seconds=1),
         ge=timedelta(milliseconds=10),
         le=timedelta(minutes=10),
-        description="How often a running read looks whether somebody waits for its lock; it then ends and is begun again later.",
+        description=(
+            "How often a running read checks whether another session waits for its lock. If so, the read stops "
+            "and is retried later."
+        ),
     )
     chunk_bytes_max: Size = Field(
         default=256 << 20,
         ge=1 << 20,
         le=1 << 30,
-        description="Bytes of a chunk in memory. Of a table whose rows are wide, a chunk holds fewer rows than snapshot.chunk_rows.",
+        description="Largest chunk in bytes of memory. For tables with wide rows, a chunk has fewer rows than snapshot.chunk_rows.",
     )
 
     @field_validator("slot")
@@ -110,7 +119,7 @@ class PostgresqlConfig(ConfigModel):
     def _slot_is_a_name(cls, value: str | None) -> str | None:
         if value is not None and not _SLOT.fullmatch(value):
             raise ValueError(
-                "is no name of a replication slot: use lower-case letters, digits and underscores, at most 63"
+                "is not a valid name of a replication slot: use lower-case letters, digits and underscores, at most 63"
             )
         return value
 
@@ -124,10 +133,10 @@ class PostgresqlConfig(ConfigModel):
     @model_validator(mode="after")
     def _tls_is_complete(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key go together")
+            raise ValueError("tls_cert and tls_key must be set together")
         if self.tls_mode == "verify-ca" and self.tls_ca is None:
             raise ValueError(
-                "tls: verify-ca needs tls_ca; with the system's authorities only verify-full proves anything"
+                "tls: verify-ca needs tls_ca; with the system's certificate authorities only verify-full is safe"
             )
         return self
 

@@ -12,8 +12,7 @@ from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.slot import SlotState, slot_active_error
 
 RESTART_ACTION: Final = (
-    "`replicator snapshot {name} --restart` starts at a new place in the log"
-    " and takes a new snapshot of every table, in place."
+    "`replicator snapshot {name} --restart` starts at a new log position with new snapshots of all tables."
 )
 
 
@@ -112,7 +111,7 @@ def _gap(
     if system.identifier != after.system:
         return (
             "other_system",
-            f"the server's system identifier is {system.identifier}, the recorded position belongs to {after.system}.",
+            f"the server's system identifier is {system.identifier}, but the recorded position belongs to {after.system}.",
         )
     if system.timeline != after.timeline:
         switch = history.get(after.timeline)
@@ -123,14 +122,14 @@ def _gap(
             )
         if switch < after.lsn:
             places = f"at {lsn_to_text(switch)}, before the recorded position {lsn_to_text(after.lsn)}"
-            return "timeline_behind", f"the server went over to timeline {system.timeline} {places}."
+            return "timeline_behind", f"the server switched to timeline {system.timeline} {places}."
     if log_end is not None and log_end < after.lsn:
         places = f"ends at {lsn_to_text(log_end)}, before the recorded position {lsn_to_text(after.lsn)}"
-        return "log_behind", f"the server's log {places}: it was set back to an older state."
+        return "log_behind", f"the server's log {places}: it was restored from an older state."
     if slot is None:
         return (
             "slot_missing",
-            f"the replication slot {slot_name} does not exist; what was committed since {lsn_to_text(after.lsn)} may be lost.",
+            f"the replication slot {slot_name} does not exist; changes since {lsn_to_text(after.lsn)} may be lost.",
         )
     if fault := slot.unusable_in(database):
         return "slot_replaced", f"the replication slot {slot_name} {fault}."
@@ -139,9 +138,12 @@ def _gap(
 
 def _ahead(slot: SlotState, slot_name: str, after: Position) -> tuple[str, str] | None:
     if slot.lost is None and slot.confirmed_flush is not None and slot.confirmed_flush > after.lsn:
-        places = f"stands at {lsn_to_text(slot.confirmed_flush)}, beyond the recorded position {lsn_to_text(after.lsn)}"
+        places = f"is at {lsn_to_text(slot.confirmed_flush)}, ahead of the recorded position {lsn_to_text(after.lsn)}"
         return (
             "slot_ahead",
-            f"the replication slot {slot_name} {places}: it was made anew or moved by somebody else, or the state store is an older copy.",
+            (
+                f"the replication slot {slot_name} {places}: it was recreated or advanced by somebody else, or the state store "
+                "was restored from a backup."
+            ),
         )
     return None

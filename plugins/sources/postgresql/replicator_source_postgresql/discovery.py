@@ -150,9 +150,12 @@ def _fingerprint(publication: str) -> str:
 
 def _type_fault(info: TypeInfo) -> str | None:
     if (name := named_in(info)) is not None:
-        return f"values of {name} are written as names, so that renaming what they name changes them unnoticed"
+        return f"values of {name} are written as names, so renaming the object changes them unnoticed"
     if (name := unknown_output(info)) is not None:
-        return f"the server says of {name} that its text may depend on more than the value: if it does, the copy differs unnoticed"
+        return (
+            f"according to the server, the text of {name} may depend on more than the value; if so, source and target differ "
+            "unnoticed"
+        )
     return None
 
 

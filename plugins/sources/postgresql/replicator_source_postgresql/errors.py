@@ -25,7 +25,7 @@ from replicator.model.errors import (
 )
 
 RESTART_ACTION: Final = (
-    "Run `replicator snapshot NAME --restart`: a new place in the log, and a new snapshot of every table, in place."
+    "Run `replicator snapshot NAME --restart`. It starts at a new log position with new snapshots of all tables."
 )
 ROW_TOO_LARGE: Final = "row_too_large"
 
@@ -103,7 +103,7 @@ def translate_connect(error: psycopg.Error, *, doing: str) -> ReplicatorError:
     message = f"{doing}: {' '.join(text.split()) or type(error).__name__}"
     if any(refusal in text for refusal in _REFUSALS):
         return AccessDeniedError(
-            message, code="access_denied", action="Mend user, password, certificate or the server's pg_hba.conf."
+            message, code="access_denied", action="Check user, password, certificate and the server's pg_hba.conf."
         )
     if "role" in text and "does not exist" in text:
         return AccessDeniedError(
@@ -120,7 +120,7 @@ def translate_connect(error: psycopg.Error, *, doing: str) -> ReplicatorError:
             action="Grant LOGIN and REPLICATION to the role, and CONNECT on the database.",
         )
     if any(words in text for words in _FULL):
-        action = "Close connections that nobody uses, or raise the server's, the database's or the role's limit."
+        action = "Close unused connections, or raise the server's, the database's or the role's limit."
         return SourceUnavailableError(message, code="source_unavailable", action=action)
     if _ANSWER.search(text) or "SSL" in text:
         return SourceUnavailableError(
@@ -174,14 +174,14 @@ def _access_denied(message: str, state: str, table: str | None) -> ReplicatorErr
     return AccessDeniedError(
         message,
         code="access_denied",
-        action="Grant the privilege or mend the credential; `replicator validate` names it.",
+        action="Grant the privilege or fix the credential; `replicator validate` names it.",
     )
 
 
 def _table_error(message: str, state: str, table: str) -> TableError:
     if state in _TABLE_CHANGED:
         return SchemaConflictError(message, code="table_changed", table=table)
-    action = "Mend what the server says; then run `replicator snapshot NAME TABLE`."
+    action = "Fix what the server reports; then run `replicator snapshot NAME TABLE`."
     return TableError(message, code="source_error", table=table, action=action)
 
 
@@ -219,5 +219,5 @@ def _facts(error: psycopg.Error) -> str:
     elif state.startswith("55") and error.diag.message_detail:
         text = f"{text}: {error.diag.message_detail.rstrip('.')}"
     place = _PLACE.search(error.diag.context or "")
-    at = f", at {place[1]} of the log" if place else ""
+    at = f", at log position {place[1]}" if place else ""
     return f"{text} (SQLSTATE {state}{at})"

@@ -71,7 +71,9 @@ class Feed:
         self.is_answer_wanted = False
 
     @classmethod
-    def open(cls, conninfo: Mapping[str, Any], *, slot: str, publication: str, start_lsn: int, pause: Any = time.sleep) -> Feed:
+    def open(
+        cls, conninfo: Mapping[str, Any], *, slot: str, publication: str, start_lsn: int, pause: Any = time.sleep
+    ) -> Feed:
         """Connect and start; parameters and errors as `PgLogReader.open`."""
         try:
             connection = psycopg.connect(

@@ -490,7 +490,7 @@ class PgLogReader(LogReader):
         try:
             return self._shape(relation, known), None
         except Exception as error:
-            ours = table_error(error, relation.table, "reading its shape")
+            ours = table_error(error, relation.table, "reading its columns")
             if ours is None:
                 raise
             return None, ours
@@ -624,9 +624,9 @@ class PgLogReader(LogReader):
 
     def _corrupt(self, message: str, error: Exception) -> NoReturn:
         raise CorruptStreamError(
-            f"the log behind {lsn_to_text(self._offered_lsn)}: {message}.",
+            f"the log after {lsn_to_text(self._offered_lsn)}: {message}.",
             code="corrupt_stream",
-            action="Start again; if it comes again at the same place, report it and run `replicator snapshot NAME --restart`.",
+            action="Start again. If it fails again at the same position, report it and run `replicator snapshot NAME --restart`.",
         ) from error
 
 
@@ -682,4 +682,4 @@ def _moment(us: int) -> datetime:
     try:
         return _EPOCH + timedelta(microseconds=us)
     except OverflowError as error:
-        raise MalformedError("a time lies outside the calendar") from error
+        raise MalformedError("a time is outside the calendar") from error

@@ -201,7 +201,7 @@ def _column_mapping(column: RelationColumn, infos: Mapping[int, TypeInfo], table
     mapping = column_type(column.type_oid, column.typmod, info) if info is not None else None
     if mapping is None:
         raise UnsupportedTypeError(
-            f"Column {column.name} has a type (oid {column.type_oid}) that the catalogue no longer knows or that cannot be stored.",
+            f"Column {column.name} has a type (oid {column.type_oid}) that is no longer in the catalogue, or that cannot be stored.",
             code="unsupported_type",
             table=str(table),
             action="Take a new snapshot of the table.",
@@ -286,7 +286,7 @@ class _RowDecoder:
             if (after[of_deletes] != limits[self._old_rows][of_deletes]).any() or (
                 frames.bytes[after[~of_deletes]] != _NEW
             ).any():
-                raise MalformedError("a row message goes on where it should not, or ends where it should not")
+                raise MalformedError("a row message is too long or too short")
             new_places[self._old_rows] = after + 1
         self._new_rows = np.flatnonzero(~self._is_delete)
         new_limits = limits[self._new_rows]

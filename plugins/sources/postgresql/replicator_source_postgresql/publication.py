@@ -166,11 +166,11 @@ def _refuse_foreign(publication: Publication | None, name: str, uuid: str) -> No
         raise ConfigError(
             f"the publication {name} in the source, and the slot of that name, belong to another replicator of this name.",
             code="publication_of_another",
-            action="Rename this replicator; or, if the other one is gone for good, drop its slot and its publication.",
+            action="Rename this replicator; or, if the other one no longer exists, drop its slot and its publication.",
         )
     if publication.is_for_all_tables or publication.schemas:
         raise ConfigError(
-            f"the publication {name} in the source is for all tables or for schemas, so it is not one that we made.",
+            f"the publication {name} in the source is for all tables or for schemas, so it was not created by Replicator.",
             code="publication_name_taken",
             action="Rename the replicator, or drop that publication.",
         )
@@ -184,12 +184,12 @@ def _refuse(problems: Sequence[Problem], name: str) -> None:
     code = codes.pop() if len(codes) == 1 else "table_not_publishable"
     places = ", ".join(dict.fromkeys(str(problem.place) for problem in problems))
     raise ConfigError(
-        _HEADLINES.get(code, "these tables cannot be followed through the publication {name}: {tables}.").format(
+        _HEADLINES.get(code, "these tables cannot be replicated through the publication {name}: {tables}.").format(
             name=name, tables=places
         ),
         code=code,
         action=" ".join(dict.fromkeys(problem.action for problem in problems if problem.action))
-        or "`replicator validate` prints the SQL that cures them.",
+        or "`replicator validate` prints the SQL that fixes them.",
         problems=tuple(problems),
     )
 
@@ -233,7 +233,7 @@ def _partition_problem(table: CatalogTable) -> Problem:
         table,
         "is_partition",
         "it is a partition: its changes are published as those of its root",
-        "Take it out of `tables.include` and name its root instead.",
+        "Remove it from `tables.include` and name its root instead.",
     )
 
 

@@ -53,7 +53,7 @@ class SlotState:
         if self.plugin is None:
             return "is a physical slot"
         if self.plugin != PLUGIN:
-            return f"was made with the plugin {self.plugin}, not with {PLUGIN}"
+            return f"was created with the plugin {self.plugin}, not with {PLUGIN}"
         if self.database != database:
             return f"belongs to the database {self.database}"
         return "is temporary" if self.is_temporary else None
@@ -124,7 +124,7 @@ def slot_active_error(name: str, pid: int | None) -> SourceUnavailableError:
     return SourceUnavailableError(
         f"the replication slot {name} is in use by {holder}.",
         code="slot_active",
-        action="End its other user: a second replicator of this name, or a reader that was killed a moment ago.",
+        action="Stop the other process: a second replicator of this name, or a reader that was just killed.",
     )
 
 
@@ -146,13 +146,13 @@ def verify_usable(slot: SlotState | None, name: str, database: str) -> SlotState
         raise ConfigError(
             f"the replication slot {name} {fault}.",
             code="slot_unusable",
-            action=f"Name a lasting logical slot of this database made with {PLUGIN}.",
+            action=f"Name a permanent logical slot of this database that uses {PLUGIN}.",
         )
     if slot.lost is not None:
         raise ConfigError(
             f"the replication slot {name} has lost its log ({slot.lost}).",
             code="slot_lost",
-            action="Drop it and make it again.",
+            action="Drop it and create it again.",
         )
     if slot.active_pid is not None:
         raise slot_active_error(name, slot.active_pid)

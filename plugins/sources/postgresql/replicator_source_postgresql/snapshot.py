@@ -242,7 +242,7 @@ class TableReader:
         if table not in self._tables:
             found = read_tables(connection, [table], self.publication).get(table)
             if found is None:
-                raise TableError("there is no such table any more.", code="table_not_found", table=str(table))
+                raise TableError("the table no longer exists.", code="table_not_found", table=str(table))
             self._tables[table] = found
         return self._tables[table]
 
@@ -328,7 +328,7 @@ class _Run:
         except ValueError:
             # Its text may hold a value.
             raise _corrupt(
-                self._table.table, f"a value of column {name} has not the form of {mapping.source_type}"
+                self._table.table, f"a value of column {name} is not a valid {mapping.source_type}"
             ) from None
 
     def _read(self, rows_max: int, bytes_max: int) -> Frames | None:
@@ -345,7 +345,7 @@ class _Run:
 
     def _fingerprint(self, rows: Sequence[Row]) -> str:
         if not rows or rows[0][0] is None:
-            raise TableError("there is no such table any more.", code="table_not_found", table=str(self._table.table))
+            raise TableError("the table no longer exists.", code="table_not_found", table=str(self._table.table))
         return rows[0][0].decode()
 
 
@@ -359,7 +359,9 @@ def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> Rea
     for column in schema.columns:
         found = columns.get(column.name)
         if found is None:
-            raise SchemaConflictError(f"the column {column.name} is gone.", code="column_gone", table=str(schema.table))
+            raise SchemaConflictError(
+                f"the column {column.name} no longer exists.", code="column_gone", table=str(schema.table)
+            )
         if found.mapping is None or found.mapping.arrow != column.type:
             raise SchemaConflictError(
                 f"the column {column.name} is {found.type_sql} now; {column.source_type} was expected.",

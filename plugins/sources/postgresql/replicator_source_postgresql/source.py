@@ -336,7 +336,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                     action="Rename the replicator, or drop that slot.",
                 )
             self._drop_slot(state)
-        with self._replication.use("making the replication slot") as replication:
+        with self._replication.use("creating the replication slot") as replication:
             return slot.create_slot(replication, self._slot_name)
 
     def _drop_slot(self, state: slot.SlotState) -> None:

@@ -31,9 +31,9 @@ def assess_table(table: CatalogTable, role: str) -> list[Problem]:
             finding(
                 table,
                 "other_access_method",
-                f"its rows are kept by the access method {table.other_storage}: whether that writes every change for logical decoding is"
-                " up to its extension",
-                "Ask the extension's manual; ALTER TABLE … SET ACCESS METHOD heap; if it does not.",
+                f"its rows are kept by the access method {table.other_storage}: its extension may not write every change for "
+                "logical decoding",
+                "Check the extension's manual. If it does not: ALTER TABLE … SET ACCESS METHOD heap;",
                 Severity.WARNING,
             )
         )
@@ -54,8 +54,8 @@ def assess_table(table: CatalogTable, role: str) -> list[Problem]:
             finding(
                 table,
                 "no_key",
-                "it has no usable key and is replicated as a multiset of rows; its snapshot is one statement,"
-                " which begins again if it is cut short",
+                "it has no usable key and is replicated as a multiset of rows; its snapshot is one statement, which starts again "
+                "if it is interrupted",
                 "Give it a primary key if it is large.",
                 Severity.NOTICE,
             )
@@ -210,7 +210,7 @@ def _assess_columns(table: CatalogTable) -> list[Problem]:
             "unsupported_type",
             f"the column {c.name} has the type {c.type_sql}, which cannot be replicated"
             + (f": {c.fault}" if c.fault else ""),
-            "Exclude the table, publish it with a column list that leaves the column out, or make it of another type"
+            "Exclude the table, publish it with a column list that leaves the column out, or change its type"
             + (f" (ALTER TABLE {quoted(table.table)} ALTER COLUMN … TYPE oid; or text)." if c.fault else "."),
         )
         for c in table.published_columns
@@ -221,14 +221,14 @@ def _assess_columns(table: CatalogTable) -> list[Problem]:
             table,
             "type_not_immutable",
             f"the column {c.name} has the type {c.type_sql}: {c.fault}",
-            "Look at what the type's output function reads; `ALTER FUNCTION … IMMUTABLE` if it reads nothing but the value.",
+            "Check what the type's output function reads. If it reads only the value: `ALTER FUNCTION … IMMUTABLE`.",
             Severity.WARNING,
         )
         for c in table.published_columns
         if c.mapping is not None and c.fault is not None
     ]
     if not table.published_columns:
-        problems.append(finding(table, "no_columns", "it has no columns that could be replicated", "Exclude it."))
+        problems.append(finding(table, "no_columns", "it has no column that can be replicated", "Exclude it."))
     if generated := [c.name for c in table.columns if c.is_generated]:
         problems.append(
             finding(
@@ -244,7 +244,7 @@ def _assess_columns(table: CatalogTable) -> list[Problem]:
             finding(
                 table,
                 "row_filter",
-                "the publication's row filter applies to its snapshot too: the target holds only rows that pass it",
+                "the publication's row filter applies to its snapshot too: the target has only rows that pass it",
                 None,
                 Severity.NOTICE,
             )
@@ -282,7 +282,7 @@ _FAULT_TEXTS: Final[Mapping[KeyFault, Callable[[CatalogTable], str]]] = {
     KeyFault.IDENTITY_NOTHING: lambda _: (
         "its replica identity is NOTHING: PostgreSQL would refuse its updates and deletes once it is published"
     ),
-    KeyFault.INDEX_MISSING: lambda _: "the index of its replica identity is gone or not valid",
+    KeyFault.INDEX_MISSING: lambda _: "the index of its replica identity is missing or not valid",
     KeyFault.UNUSABLE_COLUMN: _unusable_columns,
     KeyFault.GENERATED_COLUMN: lambda _: (
         "its replica identity is FULL and it has generated columns: PostgreSQL 18 would refuse its updates and deletes once it is published"

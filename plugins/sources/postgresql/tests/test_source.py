@@ -75,10 +75,10 @@ def test_the_system_s_authorities_vouch_where_no_file_is_named() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"tls_cert": "/c.pem"}, "tls_cert and tls_key go together"),
+        ({"tls_cert": "/c.pem"}, "tls_cert and tls_key must be set together"),
         ({"tls": "verify-ca"}, "needs tls_ca"),
         ({"tls": "allow"}, "tls"),
-        ({"slot": "Not-a-slot"}, "no name of a replication slot"),
+        ({"slot": "Not-a-slot"}, "not a valid name of a replication slot"),
         ({"publication": "x" * 64}, "1 to 63 bytes"),
         ({"port": 0}, "port"),
         ({"password": "literal"}, "password"),

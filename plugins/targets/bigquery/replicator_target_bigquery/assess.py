@@ -76,7 +76,7 @@ class Assessor:
                     code="bucket_missing",
                     message=f"There is no bucket {bucket}, or these credentials may not see it.",
                     place="target.staging.bucket",
-                    action=f"Make it: gcloud storage buckets create gs://{bucket} --location={self.config.location}",
+                    action=f"Create it: gcloud storage buckets create gs://{bucket} --location={self.config.location}",
                 )
             ]
         if not _fits(location, self.config.location):
@@ -94,7 +94,7 @@ class Assessor:
             return [
                 Problem(
                     code="rights_missing",
-                    message=f"The bucket {bucket} lacks rights for these credentials: {', '.join(missing)}.",
+                    message=f"The bucket {bucket} lacks privileges for these credentials: {', '.join(missing)}.",
                     place="target.staging.bucket",
                     action=f"Grant the role Storage Object Admin (roles/storage.objectAdmin) on gs://{bucket},"
                     " and Storage Legacy Bucket Reader to see its location.",
@@ -114,7 +114,7 @@ class Assessor:
                             code="dataset_missing",
                             message=f"There is no dataset {path}, and target.create_datasets is false.",
                             place="target.dataset",
-                            action=f"Make it: bq --location={self.config.location} mk --dataset {path.replace('.', ':', 1)}",
+                            action=f"Create it: bq --location={self.config.location} mk --dataset {path.replace('.', ':', 1)}",
                         )
                     )
                 continue
@@ -131,7 +131,7 @@ class Assessor:
                 found.append(
                     Problem(
                         code="dataset_expires",
-                        message=f"The dataset {path} lets tables or partitions expire: copies and ledgers would vanish.",
+                        message=f"The dataset {path} lets tables or partitions expire: tables and ledgers would be deleted.",
                         place="target.dataset",
                         action=f"Run: ALTER SCHEMA `{path}` SET OPTIONS"
                         " (default_table_expiration_days = NULL, default_partition_expiration_days = NULL)",
@@ -141,7 +141,7 @@ class Assessor:
                 found.append(
                     Problem(
                         code="rights_missing",
-                        message=f"These credentials may not make tables in the dataset {path}.",
+                        message=f"These credentials may not create tables in the dataset {path}.",
                         place="target.dataset",
                         action=f"Grant the role BigQuery Data Editor (roles/bigquery.dataEditor) on {path}.",
                     )
@@ -169,7 +169,7 @@ class Assessor:
             return [
                 Problem(
                     code="not_ours",
-                    message=f"A table of {whose} stands at {path}.",
+                    message=f"A table of {whose} is at {path}.",
                     place=place,
                     action="Choose another target.dataset, move the table away, or set target.adopt: replace to lose its content.",
                 )
@@ -181,12 +181,12 @@ class Assessor:
         """What a table that changes all the time costs a day at most, by the bytes that it has now."""
         every = timedelta(seconds=self.context.max_wait_s)
         batches = round(86_400 / max(every.total_seconds(), 1.0))
-        reads = "its size, which is not known yet" if size is None else format_size(size)
+        reads = "its size, which is unknown" if size is None else format_size(size)
         total = "" if size is None else f": {format_size(size * batches)} a day"
         return Problem(
             code="daily_estimate",
-            message=f"With a batch every {format_duration(every)} (apply.max_wait) at most {batches} load jobs and as many"
-            f" merges a day; each merge is billed up to {reads}{total}.",
+            message=f"With a batch every {format_duration(every)} (apply.max_wait): at most {batches} load jobs and as many merges a "
+            f"day; each merge is billed up to {reads}{total}.",
             place=place,
             severity=Severity.NOTICE,
         )
@@ -206,7 +206,7 @@ class Assessor:
             found.append(
                 Problem(
                     code="row_policies",
-                    message=f"{path} has row-level access policies: rows that the writer may not see would be copied twice.",
+                    message=f"{path} has row-level access policies: rows that the writer cannot see would be written twice.",
                     place=place,
                     action=f"Drop them (DROP ALL ROW ACCESS POLICIES ON `{path}`), or let views filter the rows.",
                 )
@@ -215,7 +215,7 @@ class Assessor:
             found.append(
                 Problem(
                     code="policy_tags",
-                    message=f"Columns of {path} bear policy tags: a merge reads them.",
+                    message=f"Columns of {path} have policy tags, and a merge reads them.",
                     place=place,
                     action="Give the writer the role Fine-Grained Reader on these tags.",
                     severity=Severity.WARNING,

@@ -27,7 +27,7 @@ class CredentialsConfig(ConfigModel):
     impersonate: str | None = Field(
         None,
         pattern=r"^[^@\s]+@[^@\s]+$",
-        description="Service account to act as; the credentials need the right to make tokens for it.",
+        description="Service account to act as; the credentials need the privilege to create tokens for it.",
         examples=["replicator@my-project.iam.gserviceaccount.com"],
     )
 
@@ -48,12 +48,12 @@ class StagingConfig(ConfigModel):
     )
     folder: Path | None = Field(
         None,
-        description="For emulators: a local folder that stands for Cloud Storage, so that gs://bucket/x is <folder>/bucket/x.",
+        description="For emulators: a local folder used instead of Cloud Storage: gs://bucket/x is at <folder>/bucket/x.",
     )
     endpoint: str | None = Field(
         None,
         pattern=r"^https?://.+$",
-        description="URL of Cloud Storage's API where it is not Google's public one.",
+        description="URL of Cloud Storage's API. Default: Google's public one.",
     )
     keep: Duration = Field(
         timedelta(days=2),
@@ -71,11 +71,11 @@ class TableConfig(ConfigModel):
     )
     partition_unit: Literal["hour", "day", "month", "year"] = Field("day", description="What one partition holds.")
     cluster_by: tuple[str, ...] | None = Field(
-        None, max_length=4, description="Columns of the source to cluster by. Left out: the key."
+        None, max_length=4, description="Columns of the source to cluster by. Default: the key."
     )
     json_as: Literal["string", "json"] | None = Field(
         None,
-        description="How JSON is kept, where it is not as for all tables (target.json_as).",
+        description="How JSON is stored in this table. Default: target.json_as.",
     )
 
 
@@ -86,13 +86,14 @@ class BudgetConfig(ConfigModel):
         50_000, ge=1, description="Load jobs that this replicator may start in 24 hours; a project may start 100,000."
     )
     bytes_per_day: Size | None = Field(
-        None, ge=1, description="Bytes that this replicator's scripts may be billed in 24 hours. Left out: no bound."
+        None, ge=1, description="Bytes that this replicator's scripts may be billed in 24 hours. Default: no limit."
     )
     maximum_bytes_billed: Size | None = Field(
         None,
         ge=1,
-        description="Bytes that one script may be billed. BigQuery refuses it beyond that, for nothing: a batch is halved where that helps,"
-        " else the table waits, and status says why. No less than 10 MiB are billed for each table that a statement reads.",
+        description="Bytes that one script may be billed. BigQuery refuses a more expensive script without billing it. Then the "
+        "batch is halved if that helps; otherwise the table waits, and status shows why. BigQuery bills at least 10 MiB "
+        "for each table that a statement reads.",
     )
 
 
@@ -101,7 +102,7 @@ class BigQueryConfig(ConfigModel):
 
     project: str = Field(min_length=1, pattern=r"^[a-z0-9.:-]+$", description="Project that holds the datasets.")
     billing_project: str | None = Field(
-        None, pattern=r"^[a-z0-9.:-]+$", description="Project that runs and pays for the jobs. Left out: project."
+        None, pattern=r"^[a-z0-9.:-]+$", description="Project that runs and pays for the jobs. Default: project."
     )
     location: str = Field(
         min_length=2,
@@ -112,28 +113,28 @@ class BigQueryConfig(ConfigModel):
     dataset: str = Field(
         "{namespace}",
         min_length=1,
-        description="Dataset of a table; {namespace} stands for its schema (PostgreSQL) or database (MySQL) in the source.",
+        description="Dataset of a table. {namespace} is its schema (PostgreSQL) or database (MySQL) in the source.",
         examples=["{namespace}", "shop_{namespace}"],
     )
     own_dataset: str = Field(
         "_replicator",
         pattern=r"^[A-Za-z0-9_]{1,1024}$",
-        description="Dataset of ledgers and staging tables; readers of the copies need no right on it.",
+        description="Dataset of ledgers and staging tables; readers of the tables need no access to it.",
     )
-    create_datasets: bool = Field(True, description="Whether datasets that are not there are made.")
-    staging: StagingConfig = Field(description="Where journal files stand while BigQuery loads them.")
+    create_datasets: bool = Field(True, description="Whether to create missing datasets.")
+    staging: StagingConfig = Field(description="Where journal files are stored while BigQuery loads them.")
     credentials: CredentialsConfig = Field(
-        CredentialsConfig(), description="Who the clients are. Left out: application default credentials."
+        CredentialsConfig(), description="The credentials of the clients. Default: application default credentials."
     )
     endpoint: str | None = Field(
         None,
-        description="URL of BigQuery's API where it is not Google's public one."
-        " A plain http:// address of this machine is an emulator and gets no credentials.",
+        description="URL of BigQuery's API. Default: Google's public one. A plain http:// address of this machine counts as an "
+        "emulator and gets no credentials.",
         examples=["https://bigquery.europe-west3.rep.googleapis.com"],
     )
     adopt: Literal["refuse", "replace"] = Field(
         "refuse",
-        description="What to do with a table that stands at a table's place and is not this replicator's: refuse it, or replace it.",
+        description="What to do if another table, not of this replicator, has the name of a target table: refuse it, or replace it.",
     )
     names: Literal["ascii", "unicode"] = Field(
         "ascii",
@@ -142,32 +143,34 @@ class BigQueryConfig(ConfigModel):
     )
     json_as: Literal["string", "json"] = Field(
         "string",
-        description="How JSON is kept: as its text (string) or as BigQuery's JSON (json), which changes some numbers.",
+        description="How JSON is stored: as its text (string) or as BigQuery's JSON (json), which changes some numbers.",
     )
     unfit_values: Literal["stop", "null"] = Field(
         "stop",
-        description="What to do with dates and times outside of BigQuery's range (0001 to 9999):"
-        " set the table aside (stop), or write NULL (null). In a key: always stop.",
+        description="What to do with dates and times outside of BigQuery's range (0001 to 9999): fail the table (stop), or write "
+        "NULL (null). Values in a key always fail the table.",
     )
     time_travel: Duration | None = Field(
         None,
         ge=timedelta(days=2),
         le=timedelta(days=7),
-        description="Time-travel window of datasets that are made, in whole days. Left out: BigQuery's own (7 days).",
+        description="Time-travel window of new datasets, in whole days. Default: BigQuery's own (7 days).",
     )
     kms_key: str | None = Field(
-        None, description="Cloud KMS key that protects tables (projects/…/cryptoKeys/…). Left out: Google's own keys."
+        None, description="Cloud KMS key that protects tables (projects/…/cryptoKeys/…). Default: Google's own keys."
     )
-    labels: Mapping[str, str] = Field({}, description="Labels that tables and jobs bear besides the replicator's own.")
+    labels: Mapping[str, str] = Field(
+        {}, description="Labels for tables and jobs, in addition to the replicator's own."
+    )
     job_timeout: Duration = Field(
         timedelta(hours=2),
         ge=timedelta(minutes=1),
         le=timedelta(hours=6),
-        description="Time after which BigQuery ends a job that has not come to its end.",
+        description="Time after which BigQuery cancels a job that is still running.",
     )
-    budget: BudgetConfig = Field(BudgetConfig(), description="What may be used up.")
+    budget: BudgetConfig = Field(BudgetConfig(), description="Limits on what may be used.")
     tables: Mapping[TablePattern, TableConfig] = Field(
-        {}, description="How single tables are made; keys are table patterns, later ones win setting by setting."
+        {}, description="How single tables are created. Keys are table patterns; later ones win, setting by setting."
     )
 
     @field_validator("labels")
@@ -185,11 +188,11 @@ class BigQueryConfig(ConfigModel):
             if parts.scheme not in {"http", "https"} or not parts.hostname:
                 raise ValueError(f"endpoint {self.endpoint} is not a URL")
             if parts.scheme == "http" and not self.is_emulator:
-                raise ValueError("endpoint is not encrypted (http://); only an emulator on this machine may be so")
+                raise ValueError("endpoint is not encrypted (http://); only an emulator on this machine may use it")
         if self.staging.endpoint is not None and self.staging.endpoint.startswith("http:") and not self.is_emulator:
-            raise ValueError("staging.endpoint is not encrypted (http://), and target.endpoint is no emulator")
+            raise ValueError("staging.endpoint is not encrypted (http://), and target.endpoint is not an emulator")
         if self.staging.folder is not None and not self.is_emulator:
-            raise ValueError("staging.folder goes only with the endpoint of an emulator on this machine")
+            raise ValueError("staging.folder needs the endpoint of an emulator on this machine")
         return self
 
     @property

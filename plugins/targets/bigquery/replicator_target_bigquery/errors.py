@@ -137,12 +137,12 @@ def _of_identity(error: BaseException, table: str | None) -> ReplicatorError | N
     ):
         if reason == "billingNotEnabled" or "billing" in message.lower():
             return FatalError(
-                f"Google refuses for want of billing: {_without_values(message)}",
+                f"Google refuses because billing is not enabled: {_without_values(message)}",
                 code="billing_not_enabled",
                 action="Enable billing for the project, then resume.",
             )
         return AccessDeniedError(
-            f"A right is missing: {_without_values(message)}",
+            f"A privilege is missing: {_without_values(message)}",
             code="access_denied",
             table=table,
             action="Grant the roles that `replicator validate` names, then resume.",
@@ -159,10 +159,10 @@ def _credentials_refused(message: str) -> AccessDeniedError:
 
 
 def _of_service(error: BaseException, reason: str, message: str, table: str | None) -> ReplicatorError | None:
-    again = "It is tried again by itself."
+    again = "It is retried automatically."
     if _OUTSTANDING.search(message):
         return ThrottledError(
-            f"Too many statements wait for the table already: {_without_values(message)}",
+            f"Too many statements are already waiting for the table: {_without_values(message)}",
             code="target_throttled",
             table=table,
             action=again,
@@ -181,8 +181,8 @@ def _of_service(error: BaseException, reason: str, message: str, table: str | No
             f"A quota of BigQuery is used up: {_without_values(message)}",
             code="quota_exceeded",
             table=table,
-            action="It is tried again every ten minutes: quotas of a day come back within 24 hours, a project's own at midnight"
-            " Pacific Time. Raise the quota, or lengthen apply.max_wait.",
+            action="It is retried every ten minutes. Daily quotas come back within 24 hours, a project's own at midnight Pacific "
+            "Time. Raise the quota, or lengthen apply.max_wait.",
             rest_s=_QUOTA_REST_S,
             is_limit=True,
         )
@@ -198,7 +198,7 @@ def _of_service(error: BaseException, reason: str, message: str, table: str | No
     if reason in _TRANSIENT and isinstance(error, JobFailedError):
         # The service answers, and failed at this one job.
         return ThrottledError(
-            f"BigQuery failed at a job ({reason}): {_without_values(message)}",
+            f"A BigQuery job failed ({reason}): {_without_values(message)}",
             code="job_failed",
             table=table,
             action=again,
@@ -232,31 +232,31 @@ def _of_data(reason: str, message: str, table: str | None) -> ReplicatorError:
         )
     if _TOO_DEEP.search(message):
         return TableError(
-            "In one batch a row that lacks columns changed its key more often than BigQuery can follow (500 times).",
+            "In one batch a row that lacks columns changed its key more often than BigQuery can process (500 times).",
             code="key_chain_too_long",
             table=table,
             action="Take a new snapshot of the table.",
         )
     if reason in _TOO_LARGE:
         return BatchTooLargeError(
-            f"BigQuery has not enough room for so large a batch ({reason}): {_without_values(message)}",
+            f"BigQuery does not have enough resources for so large a batch ({reason}): {_without_values(message)}",
             code="batch_too_large",
             table=table,
-            action="Smaller ones were tried, and this one is a single transaction: take a new snapshot of the table.",
+            action="Smaller batches were tried, but this one is a single transaction. Take a new snapshot of the table.",
         )
     if reason == "bytesBilledLimitExceeded" or _TOO_DEAR.search(message):
         return ThrottledError(
             f"A script would be billed more than target.budget.maximum_bytes_billed: {_without_values(message)}",
             code=TOO_DEAR,
             table=table,
-            action="Nothing is billed and nothing lost; it is tried again every ten minutes. Raise the bound, or partition the table"
-            " by a column of its key, and take a new copy: replicator snapshot NAME TABLE --recreate.",
+            action="Nothing is billed or lost; it is retried every ten minutes. Raise the limit, or partition the table by a column "
+            "of its key and recreate it: replicator snapshot NAME TABLE --recreate.",
             rest_s=_QUOTA_REST_S,
             is_limit=True,
         )
     if reason == "stopped":
         return TableError(
-            "A job of the table was ended by somebody, or took longer than target.job_timeout.",
+            "A job of the table was cancelled, or took longer than target.job_timeout.",
             code="job_stopped",
             table=table,
             action="Take a new snapshot of the table.",

@@ -153,7 +153,7 @@ def checked(row: Entry, table: TargetTable) -> Entry:
             f"Its name in BigQuery is also that of {row.table}.",
             code="table_names_clash",
             table=str(table.table),
-            action="Exclude one of them, or choose target.dataset and target.table so that names stay apart.",
+            action="Exclude one of them, or choose target.dataset and target.table so that the names differ.",
         )
     if (row.epoch, row.incarnation) != (table.epoch, table.incarnation):
         raise fenced(table, row)
@@ -206,7 +206,7 @@ def not_ours(table: TargetTable, owner: str | None) -> TableError:
     """The error for a table of somebody else."""
     whose = f"replicator {owner}" if owner else "no replicator"
     return TableError(
-        f"A table of {whose} stands in the table's place.",
+        f"A table of {whose} already has this name.",
         code="not_ours",
         table=str(table.table),
         action="Choose another target.dataset, move the table away, or set target.adopt: replace to lose its content.",

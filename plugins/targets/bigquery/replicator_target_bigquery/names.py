@@ -118,7 +118,7 @@ def table_problems(names: Names, tables: Iterable[TableId]) -> list[Problem]:
             code="table_names_clash",
             message=f"{_listed(str(table) for table in group)} would both be {names.path(group[0])}.",
             place=str(group[0]),
-            action="Exclude all but one of them (tables.exclude), or tell them apart by target.dataset.",
+            action="Exclude all but one of them (tables.exclude), or separate them with target.dataset.",
         )
         for group in places.values()
         if len(group) > 1

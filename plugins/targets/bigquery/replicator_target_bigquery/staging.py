@@ -293,7 +293,7 @@ def _crc32c(content: Readable) -> str:
 
 def _conflict(uri: str) -> TableError:
     return TableError(
-        f"{uri} exists and is not the journal's file of that name.",
+        f"{uri} exists and differs from the journal's file of that name.",
         code="staging_conflict",
         action="Choose another target.staging.prefix, or delete the object.",
     )

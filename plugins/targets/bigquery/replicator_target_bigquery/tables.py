@@ -77,13 +77,13 @@ class Tables:
             raise TargetUnavailableError(
                 f"There is no dataset {path}, and target.create_datasets is false.",
                 code="dataset_missing",
-                action="Make it; it is tried again by itself.",
+                action="Create it; it is retried automatically.",
             )
         project, _, name = path.rpartition(".")
         resource: dict[str, Any] = {
             "datasetReference": {"projectId": project, "datasetId": name},
             "location": self._config.location,
-            "description": "Made by the Replicator.",
+            "description": "Created by Replicator.",
             "labels": dict(self._config.labels),
         }
         if self._config.time_travel is not None:
@@ -140,7 +140,7 @@ class Tables:
         ]
         fields.append(_own(SEQUENCE_NUM, "INT64", "Number of the last change of the row", is_required=True))
         if shape.is_soft:
-            fields.append(_own(IS_DELETED, "BOOL", "Whether the row is gone from the source", is_required=True))
+            fields.append(_own(IS_DELETED, "BOOL", "Whether the row was deleted in the source", is_required=True))
         if shape.options.source_timestamp:
             fields.append(_own(SOURCE_TIMESTAMP, "TIMESTAMP", "Commit time of the last change in the source"))
         json_as = settings.json_as or "string"

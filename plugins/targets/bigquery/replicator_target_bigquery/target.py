@@ -164,10 +164,10 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
                     self._commit(held, [], sequence_num, "advance")
                 case _:
                     raise SchemaConflictError(
-                        f"{event.operation} is not carried out by the BigQuery target yet.",
+                        f"{event.operation} is not supported by the BigQuery target yet.",
                         code="ddl_not_supported",
                         table=str(table.table),
-                        action="Take a new copy: replicator snapshot NAME TABLE --recreate.",
+                        action="Recreate it: replicator snapshot NAME TABLE --recreate.",
                     )
             crash_point("target.after_ddl")
 
@@ -312,7 +312,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         if before is None:
             self._check_owner(table, standing)
             if standing is not None and standing.owner == table.uuid and standing.incarnation == table.incarnation:
-                raise _replaced(table, "its ledger is gone")
+                raise _replaced(table, "its ledger is missing")
             self._tables.ensure_dataset(self._names.own_dataset)
             self._jobs.script(ledger.create_statement(ledger_path, table), self._job_id(table, "ledger", uuid4().hex))
         elif before.format < ledger.FORMAT:
@@ -343,7 +343,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             return
         if standing.kind != "TABLE":
             raise TableError(
-                f"A {standing.kind.lower()} stands in the table's place.",
+                f"A {standing.kind.lower()} already has this name.",
                 code="target_occupied",
                 table=str(table.table),
                 action="Move it away, or choose another target.dataset.",
@@ -361,7 +361,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             raise FatalError(
                 f"The ledger {path} holds {len(rows)} rows.",
                 code="ledger_damaged",
-                action="Something else wrote into it: drop it and the table that it is for, and take a new copy.",
+                action="Something else wrote into it. Drop it and its table, then recreate the table.",
             )
         return ledger.Entry.of(rows[0])
 
@@ -442,10 +442,10 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             with self._lock:
                 self._held.pop(held.table.table, None)
             raise ThrottledError(
-                f"The ledger is at {row.last}, and {last} was to be reached: an earlier attempt was at work.",
+                f"The ledger is at {row.last}, but {last} was expected: an earlier attempt succeeded.",
                 code="ledger_moved",
                 table=str(held.table.table),
-                action="It is tried again by itself.",
+                action="It is retried automatically.",
             )
 
     def _job_id(self, table: TargetTable, what: str, place: str) -> str:
@@ -495,10 +495,10 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             standing = self._tables.find(held.path)
             if standing is None or (standing.owner, standing.incarnation, standing.shape) != wanted:
                 raise ThrottledError(
-                    "Another process made or dropped the table at the same moment.",
+                    "Another process created or dropped the table at the same moment.",
                     code="target_busy",
                     table=str(table.table),
-                    action="It is tried again by itself.",
+                    action="It is retried automatically.",
                 )
         crash_point("target.table_made")
         made = {
@@ -592,7 +592,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
                 f"The staging table holds {found} rows; {rows} were loaded.",
                 code="staging_incomplete",
                 table=str(table.table),
-                action="It is tried again by itself.",
+                action="It is retried automatically.",
             )
 
     def _tidy(self, staging: str) -> None:
@@ -625,26 +625,26 @@ def _epoch_of(name: str, prefix: str) -> int:
 
 def _conflict(table: TargetTable) -> SchemaConflictError:
     return SchemaConflictError(
-        "The table in the target was made for another shape than the changes have: columns, types, key, deletes or settings differ.",
+        "The table in the target does not match the changes: columns, types, key, deletes or settings differ.",
         code="schema_conflict",
         table=str(table.table),
-        action="Take a new copy: replicator snapshot NAME TABLE --recreate.",
+        action="Recreate it: replicator snapshot NAME TABLE --recreate.",
     )
 
 
 def _check_standing(table: TargetTable, row: ledger.Entry, standing: Standing | None) -> Standing:
     """Refuse a table that is not the one the ledger is about: somebody dropped, replaced or restored it."""
     if standing is None or standing.made_at_ms != row.made_at_ms:
-        raise _replaced(table, "it is gone" if standing is None else "it is another one than was made")
+        raise _replaced(table, "it is missing" if standing is None else "it was replaced by another one")
     return standing
 
 
 def _used_up(table: TargetTable, room_s: float) -> ThrottledError:
     return ThrottledError(
-        "What target.budget allows for 24 hours is used up.",
+        "The target.budget for 24 hours is used up.",
         code="budget_used_up",
         table=str(table.table),
-        action="The table goes on by itself when there is room again; raise target.budget to go on sooner.",
+        action="The table continues automatically when the budget allows it; raise target.budget to continue sooner.",
         rest_s=room_s,
         is_limit=True,
     )
@@ -655,14 +655,14 @@ def _replaced(table: TargetTable, how: str) -> TableError:
         f"The table in the target was changed by somebody else: {how}.",
         code="target_replaced",
         table=str(table.table),
-        action="Drop what stands there now, then take a new copy: replicator snapshot NAME TABLE --recreate.",
+        action="Drop the table, then recreate it: replicator snapshot NAME TABLE --recreate.",
     )
 
 
 def _damaged(table: TargetTable) -> FatalError:
     return FatalError(
-        "The ledger vanished while it was being used.",
+        "The ledger was deleted while it was in use.",
         code="ledger_damaged",
         table=str(table.table),
-        action="Something else dropped it: drop the table that it is for, and take a new copy.",
+        action="Something else dropped it. Drop its table too, then recreate it.",
     )

@@ -49,7 +49,7 @@ def staged_type(type_: pa.DataType) -> str:
         # The file is rewritten with text where there are more digits than one of Parquet's usual decimals has.
         return "STRING" if is_wide(type_) else _decimal(type_)
     if type_ not in _SIMPLE:
-        raise UnsupportedTypeError(f"The type {type_} has no counterpart in BigQuery.", code="unsupported_type")
+        raise UnsupportedTypeError(f"The type {type_} does not exist in BigQuery.", code="unsupported_type")
     return _SIMPLE[type_]
 
 
@@ -118,7 +118,7 @@ def layout_problems(
     for setting, name in wanted:
         place = f"{schema.table}.{name}"
         if name not in columns:
-            found = f"target.tables names {name} in {setting}, and the table has no such column."
+            found = f"target.tables names {name} in {setting}, but the table has no such column."
         else:
             type_ = target_type(columns[name], json_as, is_key=name in schema.key)
             if type_ in able[setting] and not (setting == "partition_by" and (type_, unit) == ("DATE", "hour")):
@@ -150,7 +150,7 @@ def type_problems(schema: TableSchema, json_as: JsonAs, unfit_values: str) -> li
             problems.append(
                 Problem(
                     code="key_type_unsupported",
-                    message=f"The key has a floating-point column ({column.source_type}): NaN and -0.0 have no one identity.",
+                    message=f"The key has a floating-point column ({column.source_type}): NaN and -0.0 cannot identify a row.",
                     place=place,
                     action="Give the table a key of another type, or replicate it without a key.",
                 )
@@ -162,10 +162,10 @@ def _changes(column: Column, json_as: JsonAs, unfit_values: str, *, is_key: bool
     type_, found = column.type, []
     if pa.types.is_list(type_):
         found.append(
-            f"BigQuery's arrays hold no NULL and are never NULL: {column.source_type} is kept as JSON text, [1,null]."
+            f"BigQuery's arrays hold no NULL and are never NULL: {column.source_type} is stored as JSON text, [1,null]."
         )
     elif pa.types.is_decimal(type_) and _decimal(type_) == "STRING":
-        found.append(f"{column.source_type} has more digits than BIGNUMERIC: it is kept as text, every digit.")
+        found.append(f"{column.source_type} has more digits than BIGNUMERIC: it is stored as text, with every digit.")
     elif target_type(column, json_as, is_key=is_key) == "JSON":
         found.append("BigQuery's JSON rounds numbers that 64 bits do not hold exactly.")
     if unfit_values == "null" and not is_key and (pa.types.is_temporal(type_)):

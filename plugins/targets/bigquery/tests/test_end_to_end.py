@@ -337,7 +337,7 @@ def test_what_goes_wrong_while_it_runs_is_told_once_and_loses_nothing(
     small.catch_up(check=1)
     failed = state_of(small, "a")
     assert (failed["state"], failed["error"]["code"]) == ("failing", "job_failed")
-    assert f"replicator pause {small.name}; replicator resume {small.name}" in failed["error"]["action"]
+    assert f"replicator pause {small.name}, then replicator resume {small.name}" in failed["error"]["action"]
 
     expired = {"status": 401, "reason": "authError", "message": "Request had invalid authentication credentials"}
     service.faults[:] = [Fault("refuse", job("_load_"), times=1000, **expired)]

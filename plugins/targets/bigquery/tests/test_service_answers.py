@@ -303,7 +303,7 @@ def test_a_script_that_is_too_dear_makes_its_table_wait_and_loses_nothing(
     error = waits.value
     assert (error.code, error.is_limit, error.may_halve) == ("too_many_bytes_billed", True, may_halve)
     assert error.rest_s >= 60
-    assert "Raise the bound" in (error.action or "")
+    assert "Raise the limit" in (error.action or "")
     assert copy.live() == []
     copy.restart()
     copy.apply(insert(1, item(1, "a"), is_snapshot=True), is_append=is_append)

@@ -151,7 +151,7 @@ def test_a_table_is_described_in_full():
                     "name": "_is_deleted",
                     "type": "BOOL",
                     "mode": "REQUIRED",
-                    "description": "Whether the row is gone from the source",
+                    "description": "Whether the row was deleted in the source",
                 },
                 {
                     "name": "_source_timestamp",

@@ -44,7 +44,7 @@ def path_problems(open_storage: Callable[[], Storage], root: str) -> Sequence[Pr
                 code="target_not_writable",
                 message=f"{root} cannot be written: {reason}.",
                 place="target.path",
-                action="Make it reachable and writable for this process, or choose another target.path.",
+                action="Make it accessible and writable for this process, or choose another target.path.",
             )
         ]
     return []
@@ -70,13 +70,13 @@ def place_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -> S
         if not storage.names(path):
             return []
         action = "Move the folder away, or choose another target.path."
-        return [_problem("target_occupied", f"{path} holds files and is no Delta table.", table, action)]
+        return [_problem("target_occupied", f"{path} contains files but is not a Delta table.", table, action)]
     owner = log.properties.get(UUID)
     if adopt == "replace" or (owner is not None and owner == uuid):
         return []
     whose = f"replicator {owner}" if owner else "no replicator"
     action = "Choose another target.path, move the table away, or set target.adopt: replace to lose its content."
-    return [_problem("not_ours", f"A Delta table of {whose} stands in {path}.", table, action)]
+    return [_problem("not_ours", f"A Delta table of {whose} is at {path}.", table, action)]
 
 
 def length_problems(root: str, table: TableId) -> Sequence[Problem]:
@@ -84,7 +84,10 @@ def length_problems(root: str, table: TableId) -> Sequence[Problem]:
     longest = max(len(path_part(part)) for part in (table.namespace, table.name))
     if "://" in root or longest <= _FOLDER_NAME_MAX:
         return []
-    message = f"The folder's name would have {longest} bytes, more than {_FOLDER_NAME_MAX}: all but letters and digits takes three."
+    message = (
+        f"The folder's name would have {longest} bytes, more than {_FOLDER_NAME_MAX}: every other byte than letters and digits takes "
+        "three."
+    )
     action = "Rename the table in the source, exclude it (tables.exclude), or write to an object store."
     return [_problem("table_name_too_long", message, table, action)]
 

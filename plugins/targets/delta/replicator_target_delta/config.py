@@ -35,8 +35,8 @@ class MaintenanceConfig(ConfigModel):
     vacuum_retention: Duration = Field(
         timedelta(days=7),
         ge=timedelta(0),
-        description="Age up to which files of older versions are kept, for readers and time travel. "
-        "Readers that take longer than this may fail.",
+        description="Age up to which files of older versions are kept, for readers and time travel. Readers that run longer than "
+        "this may fail.",
     )
 
 
@@ -45,13 +45,13 @@ class DeltaConfig(ConfigModel):
 
     path: str = Field(
         min_length=1,
-        description="Folder or URI under which each table stands as <schema or database>/<table>.",
+        description="Folder or URI for all tables. Each table is at <schema or database>/<table> below it.",
         examples=["/data/lake", "s3a://bucket/lake"],
     )
     adopt: Literal["refuse", "replace"] = Field(
         "refuse",
-        description="What to do with a Delta table that stands at a table's place and is not this replicator's: "
-        "refuse it, or replace its content.",
+        description="What to do if another Delta table, not of this replicator, exists at a table's path: refuse it, or replace its "
+        "content.",
     )
     clustering: bool = Field(
         True, description="Whether tables are clustered by their key, which lets merges and readers skip files."

@@ -74,7 +74,7 @@ def new_table(table: TargetTable, schema: TableSchema, *, clustering: bool) -> N
     ]
     fields.append(_field(SEQUENCE_NUM, "long", "Number of the last change of the row", is_nullable=False))
     if table.options.deletes == "soft":
-        fields.append(_field(IS_DELETED, "boolean", "Whether the row is gone from the source", is_nullable=False))
+        fields.append(_field(IS_DELETED, "boolean", "Whether the row was deleted in the source", is_nullable=False))
     if table.options.source_timestamp:
         fields.append(_field(SOURCE_TIMESTAMP, "timestamp", "Commit time of the last change in the source"))
     by = clustering_columns(schema) if clustering else ()
@@ -101,10 +101,10 @@ def schema_mark(schema: TableSchema, options: TableOptions) -> str:
 def schema_conflict(table: TargetTable, replicator: str) -> SchemaConflictError:
     """The error when the target's table has another shape than the changes."""
     return SchemaConflictError(
-        "The table in the target was made for another shape or other settings: columns, types, key, deletes or source_timestamp differ.",
+        "The target table was created with another schema or other settings: columns, types, key, deletes or source_timestamp differ.",
         code="schema_conflict",
         table=str(table.table),
-        action=f"Set them back, or make the table anew: replicator snapshot {replicator} {table.table} --recreate.",
+        action=f"Undo the change, or recreate the table: replicator snapshot {replicator} {table.table} --recreate.",
     )
 
 
@@ -114,7 +114,7 @@ def table_missing(table: TargetTable, replicator: str) -> SchemaConflictError:
         "The table was dropped in the target.",
         code="schema_conflict",
         table=str(table.table),
-        action=f"Make it anew: replicator snapshot {replicator} {table.table} --recreate.",
+        action=f"Recreate it: replicator snapshot {replicator} {table.table} --recreate.",
     )
 
 

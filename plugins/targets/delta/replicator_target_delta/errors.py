@@ -44,15 +44,15 @@ _MISSING: Final = re.compile(
     r"FAILED_READ_FILE|PATH_NOT_FOUND|ChecksumException|FileNotFoundException[^\n]*(?:\.parquet|deletion_vector_|_delta_log)"
 )
 _STORAGE: Final = (
-    ("No space left on device", "target_full", "Free space where the target's path is."),
-    ("Permission denied", "target_not_writable", "Give the process the right to write there."),
-    ("Read-only file system", "target_not_writable", "Give the process the right to write there."),
-    ("AccessControlException", "target_not_writable", "Give the process the right to write there."),
-    ("AccessDeniedException", "target_not_writable", "Give the process the right to write there."),
-    ("Mkdirs failed to create", "target_not_writable", "Give the process the right to write there."),
-    ("Unable to create directory", "target_not_writable", "Give the process the right to write there."),
-    ("Cannot create directory", "target_not_writable", "Give the process the right to write there."),
-    ("DELTA_CANNOT_CREATE_LOG_PATH", "target_not_writable", "Give the process the right to write there."),
+    ("No space left on device", "target_full", "Free space at the target's path."),
+    ("Permission denied", "target_not_writable", "Give the process write access to it."),
+    ("Read-only file system", "target_not_writable", "Give the process write access to it."),
+    ("AccessControlException", "target_not_writable", "Give the process write access to it."),
+    ("AccessDeniedException", "target_not_writable", "Give the process write access to it."),
+    ("Mkdirs failed to create", "target_not_writable", "Give the process write access to it."),
+    ("Unable to create directory", "target_not_writable", "Give the process write access to it."),
+    ("Cannot create directory", "target_not_writable", "Give the process write access to it."),
+    ("DELTA_CANNOT_CREATE_LOG_PATH", "target_not_writable", "Give the process write access to it."),
     ("java.net.ConnectException", "target_unreachable", "Check that the target's storage can be reached."),
     ("java.net.UnknownHostException", "target_unreachable", "Check that the target's storage can be reached."),
     ("java.net.SocketTimeoutException", "target_unreachable", "Check that the target's storage can be reached."),
@@ -160,7 +160,7 @@ def _of_log(text: str, table: str) -> ReplicatorError | None:
         f"The Delta log of the table cannot be read: {words_of(text)}.",
         code="target_unreadable",
         table=table,
-        action="Restore the log, or move the folder away and make the table again: replicator snapshot NAME TABLE --recreate.",
+        action="Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate.",
     )
 
 
@@ -177,41 +177,44 @@ def _of_spark(error: BaseException, text: str, table: str) -> ReplicatorError | 
             f"Spark refuses a statement: {words_of(text)}.",
             code="spark_refused",
             table=table,
-            action="Report it with the log. Until it is mended, exclude the table (tables.exclude).",
+            action="Report it with the log. Until it is fixed, exclude the table (tables.exclude).",
         )
     return TargetUnavailableError(
         f"A job of Spark failed: {words_of(text)}.",
         code="spark_failed",
         table=table,
-        action="It is retried; the log has the details.",
+        action="It is retried automatically; the log has the details.",
     )
 
 
 def _of_storage(error: BaseException, text: str, table: str) -> ReplicatorError | None:
     if _CONCURRENT.search(text):
         return TargetUnavailableError(
-            f"Another writer changed the table at the same moment: {words_of(text)}.",
+            f"Another writer changed the table at the same time: {words_of(text)}.",
             code="target_busy",
             table=table,
-            action="It is tried again by itself.",
+            action="It is retried automatically.",
         )
     if _EXECUTORS.search(text) and "java.lang.OutOfMemoryError" not in text:
         return TargetUnavailableError(
             f"Spark lost executors while it worked on the table, and gave up after its own retries: {words_of(text)}.",
             code="spark_executors_lost",
             table=table,
-            action="It is tried again by itself. If it comes again, look into the executors' logs (exit codes 52, 137: too little memory).",
+            action="It is retried automatically. If it happens again, check the executors' logs (exit codes 52, 137: too little memory).",
         )
     if _SCRATCH.search(text) and _UNUSABLE.search(text):
         return TargetUnavailableError(
             f"Spark cannot use its folder for temporary files: {words_of(text)}.",
             code="spark_scratch_unusable",
             table=table,
-            action="Check space and rights of SPARK_LOCAL_DIRS on the workers (local masters: of REPLICATOR_HOME), and who clears it.",
+            action=(
+                "Check space and rights of SPARK_LOCAL_DIRS on the workers (local masters: of REPLICATOR_HOME), and that nothing "
+                "deletes its files."
+            ),
         )
     if "File name too long" in text:
         return TableError(
-            "The name of the table or of its schema is too long for a folder: every byte but letters and digits takes three.",
+            "The name of the table or of its schema is too long for a folder: every other byte than letters and digits takes three.",
             code="table_name_too_long",
             table=table,
             action="Rename the table in the source, exclude it (tables.exclude), or write to an object store.",
@@ -232,7 +235,7 @@ def _of_data(text: str, table: str) -> ReplicatorError | None:
         return KeyMissingError("A change has no value in a key column.", code="key_missing", table=table)
     if "DELTA_MULTIPLE_SOURCE_ROW_MATCHING" in text:
         return FatalError(
-            "Two rows of a merge's source have one key.",
+            "Two rows in the source of a merge have the same key.",
             code="merge_not_unique",
             table=table,
             action="Report this as a bug.",
@@ -254,9 +257,9 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
     unread = [uri for uri in files if _name(uri) in text]
     if any(_is_here(uri) for uri in unread) and "FileNotFoundException" in text:
         return FatalError(
-            "Spark's executors do not find a journal file that is there on this host.",
+            "Spark's executors cannot find a journal file that exists on this host.",
             code="path_not_shared",
-            action="Let all hosts of the cluster mount the journal's folder at this path, or choose a journal.uri that they all reach.",
+            action="Let all hosts of the cluster mount the journal's folder at this path, or choose a journal.uri that all can reach.",
         )
     if unread:
         return CorruptStreamError(
@@ -269,7 +272,7 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
         f"A data file of the target cannot be read: {words_of(text)}.",
         code="target_file_unreadable",
         table=table,
-        action="Something else removed or changed files of the table. Make it anew: replicator snapshot NAME TABLE --recreate.",
+        action="Something else removed or changed files of the table. Recreate it: replicator snapshot NAME TABLE --recreate.",
     )
 
 

@@ -105,13 +105,15 @@ def audit(storage: Storage, path: str, table: TargetTable, since: str | None) ->
         newest = max(_versions(storage, folder), default=-1)
         if newest < place.version:
             what = (
-                f"its log went back from version {place.version} to {newest}" if newest >= 0 else "its log was removed"
+                f"its log was set back from version {place.version} to {newest}"
+                if newest >= 0
+                else "its log was removed"
             )
             begun = _begin(storage, folder)
             return _audit(_Place(version=begun.version, commit=begun.commit, merged=place.merged), [what])
     others = []
     if last is not None and place.commit not in {None, last.id}:
-        others.append(f"version {place.version} is another one than it was")
+        others.append(f"version {place.version} was replaced")
     for commit in _after(storage, folder, place.version, is_whole=last is not None):
         if commit.is_of(table.uuid):
             counted = commit.counts() if table.ledger_name in commit.ledgers else Merged()

@@ -128,10 +128,10 @@ def fenced(table: TargetTable, epoch: int) -> FencedError:
 def claim_lost(table: TargetTable) -> TargetUnavailableError:
     """The error where the table's log is not the one that we claimed: it is claimed again."""
     return TargetUnavailableError(
-        "The table was made anew since this process claimed it.",
+        "The table was recreated since this process claimed it.",
         code="target_busy",
         table=str(table.table),
-        action="It is tried again by itself.",
+        action="It is retried automatically.",
     )
 
 
@@ -149,7 +149,7 @@ def not_ours(table: TargetTable, owner: str | None) -> TableError:
     """The error for a table of somebody else."""
     whose = f"replicator {owner}" if owner else "no replicator"
     return TableError(
-        f"A Delta table of {whose} stands in the table's place.",
+        f"A Delta table of {whose} is at the table's path.",
         code="not_ours",
         table=str(table.table),
         action="Choose another target.path, move the table away, or set target.adopt: replace to lose its content.",

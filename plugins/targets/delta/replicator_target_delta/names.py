@@ -27,7 +27,7 @@ def column_problems(schema: TableSchema) -> Sequence[Problem]:
         *(
             Problem(
                 code="column_name_reserved",
-                message=f"The column {column.name} has a name that Delta gives to a column of its own.",
+                message=f"The column {column.name} has a name that Delta uses for a column of its own.",
                 place=str(schema.table),
                 action="Rename the column in the source, or exclude the table (tables.exclude).",
             )

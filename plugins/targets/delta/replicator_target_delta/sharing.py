@@ -45,6 +45,6 @@ class SharingCheck:
                 raise FatalError(
                     f"Spark's executors wrote {tasks} files below {storage.root}, and {found} of them arrived on this host.",
                     code="path_not_shared",
-                    action="Let all hosts of the cluster mount one file system at target.path, or choose a path that they all reach.",
+                    action="Let all hosts of the cluster mount one file system at target.path, or choose a path that all can reach.",
                 )
             self._application = context.applicationId

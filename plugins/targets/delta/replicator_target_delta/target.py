@@ -186,7 +186,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
                     self._advance(table, place, held, sequence_num)
                 case _:
                     raise SchemaConflictError(
-                        f"{event.operation} is not carried out by the Delta target yet.",
+                        f"{event.operation} is not supported by the Delta Lake target yet.",
                         code="ddl_not_supported",
                         table=str(table.table),
                         action="Take a new snapshot of the table.",
@@ -282,7 +282,9 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     @property
     def _spark(self) -> Any:
         if self.context.spark is None:
-            raise FatalError("The Delta target needs Spark, and the host gave none.", code="spark_missing")
+            raise FatalError(
+                "The Delta Lake target needs Spark, but the host did not provide it.", code="spark_missing"
+            )
         return self.context.spark()
 
     def _is_marked(self, mark: str, table: TargetTable) -> bool:
@@ -380,7 +382,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         else:
             if not transaction.exists and set(self._storage.names(place.path)) - {"_delta_log"}:
                 raise TableError(
-                    f"{place.path} holds files and is no Delta table.",
+                    f"{place.path} contains files but is not a Delta table.",
                     code="target_occupied",
                     table=str(table.table),
                     action="Move the folder away, or choose another target.path.",

@@ -41,7 +41,7 @@ def json_type(type_: pa.DataType) -> str | Mapping[str, Any]:
         # Delta's decimals end at 38 digits; more of them are kept as text, every digit.
         return f"decimal({type_.precision},{type_.scale})" if _fits(type_) else "string"
     if type_ not in _SIMPLE:
-        raise UnsupportedTypeError(f"The type {type_} has no counterpart in Delta.", code="unsupported_type")
+        raise UnsupportedTypeError(f"The type {type_} does not exist in Delta.", code="unsupported_type")
     return _SIMPLE[type_]
 
 
@@ -69,7 +69,7 @@ def type_problems(schema: TableSchema) -> Sequence[Problem]:
             problems.append(
                 Problem(
                     code="key_type_unsupported",
-                    message=f"The key has a floating-point column ({column.source_type}): NaN and -0.0 have no one identity.",
+                    message=f"The key has a floating-point column ({column.source_type}): NaN and -0.0 cannot identify a row.",
                     place=place,
                     action="Give the table a key of another type, or replicate it without a key.",
                 )
@@ -82,10 +82,10 @@ def _changes(column: Column) -> Sequence[str]:
     while pa.types.is_list(inner):
         inner = inner.value_type
     if pa.types.is_time(inner):
-        return [f"Delta has no time of day: {column.source_type} is kept as text, HH:MM:SS.ffffff."]
+        return [f"Delta has no time of day: {column.source_type} is stored as text, HH:MM:SS.ffffff."]
     if pa.types.is_decimal(inner) and not _fits(inner):
         return [
-            f"Delta's decimals have at most {_DECIMAL_MAX} digits: {column.source_type} is kept as text, every digit."
+            f"Delta's decimals have at most {_DECIMAL_MAX} digits: {column.source_type} is stored as text, with every digit."
         ]
     return []
 

@@ -127,7 +127,7 @@ def test_a_log_that_went_back_is_named(log: Log) -> None:
     last = log.merge()
     log.audit()
     log.forget(last)
-    assert log.audit() == [f"its log went back from version {last} to 0"]
+    assert log.audit() == [f"its log was set back from version {last} to 0"]
     assert log.audit() == []
     log.next = last
     log.merge()
@@ -145,7 +145,7 @@ def test_a_log_that_has_another_past_is_named(log: Log) -> None:
     log.next = last
     log.commit("DELETE", ADD)
     log.merge()
-    assert log.audit() == [f"version {last} is another one than it was"]
+    assert log.audit() == [f"version {last} was replaced"]
 
 
 def test_commits_that_delta_has_tidied_away_are_passed_over(log: Log) -> None:

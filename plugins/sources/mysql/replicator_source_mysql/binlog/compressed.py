@@ -87,7 +87,7 @@ def transaction_payload(body: bytes | memoryview, *, size_max: int) -> Iterator[
         yield InnerEvent(timestamp, type_code, server_id, flags, _exactly(source, event_size - _HEADER.size))
         left -= event_size
     if _read(source, 1):
-        raise corrupt(f"{_WHAT} becomes more than the {size} bytes that it says.")
+        raise corrupt(f"{_WHAT} is larger than the {size} bytes that it declares.")
 
 
 def _payload(reader: Reader) -> tuple[int, int, bytes]:
@@ -100,12 +100,12 @@ def _payload(reader: Reader) -> tuple[int, int, bytes]:
     payload = reader.rest()
     compression = fields.get(_COMPRESSION)
     if compression not in {_ZSTD, _NONE} or compression is None:
-        raise corrupt(f"{_WHAT} is compressed by a method ({compression}) that is not known.")
+        raise corrupt(f"{_WHAT} is compressed by a method ({compression}) that is unknown.")
     if fields.get(_PAYLOAD_SIZE, len(payload)) != len(payload):
-        raise corrupt(f"{_WHAT} does not have the size that it says.")
+        raise corrupt(f"{_WHAT} does not have its declared size.")
     size = fields.get(_UNCOMPRESSED_SIZE, len(payload) if compression == _NONE else None)
     if size is None or (compression == _NONE and size != len(payload)):
-        raise corrupt(f"{_WHAT} does not say rightly how large it becomes.")
+        raise corrupt(f"{_WHAT} declares a wrong size.")
     return compression, size, payload
 
 
@@ -174,7 +174,7 @@ def _inflated(reader: Reader, size_max: int) -> bytes:
     first = reader.integer(1)
     length_size = first & _LENGTH_BITS
     if first & _METHOD_BITS != _MARIADB_ZLIB or not 0 < length_size <= _LENGTH_BYTES_MAX:
-        raise corrupt("An event is compressed by a method that is not known.")
+        raise corrupt("An event is compressed by a method that is unknown.")
     size = int.from_bytes(reader.take(length_size), "big")
     if size > size_max:
         raise too_large("A compressed event", size, size_max)
@@ -184,5 +184,5 @@ def _inflated(reader: Reader, size_max: int) -> bytes:
     except zlib.error:
         raise corrupt("A compressed event cannot be uncompressed.") from None
     if len(plain) != size or not engine.eof:
-        raise corrupt("A compressed event does not become as large as it says.")
+        raise corrupt("A compressed event does not have its declared size.")
     return plain

@@ -89,7 +89,7 @@ class RowDecoder:
             widths = [width(column, is_read=column.position in set(positions)) for column in columns]
         except ValueError:
             raise UnsupportedTypeError(
-                "A column's type in the log is not known, so that its values' lengths are not known.",
+                "A column's type in the log is unknown, so the lengths of its values are unknown.",
                 code="unsupported_type",
                 table=self._table,
                 action="Exclude the table, or drop the column; then take a new snapshot of it.",
@@ -169,7 +169,7 @@ class RowDecoder:
             )
         kinds = _CODES[codes]
         if (kinds < 0).any():
-            raise corrupt(f"Event type {codes[kinds < 0][0]} is no rows event.", table=self._table)
+            raise corrupt(f"Event type {codes[kinds < 0][0]} is not a rows event.", table=self._table)
         return kinds
 
     # ---- where the images begin ----
@@ -256,7 +256,7 @@ class RowDecoder:
         except Exception as error:  # noqa: BLE001 (translated)
             # Whatever it is, it is about this table's values. ValueErrors are not chained: Arrow's messages hold values.
             raise TableError(
-                f"Column {column.name} holds bytes that are no {column.source_type} ({type(error).__name__}).",
+                f"Column {column.name} holds bytes that are not a valid {column.source_type} ({type(error).__name__}).",
                 code="corrupt_rows",
                 table=self._table,
                 action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
@@ -268,7 +268,7 @@ class RowDecoder:
                 f"Column {column.name}: {unheld} of {len(array)} values of type {column.source_type} cannot be held as {column.type}.",
                 code="unrepresentable_value",
                 table=self._table,
-                action="Mend the values and take a new snapshot, or set `unrepresentable: null` if they may become NULL.",
+                action="Fix the values and take a new snapshot, or set `unrepresentable: null` if they may become NULL.",
             )
         if unheld:
             self._on_nulled(column.name, unheld)

@@ -253,12 +253,10 @@ def logged_spec(column: MapColumn, declared: ColumnSpec | None, flavor: Flavor) 
 def _from_log(column: MapColumn, flavor: Flavor) -> ColumnSpec:
     code = column.type_code
     if column.metadata < 0 or code not in t.METADATA_SIZES:
-        raise _unsupported(
-            column, f"has type code {code}, or stands behind a column with such a code, which is not known"
-        )
+        raise _unsupported(column, f"has type code {code}, or follows a column with such a code, which is unknown")
     if code in _LOGGED_INTEGERS:
         if column.is_unsigned is None:
-            raise _unsupported(column, "does not say in the log whether it is unsigned")
+            raise _unsupported(column, "has no sign in the log: it may be unsigned")
         return ColumnSpec(kind=Kind.INTEGER, width=_LOGGED_INTEGERS[code], is_unsigned=column.is_unsigned)
     if code == t.NEWDECIMAL:
         return ColumnSpec(kind=Kind.DECIMAL, precision=column.metadata >> 8, scale=column.metadata & 0xFF)
@@ -275,7 +273,7 @@ def _from_log(column: MapColumn, flavor: Flavor) -> ColumnSpec:
 
 def _labelled(column: MapColumn, flavor: Flavor) -> ColumnSpec:
     if column.labels is None:
-        raise _unsupported(column, "does not bring its labels in the log")
+        raise _unsupported(column, "has no labels in the log")
     charset = _charset(column, flavor)
     labels = tuple(label(raw, charset) for raw in column.labels)
     return ColumnSpec(kind=Kind.ENUM if column.type_code == t.ENUM else Kind.SET, charset=charset, labels=labels)
@@ -291,10 +289,10 @@ def _string(column: MapColumn, flavor: Flavor) -> ColumnSpec:
 
 def _charset(column: MapColumn, flavor: Flavor) -> str:
     if column.collation is None:
-        raise _unsupported(column, "does not bring its character set in the log")
+        raise _unsupported(column, "has no character set in the log")
     charset = charset_of(column.collation, flavor)
     if charset is None:
-        raise _unsupported(column, f"has collation {column.collation}, which is not known")
+        raise _unsupported(column, f"has collation {column.collation}, which is unknown")
     return charset
 
 
@@ -313,10 +311,10 @@ def _name(column: MapColumn) -> str:
 def ambiguous_key(column: str, count: int, total: int, *, table: str | None = None) -> UnsupportedTypeError:
     """Values of a key column become texts that other values have as well."""
     return UnsupportedTypeError(
-        f"Column {column}: {count} of {total} values of the key have bytes that their character set does not define, or a"
-        " text that another value has too: two keys would become one.",
+        f"Column {column}: {count} of {total} values of the key have bytes that their character set does not define, or the same "
+        "text as another value. Two keys would become one.",
         code="ambiguous_key",
         table=table,
-        action="Mend the values, or ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, then run `replicator snapshot NAME TABLE`;"
-        " or exclude the table.",
+        action="Fix the values, or ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, then run `replicator snapshot NAME TABLE`; or "
+        "exclude the table.",
     )

@@ -165,7 +165,7 @@ def _string(text: str, place: int, sql_mode: int | None) -> tuple[Token, int]:
 
 def _has(sql_mode: int | None, mode: int) -> bool:
     if sql_mode is None:
-        raise UnreadableError("the SQL mode is not known")
+        raise UnreadableError("the SQL mode is unknown")
     return bool(sql_mode & mode)
 
 

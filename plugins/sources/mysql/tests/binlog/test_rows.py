@@ -459,7 +459,7 @@ def test_an_unknown_type_code_sets_the_table_aside(binlog) -> None:
     schema = TableSchema(
         table=TableId("d", "t"), columns=(Column(name="id", type=spec.arrow, source_type="int"),), key=("id",)
     )
-    with pytest.raises(UnsupportedTypeError, match="lengths are not known"):
+    with pytest.raises(UnsupportedTypeError, match="lengths of its values are unknown"):
         RowDecoder(table_map, schema, [spec], [0], on_nulled=lambda *_: None)
 
 
