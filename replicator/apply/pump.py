@@ -12,7 +12,7 @@ from typing import Any
 from replicator.apply.freshness import Freshness
 from replicator.apply.schedule import Schedule, Turn
 from replicator.apply.settings import ApplySettings, Patience
-from replicator.apply.table import Ends, TableApplier
+from replicator.apply.table import ApplyContext, TableApplier
 from replicator.apply.upkeep import Upkeep
 from replicator.journal import JournalReader
 from replicator.model.control import Control
@@ -102,7 +102,7 @@ class Apply:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings or ApplySettings()
-        self._ends = Ends(
+        self._context = ApplyContext(
             target=target,
             store=store,
             reader=reader,
@@ -165,33 +165,33 @@ class Apply:
     # -- the watching thread
 
     def _remember(self) -> None:
-        applied = self._ends.store.applied(self._ends.name)
-        self._tables = {table: TableApplier(self._ends, table, record) for table, record in applied.items()}
+        applied = self._context.store.applied(self._context.name)
+        self._tables = {table: TableApplier(self._context, table, record) for table, record in applied.items()}
 
     def _watch(self, control: Control) -> None:
         while not control.should_stop():
-            self._look()
+            self._poll()
             control.report(self._status())
             with self._news:
                 if self._is_ending:
                     return
             control.wait(self._settings.wake_s)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """See what the journal has: first up to when it is complete, then what is in it, so that no table is called fresher than it is."""
-        store, name = self._ends.store, self._ends.name
+        store, name = self._context.store, self._context.name
         while segments := store.segments(name, self._segment_id, _SEGMENTS_PER_READ):
             for segment in segments:
-                self._ends.freshness.add(segment.last, segment.source_time)
+                self._context.freshness.add(segment.last, segment.source_time)
             self._segment_id = segments[-1].id
-        newest = self._ends.freshness.newest()
+        newest = self._context.freshness.newest()
         highest = store.feed_tables(name)
         captured = {record.table: record for record in store.tables(name)}
         with self._news:
             self._newest, self._highest, self._captured = newest, highest, captured
             for table in highest:
                 if table not in self._tables:
-                    self._tables[table] = TableApplier(self._ends, table, None)
+                    self._tables[table] = TableApplier(self._context, table, None)
                 self._offer(table)
             self._news.notify_all()
 
@@ -213,7 +213,7 @@ class Apply:
     def _rest_s(self, table: TableId, applier: TableApplier) -> float:
         """How long the table is better left alone; not at all where the target cannot say: it will say so at the batch, too."""
         try:
-            return self._ends.target.rest_s(table, is_behind=applier.is_behind)
+            return self._context.target.rest_s(table, is_behind=applier.is_behind)
         except Exception as error:  # noqa: BLE001 - advice about one table, asked in the thread of all
             _log.warning("rest_unknown", table=str(table), exc_info=error)
             return 0.0
@@ -231,7 +231,7 @@ class Apply:
         return (
             self._newest is not None
             and applier.record.source_time is None
-            and not applier.is_set_aside
+            and not applier.has_failed
             and captured is not None
             and table_life.is_complete(captured)
             and captured.incarnation == applier.record.incarnation
@@ -307,8 +307,8 @@ class Apply:
                 raise
             if ours.code == INTERNAL:
                 _log.error("table_crashed", table=str(turn.table), exc_info=error)
-            is_again = applier.is_set_aside
-            applier.set_aside(ours)
+            is_again = applier.has_failed
+            applier.fail(ours)
             if is_again:
                 # The search for a later snapshot failed, too: pause before the next try.
                 self._pause(turn.table, ours)
@@ -340,7 +340,7 @@ class Apply:
         if not self._let_wait(table, error):
             if not is_of_table:
                 raise error
-            applier.set_aside(_exhausted(error, self._ends.name))
+            applier.fail(_exhausted(error, self._context.name))
             self._go_on(table)
 
     def _do_others_go_on(self, table: TableId) -> bool | None:
@@ -394,7 +394,7 @@ class Apply:
         newest = self._fresh_to(table)
         source_time = record.source_time
         is_idle = highest <= applier.looked_to and table not in self._schedule.busy
-        is_well = not applier.is_set_aside and not record.has_failed
+        is_well = not applier.has_failed and not record.has_failed
         if is_idle and is_well and applier.is_complete and newest is not None:
             source_time = newest if source_time is None else max(source_time, newest)
         return TableProgress(
