@@ -40,10 +40,21 @@ class Freshness:
             index = bisect_left(self._lasts, number)
             return self._times[index - 1] if index else None
 
+    def later(self, known: datetime | None, reached: datetime | None) -> datetime | None:
+        """The later of two claims, of which `reached` is the newer one; None if both are unknown.
+
+        A known time behind the newest of the journal was told by a clock of the source that has been set back since: it counts no more.
+        """
+        if known is None or reached is None:
+            return reached or known
+        newest = self.newest()
+        is_set_back = newest is not None and known > newest
+        return reached if is_set_back else max(known, reached)
+
     def _add(self, last: int, source_time: datetime) -> None:
         if self._lasts and self._lasts[-1] == last:
             # A segment without rows: the same place, later.
-            self._times[-1] = max(self._times[-1], source_time)
+            self._times[-1] = source_time
             return
         self._lasts.append(last)
         self._times.append(source_time)

@@ -34,6 +34,8 @@ from replicator.state.records import TableRecord
 from replicator.state.store import StateStore
 
 _SEGMENTS_PER_READ = 500
+_ALIKE = 2
+"""So many tables that failed with one code, and nothing applied since, make a further one wait before it fails."""
 _log = get_logger(__name__)
 
 
@@ -130,7 +132,7 @@ class Apply:
         self._is_ending = False
         self._errors: list[BaseException] = []
         self._waits: dict[TableId, _Wait] = {}
-        self._units = 0
+        self._units = self._units_at_failure = 0
         self._patience: dict[TableId, Patience] = {}
 
     def run(self, control: Control) -> None:
@@ -308,7 +310,11 @@ class Apply:
             if ours.code == INTERNAL:
                 _log.error("table_crashed", table=str(turn.table), exc_info=error)
             is_again = applier.has_failed
-            applier.fail(ours)
+            if not is_again and ours is not error and self._may_be_everybodys(turn.table, ours.code):
+                applier.leave_alone()
+                if self._let_wait(turn.table, ours):
+                    return
+            self._fail(applier, ours)
             if is_again:
                 # The search for a later snapshot failed, too: pause before the next try.
                 self._pause(turn.table, ours)
@@ -340,8 +346,25 @@ class Apply:
         if not self._let_wait(table, error):
             if not is_of_table:
                 raise error
-            applier.fail(_exhausted(error, self._context.name))
+            self._fail(applier, _exhausted(error, self._context.name))
             self._go_on(table)
+
+    def _fail(self, applier: TableApplier, error: TableError) -> None:
+        applier.fail(error)
+        with self._news:
+            self._units_at_failure = self._units
+
+    def _may_be_everybodys(self, table: TableId, code: str) -> bool:
+        """Whether several others failed with the same code, and nothing was applied since: then there is one cause, and it may pass.
+
+        Of errors that nobody raised as this table's own. The table waits then, as long as the retry budget allows or until others go on.
+        """
+        with self._news:
+            records = [applier.record for other, applier in self._tables.items() if other != table]
+            alike = sum(r.has_failed and r.error is not None and r.error.code == code for r in records)
+            wait = self._waits.get(table)
+            is_still = self._units == (self._units_at_failure if wait is None else wait.units)
+            return alike >= _ALIKE and is_still
 
     def _do_others_go_on(self, table: TableId) -> bool | None:
         """Whether the target has taken something of other tables since this one first had to wait; None if it has not yet."""
@@ -349,7 +372,7 @@ class Apply:
             wait = self._waits.get(table)
             return None if wait is None else self._units > wait.units
 
-    def _let_wait(self, table: TableId, error: TargetUnavailableError) -> bool:
+    def _let_wait(self, table: TableId, error: TargetUnavailableError | TableError) -> bool:
         """Leave one table alone for a while; False if it was tried for as long as the policy allows."""
         with self._news:
             now = self._clock()
@@ -396,7 +419,7 @@ class Apply:
         is_idle = highest <= applier.looked_to and table not in self._schedule.busy
         is_well = not applier.has_failed and not record.has_failed
         if is_idle and is_well and applier.is_complete and newest is not None:
-            source_time = newest if source_time is None else max(source_time, newest)
+            source_time = self._context.freshness.later(source_time, newest)
         return TableProgress(
             incarnation=record.incarnation,
             last_applied=record.last_applied,

@@ -176,7 +176,7 @@ class TableApplier:
         if unit is None:
             self._see_whole(self._reach.looked_to)
             if not self._record.has_failed:
-                self._put(source_time=_source_time(self._record, fresh_to))
+                self._put(source_time=self._source_time(self._record, fresh_to))
             return False
         if self._is_new and isinstance(unit, BatchUnit):
             self._is_new, self._is_behind = False, unit.following is not None
@@ -296,7 +296,7 @@ class TableApplier:
             audited |= {"copy": TargetCopy.SNAPSHOT}
         self._claimed, self._reach = table, self._reach.claimed(ledger)
         record = replace(self._record, last_applied=ledger, rows=self._record.rows + rows, **audited)
-        self._store(replace(record, source_time=_source_time(record, None)))
+        self._store(replace(record, source_time=self._source_time(record, None)))
 
     def _check_store(self, found: Ledger | None) -> None:
         """Refuse to go on where the target knows more than this state store, which then was restored from an older copy.
@@ -521,7 +521,7 @@ class TableApplier:
         rows = sum(file.rows for file in unit.files) if isinstance(unit, BatchUnit) else 0
         taken_up = table_life.taken_up(self._record)
         record = replace(taken_up, last_applied=unit.last, rows=self._record.rows + rows, **audited)
-        self._store(replace(record, source_time=_source_time(record, reached)))
+        self._store(replace(record, source_time=self._source_time(record, reached)))
 
     def _audited(self, table: TargetTable, *, starts: bool, completes: bool) -> dict[str, Any]:
         """What an audit of the target makes of the record, behind work that passed the start or the end of a snapshot.
@@ -543,6 +543,12 @@ class TableApplier:
         elif completes:
             changes |= {"copy": TargetCopy.WHOLE, "alarms": divergence.cleared(alarms)}
         return changes
+
+    def _source_time(self, record: AppliedRecord, reached: datetime | None) -> datetime | None:
+        """While a snapshot is under way there is no source time; otherwise it goes back only with the source's clock."""
+        if record.copy is TargetCopy.SNAPSHOT:
+            return None
+        return self._context.freshness.later(record.source_time, reached)
 
     def _missed(self, after: int, upto: int) -> tuple[int, SnapshotPhase | None]:
         """What the target has and the record does not know, because a process ended between the two.
@@ -583,14 +589,6 @@ class TableApplier:
             _log.error("alarm_raised", table=str(self._table), code=code, reason=now[code].message)
         for code in was.keys() - now.keys():
             _log.info("alarm_cleared", table=str(self._table), code=code)
-
-
-def _source_time(record: AppliedRecord, reached: datetime | None) -> datetime | None:
-    """While a snapshot is under way there is no source time; otherwise it never goes back."""
-    if record.copy is TargetCopy.SNAPSHOT:
-        return None
-    known = record.source_time
-    return max(known, reached) if known is not None and reached is not None else reached or known
 
 
 def _end_of(unit: BatchUnit | EventUnit | AdvanceUnit) -> int:

@@ -25,6 +25,7 @@ class CaptureSettings:
         chunk_retries: How often a chunk that failed for a passing reason is read again before the error is raised.
         chunk_backoff_s, chunk_backoff_max_s: How long the first and the longest of the waits before a chunk is read
             again.
+        give_up_after_s: For how long a table is tried whose snapshot cannot be read for a reason of its own; then it fails.
         keys_max: Keys remembered to be read as a last chunk; beyond it the table is read once more.
         pull_rows, pull_bytes, pull_wait_s: Bounds of one pull.
         copying_wait_s: The same wait while tables are being copied: chunks that were read are taken in between pulls.
@@ -49,6 +50,7 @@ class CaptureSettings:
     chunk_retries: int = 8
     chunk_backoff_s: float = 0.05
     chunk_backoff_max_s: float = 5.0
+    give_up_after_s: float = 3600.0
     keys_max: int = 100_000
     pull_rows: int = 50_000
     pull_bytes: int = 16 << 20

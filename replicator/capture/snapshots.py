@@ -65,6 +65,7 @@ class _Copy:
     lost: int = 0
     not_before: float = 0.0
     waits_for: TransientError | None = None
+    waits_since: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -208,7 +209,7 @@ class SnapshotRunner:
         if result.job.is_cancelled or copy is None:
             self.reader.release()
             return
-        copy.waits_for = None
+        copy.waits_for = copy.waits_since = None
         read = self.window.add_chunk(result.reading.schema, result.chunk.rows, result.chunk.visibility)
         waiting = ChunkAtMark(result, read)
         copy.waiting.append(waiting)
@@ -230,6 +231,7 @@ class SnapshotRunner:
         if result.job.is_cancelled or copy is None:
             result.rows.close()
             return
+        copy.waits_since = None
         copy.rows = result.rows
         copy.waiting.append(result)
         self.marks.expect(result.mark, result)
@@ -334,7 +336,13 @@ class SnapshotRunner:
         self._wait(copy)
 
     def _put_off(self, copy: _Copy, error: TransientError) -> None:
-        """Leave a table alone that cannot be read now; others are read meanwhile."""
+        """Leave a table alone that cannot be read now, others are read meanwhile; fail it once it was tried for long enough."""
+        now = self.clock()
+        if copy.waits_since is None:
+            copy.waits_since = now
+        if now - copy.waits_since >= self.settings.give_up_after_s:
+            self.failed.append((copy.followed.table, _exhausted(error)))
+            return
         self._abandon(copy)
         self._wait(copy)
         copy.waits_for = error
@@ -379,6 +387,15 @@ def due_table(due: ChunkAtMark | WholeRead) -> TableId:
     """Of which table a read was."""
     result = due.result if isinstance(due, ChunkAtMark) else due
     return result.job.reading.schema.table
+
+
+def _exhausted(error: TransientError) -> TableError:
+    return TableError(
+        f"gave up after the retry budget: {error.message}",
+        code=error.code,
+        table=error.table,
+        action=f"{(error.action or 'Mend the cause').rstrip('.')}. Then run `replicator snapshot NAME TABLE`.",
+    )
 
 
 def _has_unknown(read: Read, batch: pa.RecordBatch) -> bool:

@@ -23,8 +23,10 @@ class WorkerControl:
     any instant, and leaves no orphan.
     """
 
-    def __init__(self, store: StateStore, name: str, role: Role, *, commands: IO[str], answers: IO[str]) -> None:
-        self._store, self._name, self._role = store, name, role
+    def __init__(
+        self, store: StateStore, name: str, role: Role, epoch: int, *, commands: IO[str], answers: IO[str]
+    ) -> None:
+        self._store, self._name, self._role, self._epoch = store, name, role, epoch
         self._commands, self._answers = commands, answers
         self._stop = threading.Event()
         self._news = threading.Condition()
@@ -64,7 +66,7 @@ class WorkerControl:
         now = time.monotonic()
         if now - self._reported_at >= _REPORT_EVERY_S:
             self._reported_at = now
-            self._store.put_status(self._name, self._role, status)
+            self._store.put_status(self._name, self._role, {**status, messages.STAMP: messages.stamp(self._epoch)})
 
     def _listen(self) -> None:
         for line in self._commands:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import traceback
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,12 +18,19 @@ SEALED: Final = "sealed"
 PROGRESS: Final = "progress"
 ERROR: Final = "error"
 FINISHED: Final = "finished"
+STAMP: Final = "stamp"
+"""In what a process stores for the status: `stamp`. Later ones of a replicator are greater, whatever becomes of the clock on the wall."""
 
 _ERROR_CLASSES: Final = {
     name: value
     for name, value in vars(errors).items()
     if isinstance(value, type) and issubclass(value, ReplicatorError)
 }
+
+
+def stamp(epoch: int) -> list[float]:
+    """The epoch, and seconds of a clock that the supervisor and its workers share and nobody sets."""
+    return [epoch, time.monotonic()]
 
 
 def encode(event: str, fields: Mapping[str, Any]) -> str:

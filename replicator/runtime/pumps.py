@@ -129,6 +129,7 @@ def _capture_settings(loaded: LoadedConfig, home: Home) -> CaptureSettings:
     return CaptureSettings(
         snapshot_mode=config.snapshot.mode,
         chunk_rows=config.snapshot.chunk_rows,
+        give_up_after_s=config.retry.give_up_after.total_seconds(),
         seal_every_s=config.journal.seal_every.total_seconds(),
         seal_gap_s=config.journal.seal_every.total_seconds(),
         unexplained_change=config.snapshot.unexplained_change,

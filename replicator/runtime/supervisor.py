@@ -249,11 +249,9 @@ class Supervisor:
         if delay is None:
             return Outcome(end=End.FAILED, error=given_up(error))
         self._not_before[role] = now + delay
-        self._store.put_status(
-            self._name,
-            Role.SUPERVISOR,
-            {"role": role, "retry_in_s": round(delay, 1), "code": error.code, "message": str(error)},
-        )
+        assert self._lease is not None
+        said = {"role": role, "retry_in_s": round(delay, 1), "code": error.code, "message": str(error)}
+        self._store.put_status(self._name, Role.SUPERVISOR, {**said, messages.STAMP: messages.stamp(self._lease.epoch)})
         _log.warning("worker_ended", role=role, code=error.code, error=str(error), retry_in_ms=round(delay * 1000))
         return None
 

@@ -24,6 +24,8 @@ from replicator.state.store import StateStore
 
 VERSION: Final = 1
 _STALE: Final = timedelta(seconds=15)
+_SLIP: Final = timedelta(seconds=60)
+"""How far a commit may lie ahead of what we take for the source's clock, which is measured now and then."""
 
 
 def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
             "time_left_s": _time_left(store, record.name, last_report, clock),
         },
         "journal": {"bytes": store.journal_bytes(record.name), "last_sequence_num": _last(store, record.name)},
-        "retry": dict(retrying) if retrying and "retry_in_s" in retrying else None,
+        "retry": {k: v for k, v in retrying.items() if k != "stamp"} if retrying and "retry_in_s" in retrying else None,
         "error": _error(record.error),
         "tables": tables,
     }
@@ -110,7 +112,7 @@ def _table(
     progress = table.snapshot
     has_failed = table_life.has_failed(table, applied)
     error = table.error or (applied.error if applied else None)
-    source_time = _source_time(table.table, applied, apply)
+    source_time = _source_time(table.table, applied, apply, clock)
     return {
         "table": str(table.table),
         "state": "failing" if has_failed else table.stage.value,
@@ -174,13 +176,18 @@ def _reported(table: TableId, apply: Mapping[str, Any] | None) -> Mapping[str, A
     return said
 
 
-def _source_time(table: TableId, applied: AppliedRecord | None, apply: Mapping[str, Any] | None) -> datetime | None:
-    """The newest claim: apply's report moves on while a table is idle, its record only with its data."""
+def _source_time(
+    table: TableId, applied: AppliedRecord | None, apply: Mapping[str, Any] | None, clock: datetime
+) -> datetime | None:
+    """The newest claim that can be: apply's report moves on while a table is idle, its record only with its data.
+
+    None if the source's clock, or ours, was set back so far that nothing can be said.
+    """
     reported = _reported(table, apply).get("source_time")
     candidates = [datetime.fromisoformat(reported)] if reported else []
     if applied and applied.source_time:
         candidates.append(applied.source_time)
-    return max(candidates, default=None)
+    return max((moment for moment in candidates if moment <= clock + _SLIP), default=None)
 
 
 def _state(
@@ -206,8 +213,14 @@ def _retrying(statuses: Mapping[Role, tuple[datetime, Mapping[str, Any]]], now: 
     said_at, said = statuses[Role.SUPERVISOR]
     worker = Role(str(said["role"])) if "role" in said else None
     is_over = now - said_at > _STALE + timedelta(seconds=float(said.get("retry_in_s", 0.0)))
-    has_reported = worker is not None and worker in statuses and statuses[worker][0] > said_at
+    has_reported = worker is not None and worker in statuses and _is_later(statuses[worker], statuses[Role.SUPERVISOR])
     return None if is_over or has_reported else said
+
+
+def _is_later(one: tuple[datetime, Mapping[str, Any]], other: tuple[datetime, Mapping[str, Any]]) -> bool:
+    """Whether a process said the one after the other; by the clock on the wall only where an older version said it."""
+    stamps = [said.get("stamp") for _, said in (one, other)]
+    return stamps[0] > stamps[1] if None not in stamps else one[0] > other[0]  # type: ignore[operator]
 
 
 def _fresh(

@@ -25,6 +25,7 @@ DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 _LOG_TAIL_LINES: Final = 30
 _DYING_S: Final = 2.0
+_ENDED: Final = ("SparkContext was shut down", "stopped SparkContext", "Master removed our application")
 _SCRATCH_LEAST: Final = 4 << 20
 """With less free space for temporary files Spark does not start, for whatever reason it gives."""
 
@@ -321,7 +322,7 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
         text = str(error)
         lost = "An error occurred while calling" in text and "Trace" not in text
     # A JVM of ours that stops its context while a job runs is on its way out.
-    if not lost and "SparkContext was shut down" not in str(error) and "stopped SparkContext" not in str(error):
+    if not lost and not any(words in str(error) for words in _ENDED):
         return None
     if reason := end_reason():
         return reason
@@ -329,7 +330,9 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
         return TargetUnavailableError(
             "Spark has ended this application.",
             code="spark_lost",
-            action="It restarts automatically. The logs of Spark's driver and master have the reason.",
+            action="It restarts automatically. If it happens again, check the logs of the executors (work folders of the workers), the "
+            "driver and the master: a master ends an application whose executors ended ten times right after their start, for example "
+            "because they could not connect to the driver.",
         )
     return TargetUnavailableError(
         "Spark's JVM has died.",

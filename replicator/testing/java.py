@@ -21,10 +21,15 @@ _SHORT_LIVED: Final = (
 )
 
 
-def short_lived_options(*more: str) -> dict[str, str]:
-    """Return Spark's setting with these options."""
+def short_lived_java(*more: str) -> str:
+    """Return the options of a JVM of Spark's: driver, executor, master or worker."""
     options = [*_SHORT_LIVED, *more]
     if CLASS_ARCHIVE.exists() and " " not in str(CLASS_ARCHIVE):
         # An archive that does not fit this JVM is left alone, without a word.
         options += [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-    return {"spark.driver.extraJavaOptions": " ".join(options)}
+    return " ".join(options)
+
+
+def short_lived_options(*more: str) -> dict[str, str]:
+    """Return Spark's setting with these options for the driver."""
+    return {"spark.driver.extraJavaOptions": short_lived_java(*more)}

@@ -13,11 +13,11 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from replicator.testing.java import short_lived_java
 from replicator.testing.servers import HOST, free_port
 from replicator.testing.waiting import wait_until
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import psutil
 
 COMMAND_TIMEOUT_SECONDS: Final = 60
-DAEMON_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 
 # Every process of the cluster is in the guardian's process group. The guardian waits on a pipe whose other end this
 # process holds; then a helper outside the group kills the group, waits for its end and removes the folder.
@@ -36,6 +35,8 @@ _GUARDIAN: Final = 'read -r _; exec setsid --fork sh -c "$0" "$$" "$1"'
 _CLEAN_UP: Final = (
     'kill -9 "-$0"; n=0; while kill -0 "-$0" && [ $n -lt 50 ]; do sleep 0.1; n=$((n+1)); done; rm -rf "$1"'
 )
+# What Hadoop's local file system calls.
+_TOOLS: Final = ("bash", "chmod", "id", "ls", "readlink", "setsid", "sh", "stat")
 _HIDE: Final = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
 
 
@@ -56,6 +57,11 @@ class SparkCluster:
         self._cores = cores
         self._memory = memory
         self._folder = Path(tempfile.mkdtemp(prefix="replicator-spark-"))
+        self._programs = self._folder / "bin"
+        self._programs.mkdir()
+        for tool in _TOOLS:
+            if found := shutil.which(tool):
+                (self._programs / tool).symlink_to(found)
         self._guardian: subprocess.Popen[bytes] | None = None
         self._master: subprocess.Popen[bytes] | None = None
         self._count = 0
@@ -100,10 +106,11 @@ class SparkCluster:
         self._master.wait()
         self._master = None
 
-    def start_worker(self, *, without: Path | None = None) -> subprocess.Popen[bytes]:
+    def start_worker(self, *, host: str = HOST, without: Path | None = None) -> subprocess.Popen[bytes]:
         """Start one more worker; it registers by itself as soon as it finds the master.
 
         Args:
+            host: Its address, another loopback address for a worker that is to pass for another host.
             without: A folder that it sees as an empty one of its own, as a worker on another host would.
         """
         self._count += 1
@@ -111,7 +118,7 @@ class SparkCluster:
         worker = self._start(
             self._log(name),
             "org.apache.spark.deploy.worker.Worker",
-            *("--host", HOST, "--webui-port", "0", "--cores", str(self._cores), "--memory", self._memory),
+            *("--host", host, "--webui-port", "0", "--cores", str(self._cores), "--memory", self._memory),
             *("--work-dir", str(self._folder / name), self.url),
             without=without,
         )
@@ -184,15 +191,22 @@ class SparkCluster:
         return int(executor.pid)
 
     def settings(self, **more: str) -> Mapping[str, str]:
-        """`spark.settings` of a driver whose executors fit the workers, one on each."""
+        """`spark.settings` of a driver whose executors fit the workers, one on each.
+
+        Their hosts are otherwise than the driver's: another time zone, no UTF-8, no Python.
+        """
         return {
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
             "spark.executor.cores": str(self._cores),
             "spark.executor.memory": "640m",
-            "spark.executor.extraJavaOptions": DAEMON_OPTIONS,
-            # Two cores: Spark's 200 are for clusters of another size.
+            "spark.executor.extraJavaOptions": short_lived_java("-Duser.timezone=Asia/Kolkata"),
+            "spark.executorEnv.LC_ALL": "C",
+            "spark.executorEnv.PATH": str(self._programs),
+            # Two cores: the defaults are for clusters of another size.
             "spark.sql.shuffle.partitions": str(2 * self._cores),
+            "spark.databricks.delta.snapshotPartitions": "1",
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
             **more,
         }
 
@@ -213,9 +227,7 @@ class SparkCluster:
             "SPARK_LOCAL_IP": HOST,
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": DAEMON_OPTIONS,
-            "SPARK_CONF_DIR": str(self._folder / "conf"),
-            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_DAEMON_JAVA_OPTS": short_lived_java(),
         }
         command = [str(home / "bin" / "spark-class"), program, *arguments]
         if without is not None:

@@ -296,6 +296,39 @@ def test_the_sources_clock_is_remembered_while_capture_is_down(store: StateStore
     assert streaming["freshness_s"] == 3602.5
 
 
+def test_a_worker_that_reports_again_is_not_retried_any_more_though_the_clock_was_set_back(
+    store: StateStore, clock: Clock
+):
+    store.create_replicator("shop", "name: shop", "/j")
+    fill(store)
+    said = {"role": Role.APPLY, "retry_in_s": 1.5, "code": "spark_lost", "message": "Spark's JVM has died."}
+    store.put_status("shop", Role.SUPERVISOR, {**said, "stamp": [2, 100.0]})
+    assert document(store)["state"] == "retrying"
+    clock.now -= timedelta(hours=1)
+    for stamp, state in (
+        ([2, 99.0], "retrying"),
+        ([1, 500.0], "retrying"),
+        ([2, 101.0], "running"),
+        ([3, 1.0], "running"),
+    ):
+        store.put_status("shop", Role.APPLY, {"tables": {}, "stamp": stamp})
+        assert document(store)["state"] == state
+
+
+@pytest.mark.parametrize("reported", ["", "an hour ahead"])
+def test_a_time_ahead_of_the_sources_clock_is_no_freshness(store: StateStore, clock: Clock, reported: str):
+    """It was set back: how far the copy is behind cannot be told by what it said before."""
+    store.create_replicator("shop", "name: shop", "/j")
+    fill(store)
+    clock.now -= timedelta(hours=1)
+    said = {"public.streaming": {"source_time": NOW.isoformat()}} if reported else {}
+    store.put_status("shop", Role.APPLY, {"tables": said})
+    assert document(store)["freshness_s"] is None
+    store.put_status("shop", Role.APPLY, {"tables": {"public.streaming": {"source_time": clock.now.isoformat()}}})
+    (streaming,) = (t for t in document(store)["tables"] if t["table"] == "public.streaming")
+    assert streaming["freshness_s"] == 0.5
+
+
 def test_the_schema_bears_the_version_of_the_code():
     assert SCHEMA["properties"]["version"]["const"] == VERSION
     assert SCHEMA["$id"] == f"urn:replicator:status:{VERSION}"

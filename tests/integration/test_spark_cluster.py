@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from replicator.testing.spark_cluster import SparkCluster
 from replicator.testing.waiting import wait_until
 
 CHILD = """
@@ -36,3 +37,21 @@ def test_nothing_of_a_cluster_outlives_its_process():
         child.kill()
         child.wait()
     wait_until(lambda: _is_gone(int(worker)) and not Path(folder).exists(), "worker and folder are gone")
+
+
+def test_work_without_executors_ends_with_the_reason():
+    """Spark itself would wait without end."""
+    script = """
+import sys
+from replicator.spark.session import SparkHost, SparkSettings, spark_error
+settings = SparkSettings(master=sys.argv[1], memory="512m", executors_timeout_s=4)
+host = SparkHost(settings, cores=1)
+try:
+    host.session().range(10).count()
+except Exception as error:
+    print(spark_error(error).code)
+host.stop()
+"""
+    with SparkCluster(workers=0) as cluster:
+        done = subprocess.run([sys.executable, "-c", script, cluster.url], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["spark_no_executors"], done.stderr

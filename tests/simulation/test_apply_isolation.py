@@ -19,7 +19,7 @@ from replicator.state.records import Stage, TableRecord
 from replicator.testing.applied import NAME, A, B, Shop
 from replicator.testing.batches import insert
 from replicator.testing.memory import MemoryTarget
-from replicator.testing.target_contract import item
+from replicator.testing.target_contract import item, items_schema
 
 
 @pytest.fixture
@@ -229,6 +229,76 @@ def test_a_target_that_cannot_say_how_long_one_table_rests_is_asked_to_write_it(
     target.rest_s = rest_s  # type: ignore[method-assign]
     shop.run(target)
     assert (shop.names(A), shop.names(B)) == ({1: "snapshot"}, {1: "snapshot"})
+
+
+def five(shop: Shop) -> list[TableId]:
+    tables = [TableId("shop", name) for name in "abcde"]
+    shop.schemas = {table: items_schema(table=table) for table in tables}
+    for table in tables:
+        shop.copy(table, 1)
+    return tables
+
+
+def failing(shop: Shop) -> list[TableId]:
+    return sorted(table for table, applied in shop.store.applied(NAME).items() if applied.has_failed)
+
+
+def waiting(shop: Shop) -> list[str]:
+    tables = shop.control.reports[-1]["tables"] if shop.control.reports else {}
+    return sorted(table for table, said in tables.items() if said["waiting"] and said["waiting"]["code"])
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_cause_that_fails_one_table_after_the_other_fails_two_and_is_waited_for(
+    shop: Shop, is_restarted: bool
+) -> None:
+    """Such as a library that is broken: what it does to every table is no table's."""
+    shop.settings = replace(shop.settings, tables_parallel=1, patience=AnHour)
+    tables, target = five(shop), shop.target()
+    for table in tables:
+        target.faults.fail("apply_batch", table, lambda: RuntimeError("x"))
+    shop.run(target, is_done=lambda: len(waiting(shop)) == 3, clock=Minutes())
+    failed = failing(shop)
+    assert len(failed) == 2
+    assert sorted([*waiting(shop), *map(str, failed)]) == [str(table) for table in tables]
+    if is_restarted:
+        shop.run(target, is_done=lambda: len(waiting(shop)) == 3, clock=Minutes())
+        assert failing(shop) == failed
+    target.faults.heal()
+    shop.run(target, is_done=lambda: all(shop.names(table) for table in tables), clock=Minutes())
+    assert failing(shop) == []
+
+
+def test_a_table_that_fails_as_two_others_did_fails_once_others_go_on(shop: Shop) -> None:
+    shop.settings = replace(shop.settings, tables_parallel=1, patience=AnHour)
+    *bad, good = five(shop)
+    target, clock = shop.target(), Minutes()
+    for table in bad:
+        target.faults.fail("apply_batch", table, lambda: RuntimeError("x"))
+    shop.run(target, is_done=lambda: failing(shop) == bad, clock=clock)
+    assert shop.names(good) == {1: "snapshot"}
+
+
+def test_a_table_that_fails_as_others_did_and_does_not_pass_fails_in_the_end(shop: Shop) -> None:
+    """And tables that the target itself refuses do not wait."""
+    shop.settings = replace(shop.settings, tables_parallel=1)
+    tables, target = five(shop), shop.target()
+    for table in tables:
+        target.faults.fail("apply_batch", table, lambda: RuntimeError("x"))
+    shop.run(target, is_done=lambda: failing(shop) == tables)
+    for table in tables:
+        target.faults.fail("apply_batch", table, lambda t=table: TableError("no", code="schema_conflict", table=str(t)))
+    shop.settings = replace(shop.settings, patience=AnHour)
+    for table in tables:
+        shop.begin(table)
+        shop.rows(table, insert(0, item(1, "again"), is_snapshot=True))
+        shop.complete(table)
+
+    def codes() -> set[str | None]:
+        errors = [shop.applied(table).error for table in tables]
+        return {error.code if error is not None else None for error in errors}
+
+    shop.run(target, is_done=lambda: codes() == {"schema_conflict"})
 
 
 class AnHour:

@@ -44,3 +44,16 @@ def test_what_is_forgotten_makes_answers_older_never_newer() -> None:
     for number in range(200):
         known, exact = thin.below(number), full.below(number)
         assert known is None or (exact is not None and known <= exact)
+
+
+def test_a_claim_goes_back_only_with_the_sources_clock() -> None:
+    freshness = Freshness()
+    assert freshness.later(None, None) is None
+    assert freshness.later(at(5), None) == freshness.later(None, at(5)) == at(5)
+    assert freshness.later(at(5), at(3)) == at(5), "the journal was not read yet"
+    freshness.add(9, at(9))
+    assert freshness.later(at(9), at(7)) == at(9), "what is known of a place may be too old"
+    freshness.add(19, at(-3600))
+    assert freshness.later(at(9), at(-3601)) == at(-3601)
+    freshness.add(19, at(-3599))
+    assert freshness.newest() == at(-3599)

@@ -168,3 +168,21 @@ def test_a_table_that_cannot_be_read_now_waits_alone_and_says_why(bench: Any) ->
         capture.source.faults.heal()
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(locked)())
         capture.until(lambda: "waiting" not in capture.control.status["tables"][str(locked)])
+
+
+@pytest.mark.parametrize("place", ["read_chunk", "read_whole.batch"])
+def test_a_table_that_cannot_be_read_for_too_long_fails_and_says_what_is_to_be_done(bench: Any, place: str) -> None:
+    """Also one without a key, of which each read begins and comes to no end (a statement's time limit)."""
+    bench.settings = replace(bench.settings, chunk_retries=0, give_up_after_s=0.2)
+    keyed, good, bag = three(bench)
+    bad = keyed if place == "read_chunk" else bag
+    error = SourceUnavailableError("it is locked", code="lock_timeout", table=str(bad), action="End the lock")
+    with bench.running(lambda s: s.faults.fail(place, bad, lambda: error)) as capture:
+        capture.until(lambda: has_failed(bench, bad, "lock_timeout"))
+        assert bench.record(bad).error.message == "gave up after the retry budget: it is locked"
+        assert bench.record(bad).error.action == "End the lock. Then run `replicator snapshot NAME TABLE`."
+        bench.write(good, {"id": 70, "a": "new", "b": None})
+        capture.until(lambda: bench.record(good).stage is Stage.STREAMING and bench.holds(good)())
+        capture.source.faults.heal()
+        snapshot(bench, bad)
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(bad)())

@@ -89,6 +89,14 @@ def test_dead_jvm_is_a_transient_error(error):
     assert ours.code == "spark_lost"
 
 
+def test_an_application_that_the_master_ended_is_started_again():
+    words = "Job aborted due to stage failure: Master removed our application: FAILED"
+    ours = spark_error(Py4JError(f"An error occurred while calling o1.x. Trace: {words}"))
+    assert isinstance(ours, TargetUnavailableError)
+    assert ours.code == "spark_lost"
+    assert "executors" in (ours.action or "")
+
+
 def test_other_errors_are_not_taken_for_a_dead_jvm():
     assert (
         spark_error(

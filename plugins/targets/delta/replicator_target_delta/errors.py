@@ -43,16 +43,17 @@ _UNUSABLE: Final = re.compile(
 _MISSING: Final = re.compile(
     r"FAILED_READ_FILE|PATH_NOT_FOUND|ChecksumException|FileNotFoundException[^\n]*(?:\.parquet|deletion_vector_|_delta_log)"
 )
+_RIGHT: Final = "Give the process, and on a cluster the user of the executors, write access to it."
 _STORAGE: Final = (
     ("No space left on device", "target_full", "Free space at the target's path."),
-    ("Permission denied", "target_not_writable", "Give the process write access to it."),
-    ("Read-only file system", "target_not_writable", "Give the process write access to it."),
-    ("AccessControlException", "target_not_writable", "Give the process write access to it."),
-    ("AccessDeniedException", "target_not_writable", "Give the process write access to it."),
-    ("Mkdirs failed to create", "target_not_writable", "Give the process write access to it."),
-    ("Unable to create directory", "target_not_writable", "Give the process write access to it."),
-    ("Cannot create directory", "target_not_writable", "Give the process write access to it."),
-    ("DELTA_CANNOT_CREATE_LOG_PATH", "target_not_writable", "Give the process write access to it."),
+    ("Permission denied", "target_not_writable", _RIGHT),
+    ("Read-only file system", "target_not_writable", _RIGHT),
+    ("AccessControlException", "target_not_writable", _RIGHT),
+    ("AccessDeniedException", "target_not_writable", _RIGHT),
+    ("Mkdirs failed to create", "target_not_writable", _RIGHT),
+    ("Unable to create directory", "target_not_writable", _RIGHT),
+    ("Cannot create directory", "target_not_writable", _RIGHT),
+    ("DELTA_CANNOT_CREATE_LOG_PATH", "target_not_writable", _RIGHT),
     ("java.net.ConnectException", "target_unreachable", "Check that the target's storage can be reached."),
     ("java.net.UnknownHostException", "target_unreachable", "Check that the target's storage can be reached."),
     ("java.net.SocketTimeoutException", "target_unreachable", "Check that the target's storage can be reached."),
@@ -119,6 +120,7 @@ def translate(error: BaseException, table: str, files: tuple[str, ...] = ()) -> 
     text = str(error)
     return (
         _of_log(text, table)
+        or _of_access(text, files)
         or _of_storage(error, text, table)
         or _of_data(text, table)
         or _of_files(text, table, files)
@@ -161,6 +163,17 @@ def _of_log(text: str, table: str) -> ReplicatorError | None:
         code="target_unreadable",
         table=table,
         action="Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate.",
+    )
+
+
+def _of_access(text: str, files: tuple[str, ...]) -> ReplicatorError | None:
+    """Executors of another user than ours: files of a local journal are readable by their owner only."""
+    if "Permission denied" not in text or not any(_is_here(uri) and _name(uri) in text for uri in files):
+        return None
+    return FatalError(
+        "Spark's executors have no right to read a journal file.",
+        code="path_not_shared",
+        action="Run the executors as the user of this process, or choose a journal.uri that both may read.",
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from typing import Any, Final
 from uuid import uuid4
+
+import pyarrow.parquet as pq
 
 from replicator.model.errors import FatalError
 from replicator.spark.master import is_cluster
@@ -12,17 +15,24 @@ from replicator_target_delta.storage import Storage
 
 # More tasks than cores, so that every executor has its share.
 _TASKS_PER_CORE: Final = 4
+# The address by which the cluster knows the executor that runs a task; empty where executors are started otherwise.
+_HOST: Final = (
+    r"regexp_extract(reflect('java.lang.System', 'getProperty', 'sun.java.command'), r'--hostname (\S+)', 1) AS host"
+)
 
 
 class SharingCheck:
-    """Asked before the first write of each Spark application; thread-safe.
+    """Asked before each write, and works as long as there is a host with executors that has not shown that it shares; thread-safe.
 
     Executors on other hosts would write data files to their own disks, and the commit would name files that nobody else has.
+    A host that joins while a batch is written is seen before the next one.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._application = ""
+        self._hosts: set[str] = set()
+        """That have written a file that arrived."""
 
     def run(self, session: Any, storage: Storage) -> None:
         """Let executors write small files below the target's path, and look for them.
@@ -31,20 +41,38 @@ class SharingCheck:
             FatalError: `path_not_shared`.
         """
         context = session.sparkContext
+        if not is_cluster(context.master) or "://" in storage.root:
+            return
         with self._lock:
-            if not is_cluster(context.master) or "://" in storage.root or self._application == context.applicationId:
+            hosts = _hosts(context)
+            if self._application == context.applicationId and hosts <= self._hosts:
                 return
             folder = storage.own_path("sharing", uuid4().hex)
             tasks = max(2, context.defaultParallelism) * _TASKS_PER_CORE
             try:
-                session.range(0, tasks, 1, tasks).write.parquet(folder)
-                found = sum(name.endswith(".parquet") for name in storage.names(folder))
+                session.range(0, tasks, 1, tasks).selectExpr(_HOST).write.parquet(folder)
+                names = [name for name in storage.names(folder) if name.endswith(".parquet")]
+                wrote = {_host_in(storage.read(f"{folder}/{name}")) for name in names}
             finally:
                 storage.remove(folder)
-            if found < tasks:
+            if len(names) < tasks:
                 raise FatalError(
-                    f"Spark's executors wrote {tasks} files below {storage.root}, and {found} of them arrived on this host.",
+                    f"Spark's executors wrote {tasks} files below {storage.root}, and {len(names)} of them arrived on this host.",
                     code="path_not_shared",
                     action="Let all hosts of the cluster mount one file system at target.path, or choose a path that all can reach.",
                 )
             self._application = context.applicationId
+            self._hosts |= hosts if "" in wrote else wrote
+
+
+def _hosts(context: Any) -> set[str]:
+    """Hosts with executors."""
+    java = context._jsc.sc()  # noqa: SLF001 - PySpark has no such call
+    places: str = java.getExecutorMemoryStatus().keySet().mkString(" ")
+    driver: str = java.env().blockManager().blockManagerId().hostPort()
+    return {place.rpartition(":")[0] for place in places.split() if place != driver}
+
+
+def _host_in(data: bytes) -> str:
+    host: str | None = pq.read_table(io.BytesIO(data))["host"][0].as_py()
+    return host or ""

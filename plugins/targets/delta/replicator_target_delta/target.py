@@ -310,6 +310,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             or held.session.sparkContext is not spark.sparkContext
         ):
             return self._claim(table, place)
+        self._sharing.run(held.session, self._storage)
         return held
 
     def _claim(self, table: TargetTable, place: _Place) -> _Held:

@@ -91,6 +91,22 @@ def test_journal_file_that_only_the_driver_sees_is_not_called_damaged(tmp_path):
     assert error.code == "path_not_shared"
 
 
+def test_journal_file_that_executors_may_not_read_is_not_called_the_targets(tmp_path):
+    file = tmp_path / "0001-abc.parquet"
+    file.write_bytes(b"")
+    text = (
+        f"[FAILED_READ_FILE.NO_HINT] Encountered error while reading file {file.as_uri()}. SQLSTATE: KD001\n"
+        f"Caused by: java.io.FileNotFoundException: {file} (Permission denied)"
+    )
+    error = translate(RuntimeError(text), "public.people", (file.as_uri(),))
+    assert isinstance(error, FatalError)
+    assert error.code == "path_not_shared"
+    assert "user" in (error.action or "")
+    other = translate(RuntimeError(text.replace("0001-abc", "part-1")), "public.people", (file.as_uri(),))
+    assert other is not None
+    assert other.code == "target_not_writable"
+
+
 def test_values_of_rows_are_not_passed_on():
     error = translate(RuntimeError("[CAST_OVERFLOW] The value 1234 of the type"), "public.people")
     assert isinstance(error, ReplicatorError)
