@@ -1079,15 +1079,15 @@ def test_a_small_table_that_has_rested_goes_before_a_larger_one(shop: Shop) -> N
         return taken.table
 
     apply._remember()
-    apply._look()
+    apply._poll()
     while apply._tables[A].looked_to < shop.highest(A):
         assert turn() == A
     now[0] = 200.0
     for number in range(2, 20):
         shop.rows(A, insert(0, item(number, "more")))
-    apply._look()
+    apply._poll()
     now[0] = 310.0
-    apply._look()
+    apply._poll()
     assert [turn(), turn()] == [B, A]
 
 

@@ -194,7 +194,7 @@ def test_killed_anywhere_every_copy_ends_equal(
     monkeypatch.undo()
     _run_alone(world, apply, commits=0)
     world.check_end()
-    apply._look()
+    apply._poll()
     assert all(p.last_applied == p.highest and p.is_complete for p in apply.progress().values())
 
 
@@ -225,7 +225,7 @@ def _run_alone(world: World, apply: Apply, commits: int) -> None:
         if world.rng.random() < 0.3:
             control.wait(0)
         if world.rng.random() < 0.5:
-            apply._look()
+            apply._poll()
             apply._status()
         turn = apply._schedule.take(0.0)
         if turn is not None:
