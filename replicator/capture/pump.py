@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -31,10 +31,14 @@ from replicator.capture.chunks import ChunkReader, WholeRead
 from replicator.capture.failures import Failures
 from replicator.capture.marks import MarkBoard
 from replicator.capture.opening import bring_in_line, check, followed_schemas
+from replicator.capture.parts import Parts
+from replicator.capture.requests import PositionMark, Requests
+from replicator.capture.sealing import Sealer, Unsealed
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots import ChunkAtMark, SnapshotRunner
 from replicator.capture.tables import Followed, Tables
 from replicator.capture.tracker import CatalogTracker, ComparisonMark, StartingMark
+from replicator.capture.upkeep import Upkeep
 from replicator.capture.window import Window
 from replicator.journal.retention import Retention
 from replicator.journal.writer import JournalWriter
@@ -48,59 +52,13 @@ from replicator.plugins.source import (
     LogBatch,
     LogReader,
     PullLimits,
-    Standing,
     TableDescription,
-    Visibility,
 )
 from replicator.state import table_life
-from replicator.state.records import Lease, Preparation, Request, RequestKind, Stage
+from replicator.state.records import Lease, Preparation, RequestKind, Stage
 from replicator.state.store import StateStore
 
-_VISIBILITY_WAIT_S: Final = 0.25
-"""How long a seal waits to learn which transactions later reads see; without an answer the ring is sealed as it is."""
 _PREPARE_LOOK_S: Final = 0.2
-
-
-@dataclass(slots=True)
-class _Clocks:
-    """When things were last done, on the monotonic clock."""
-
-    sealed: float
-    unsealed_since: float | None = None
-    compared: float = 0.0
-    swept: float = 0.0
-    measured: float = 0.0
-    requested: float = 0.0
-    reported: float = 0.0
-
-
-@dataclass(slots=True)
-class _Measures:
-    """What the control thread found out for the status."""
-
-    retained_bytes: int | None = None
-    clock_ahead_s: float | None = None
-    standing: Standing = field(default_factory=Standing)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
-    """What a capture works with. `control` is the control thread: all calls of the source but those of its log and its chunks."""
-
-    source: DeltaSource[Any]
-    store: StateStore
-    lease: Lease
-    writer: JournalWriter
-    retention: Retention
-    selected: tuple[TableId, ...]
-    settings: CaptureSettings
-    clock: Callable[[], float]
-    now: Callable[[], datetime]
-    control: ThreadPoolExecutor
-    select: Callable[[], Sequence[TableId]] | None
-    make_window: Callable[[Sequence[str]], Window]
-    failures: Failures
-    checks: Checks
 
 
 class Capture:
@@ -132,7 +90,7 @@ class Capture:
         assess: Assess = nothing_found,
         make_window: Callable[[Sequence[str]], Window] = Window,
     ) -> None:
-        self._parts = _Parts(
+        self._parts = Parts(
             source=source,
             store=store,
             lease=lease,
@@ -166,11 +124,12 @@ class Capture:
         """Open the log and turn; whether to do so again. What is one table's failure costs that table."""
         session: _Session | None = None
         try:
-            session = self._open(control)
-            if session is None:
+            opened = self._open(control)
+            if opened is None:
                 return False
-            session.begin()
-            goes_on = session.loop(control)
+            session, found = opened
+            session.begin(found)
+            goes_on = session.loop()
             self._parts = replace(self._parts, selected=(*self._parts.selected, *session.added))
         except Exception as error:
             tables = dict.fromkeys(self._parts.selected)
@@ -187,7 +146,7 @@ class Capture:
 
     # --- start --------------------------------------------------------------------------------------------------------
 
-    def _open(self, control: Control) -> _Session | None:
+    def _open(self, control: Control) -> tuple[_Session, Mapping[TableId, TableDescription]] | None:
         """Prepare the source, and open the log behind the last durable place; None if told to stop meanwhile."""
         record = self._parts.store.replicator(self._parts.lease.replicator)
         assert record is not None, "the lease's replicator exists"
@@ -238,7 +197,7 @@ class Capture:
         schemas = followed_schemas(self._parts.source, tables, found)
         reader = self._parts.source.open_log(offset, schemas)
         self._parts.failures.refused.clear()
-        return _Session(self._parts, reader, tables, found, offset, ring, decoded=set(schemas))
+        return _Session(self._parts, control, reader, tables, offset, ring, decoded=set(schemas)), found
 
     def _prepare(self, control: Control, tables: Tables, *, is_first: bool) -> Prepared | None:
         """Have the source prepared in the control thread; meanwhile say what it waits for."""
@@ -253,13 +212,6 @@ class Capture:
         return call.result()
 
 
-@dataclass(frozen=True, slots=True)
-class PositionMark:
-    """The mark that closes a request for a position."""
-
-    request: int
-
-
 Waiting = StartingMark | ComparisonMark | PositionMark | ChunkAtMark | WholeRead
 """What waits for a mark."""
 
@@ -269,53 +221,42 @@ class _Session:
 
     def __init__(
         self,
-        parts: _Parts,
+        parts: Parts,
+        control: Control,
         reader: LogReader,
         tables: Tables,
-        found: Mapping[TableId, TableDescription],
         offset: Offset,
         ring: Sequence[str],
         *,
         decoded: set[TableId],
     ) -> None:
+        settings, source, clock, submit = parts.settings, parts.source, parts.clock, parts.control.submit
         self._parts = parts
-        self._settings = parts.settings
-        self._source = parts.source
-        self._writer = parts.writer
-        self._clock = parts.clock
+        self._control = control
         self._reader = reader
         self._tables = tables
-        self._offset: Offset | None = None
-        self._position = offset
-        self._source_time: datetime | None = None
-        self._sealed_source_time: datetime | None = None
-        self._is_open_transaction = False
-        self._was_idle = False
-        self._positions: list[int] = []
-        self._asked_requests: set[int] = set()
-        self._wants_restart = False
-        self._selecting: Future[Sequence[TableId]] | None = None
-        self.added: tuple[TableId, ...] = ()
-        """Tables that the configuration selects and that were not there when the log was opened."""
-        self._measures = _Measures()
-        self._clocks = _Clocks(sealed=self._clock(), compared=self._clock())
-        self._seeing: Future[Visibility] | None = None
-        self._measuring: Future[tuple[int | None, datetime, Standing]] | None = None
-        self._window = parts.make_window(ring)
+        self._window = window = parts.make_window(ring)
         self._marks: MarkBoard[Waiting] = MarkBoard()
-        self._chunks = ChunkReader(self._source, self._settings, self._write_mark)
-        self._control: Control | None = None
+        self._chunks = ChunkReader(source, settings, parts.write_mark)
         self._snapshots = SnapshotRunner(
-            window=self._window, reader=self._chunks, marks=self._marks, tables=tables, settings=self._settings,
-            clock=self._clock,
-        )  # fmt: skip
+            window=window, reader=self._chunks, marks=self._marks, tables=tables, settings=settings, clock=clock
+        )
         self._tracker = CatalogTracker(
-            source=self._source, submit=parts.control.submit, writer=self._writer, window=self._window, marks=self._marks,
-            tables=tables, snapshots=self._snapshots, settings=self._settings, configured=parts.selected, decoded=decoded,
-            checks=parts.checks,
+            source=source, submit=submit, writer=parts.writer, window=window, marks=self._marks, tables=tables,
+            snapshots=self._snapshots, settings=settings, configured=parts.selected, decoded=decoded, checks=parts.checks,
         )  # fmt: skip
-        self._alive = KeepAlive(reader, self._settings.keep_alive_s)
-        self._found = found
+        self._sealer = Sealer(
+            source=source, reader=reader, writer=parts.writer, window=window, tables=tables, tracker=self._tracker,
+            settings=settings, clock=clock, submit=submit, control=control, unsealed=Unsealed(position=offset),
+        )  # fmt: skip
+        self._requests = Requests(parts=parts, tables=tables, tracker=self._tracker, marks=self._marks)
+        self._upkeep = Upkeep(parts=parts, tables=tables, tracker=self._tracker, snapshots=self._snapshots)
+        self._alive = KeepAlive(reader, settings.keep_alive_s)
+
+    @property
+    def added(self) -> tuple[TableId, ...]:
+        """Tables that the configuration selects and that were not there when the log was opened."""
+        return self._upkeep.added
 
     def close(self) -> None:
         """End the threads and the log."""
@@ -326,49 +267,47 @@ class _Session:
         self._chunks.close()
         self._reader.close()
 
-    def loop(self, control: Control) -> bool:
+    def loop(self) -> bool:
         """Turn until the end.
 
         True: open the log again, at a new place, for tables that this one skips (`added` among them), or to read again what was
         rolled back.
         """
-        self._control = control
         while True:
-            if control.should_stop():
-                if not self._is_open_transaction:
-                    self._seal(is_final=True)
+            if self._control.should_stop():
+                if not self._sealer.unsealed.is_open:
+                    self._sealer.seal(is_final=True)
                 return False
             batch = self._pull()
             if batch.is_rolled_back:
-                self._writer.discard()
+                self._parts.writer.discard()
                 crash_point("capture.discarded")
                 return True
-            self._turn(batch, control)
-            if self._is_open_transaction:
+            self._turn(batch)
+            if self._sealer.unsealed.is_open:
                 continue
-            if self._wants_restart or self._tracker.needs_reopening or self.added:
-                self._seal(is_final=True)
+            if self._requests.wants_restart or self._tracker.needs_reopening or self.added:
+                self._sealer.seal(is_final=True)
                 return True
-            if self._settings.snapshot_mode == "only" and not self._tables.all(*table_life.UNFINISHED):
-                self._seal(is_final=True)
+            if self._parts.settings.snapshot_mode == "only" and not self._tables.all(*table_life.UNFINISHED):
+                self._sealer.seal(is_final=True)
                 return False
 
     # --- a turn -------------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin(self, found: Mapping[TableId, TableDescription]) -> None:
         """Go on with what was being copied, begin what is pending, and compare the rest with the catalogue."""
-        found = self._found
         for followed in self._tables.all(Stage.SNAPSHOT):
             with of_table(followed.table, "continuing its snapshot"):
                 self._snapshots.begin(followed)
         pending = [f.table for f in self._tables.all(Stage.PENDING)]
-        if self._settings.snapshot_mode == "never":
+        if self._parts.settings.snapshot_mode == "never":
             # Nothing is read, so nothing has to be waited for: the copy is what the log brings from here on.
             for followed in [
                 f for f in self._tables.all(Stage.PENDING) if f.record.schema is None and f.table in found
             ]:
                 with of_table(followed.table, "starting its snapshot"):
-                    self._source.accept({followed.table: found[followed.table].identity})
+                    self._parts.source.accept({followed.table: found[followed.table].identity})
                     self._tables.begin_copy(
                         followed, found[followed.table], incarnation=followed.record.incarnation, mode="never"
                     )
@@ -379,19 +318,24 @@ class _Session:
         captured = [f.table for f in self._tables.all(*table_life.CAPTURED)]
         self._tracker.compare_with(captured, found)
 
-    def _turn(self, batch: LogBatch, control: Control) -> None:
+    def _turn(self, batch: LogBatch) -> None:
         self._snapshots.collect()
         self._deliver(batch)
         self._tracker.poll()
-        if not self._is_open_transaction:
+        if not self._sealer.unsealed.is_open:
             for due in self._marks.take_due():
                 self._take_mark(due)
             self._fail_unread()
             self._tracker.copy_outdated(self._snapshots.take_completed())
             self._tracker.begin_due()
             self._snapshots.schedule()
-            self._seal()
-        self._look_around(control)
+            self._sealer.seal()
+        self._alive.check()
+        self._upkeep.run_due()
+        self._requests.take_due()
+        if self._upkeep.is_report_due():
+            self._upkeep.note_report()
+            self._control.report(self._status())
 
     def _take_mark(self, due: Waiting) -> None:
         """Hand on what waited for a mark. What asks for a commit gets it here, and nowhere else."""
@@ -399,24 +343,25 @@ class _Session:
             case StartingMark() | ComparisonMark():
                 self._tracker.take_mark(due)
             case PositionMark():
-                self._positions.append(due.request)
+                self._sealer.unsealed.positions.append(due.request)
             case ChunkAtMark() | WholeRead():
                 asked = self._snapshots.take_mark(due)
                 if asked is not None:
-                    self._commit()
+                    self._sealer.commit()
                     self._snapshots.put_whole(asked)
-                    self._commit()
+                    self._sealer.commit()
 
     def _pull(self) -> LogBatch:
-        settings = self._settings
+        settings = self._parts.settings
         wait_s = settings.copying_wait_s if self._snapshots.is_busy else settings.pull_wait_s
-        if self._has_unsealed():
-            wait_s = min(wait_s, max(0.0, settings.seal_gap_s - (self._clock() - self._clocks.sealed)))
+        if self._sealer.has_unsealed:
+            wait_s = min(wait_s, self._sealer.idle_wait_s)
         with self._alive.in_pull():
             return self._reader.pull(PullLimits(rows=settings.pull_rows, bytes=settings.pull_bytes, wait_s=wait_s))
 
     def _deliver(self, batch: LogBatch) -> None:
-        base = self._writer.take(batch.events) if batch.events else self._writer.next_sequence_num
+        writer = self._parts.writer
+        base = writer.take(batch.events) if batch.events else writer.next_sequence_num
         moved = self._window.deliver(batch, base)
         if self._snapshots.is_busy:
             self._snapshots.delivered(moved)
@@ -438,15 +383,7 @@ class _Session:
                 self._tracker.unlogged(table, base + ordinal)
         self._fail_undecoded(batch)
         self._marks.deliver(batch.marks)
-        self._is_open_transaction = batch.open_transaction is not None
-        if self._is_open_transaction:
-            crash_point("capture.mid_transaction")
-        self._offset = batch.offset or self._offset
-        self._position = batch.offset or self._position
-        self._source_time = batch.source_time or self._source_time
-        self._was_idle = not batch.events and not batch.marks
-        if self._clocks.unsealed_since is None and batch.events:
-            self._clocks.unsealed_since = self._clock()
+        self._sealer.unsealed.add(batch, self._parts.clock())
 
     def _fail_undecoded(self, batch: LogBatch) -> None:
         for table, error in batch.table_errors.items():
@@ -462,179 +399,22 @@ class _Session:
                 self._tracker.fail(followed, error)
         self._snapshots.failed.clear()
 
-    # --- seal ---------------------------------------------------------------------------------------------------------
-
-    def _has_unsealed(self) -> bool:
-        return bool(
-            self._writer.pending_rows or self._tables.has_changed or self._tracker.done_requests or self._positions
-        )
-
-    def _seal(self, *, is_final: bool = False) -> None:
-        """Between transactions: commit if the policy asks for it."""
-        now, settings, clocks = self._clock(), self._settings, self._clocks
-        if self._has_unsealed():
-            since = clocks.unsealed_since if clocks.unsealed_since is not None else clocks.sealed
-            is_due = (
-                is_final
-                or self._writer.pending_rows >= settings.seal_rows
-                or self._writer.pending_bytes >= settings.seal_bytes
-                or now - since >= settings.seal_every_s
-                or (self._was_idle and now - clocks.sealed >= settings.seal_gap_s)
-            )
-        else:
-            has_moved = self._offset is not None or self._source_time != self._sealed_source_time
-            is_due = has_moved and (is_final or now - clocks.sealed >= settings.idle_seal_s)
-        if is_due:
-            self._commit()
-        elif self._tracker.is_settling:
-            self._prune()
-
-    def _commit(self) -> None:
-        """Files, index row, acknowledgement: in that order."""
-        assert not self._is_open_transaction, "no place inside a transaction is durable"
-        self._prune()
-        offset, positions, done = self._offset, self._positions, [*self._tracker.done_requests, *self._positions]
-        crash_point("capture.before_seal")
-        segments = self._writer.commit(
-            offset=offset,
-            source_time=self._source_time,
-            ring=self._window.ring_texts(),
-            tables=self._tables.take_changed(),
-            done_requests=done,
-        )
-        crash_point("capture.after_seal")
-        self._offset, self._positions = None, []
-        self._tracker.done_requests.clear()
-        self._sealed_source_time = self._source_time
-        self._clocks.sealed, self._clocks.unsealed_since = self._clock(), None
-        if offset is not None:
-            crash_point("capture.before_ack")
-            self._reader.acknowledge(offset)
-            crash_point("capture.after_ack")
-        self._announce(
-            segments[-1].last if segments else self._writer.next_sequence_num - 1, has_positions=bool(positions)
-        )
-
-    def _announce(self, last: int, *, has_positions: bool) -> None:
-        if self._control is None:
-            return
-        self._control.announce("sealed", last=last)
-        self._control.announce("progress")
-        if has_positions:
-            self._control.announce("place", last=last)
-
-    def _prune(self) -> None:
-        """Let the ring forget what every later read sees, if the control thread says so in time.
-
-        An answer that came late is as good: visibility is monotone.
-        """
-        if not self._window.ring_size or self._window.is_reading:
-            return
-        if self._seeing is None:
-            self._seeing = self._parts.control.submit(self._source.visibility)
-        try:
-            visibility = self._seeing.result(timeout=_VISIBILITY_WAIT_S)
-        except TimeoutError:
-            if self._seeing.done():
-                raise
-            return
-        self._seeing = None
-        self._window.prune(visibility)
-
-    # --- now and then -------------------------------------------------------------------------------------------------
-
-    def _look_around(self, control: Control) -> None:
-        now, clocks, settings = self._clock(), self._clocks, self._settings
-        self._alive.check()
-        if now - clocks.compared >= settings.compare_every_s or self._snapshots.suspicious:
-            clocks.compared = now
-            self._tracker.compare()
-            if self._parts.select is not None and self._selecting is None:
-                self._selecting = self._parts.control.submit(self._parts.select)
-        if self._selecting is not None and self._selecting.done():
-            selected, self._selecting = self._selecting.result(), None
-            self.added = tuple(table for table in selected if table not in self._parts.selected)
-        self._parts.checks.watch(self._tracker.captured(), self._parts.control.submit, self._tracker.refuse)
-        if now - clocks.requested >= settings.request_every_s:
-            clocks.requested = now
-            self._take_requests()
-        if now - clocks.measured >= settings.measure_every_s and self._measuring is None:
-            clocks.measured = now
-            self._measuring = self._parts.control.submit(self._measure)
-        if self._measuring is not None and self._measuring.done():
-            retained, source_now, standing = self._measuring.result()
-            self._measuring = None
-            self._measures = _Measures(retained, (source_now - self._parts.now()).total_seconds(), standing)
-        if now - clocks.swept >= settings.retention_every_s:
-            clocks.swept = now
-            self._sweep()
-        if now - clocks.reported >= settings.report_every_s:
-            clocks.reported = now
-            control.report(self._status())
-
-    def _measure(self) -> tuple[int | None, datetime, Standing]:
-        return self._source.retained_bytes(), self._source.now(), self._source.standing()
-
-    def _sweep(self) -> None:
-        for record in self._parts.retention.sweep().given_up:
-            followed = self._tables.get(record.table)
-            if followed is None:
-                continue
-            assert record.error is not None, "it says why"
-            self._snapshots.drop(record.table)
-            self._tables.adopt(table_life.failed(followed.record, record.error))
-
-    def _take_requests(self) -> None:
-        for request in self._parts.store.requests(self._parts.lease.replicator):
-            if request.id in self._asked_requests:
-                continue
-            self._asked_requests.add(request.id)
-            match request.kind:
-                case RequestKind.RESTART:
-                    self._wants_restart = True
-                case RequestKind.POSITION:
-                    self._marks.expect(self._write_mark(), PositionMark(request.id))
-                case RequestKind.SNAPSHOT | RequestKind.RECREATE:
-                    self._request_snapshot(request)
-                case RequestKind.DELETE:
-                    pass  # The supervisor's.
-
-    def _request_snapshot(self, request: Request) -> None:
-        names = request.payload["tables"]
-        wanted = {TableId.parse(n) for n in names}
-        chosen = [f for f in self._tables.all(*table_life.REPLICATED) if not names or f.table in wanted]
-        chosen = [f for f in chosen if not self._parts.failures.is_left_out(request.id, f.table)]
-        if request.kind is RequestKind.RECREATE:
-            self._tracker.recreate([f.table for f in chosen])
-        tables = [f.table for f in chosen if f.record.stage is not Stage.PENDING]
-        if tables:
-            self._tracker.start(tables, requests=[request.id])
-        else:
-            self._tracker.done_requests.append(request.id)
-
-    def _write_mark(self) -> Future[str]:
-        return self._parts.control.submit(self._mark)
-
-    def _mark(self) -> str:
-        mark = self._source.mark()
-        crash_point("capture.mark_written")
-        return mark
-
     def _status(self) -> Mapping[str, Any]:
-        measures = self._measures
+        measures = self._upkeep.measures
+        source_time = self._sealer.unsealed.source_time
         keeps_log, oldest = measures.standing.keeps_log, measures.standing.oldest_open
         return {
             "stage": "capturing",
-            "position": str(self._position),
+            "position": str(self._sealer.unsealed.position),
             "retained_bytes": measures.retained_bytes,
             "clock_ahead_s": measures.clock_ahead_s,
             "keeps_log_s": keeps_log.total_seconds() if keeps_log is not None else None,
             "oldest_open": {"name": oldest.name, "since": oldest.since.isoformat()} if oldest is not None else None,
-            "source_time": self._source_time.isoformat() if self._source_time else None,
-            "last_sequence_num": self._writer.next_sequence_num - 1,
-            "pending_rows": self._writer.pending_rows,
+            "source_time": source_time.isoformat() if source_time else None,
+            "last_sequence_num": self._parts.writer.next_sequence_num - 1,
+            "pending_rows": self._parts.writer.pending_rows,
             "ring": self._window.ring_size,
-            "waiting_for": list(self._source.waiting_for(self._tracker.since)),
+            "waiting_for": list(self._parts.source.waiting_for(self._tracker.since)),
             "tables": {str(f.table): self._table_status(f) for f in self._tables.all()},
         }
 
