@@ -217,7 +217,7 @@ class Apply:
         try:
             return self._context.target.rest_s(table, is_behind=applier.is_behind)
         except Exception as error:  # noqa: BLE001 - advice about one table, asked in the thread of all
-            _log.warning("rest_unknown", table=str(table), exc_info=error)
+            _log.warning("pause_unknown", table=str(table), exc_info=error)
             return 0.0
 
     def _waits_s(self, table: TableId) -> float:

@@ -191,7 +191,7 @@ class TableApplier:
     def fail(self, error: TableError) -> None:
         """Leave the table as it is, with the reason, until a later snapshot or incarnation begins."""
         self._reach = self._reach.failed()
-        _log.error("table_set_aside", table=str(self._table), code=error.code, reason=error.message)
+        _log.error("table_failed", table=str(self._table), code=error.code, reason=error.message)
         self._store(table_life.refused(self._record, ErrorRecord.of(error, self._context.store.now())))
 
     def claim(self) -> None:
@@ -417,7 +417,7 @@ class TableApplier:
             return False
         self._limits = smaller
         _log.warning(
-            "batches_made_smaller",
+            "batch_size_reduced",
             table=str(self._table),
             code=error.code,
             reason=error.message,

@@ -132,16 +132,16 @@ class SnapshotRunner:
         if copy is None or due not in copy.waiting:
             return None
         if isinstance(due, ChunkAtMark):
-            with of_table(copy.followed.table, "writing what was read of it"):
+            with of_table(copy.followed.table, "writing a chunk of it"):
                 self._put_chunk(copy, due)
             return None
-        with of_table(copy.followed.table, "comparing what was read of it with its changes"):
+        with of_table(copy.followed.table, "comparing a chunk of it with its changes"):
             return self._judge_whole(copy, due)
 
     def put_whole(self, due: WholeDue) -> None:
         """Write a whole read, and what the log brought that it did not see."""
         copy = self._copies[due_table(due.result)]
-        with of_table(copy.followed.table, "writing what was read of it"):
+        with of_table(copy.followed.table, "writing a chunk of it"):
             self._put_whole(copy, due.result)
 
     def collect(self) -> None:
@@ -150,7 +150,7 @@ class SnapshotRunner:
             if isinstance(result, Ended):
                 self._end(result)
                 continue
-            with of_table(result.job.reading.schema.table, "taking in what was read of it"):
+            with of_table(result.job.reading.schema.table, "processing a chunk of it"):
                 match result:
                     case ChunkRead():
                         self._take_chunk(result)
@@ -168,7 +168,7 @@ class SnapshotRunner:
             copy = self._copies[table]
             if copy.waiting or copy.not_before > now:
                 continue
-            with of_table(table, "beginning to read it"):
+            with of_table(table, "starting to read it"):
                 followed, chunk_rows = copy.followed, self.settings.chunk_rows_of(table)
                 reading = next_reading(self.tables.progress(followed), followed.schema, chunk_rows)
                 if reading is not None:
@@ -325,7 +325,7 @@ class SnapshotRunner:
             if read.verdict is not Verdict.GOOD:
                 copy = self._copies.get(read.schema.table)
                 if copy is not None:
-                    with of_table(read.schema.table, "dropping what was read of it"):
+                    with of_table(read.schema.table, "discarding a chunk of it"):
                         self._lose(copy, read.verdict)
 
     def _lose(self, copy: _Copy, verdict: Verdict) -> None:
@@ -391,10 +391,10 @@ def due_table(due: ChunkAtMark | WholeRead) -> TableId:
 
 def _exhausted(error: TransientError) -> TableError:
     return TableError(
-        f"gave up after the retry budget: {error.message}",
+        f"gave up after retry.give_up_after: {error.message}",
         code=error.code,
         table=error.table,
-        action=f"{(error.action or 'Mend the cause').rstrip('.')}. Then run `replicator snapshot NAME TABLE`.",
+        action=f"{(error.action or 'Fix the cause').rstrip('.')}. Then run `replicator snapshot NAME TABLE`.",
     )
 
 

@@ -57,7 +57,7 @@ class SnapshotPhase(StrEnum):
 class DDLEvent:
     """One schema change of one table.
 
-    `schema` is the shape afterwards (None when the table is gone or unknown); `statement` the source's text where it has one.
+    `schema` is the schema afterwards (None when the table does not exist or is unknown); `statement` the source's text where it has one.
     """
 
     operation: DDLOperation

@@ -109,7 +109,7 @@ class ErrorRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmRecord:
-    """Something that a table goes on with, and that a person must know.
+    """Something that does not stop a table, and that a person must know.
 
     Attributes:
         at: When it was last seen.
@@ -239,7 +239,7 @@ class AppliedRecord:
         error: Why it failed.
         copy: What the target holds.
         merged: Counts of the incarnation, as the target had them at the last audit.
-        audited_to: Place of the last audit, in the target's own words; None before the incarnation's first.
+        audited_to: Position of the last audit, in the target's own format; None before the incarnation's first.
         alarms: One per code.
     """
 
@@ -288,7 +288,7 @@ class SegmentFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventEntry:
-    """An event (DDL, snapshot) at its place in the order."""
+    """An event (DDL, snapshot) at its number in the order."""
 
     sequence_num: int
     table: TableId
@@ -302,7 +302,7 @@ class Segment:
 
     Attributes:
         id: Ascending per replicator, gapless when sealed; empty segments may go later.
-        offset: Where to resume. The earlier segments of a commit bear the one of the commit before.
+        offset: Where to resume. The earlier segments of a commit have the one of the commit before.
         source_time: As `LogBatch.source_time` when it was sealed; in the earlier segments of a commit the one of the commit before.
         ring: Ids of transactions delivered up to here that a read of the source might not see yet.
     """
