@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -126,7 +127,7 @@ class Apply:
         self._upkeep = Upkeep(
             pause_s=self._settings.upkeep_pause_s,
             pause_max_s=self._settings.upkeep_pause_max_s,
-            audit_every_s=self._settings.audit_every_s,
+            audit_every_s=self._settings.audit_every_s if target.sees_others else math.inf,
             clock=clock,
         )
         self._is_ending = False

@@ -1,7 +1,7 @@
 """What a user reads uses the field's words: the pages, and the text of help, settings, output, errors and problems.
 
-Comments and docstrings are not read here; the help of commands is, through `docs/cli.md`. Left out are `docs/adr` and
-`CHANGELOG.md`, which are records of what was said then.
+Comments and docstrings are not read here; the help of commands is, through `docs/cli.md`. `docs/adr` is left out: a record
+of what was said then.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 def pages() -> Iterator[Path]:
     yield ROOT / "README.md"
     yield ROOT / "ARCHITECTURE.md"
+    yield ROOT / "CHANGELOG.md"
     yield from (p for p in sorted(ROOT.glob("docs/**/*.md")) if "adr" not in p.parts)
     yield from sorted(ROOT.glob("examples/*"))
     yield from sorted(ROOT.glob("plugins/*/*/README.md"))

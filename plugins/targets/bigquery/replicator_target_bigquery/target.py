@@ -380,7 +380,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         Raises:
             FencedError: A newer epoch has the table.
             TargetUnavailableError: It is not known whether it was committed; or an earlier attempt moved the ledger
-                to another path. A claim settles both.
+                to another number. A claim settles both.
         """
         table, is_batch = held.table, what == "merge"
         kept = {"used": text(self._governor.memory(table.table))} if body else {}

@@ -92,6 +92,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
 
     type_name: ClassVar[str] = "delta"
     config_model: ClassVar[type[DeltaConfig]] = DeltaConfig
+    sees_others: ClassVar[bool] = True
     needs_spark: ClassVar[bool] = True
 
     def __init__(self, config: DeltaConfig, context: TargetContext) -> None:
