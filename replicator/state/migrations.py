@@ -205,7 +205,8 @@ def _explicit_states(connection: Connection) -> None:
     for table, key in (("replicators", "name"), ("runs", "id")):
         _rewrite(connection, table, "error", (key,), _error_4, "WHERE error IS NOT NULL")
     _applied_4(connection)
-    connection.execute(text("UPDATE requests SET kind = 'position' WHERE kind = 'place'"))
+    renamed = {"now": "position", "before": "place"}
+    connection.execute(text("UPDATE requests SET kind = :now WHERE kind = :before"), renamed)
     for row in connection.execute(text("SELECT id, payload FROM requests WHERE kind = 'snapshot'")).all():
         if json.loads(row.payload).get("recreate"):
             connection.execute(text("UPDATE requests SET kind = 'recreate' WHERE id = :id"), {"id": row.id})
