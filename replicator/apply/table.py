@@ -40,7 +40,7 @@ from replicator.model.errors import (
     TransientError,
 )
 from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, DeltaTarget, Ledger, TargetTable
 from replicator.state import table_life
@@ -98,7 +98,6 @@ class TableApplier:
         self._record = applied or AppliedRecord(table=table, incarnation=0)
         self._claimed: TargetTable | None = None
         self._reach = Reach.begin(self._record.last_applied)
-        self._schema: TableSchema | None = None
         self._commits = 0
         self._was_looked_after = False
         self._last_batch: Mapping[str, Any] | None = None
@@ -251,7 +250,7 @@ class TableApplier:
         return next_unit(items, incarnation=incarnation, is_whole=is_whole, limits=self._limits, append_below=bound)
 
     def _begin(self, entry: EventEntry) -> None:
-        self._claimed = self._schema = None
+        self._claimed = None
         self._reach = self._reach.begun(entry.sequence_num)
         # The new copy clears what is wrong with the old one.
         alarms = divergence.covered(self._record.alarms)
@@ -392,11 +391,10 @@ class TableApplier:
                     target.advance(table, unit.last)
                 case EventUnit(entry=EventEntry(event=DDLEvent() as event)):
                     target.apply_ddl(table, event, unit.last)
-                    self._schema = event.schema
                 case EventUnit(
                     entry=EventEntry(event=SnapshotEvent(kind=SnapshotKind.IN_PLACE, start_number=int(start)))
                 ):
-                    target.complete_snapshot(table, self._known_schema(), start, unit.last)
+                    target.complete_snapshot(table, start, unit.last)
                 case _:
                     raise AssertionError(f"{unit} asks nothing of a target")  # noqa: TRY301 - an invariant
         except (TableError, ThrottledError) as error:
@@ -429,9 +427,8 @@ class TableApplier:
     def _merge(self, table: TargetTable, unit: BatchUnit) -> None:
         for file in unit.files:
             self._check(file)
-        self._schema = self._context.reader.schema(unit.files[0])
         batch = Batch(
-            schema=self._schema,
+            schema=self._context.reader.schema(unit.files[0]),
             files=[BatchFile(uri=f.uri, rows=f.rows, bytes=f.bytes, first=f.first, last=f.last) for f in unit.files],
             last=unit.last,
             skip_to=self._reach.ledger,
@@ -493,18 +490,6 @@ class TableApplier:
                 code="broken_contract",
                 table=str(self._table),
             )
-
-    def _known_schema(self) -> TableSchema:
-        if self._schema is None:
-            record = self._context.record_of(self._table)
-            self._schema = None if record is None else record.schema
-        if self._schema is None:
-            raise FatalError(
-                "The state store has no schema for a table whose snapshot is complete.",
-                code="corrupt_state",
-                table=str(self._table),
-            )
-        return self._schema
 
     # -- remembering it
 

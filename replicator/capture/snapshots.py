@@ -169,7 +169,7 @@ class SnapshotRunner:
             if copy.waiting or copy.not_before > now:
                 continue
             with of_table(table, "starting to read it"):
-                followed, chunk_rows = copy.followed, self.settings.chunk_rows_of(table)
+                followed, chunk_rows = copy.followed, self.settings.chunk_rows
                 reading = next_reading(self.tables.progress(followed), followed.schema, chunk_rows)
                 if reading is not None:
                     self._start(copy, reading)

@@ -99,9 +99,8 @@ class ApplyConfig(ConfigModel):
         None,
         ge=timedelta(0),
         le=timedelta(days=1),
-        description="The longest that captured changes wait to be applied together with later ones. Default: 5s for delta, which "
-        "never waits while it is idle; 5m for bigquery, which pauses that long after each batch of a table, because each "
-        "batch costs money.",
+        description="The longest that captured changes wait to be applied together with later ones. Default: the target's own, "
+        "which is named with the target's settings below.",
         examples=["5s"],
     )
     batch_rows_max: int = Field(
@@ -171,10 +170,6 @@ class DDLConfig(ConfigModel):
     truncate_table: DDLPolicy = Field(
         "apply",
         description="A source table is truncated: empty the target table (apply), keep its rows (ignore), or stop the replicator (stop).",
-    )
-    alter_table: Literal["stop"] = Field(
-        "stop",
-        description="Columns, types or keys change: the table fails (stop). Applying such changes comes in a later release.",
     )
 
 

@@ -398,9 +398,5 @@ class DeltaSource(ABC, Generic[ConfigT]):
         """The source's clock (aware, UTC)."""
 
     @abstractmethod
-    def covers(self, a: Offset, b: Offset) -> bool:
-        """Whether everything up to `b` is also up to `a`. A partial order; no I/O."""
-
-    @abstractmethod
     def close(self) -> None:
         """Close all connections. May be called twice."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
@@ -37,6 +38,25 @@ class TargetContext:
     epoch: int = 0
     spark: Callable[[], Any] | None = None
     max_wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkNeeds:
+    """What Spark has to be started with for a target. What the user sets under `spark.settings` wins.
+
+    Attributes:
+        packages: Maven coordinates of jars, which are resolved with all that they depend on.
+        provided_by: Part of the name of a jar that brings the packages. A user who names such a jar in `spark.jars` has named them all.
+        settings: Spark's settings, whatever the master.
+        local_settings: Settings for a master inside the worker's process (`local[…]`) only.
+        cluster_settings: Settings for every other master.
+    """
+
+    packages: Sequence[str] = ()
+    provided_by: str | None = None
+    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    local_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    cluster_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +94,9 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a target holds for a table after claiming it.
-
-    `last_applied` is the ledger (`EMPTY_LEDGER` when nothing was applied); `exists` whether the table itself is there in this incarnation.
-    """
+    """What a target holds for a table after claiming it: `last_applied` is the ledger (`EMPTY_LEDGER` when nothing was applied)."""
 
     last_applied: int
-    exists: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +179,8 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     """`apply.max_wait` where the configuration leaves it out."""
     sees_others: ClassVar[bool] = False
     """Whether `audit` tells what others changed: then tables that have nothing to apply are audited every few minutes, too."""
-    needs_spark: ClassVar[bool] = False
-    """Whether `context.spark` is called: then `validate` looks at the `spark:` block and at Java, too."""
+    spark_needs: ClassVar[SparkNeeds | None] = None
+    """What Spark is started with; None: `context.spark` is never called, and `validate` looks neither at the `spark:` block nor at Java."""
 
     def __init__(self, config: ConfigT, context: TargetContext) -> None:
         self.config = config
@@ -230,7 +246,7 @@ class DeltaTarget(ABC, Generic[ConfigT]):
         """
 
     @abstractmethod
-    def complete_snapshot(self, table: TargetTable, schema: TableSchema, start_number: int, sequence_num: int) -> None:
+    def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:
         """End an in-place snapshot: rows that it did not find are gone.
 
         In one commit with the ledger at `sequence_num`, delete (soft: mark) rows that carry a `_sequence_num` below `start_number`.

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from replicator.demo.sources import Shop, Writer
 from replicator.model.schema import TableId
-from replicator.testing.captured import Sealed
-from replicator.testing.copies import Copies
-from replicator.testing.rig import Rig, crashes, with_crashes
-from replicator.testing.servers import ScratchDatabase
+from replicator_testbed.captured import Sealed
+from replicator_testbed.copies import Copies
+from replicator_testbed.demo.sources import Shop, Writer
+from replicator_testbed.rig import Rig, crashes, with_crashes
+from replicator_testbed.servers import ScratchDatabase
 
 POSTGRESQL = ("source.publication_made", "source.slot_made")
 CAPTURE = (

@@ -18,10 +18,10 @@ from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource
 from replicator.state.records import Stage
-from replicator.testing import mysql_load
-from replicator.testing.captured import Captured, RunningCapture, without_visibility
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 from replicator.testing.waiting import wait_until
+from replicator_testbed import mysql_load
+from replicator_testbed.captured import Captured, RunningCapture, without_visibility
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 
 Make = Callable[..., Captured]
 

@@ -19,12 +19,12 @@ from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource, SourceContext
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured, RunningCapture, without_visibility
-from replicator.testing.servers import PostgresServer, ScratchDatabase
-from replicator.testing.standby import SETTINGS, LateStandby
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.captured import Captured, RunningCapture, without_visibility
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.standby import SETTINGS, LateStandby
 
 Make = Callable[..., Captured]
 

@@ -12,8 +12,8 @@ import pytest
 from replicator.model.errors import FatalError
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured, RunningCapture
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.captured import Captured, RunningCapture
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 Make = Callable[..., Captured]
 

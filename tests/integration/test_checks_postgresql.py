@@ -14,10 +14,10 @@ from replicator.model.errors import FatalError
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator.state.records import Stage
-from replicator.testing.captured import QUICK, Captured, RunningCapture
-from replicator.testing.servers import PostgresServer, ScratchDatabase
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.captured import QUICK, Captured, RunningCapture
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 BAD, GOOD = TableId("public", "bad"), TableId("public", "good")
 

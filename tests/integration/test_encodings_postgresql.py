@@ -12,10 +12,10 @@ import pytest
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured
-from replicator.testing.servers import PostgresServer, ScratchDatabase
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.captured import Captured
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 Make = Callable[..., Captured]
 

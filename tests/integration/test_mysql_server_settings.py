@@ -13,8 +13,8 @@ import pytest
 
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator_testbed.captured import Captured
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 
 Make = Callable[..., Captured]
 Flavor = Literal["mariadb", "mysql"]

@@ -40,8 +40,8 @@ from replicator.state import (
     holder_id,
     migrations,
 )
-from replicator.testing.proxy import FaultProxy
-from replicator.testing.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.proxy import FaultProxy
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 A = TableId("public", "a")
 NOW = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)

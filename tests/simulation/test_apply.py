@@ -32,11 +32,11 @@ from replicator.model.schema import TableId
 from replicator.plugins.target import Ledger, TableOptions, TargetContext, TargetTable
 from replicator.state.records import Stage
 from replicator.state.store import StateStore
-from replicator.testing.applied import NAME, A, B, Control, Killed, Shop
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.journals import START
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, state_of
 from replicator.testing.target_contract import item
+from replicator_testbed.applied import NAME, A, B, Control, Killed, Shop
 
 
 @pytest.fixture

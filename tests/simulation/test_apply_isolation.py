@@ -16,10 +16,10 @@ from replicator.journal import JournalReader
 from replicator.model.errors import FatalError, FencedError, TableError, TargetUnavailableError
 from replicator.model.schema import TableId
 from replicator.state.records import Stage, TableRecord
-from replicator.testing.applied import NAME, A, B, Shop
 from replicator.testing.batches import insert
 from replicator.testing.memory import MemoryTarget
 from replicator.testing.target_contract import item, items_schema
+from replicator_testbed.applied import NAME, A, B, Shop
 
 
 @pytest.fixture

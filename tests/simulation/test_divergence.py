@@ -15,10 +15,10 @@ from replicator.model.merged import Merged
 from replicator.plugins.target import TableOptions
 from replicator.service.status import status
 from replicator.state.records import Stage, TableRecord, TargetCopy
-from replicator.testing.applied import NAME, A, B, Killed, Shop
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.memory.target import StoredTable
 from replicator.testing.target_contract import item, items_schema
+from replicator_testbed.applied import NAME, A, B, Killed, Shop
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TargetContext
 from replicator.service import status
 from replicator.state.records import RequestKind
-from replicator.testing.captured import QUICK, CaptureControl, Captured, RunningCapture
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
 from replicator.testing.waiting import wait_until
+from replicator_testbed.captured import QUICK, CaptureControl, Captured, RunningCapture
 
 ERRORS: Final[Mapping[str, tuple[Callable[[TableId], BaseException], str]]] = {
     "TableError": (lambda t: TableError("no", code="schema_conflict", table=str(t)), "schema_conflict"),

@@ -10,8 +10,8 @@ import pytest
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig
+from replicator_testbed.captured import Captured
 
 TABLE = TableId("shop", "items")
 

@@ -13,7 +13,7 @@ from replicator.model.errors import FatalError, FencedError, SourceUnavailableEr
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.state.records import Preparation, RequestKind, Stage
-from replicator.testing.captured import without_visibility
+from replicator_testbed.captured import without_visibility
 
 COPIED = (Stage.STREAMING,)
 UNAVAILABLE = SourceUnavailableError("away", code="source_unavailable")

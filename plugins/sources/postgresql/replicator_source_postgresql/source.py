@@ -297,10 +297,6 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         return moment.astimezone(UTC)
 
     @override
-    def covers(self, a: Offset, b: Offset) -> bool:
-        return Position.of(a).covers(Position.of(b))
-
-    @override
     def close(self) -> None:
         for session in self._sessions:
             session.close()

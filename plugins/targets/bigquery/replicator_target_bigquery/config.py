@@ -98,7 +98,7 @@ class BudgetConfig(ConfigModel):
 
 
 class BigQueryConfig(ConfigModel):
-    """Which project and datasets tables are kept in, and how."""
+    """Which project and datasets tables are kept in, and how. Default of `apply.max_wait`: 5m from the end of a table's last batch."""
 
     project: str = Field(min_length=1, pattern=r"^[a-z0-9.:-]+$", description="Project that holds the datasets.")
     billing_project: str | None = Field(

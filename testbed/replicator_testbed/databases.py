@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from replicator.testing.mysql_servers import MysqlDatabase
-from replicator.testing.servers import ScratchDatabase
+from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.servers import ScratchDatabase
 
 Database = ScratchDatabase | MysqlDatabase
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from replicator.testing.copies import BigQueryCopies, Copies, DeltaCopies
-from replicator.testing.java import short_lived_options
+from replicator_testbed.copies import BigQueryCopies, Copies, DeltaCopies
+from replicator_testbed.java import short_lived_options
 
 NAMES: Final = ("delta", "bigquery")
 _SPARK: Final = """\
@@ -51,7 +51,7 @@ def demo_target(name: str, folder: Path) -> Iterator[DemoTarget]:
         )
         return
     # The emulator is a package of the tests: only here.
-    from replicator.testing.bigquery import BigQueryEmulator
+    from replicator_testbed.bigquery import BigQueryEmulator
 
     with BigQueryEmulator(folder / "emulator.log") as emulator, closing(emulator.client()) as client:
         yield DemoTarget(

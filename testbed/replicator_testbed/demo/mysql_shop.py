@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pymysql
 
-from replicator.demo.shop import Size
-from replicator.testing.mysql_servers import MysqlDatabase
+from replicator_testbed.demo.shop import Size
+from replicator_testbed.mysql_servers import MysqlDatabase
 
 _SCHEMA: Final = (
     """CREATE TABLE customers (
@@ -65,7 +65,7 @@ class Writer:
 
     def __init__(self, database: MysqlDatabase, size: Size, *, seed: int = 7, pause_s: float = 0.01) -> None:
         self._database, self._size, self._pause_s = database, size, pause_s
-        self._random = random.Random(seed)  # noqa: S311 - reproducible, not secret
+        self._random = random.Random(seed)
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="shop-writer")

@@ -18,8 +18,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from replicator.testing.compare import Sum, sum_rows
 from replicator.testing.waiting import wait_until
+from replicator_testbed.compare import Sum, sum_rows
 
 if TYPE_CHECKING:
     from types import TracebackType

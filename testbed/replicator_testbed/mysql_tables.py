@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import pymysql
 
-from replicator.testing.mysql_servers import MysqlDatabase
-from replicator.testing.mysql_types import Values, can_be_key, group_of, held, one_of, texts
+from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql_types import Values, can_be_key, group_of, held, one_of, texts
 
 # A table for many types: what a merge costs is the table, not its columns.
 _FAMILIES: Final[Mapping[str, Sequence[str]]] = {

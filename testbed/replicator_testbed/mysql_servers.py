@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from replicator.testing.servers import HOST, ServerFailedError, ServerProgramsNotFoundError, free_port
 from replicator.testing.waiting import PATIENCE
+from replicator_testbed.servers import HOST, ServerFailedError, ServerProgramsNotFoundError, free_port
 
 if TYPE_CHECKING:
     from types import TracebackType

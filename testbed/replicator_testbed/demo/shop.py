@@ -77,7 +77,7 @@ class Writer:
     """
 
     def __init__(self, dsn: str, size: Size, *, seed: int = 7, pause_s: float = 0.01) -> None:
-        self._dsn, self._size, self._random, self._pause_s = dsn, size, random.Random(seed), pause_s  # noqa: S311 - reproducible, not secret
+        self._dsn, self._size, self._random, self._pause_s = dsn, size, random.Random(seed), pause_s
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="shop-writer")

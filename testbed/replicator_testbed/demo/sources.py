@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from replicator.demo import shop
-from replicator.testing.databases import Database
-from replicator.testing.mysql_servers import MysqlServer, has_mysql, server_version
-from replicator.testing.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.databases import Database
+from replicator_testbed.demo import shop
+from replicator_testbed.mysql_servers import MysqlServer, has_mysql, server_version
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 
 class Writer(Protocol):
@@ -48,7 +48,7 @@ def shop_of(database: Database, size: shop.Size, *, pause_s: float = 0.01) -> Sh
             writer=lambda: shop.Writer(database.dsn, size, pause_s=pause_s),
             view_pages=lambda count: shop.view_pages(database.dsn, count),
         )
-    from replicator.demo import mysql_shop  # with a driver that the other one does without
+    from replicator_testbed.demo import mysql_shop  # with a driver that the other one does without
 
     return Shop(
         fill=lambda: mysql_shop.fill(database, size),

@@ -137,13 +137,13 @@ class ScratchDatabase:
 
     def columns(self, table: str) -> list[str]:
         """A table's column names, in order."""
-        from replicator.testing import compare  # with psycopg, an extra of the host
+        from replicator_testbed import compare  # with psycopg, an extra of the host
 
         return compare.columns(self.dsn, table)
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
         """A table's rows, as psycopg reads them."""
-        from replicator.testing import compare
+        from replicator_testbed import compare
 
         return compare.source_rows(self.dsn, table, columns)
 

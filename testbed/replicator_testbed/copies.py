@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from replicator.testing import compare
-from replicator.testing.delta import read_delta, rows_of
+from replicator_testbed import compare
+from replicator_testbed.delta import read_delta, rows_of
 
 
 class Copies(Protocol):
@@ -55,12 +55,12 @@ class BigQueryCopies:
 
     def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
         """BigQuery holds some as text."""
-        from replicator.testing import bigquery
+        from replicator_testbed import bigquery
 
         return bigquery.canonical_sum(rows)
 
     def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
         """Query all of it."""
-        from replicator.testing import bigquery
+        from replicator_testbed import bigquery
 
         return bigquery.target_sum(self._client, f"{bigquery.PROJECT}.{self._prefix}{namespace}.{table}", columns)

@@ -18,10 +18,10 @@ import psutil
 from replicator.model.errors import StateUnavailableError
 from replicator.service import status
 from replicator.state.store import StateStore
-from replicator.testing.compare import Sum
-from replicator.testing.copies import Copies
-from replicator.testing.databases import Database, source_block
 from replicator.testing.waiting import PATIENCE, wait_until
+from replicator_testbed.compare import Sum
+from replicator_testbed.copies import Copies
+from replicator_testbed.databases import Database, source_block
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""pytest fixtures for the host's tests and for those of plugins: load them with `-p replicator.testing.fixtures`.
+"""pytest fixtures for the host's tests and for those of plugins: load them with `-p replicator_testbed.fixtures`.
 
 Servers live as long as the test session and are shared, so a test that changes a server's settings, stops or kills it
 makes its own with `PostgresServer`. Databases live as long as one test.
@@ -6,37 +6,19 @@ makes its own with `PostgresServer`. Databases live as long as one test.
 
 from __future__ import annotations
 
-import pkgutil
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-import replicator.testing
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
-from replicator.testing.proxy import FaultProxy
-from replicator.testing.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator_testbed.proxy import FaultProxy
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Contract suites assert outside test modules; pytest explains their failures only if it may rewrite them before their import.
-pytest.register_assert_rewrite(
-    *(
-        module.name
-        for module in pkgutil.iter_modules(replicator.testing.__path__, "replicator.testing.")
-        if module.name.endswith("_contract") and module.name not in sys.modules
-    )
-)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Make the kit's own marker known; contract suites bear it."""
-    config.addinivalue_line(
-        "markers",
-        "condition(*ids): shows a condition that a source has to hold under; tests/docs/test_conditions.py lists them",
-    )
+pytest_plugins = ("replicator.testing.plugin",)
 
 
 def pytest_report_header() -> list[str]:

@@ -1,4 +1,4 @@
-"""One Spark for a whole test session: `from replicator.testing.spark import spark, spark_host` in a conftest."""
+"""One Spark for a whole test session: `from replicator_testbed.spark import spark, spark_host` in a conftest."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from typing import Any, Final
 
 import pytest
 
+from replicator.plugins.registry import Registry
+from replicator.plugins.target import SparkNeeds
 from replicator.spark.session import SparkHost, SparkSettings
-from replicator.testing.java import short_lived_options
-from replicator.testing.spark_cluster import SparkCluster
+from replicator_testbed.java import short_lived_options
+from replicator_testbed.spark_cluster import SparkCluster
 
 MASTER_VARIABLE: Final = "REPLICATOR_TEST_SPARK"
 """`cluster` lets tests that share a Spark run on a standalone cluster of their own instead of in the driver."""
+
+
+def lake_needs() -> SparkNeeds:
+    """What the target that writes Delta tables asks of Spark."""
+    needs = Registry.discover().target("delta").spark_needs
+    assert needs is not None
+    return needs
 
 
 @functools.cache
@@ -26,7 +35,9 @@ def shared_spark() -> SparkHost:
         atexit.register(cluster.close)
         cluster.__enter__()
         master, settings = cluster.url, {**settings, **cluster.settings()}
-    host = SparkHost(SparkSettings(master=master, memory="1500m", settings=settings), cores=os.cpu_count() or 2)
+    host = SparkHost(
+        SparkSettings(master=master, needs=lake_needs(), memory="1500m", settings=settings), cores=os.cpu_count() or 2
+    )
     atexit.register(host.stop)
     return host
 

@@ -17,15 +17,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from replicator.demo import shop
-from replicator.demo.sources import DemoSource, demo_source
-from replicator.demo.targets import DemoTarget, demo_target
 from replicator.runtime.caught_up import CatchUp
 from replicator.service import status
 from replicator.state.store import StateStore
-from replicator.testing.compare import Sum
-from replicator.testing.databases import source_block
-from replicator.testing.servers import ServerProgramsNotFoundError
+from replicator_testbed.compare import Sum
+from replicator_testbed.databases import source_block
+from replicator_testbed.demo import shop
+from replicator_testbed.demo.sources import DemoSource, demo_source
+from replicator_testbed.demo.targets import DemoTarget, demo_target
+from replicator_testbed.servers import ServerProgramsNotFoundError
 
 NAME: Final = "demo"
 # A slow machine needs minutes for what takes half a minute on others.
