@@ -221,3 +221,37 @@ def test_a_check_waits_for_the_one_before_and_for_its_minute(bench: Any) -> None
         bench.fill(bad, 20, first=100)
         capture.until(bench.holds(bad))
         assert capture.source.faults.counts["check"] == before
+
+
+def test_a_privilege_that_all_tables_lack_fails_none_of_them_and_is_waited_for(bench: Any) -> None:
+    """A REVOKE and a GRANT every night: the log holds everything meanwhile."""
+    first, second = two(bench)
+    lacking = [finding(table, is_access=True) for table in (first, second)]
+    for opening in (False, True):
+        if opening:
+            bench.write(first, {"id": 70, "a": "new", "b": None})
+        with pytest.raises(SourceUnavailableError) as caught, bench.running() as capture:  # noqa: PT012 (raised when it is joined)
+            if not opening:
+                capture.until(bench.is_at(*COPIED))
+                bench.database.problems.extend(lacking)
+            capture.join()
+        assert (caught.value.code, caught.value.table) == ("row_level_security", None)
+        assert str(first) in caught.value.message
+        assert bench.is_at(*COPIED)()
+    bench.database.problems.clear()
+    with bench.running() as capture:
+        capture.until(bench.holds(first))
+    assert bench.record(first).snapshot.start_number is None, "no new snapshot"
+
+
+@pytest.mark.parametrize("other", [None, "first", "both"])
+def test_a_privilege_that_some_tables_lack_fails_them(bench: Any, other: str | None) -> None:
+    """Also all of them, if something else is wrong with one: what was logged meanwhile may be of no use."""
+    first, second = two(bench)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        found = [finding(first, is_access=True)]
+        if other is not None:
+            found += [finding(second, is_access=True), finding(second if other == "both" else first)]
+        bench.database.problems.extend(found)
+        capture.until(lambda: is_refused(bench, first) and (other is None or is_refused(bench, second)))
