@@ -104,7 +104,7 @@ def next_unit(
     """Choose what to do next with a table.
 
     A batch takes all files up to the next event, the next shape, or the limits. It ends only where no transaction can
-    be cut in two: behind the last file of a commit of the journal, or beside a file of nothing but snapshot rows,
+    be split: after the last file of a commit of the journal, or next to a file with snapshot rows only,
     which stand between transactions.
 
     Args:
@@ -208,7 +208,7 @@ def _newest_beginning(items: Sequence[Item], incarnation: int) -> EventEntry | N
 
 
 def _is_quiet(item: Item) -> bool:
-    """Whether the target has nothing to do: the start of a snapshot, or the end of a first copy."""
+    """Whether the target has nothing to do: the start of a snapshot, or the end of a first snapshot."""
     if not isinstance(item, EventEntry) or not isinstance(item.event, SnapshotEvent):
         return False
     return item.event.phase is SnapshotPhase.STARTED or item.event.kind is SnapshotKind.FIRST

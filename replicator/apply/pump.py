@@ -60,7 +60,7 @@ class TableProgress:
         last_applied: The ledger as far as this process knows.
         highest: The table's highest number in the journal at the last look.
         is_complete: The target holds a whole copy: no snapshot has begun in it and not ended.
-        source_time: Everything committed at the source before it is in the target; None if unknown or while the copy is not whole.
+        source_time: Everything committed at the source before it is in the target; None if unknown or while the snapshot is incomplete.
     """
 
     incarnation: int
@@ -79,7 +79,7 @@ class Apply:
     throttled table waits for a time that the retry policy chooses, and fails when that gives it up. So does a table at
     which the target failed, as long as it takes others: after the first failure nobody knows that yet, and the table
     waits alone; if it fails again and nothing was applied meanwhile, it is the target that is away. That, and any other
-    error, ends the loop once the units in flight are done, and is raised: whoever restarts it goes on from the ledgers.
+    error, ends the loop once the units in flight are done, and is raised: a restart continues from the ledgers.
 
     Args:
         target: Where to.
@@ -142,7 +142,7 @@ class Apply:
         Raises:
             FencedError: A newer epoch has the target or the state store.
             FatalError: `ledger_ahead`, or from target, journal or state store.
-            TransientError: From target, journal or state store; a new `Apply` goes on from the ledgers.
+            TransientError: From target, journal or state store; a new `Apply` continues from the ledgers.
         """
         self._remember()
         threads = [
@@ -228,7 +228,7 @@ class Apply:
     def _lacks_time(self, table: TableId, applier: TableApplier) -> bool:
         """Whether a table that has everything should be recorded as fresh and is not.
 
-        When its copy became whole, the source had not told the time yet.
+        When its snapshot became complete, the source had not told the time yet.
         """
         captured = self._captured.get(table)
         return (
@@ -358,7 +358,7 @@ class Apply:
     def _may_be_everybodys(self, table: TableId, code: str) -> bool:
         """Whether several others failed with the same code, and nothing was applied since: then there is one cause, and it may pass.
 
-        Of errors that nobody raised as this table's own. The table waits then, as long as the retry budget allows or until others go on.
+        Of errors that nobody raised as this table's own. The table waits then, as long as the retry budget allows or until others continue.
         """
         with self._news:
             records = [applier.record for other, applier in self._tables.items() if other != table]

@@ -153,7 +153,7 @@ class TableApplier:
     def step(self, fresh_to: datetime | None) -> bool:
         """Do the next unit; False if there is none, or if it was too large: the next time it is cut.
 
-        A table that failed looks first for a snapshot that makes up for it.
+        A failed table first looks for a later event with which it can continue.
 
         Args:
             fresh_to: Everything committed at the source before it is in the journal by now; None if that is unknown,
@@ -252,14 +252,14 @@ class TableApplier:
     def _begin(self, entry: EventEntry) -> None:
         self._claimed = None
         self._reach = self._reach.begun(entry.sequence_num)
-        # The new copy clears what is wrong with the old one.
+        # The new snapshot clears what is wrong with the old one.
         alarms = divergence.covered(self._record.alarms)
         self._store(table_life.begun_in_target(self._record, entry.incarnation, alarms))
         crash_point("apply.incarnation_recorded")
         self._claim()
 
     def _find_whole(self) -> int | None:
-        """The table's highest number once capture has its whole copy: a process before may have applied the copy's end and not noted it."""
+        """The table's highest number once capture has its whole snapshot: a former process may have applied its end unrecorded."""
         captured = self._context.record_of(self._table)
         if captured is None or not table_life.is_complete(captured) or captured.incarnation != self._record.incarnation:
             return None
@@ -298,7 +298,7 @@ class TableApplier:
         self._store(replace(record, source_time=self._source_time(record, None)))
 
     def _check_store(self, found: Ledger | None) -> None:
-        """Refuse to go on where the target knows more than this state store, which then was restored from an older copy.
+        """Refuse to continue if the target knows more than this state store, which then was restored from a backup.
 
         Raises:
             FencedError: The target knows more because another process has the lease by now.
@@ -339,7 +339,7 @@ class TableApplier:
             )
 
     def _search(self) -> bool:
-        """Look for a snapshot or an incarnation that makes up for what could not be applied, and go on from there; whether there is one."""
+        """Look for a snapshot or an incarnation that makes up for what could not be applied, and continue from there; whether there is one."""
         page, before = self._context.settings.feed_items, self._reach.searched_to
         begin: EventEntry | None = None
         start: int | None = None
@@ -364,7 +364,7 @@ class TableApplier:
         return not self._reach.is_searching
 
     def _jump(self, number: int) -> None:
-        """Go on above a number: an in-place snapshot reads anew whatever came before."""
+        """Continue above a number: an in-place snapshot reads again whatever came before."""
         self._claim()
         assert self._claimed is not None
         self._reach = self._reach.whole_from(None)
@@ -455,7 +455,7 @@ class TableApplier:
         )
 
     def _position(self, file: SegmentFile) -> str | None:
-        """The place in the source's log behind the commit that sealed a file; None if it is not known."""
+        """The position in the source's log after the commit that sealed a file; None if unknown."""
         if file.seal is None:
             return None
         found = self._context.store.segments(self._context.name, file.seal - 1, 1)
@@ -463,7 +463,7 @@ class TableApplier:
         return None if offset is None else str(offset)
 
     def _check(self, file: SegmentFile) -> None:
-        """A file that is damaged or lacks values costs its table a new copy, and no other table anything."""
+        """A file that is damaged or lacks values costs its table a new snapshot, and no other table anything."""
         try:
             self._context.reader.check(file)
         except CorruptStreamError as error:
@@ -577,7 +577,7 @@ class TableApplier:
 
 
 def _end_of(unit: BatchUnit | EventUnit | AdvanceUnit) -> int:
-    """The number up to which a unit that cannot be applied stands in the way; events behind it that it would pass do not."""
+    """The number up to which a unit that cannot be applied blocks the table; later events that it would pass do not."""
     match unit:
         case BatchUnit():
             return unit.files[-1].last

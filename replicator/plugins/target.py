@@ -129,7 +129,7 @@ class Batch:
             key expect none, a snapshot row expects nothing. Of a table without a key every row that is taken away is
             expected. A row that is marked as deleted is not there. What is expected and not found is applied as if
             nothing were expected, and counted (`Merged.not_found`).
-        source_position: Place in the source's log up to which `last` reaches, in the source's own words (JSON): for people.
+        source_position: Position in the source's log up to which `last` reaches, in the source's own format (JSON): for people.
     """
 
     schema: TableSchema
@@ -154,10 +154,10 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What happened to a table in the target up to a place.
+    """What happened to a table in the target up to a position.
 
     Attributes:
-        place: Up to where, in the target's own words; given back at the next audit.
+        place: Up to which position, in the target's own format; passed to the next audit.
         merged: Counts of the incarnation up to there.
         changed_by_others: Changes of the table's data since the last audit that are not this replicator's, oldest
             first, in a few words each ("version 7: DELETE"); without values of rows.
@@ -169,7 +169,7 @@ class Audit:
 
 
 class DeltaTarget(ABC, Generic[ConfigT]):
-    """A lake or warehouse that holds copies of tables."""
+    """A lake or warehouse that holds the target tables."""
 
     type_name: ClassVar[str]
     """The `type:` in the YAML."""
@@ -242,12 +242,12 @@ class DeltaTarget(ABC, Generic[ConfigT]):
             table: As it was claimed.
             since: `place` of the last audit whose outcome is durable; None: there was none in this incarnation, and counting begins here.
 
-        Replay: same answer, or a later place.
+        Replay: same answer, or a later position.
         """
 
     @abstractmethod
     def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:
-        """End an in-place snapshot: rows that it did not find are gone.
+        """End an in-place snapshot: rows that it did not find no longer exist in the source.
 
         In one commit with the ledger at `sequence_num`, delete (soft: mark) rows that carry a `_sequence_num` below `start_number`.
         """
@@ -260,7 +260,7 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
         """Do the most urgent upkeep of the table, if a threshold asks for it; None if nothing was due.
 
-        Never in the way of a merge: loses against one and tries another time.
+        Never blocks a merge: gives way to one and tries another time.
         """
 
     @abstractmethod
@@ -268,7 +268,7 @@ class DeltaTarget(ABC, Generic[ConfigT]):
         """Delete the table's data and ledger. Only what is ours. Replay: does nothing."""
 
     def forget(self, table: TargetTable) -> None:
-        """Delete what is kept beside the table (a ledger of its own, staged files); the table stays. Replay: does nothing."""
+        """Delete what belongs to the table (a ledger of its own, staged files); the table stays. Replay: does nothing."""
 
     def rest_s(self, table: TableId, *, is_behind: bool) -> float:  # noqa: ARG002 - for targets whose batches are dear
         """Seconds from now that a table is better left alone, because its next batch would be dear (`context.max_wait_s`); 0: none.

@@ -69,7 +69,7 @@ class Supervisor:
     """Runs capture and apply of one replicator until it is told to stop, or nothing is left to do.
 
     Steps: lease → (workers up or down as desired, restarted by the retry policy) → workers down → lease released.
-        Killed at any place, the workers end by themselves and the next supervisor goes on from the durable point.
+        Killed at any point, the workers end by themselves and the next supervisor continues from the last durable position.
 
     Args:
         refuse_first: Before the first segment is sealed an error of a worker ends the run (`run`) instead of being retried (`serve`).

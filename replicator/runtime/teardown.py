@@ -24,7 +24,7 @@ def tear_down(
     """Delete everything, the state row last; return what the operator must know.
 
     Steps: source's log resources → target tables (if asked) → journal → log file → state row. A crash after any of
-        them leaves the row, desired = deleted, and a repetition goes on: each step does nothing when there is nothing
+        them leaves the row, desired = deleted, and a repetition continues: each step does nothing when there is nothing
         left. With `force` an unreachable source is skipped and its leftovers are named.
     """
     wishes = [r.payload for r in store.requests(record.name) if r.kind is RequestKind.DELETE]

@@ -300,7 +300,7 @@ def start_error(output: str, settings: SparkSettings) -> ReplicatorError:
 
 
 def spark_error(error: BaseException) -> ReplicatorError | None:
-    """Say whether `error` means that the JVM is gone; None if it means something else."""
+    """Say whether `error` means that the JVM has died; None if it means something else."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
     # Whatever py4j makes of a dead JVM ("… does not exist in the JVM", a package instead of a class): it is dead.
