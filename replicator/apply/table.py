@@ -339,7 +339,7 @@ class TableApplier:
             )
 
     def _search(self) -> bool:
-        """Look for a snapshot or an incarnation that makes up for what could not be applied, and continue from there; whether there is one."""
+        """Look for a snapshot or incarnation that makes up for what could not be applied, and continue from there; whether there is one."""
         page, before = self._context.settings.feed_items, self._reach.searched_to
         begin: EventEntry | None = None
         start: int | None = None
