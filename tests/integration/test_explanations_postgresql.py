@@ -207,7 +207,7 @@ def test_a_table_that_becomes_unlogged_fails_and_comes_back_logged(fresh: Scratc
     with captured.running() as running:
         captured.wait_for_streaming(running)
         fresh.execute("ALTER TABLE t SET UNLOGGED", "INSERT INTO t VALUES (90, 1, 'unlogged')")
-        running.wait_until(lambda: captured.stage(T) is Stage.FAILING, "the unlogged table fails")
+        running.wait_until(lambda: captured.stage(T) is Stage.FAILED, "the unlogged table fails")
         error = captured.record(T).error
         assert error is not None
         assert error.code == "unlogged_table"
