@@ -61,6 +61,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         self._publication_name = config.publication or made
         self._lsn_marks = LsnMarks()
         self._objects: dict[TableId, int] = {}
+        self._filters: dict[str, str] = {}
         self._has_read_log = False
         """Then the server grants replication connections, and asking again each minute would use one of the few that are allowed."""
         bounds = {
@@ -354,7 +355,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
 
     def _read_tables(self, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
         with self._control.use("reading the catalogue") as connection:
-            return discovery.read_tables(connection, tables, self._publication_name)
+            return discovery.read_tables(connection, tables, self._publication_name, self._filters)
 
     def _resolve_types(self, oids: Collection[int]) -> Mapping[int, TypeInfo]:
         with self._log_catalogue.use("reading types") as connection:
