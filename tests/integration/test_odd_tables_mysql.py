@@ -18,9 +18,9 @@ from replicator.journal import JournalReader
 from replicator.model.events import ABSENT, BEFORE, IS_SNAPSHOT, OPERATION, ROW, SEQUENCE_NUM
 from replicator.model.schema import TableId
 from replicator.state.records import EventEntry, Stage
-from replicator.testing.captured import Captured, Replay
-from replicator.testing.mysql_servers import MysqlDatabase
-from replicator.testing.mysql_tables import (
+from replicator_testbed.captured import Captured, Replay
+from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.mysql_tables import (
     OddTable,
     RandomLoad,
     make,
@@ -29,7 +29,7 @@ from replicator.testing.mysql_tables import (
     tables_of_shapes,
     tables_of_values,
 )
-from replicator.testing.postgresql_tables import plain_array, plain_value
+from replicator_testbed.postgresql_tables import plain_array, plain_value
 
 Make = Callable[..., Captured]
 Of = Callable[[MysqlDatabase], Iterator[OddTable]]
@@ -125,7 +125,7 @@ def test_every_change_of_shape_is_captured_exactly(mysql_database: MysqlDatabase
             return {table: captured.stage(table) for table in captured.tables}
 
         running.wait_until(
-            lambda: {t for t, stage in stages().items() if stage is Stage.FAILING} == failed,
+            lambda: {t for t, stage in stages().items() if stage is Stage.FAILED} == failed,
             lambda: f"the tables fail that should: {stages()}",
         )
         captured.snapshot(running, *failed)

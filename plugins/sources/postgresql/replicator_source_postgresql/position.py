@@ -12,10 +12,10 @@ from replicator_source_postgresql.lsn import lsn_from_text, lsn_to_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """A place in the write-ahead log up to which everything is known.
+    """A position in the write-ahead log up to which everything is known.
 
     Attributes:
-        lsn: End of a commit, or a place without open transactions.
+        lsn: End of a commit, or a position without open transactions.
         timeline: The history of the server that `lsn` belongs to; a promotion begins a new one.
         system: The cluster's system identifier.
     """
@@ -48,10 +48,3 @@ class Position:
             raise CorruptStreamError(
                 f"the recorded offset {offset.text!r} is not a position in a PostgreSQL log", code="corrupt_offset"
             ) from error
-
-    def covers(self, other: Position) -> bool:
-        """Whether everything up to `other` is also up to here.
-
-        A later timeline continues an earlier one: a log is only ever opened on one whose history passes through the recorded position.
-        """
-        return self.system == other.system and self.timeline >= other.timeline and self.lsn >= other.lsn
