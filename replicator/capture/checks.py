@@ -87,7 +87,7 @@ class Checks:
     def watch(
         self,
         tables: Sequence[TableId],
-        submit: Callable[[Callable[[], Refusals]], Future[Refusals]],
+        submit: Callable[..., Future[Refusals]],
         refuse: Callable[[Refusals], None],
     ) -> None:
         """In the loop: begin the next check when it is due, and act on the answer of the one that runs."""
@@ -101,7 +101,7 @@ class Checks:
             self._at = now
         if now - self._at >= self.every_s and tables:
             self._at = now
-            self._running = submit(lambda: self.of_all(tables, tables))
+            self._running = submit(self.of_all, tables, tables)
 
     def forget(self) -> None:
         """The log is opened again: answers to earlier questions are dropped."""

@@ -116,7 +116,7 @@ class JournalUnavailableError(TransientError):
 
 
 class TableError(ReplicatorError):
-    """This table fails (FAILING); the others continue."""
+    """This table fails; the others continue."""
 
 
 class BatchTooLargeError(TableError):

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Final
 
 from replicator.model.schema import TableId
-from replicator.state.records import AppliedRecord, EventEntry, SegmentFile, Stage, TableRecord
+from replicator.state import table_life
+from replicator.state.records import AppliedRecord, EventEntry, RequestKind, SegmentFile, TableRecord
 from replicator.state.store import StateStore
 
-PLACE: Final = "place"
-_BEGINNINGS: Final = ("snapshot", "restart")
+_BEGINNINGS: Final = (RequestKind.SNAPSHOT, RequestKind.RECREATE, RequestKind.RESTART)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +48,13 @@ class CatchUp:
         """
         requests = self.store.requests(self.name)
         tables = self._tables()
-        is_copying = not tables or any(t.stage in (Stage.PENDING, Stage.SNAPSHOT) for t in tables)
+        is_copying = not tables or any(table_life.is_unfinished(t) for t in tables)
         if is_copying or any(request.kind in _BEGINNINGS for request in requests):
             # The end of a snapshot that begins while a position is awaited is after that position.
             self._asked = self._place = None
             return None
         if self._asked is None:
-            self._asked = self.store.add_request(self.name, PLACE, {})
+            self._asked = self.store.add_request(self.name, RequestKind.POSITION, {})
             return None
         if self._place is None:
             if all(request.id != self._asked for request in requests):
@@ -68,7 +68,7 @@ class CatchUp:
         return self._judge(self._tables(), self._newest())
 
     def _tables(self) -> list[TableRecord]:
-        return [t for t in self.store.tables(self.name) if t.stage is not Stage.REMOVED]
+        return [t for t in self.store.tables(self.name) if table_life.is_replicated(t)]
 
     def _newest(self) -> int:
         last = self.store.last_segment(self.name)
@@ -86,9 +86,9 @@ class CatchUp:
 
     def _is_set_aside(self, table: TableRecord, done: AppliedRecord | None, place: int) -> bool | None:
         """Whether a table did not make it; None while it may still."""
-        if table.stage is Stage.FAILING:
+        if table_life.has_failed(table):
             return True
-        if done is not None and done.is_failing and not _goes_on(table, done):
+        if done is not None and done.has_failed and not _goes_on(table, done):
             return None if self._is_to_be_tried(done) else True
         if done is None or done.incarnation < table.incarnation:
             return None

@@ -145,7 +145,7 @@ class Supervisor:
                 return Outcome(end=End.STOPPED)
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + _TICK_S
-                if outcome := self._look():
+                if outcome := self._poll():
                     return outcome
             try:
                 message = self._messages.get(timeout=_TICK_S)
@@ -154,7 +154,7 @@ class Supervisor:
             if outcome := self._handle(message):
                 return outcome
 
-    def _look(self) -> Outcome | None:
+    def _poll(self) -> Outcome | None:
         """See what is wanted, and whether there is anything left to do."""
         record = self._store.replicator(self._name)
         if record is None:

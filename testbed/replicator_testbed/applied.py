@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from replicator.apply import Apply, ApplySettings
 from replicator.journal import JournalReader, JournalWriter, WriterLimits
-from replicator.model.events import DDLEvent, DDLOperation, JournalEvent, SnapshotEvent, SnapshotPhase
+from replicator.model.events import DDLEvent, DDLOperation, JournalEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.plugins.target import DeltaTarget, TargetContext
 from replicator.state.records import AppliedRecord, SegmentFile, SnapshotProgress, Stage, TableRecord
@@ -110,7 +110,9 @@ class Shop:
         return number
 
     def complete(self, table: TableId, start: int | None = None, *, commit: bool = True) -> int:
-        number = self.event(table, SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=table, start_number=start))
+        kind = SnapshotKind.FIRST if start is None else SnapshotKind.IN_PLACE
+        event = SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=table, kind=kind, start_number=start)
+        number = self.event(table, event)
         first = self.records[table].first_change
         self.records[table] = replace(
             self.records[table], stage=Stage.STREAMING, first_change=number if first is None else first
@@ -121,9 +123,10 @@ class Shop:
 
     def start_in_place(self, table: TableId) -> int:
         start = self.writer.next_sequence_num
-        self.event(table, SnapshotEvent(phase=SnapshotPhase.STARTED, table=table, start_number=start))
+        kind = SnapshotKind.IN_PLACE
+        self.event(table, SnapshotEvent(phase=SnapshotPhase.STARTED, table=table, kind=kind, start_number=start))
         self.records[table] = replace(
-            self.records[table], stage=Stage.SNAPSHOT, snapshot=SnapshotProgress(start_number=start)
+            self.records[table], stage=Stage.SNAPSHOT, snapshot=SnapshotProgress(kind=kind, start_number=start)
         )
         return start
 
@@ -167,7 +170,7 @@ class Shop:
     def is_done(self) -> bool:
         applied = self.store.applied(NAME)
         return all(
-            t in applied and (applied[t].is_failing or applied[t].last_applied >= n)
+            t in applied and (applied[t].has_failed or applied[t].last_applied >= n)
             for t, n in self.store.feed_tables(NAME).items()
         )
 

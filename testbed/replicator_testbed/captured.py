@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from replicator.capture import Capture, CaptureSettings
+from replicator.capture.window import Window
 from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
 from replicator.model.events import (
     ABSENT,
@@ -27,12 +28,13 @@ from replicator.model.events import (
     DDLOperation,
     DMLOperation,
     JournalEvent,
+    SnapshotKind,
     SnapshotPhase,
 )
 from replicator.model.isolation import INTERNAL
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, SourceContext
-from replicator.state.records import EventEntry, Lease, Stage, TableRecord
+from replicator.state.records import EventEntry, Lease, RequestKind, Stage, TableRecord
 from replicator.state.store import StateStore
 from replicator.testing.waiting import PATIENCE, T, wait_until
 
@@ -136,9 +138,9 @@ class Sealed:
     name: str
     store: StateStore
 
-    def request(self, kind: str, **payload: Any) -> int:
+    def request(self, kind: RequestKind | str, **payload: Any) -> int:
         """Ask something of the running capture; return the request's id."""
-        return self.store.add_request(self.name, kind, payload)
+        return self.store.add_request(self.name, RequestKind(kind), payload)
 
     def is_done(self, request: int) -> bool:
         """Whether a commit has closed the request."""
@@ -198,6 +200,11 @@ class Sealed:
                     keys.add(key)
 
 
+def without_visibility(ring: Sequence[str]) -> Window:
+    """A window that does as the published algorithm does, to show that it leaves wrong rows."""
+    return Window(ring, visibility_rule=False)
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class Captured(Sealed):
     """The captures of one replicator, one after the other, and its journal.
@@ -212,6 +219,7 @@ class Captured(Sealed):
     make_source: Callable[[SourceContext], DeltaSource[Any]]
     tables: list[TableId]
     may_crash: bool = False
+    make_window: Callable[[Sequence[str]], Window] = Window
     settings: CaptureSettings = QUICK
     store: StateStore = field(init=False)
 
@@ -244,6 +252,7 @@ class Captured(Sealed):
             tables=self.tables,
             settings=self.settings,
             select=lambda: tuple(self.tables),
+            make_window=self.make_window,
         )
         control, errors = CaptureControl(), list[BaseException]()
 
@@ -270,13 +279,13 @@ class Captured(Sealed):
 
     def snapshot(self, running: RunningCapture, *tables: TableId) -> None:
         """Have tables (none given: all) read anew, and wait until that is complete."""
-        request = self.request("snapshot", tables=[str(t) for t in tables])
+        request = self.request(RequestKind.SNAPSHOT, tables=[str(t) for t in tables])
         running.wait_until(lambda: self.is_done(request), "the snapshot has begun")
         self.wait_for_streaming(running)
 
     def catch_up(self, running: RunningCapture) -> None:
         """Wait until everything that was committed before this call is sealed."""
-        request = self.request("place")
+        request = self.request(RequestKind.POSITION)
         running.wait_until(lambda: self.is_done(request), "the journal has caught up")
 
     def wait_for_streaming(self, running: RunningCapture, *tables: TableId) -> None:
@@ -347,7 +356,8 @@ class Replay:
                 DDLOperation.DROP_TABLE,
             ):
                 self._keyed, self._bag, self._versions = {}, {}, {}
-        elif item.phase is SnapshotPhase.COMPLETED and item.start_number is not None:
+        elif item.phase is SnapshotPhase.COMPLETED and item.kind is SnapshotKind.IN_PLACE:
+            assert item.start_number is not None
             start = item.start_number
             self._keyed = {key: held for key, held in self._keyed.items() if held[0] >= start}
             self._bag = {row: [n for n in numbers if n >= start] for row, numbers in self._bag.items()}

@@ -104,7 +104,7 @@ def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
     writer.stop()
     assert rig.store is not None
     sealed = Sealed(name=rig.name, store=rig.store)
-    place = sealed.request("place")
+    place = sealed.request("position")
     rig.wait_for_status(lambda _: sealed.is_done(place), process)
     assert rig.stop(process) == 0, rig.output()
     for table in rig.tables:

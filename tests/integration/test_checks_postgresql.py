@@ -36,7 +36,7 @@ class Bench:
     def fails(self, running: RunningCapture, *codes: str) -> None:
         """Wait until the one table has failed, and see that the other goes on."""
         running.wait_until(
-            lambda: self.captured.stage(BAD) is Stage.FAILING,
+            lambda: self.captured.stage(BAD) is Stage.FAILED,
             lambda: f"it fails; now {self.captured.record(BAD)}",
         )
         error = self.captured.record(BAD).error

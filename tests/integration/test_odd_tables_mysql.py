@@ -125,7 +125,7 @@ def test_every_change_of_shape_is_captured_exactly(mysql_database: MysqlDatabase
             return {table: captured.stage(table) for table in captured.tables}
 
         running.wait_until(
-            lambda: {t for t, stage in stages().items() if stage is Stage.FAILING} == failed,
+            lambda: {t for t, stage in stages().items() if stage is Stage.FAILED} == failed,
             lambda: f"the tables fail that should: {stages()}",
         )
         captured.snapshot(running, *failed)

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from replicator.model.errors import FatalError, Problem, Severity, SourceUnavailableError
 from replicator.model.schema import TableId, TableSchema
-from replicator.state.records import Stage
+from replicator.state.records import RequestKind, Stage
 
 COPIED = (Stage.STREAMING,)
 
@@ -37,7 +37,7 @@ def is_refused(bench: Any, table: TableId) -> bool:
     record = bench.record(table)
     return (
         record is not None
-        and record.stage is Stage.FAILING
+        and record.stage is Stage.FAILED
         and (record.error.code, record.error.is_finding) == ("row_level_security", True)
     )
 
@@ -50,11 +50,11 @@ def test_a_finding_that_comes_while_running_fails_its_table_with_the_cure(bench:
         capture.until(lambda: is_refused(bench, bad))
         bench.write(good, {"id": 70, "a": "new", "b": None})
         capture.until(bench.holds(good))
-        bench.store.add_request("test", "snapshot", {"tables": [str(bad)]})
+        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(bad)]})
         capture.until(lambda: not bench.store.requests("test"))
         assert is_refused(bench, bad), "what is not cured is not copied"
         bench.database.problems.clear()
-        bench.store.add_request("test", "snapshot", {"tables": [str(bad)]})
+        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(bad)]})
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(bad)())
     assert bench.record(bad).error is None
 
@@ -116,7 +116,7 @@ def test_a_new_table_that_is_refused_is_recorded_as_failed(bench: Any) -> None:
         capture.until(lambda: bench.record(good) is not None and bench.record(good).stage is Stage.STREAMING)
         assert is_refused(bench, bad)
         bench.database.problems.clear()
-        bench.store.add_request("test", "snapshot", {"tables": [str(bad)]})
+        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(bad)]})
         capture.until(lambda: bench.record(bad).stage is Stage.STREAMING and bench.holds(bad)())
     assert bench.holds(good)()
 
@@ -130,7 +130,7 @@ def test_a_new_table_whose_name_clashes_is_recorded_as_failed(bench: Any) -> Non
         clash = TableId("public", "T1")
         bench.database.create_table(bench.schema("T1"))
         selected.append(clash)
-        capture.until(lambda: bench.record(clash) is not None and bench.record(clash).stage is Stage.FAILING)
+        capture.until(lambda: bench.record(clash) is not None and bench.record(clash).stage is Stage.FAILED)
         assert bench.record(clash).error.code == "table_names_clash"
         bench.write(first, {"id": 70, "a": "new", "b": None})
         capture.until(bench.holds(first))
@@ -196,7 +196,7 @@ def test_a_check_that_fails_for_one_table_fails_that_table(bench: Any) -> None:
     with bench.running() as capture:
         capture.until(bench.is_at(*COPIED))
         capture.source.faults.fail("check", bad, lambda: OverflowError("x"))
-        capture.until(lambda: bench.record(bad).stage is Stage.FAILING)
+        capture.until(lambda: bench.record(bad).stage is Stage.FAILED)
         bench.write(good, {"id": 70, "a": "new", "b": None})
         capture.until(bench.holds(good))
     assert bench.record(bad).error.code == "internal_error"
@@ -208,7 +208,7 @@ def test_a_dropped_table_is_the_catalogues_not_the_checks(bench: Any) -> None:
     with bench.running() as capture:
         capture.until(bench.is_at(*COPIED))
         bench.database.drop_table(bad)
-        capture.until(lambda: bench.record(bad).stage is Stage.FAILING)
+        capture.until(lambda: bench.record(bad).stage is Stage.FAILED)
     assert not bench.record(bad).error.is_finding
 
 

@@ -13,7 +13,6 @@ from replicator.model.errors import CorruptStreamError, FatalError, TableError
 from replicator.model.events import ROW
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, PullLimits
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql import tablerows
 from replicator_source_mysql.binlog import RowDecoder, TableMap, TableMaps
 from replicator_source_mysql.binlog.events import corrupt, too_large

@@ -15,7 +15,6 @@ from replicator.model.errors import Severity, TableError
 from replicator.model.events import ROW
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import ChunkRequest, PullLimits
-from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_source_mysql.binlog import ColumnSpec, declared_spec
 from replicator_source_mysql.flavors import FLAVORS, MYSQL
 from replicator_source_mysql.source import MysqlSource

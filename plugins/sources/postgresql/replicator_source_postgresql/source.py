@@ -61,8 +61,9 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         self._publication_name = config.publication or made
         self._lsn_marks = LsnMarks()
         self._objects: dict[TableId, int] = {}
+        self._filters: dict[str, str] = {}
         self._has_read_log = False
-        """Then the server grants replication connections, and asking again each minute would take one of the places that are few."""
+        """Then the server grants replication connections, and asking again each minute would use one of the few that are allowed."""
         bounds = {
             "lock_timeout": _milliseconds(config.lock_timeout),
             "statement_timeout": _milliseconds(config.statement_timeout),
@@ -141,7 +142,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         """See `DeltaSource.prepare`.
 
         Steps: publication in line with the tables (one transaction) → an older slot of ours dropped (`is_first` only) → slot
-        made. A crash after any of them is mended by the next call with `is_first`.
+        made. A crash after any of them is repaired by the next call with `is_first`.
         """
         found = self._read_tables(tables)
         there = [found[table] for table in tables if table in found]
@@ -240,7 +241,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                 is_raw=has_no_encoding,
             )
             unless_returned.callback(reader.close)
-            # Nobody else can move it any more; somebody may have made it anew since it was looked at.
+            # Nobody else can advance it any more; somebody may have recreated it since it was read.
             with self._control.use("reading the replication slot") as connection:
                 state = slot.read_slot(connection, self._slot_name)
             continuity.verify_not_moved(state, self._slot_name, position, self.context.replicator)
@@ -354,7 +355,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
 
     def _read_tables(self, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
         with self._control.use("reading the catalogue") as connection:
-            return discovery.read_tables(connection, tables, self._publication_name)
+            return discovery.read_tables(connection, tables, self._publication_name, self._filters)
 
     def _resolve_types(self, oids: Collection[int]) -> Mapping[int, TypeInfo]:
         with self._log_catalogue.use("reading types") as connection:

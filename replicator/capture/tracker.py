@@ -7,17 +7,30 @@ what it led to; a crash in between asks again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from replicator.capture.asking import Answer, Descriptions, describe, prepare
 from replicator.capture.catalogue import Change, judge, same_columns, same_shape, truncated
 from replicator.capture.checks import Checks
-from replicator.capture.copying import Copying
 from replicator.capture.marks import MarkBoard
 from replicator.capture.settings import CaptureSettings
+from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture.starting import (
+    Delivered,
+    Described,
+    Looked,
+    LookedFirst,
+    Question,
+    Reads,
+    Starting,
+    Step,
+    advance,
+    question,
+)
 from replicator.capture.tables import Followed, Tables
 from replicator.capture.window import Window
 from replicator.journal.writer import JournalWriter
@@ -26,37 +39,44 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, TableDescription, Visibility
+from replicator.state import table_life
 from replicator.state.records import Stage, TableRecord
 
-T = TypeVar("T")
+
+@dataclass(frozen=True, slots=True)
+class StartingMark:
+    """The mark of the snapshots that begin together under this id."""
+
+    id: int
 
 
-@dataclass(eq=False, slots=True)
-class _Beginning:
-    """Copies that begin as soon as every transaction numbered below `floor` is seen by reads.
+@dataclass(frozen=True, slots=True)
+class ComparisonMark:
+    """The mark of the comparison with the catalogue."""
 
-    None of their rows can be mistaken for a stale one then.
 
-    `since`: taken once the tables were published as `found` has them, where the log may have left out changes made
-        before; then also every transaction that had begun by then must have ended. What such a transaction wrote
-        before is not in the log, so the copy must see it.
-    `by`: taken once the floor was known; whoever keeps it from being reached had begun by then.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """A comparison of tables with the catalogue: it is asked, and judged once the log has caught up with its answer.
+
+    `truncates`: TRUNCATEs delivered when it was asked.
     """
 
-    tables: Sequence[TableId]
-    found: Descriptions
-    floor: int
-    requests: Sequence[int]
-    since: Visibility | None
-    by: Visibility | None = None
+    tables: tuple[TableId, ...]
+    truncates: Mapping[TableId, int]
+    found: Descriptions = field(default_factory=dict)
 
-    def note(self, by: Visibility) -> None:
-        """The answer for `by`."""
-        self.by = by
+
+@dataclass(frozen=True, slots=True)
+class _Inquiry:
+    """A call in the control thread, and which starting snapshots its answer is for."""
+
+    future: Future[Any]
+    ids: tuple[int, ...]
 
 
 @dataclass(slots=True, kw_only=True)
-class Follow:
+class CatalogTracker:
     """Catalogue, DDL and requests for snapshots. Called by the loop's thread alone.
 
     Attributes:
@@ -65,92 +85,93 @@ class Follow:
         checks: What a table must pass before it is copied.
         decoded: The tables whose changes the open log hands out; one leaves it when its changes cannot be decoded.
         done_requests: Requests that the next commit closes.
-        anew: Tables whose next copy begins a new incarnation, whatever their shape. What makes it durable: until a captured
-            table's copy begins, the request for it stays open; the record of one that is not captured has no identity.
-        changed_at: Of tables whose copy waits to begin: the number of the last change that the log does not have.
-        needs_reopening: A copy waits that can only begin behind a log opened anew, because this one skips its table.
+        to_recreate: Tables whose next snapshot begins a new incarnation, whatever their shape. What makes it durable: until a captured
+            table's snapshot begins, the request for it stays open; the record of one that is not captured says so (`is_recreated`).
+        changed_at: Of tables whose snapshot waits to begin: the number of the last change that the log does not have.
+        needs_reopening: A snapshot waits that can only begin behind a log that is opened again, because this one skips its table.
     """
 
     source: DeltaSource[Any]
-    submit: Callable[[Callable[[], Any]], Future[Any]]
+    submit: Callable[..., Future[Any]]
     writer: JournalWriter
     window: Window
-    marks: MarkBoard
+    marks: MarkBoard[Any]
     tables: Tables
-    copying: Copying
+    snapshots: SnapshotRunner
     settings: CaptureSettings
     configured: Sequence[TableId]
     checks: Checks
     decoded: set[TableId]
     done_requests: list[int] = field(default_factory=list)
-    anew: set[TableId] = field(default_factory=set)
+    to_recreate: set[TableId] = field(default_factory=set)
     changed_at: dict[TableId, int] = field(default_factory=dict)
-    _calls: list[tuple[Future[Any], Callable[[Any], None]]] = field(default_factory=list)
-    _beginnings: list[_Beginning] = field(default_factory=list)
     needs_reopening: bool = False
-    _is_comparing: bool = False
-    _is_looking: bool = False
-    _seen: Visibility | None = None
+    _starting: dict[int, Starting] = field(default_factory=dict)
+    _ids: Iterator[int] = field(default_factory=itertools.count)
+    _inquiries: tuple[_Inquiry, ...] = ()
+    _comparison: _Comparison | None = None
+    _comparing: Future[Answer] | None = None
 
     # --- driven by the loop -------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Act on answers of the control thread; raises what it raised."""
-        due = [(future, act) for future, act in self._calls if future.done()]
-        self._calls = [(future, act) for future, act in self._calls if not future.done()]
-        for future, act in due:
-            act(future.result())
+        """Take in the answers of the control thread; raises what it raised."""
+        due = [inquiry for inquiry in self._inquiries if inquiry.future.done()]
+        self._inquiries = tuple(inquiry for inquiry in self._inquiries if not inquiry.future.done())
+        for inquiry in due:
+            answer = inquiry.future.result()
+            for id_ in inquiry.ids:
+                if id_ in self._starting:
+                    self._take_answer(self._starting[id_], answer)
+        if self._comparing is not None and self._comparing.done():
+            answer, self._comparing = self._comparing.result(), None
+            self._take_comparison(answer)
+
+    def take_mark(self, mark: StartingMark | ComparisonMark) -> None:
+        """The log delivered a mark, and no transaction is open."""
+        match mark:
+            case StartingMark():
+                delivered = Delivered(next_number=self.writer.next_sequence_num)
+                self._starting[mark.id] = advance(self._starting[mark.id], delivered)
+            case ComparisonMark():
+                self._judge()
 
     def begin_due(self) -> None:
-        """Between transactions: begin the copies whose floor is reached, and that wait for nobody."""
-        waiting = []
-        for beginning in self._beginnings:
-            if self._is_hidden(beginning) or self._is_early(beginning.since):
-                waiting.append(beginning)
+        """Between transactions: begin the snapshots for which reads see enough, and that wait for nobody."""
+        for starting in list(self._starting.values()):
+            if starting.step is not Step.SETTLING:
                 continue
-            for table in beginning.tables:
+            starting = advance(starting, Reads(see_below=self.window.start_number(starting.floor)))  # noqa: PLW2901
+            if starting.step is Step.SETTLING:
+                self._starting[starting.id] = starting
+                continue
+            del self._starting[starting.id]
+            for table in starting.tables:
                 with of_table(table, "starting its snapshot"):
-                    self._begin(table, beginning.found.get(table))
-            self.done_requests.extend(beginning.requests)
-        self._beginnings = waiting
+                    self._begin(table, starting.found.get(table))
+            self.done_requests.extend(starting.requests)
+        self._look_again()
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether copies wait for transactions to become visible: the ring wants pruning."""
-        return bool(self._beginnings)
+    def is_settling(self) -> bool:
+        """Whether snapshots wait for transactions to become visible: the ring wants pruning."""
+        return any(starting.step is Step.SETTLING for starting in self._starting.values())
 
     @property
     def since(self) -> Visibility | None:
-        """By when whoever keeps the first copy from beginning had begun; None if none waits for anybody."""
-        return next((since for since in map(self._waits_for, self._beginnings) if since is not None), None)
+        """By when those had begun who keep the first snapshot from beginning; None if none waits for anybody."""
+        return next((s.waits_for for s in self._starting.values() if s.waits_for is not None), None)
 
-    def _waits_for(self, beginning: _Beginning) -> Visibility | None:
-        if self._is_early(beginning.since):
-            return beginning.since
-        return beginning.by if self._is_hidden(beginning) else None
+    def step_of(self, table: TableId) -> Step | None:
+        """At which step the next snapshot of the table is; None if none is to begin."""
+        return next((s.step for s in self._starting.values() if table in s.tables), None)
 
-    def _is_hidden(self, beginning: _Beginning) -> bool:
-        """Whether reads may not see a transaction below its floor."""
-        return self.window.start_number(beginning.floor) < beginning.floor
+    # --- snapshots that are to begin ----------------------------------------------------------------------------------
 
-    def _is_early(self, since: Visibility | None) -> bool:
-        """Whether somebody who had begun then has not ended; looks again meanwhile."""
-        if since is None or (self._seen is not None and self._seen.is_beyond(since)):
-            return False
-        if not self._is_looking:
-            self._is_looking = True
-            self._ask(self.source.visibility, self._look)
-        return True
-
-    def _look(self, seen: Visibility) -> None:
-        self._is_looking, self._seen = False, seen
-
-    # --- beginnings ---------------------------------------------------------------------------------------------------
-
-    def copy(
+    def start(
         self, tables: Sequence[TableId], *, found: Descriptions | None = None, requests: Sequence[int] = ()
     ) -> None:
-        """Begin copies of these tables at a coming place in the log.
+        """Begin snapshots of these tables at a coming position in the log.
 
         Args:
             tables: To be copied.
@@ -158,44 +179,61 @@ class Follow:
                 again and it is asked.
             requests: What is done once they have begun.
         """
+        starting = Starting(id=next(self._ids), tables=tuple(tables), requests=tuple(requests))
         if found is not None:
-            self._ask(self.source.visibility, lambda since: self._await_mark(tables, found, requests, since))
-            return
+            starting = advance(starting, Described(tables=starting.tables, found=found))
+        self._put(starting)
 
-        captured = self.captured()
-
-        def ask() -> Answer:
-            refused = prepare(self.source, self.configured, is_first=False, captured=captured).refused
-            answer = describe(self.source, [t for t in tables if t not in refused])
-            unfit = self.checks.of_copies(list(answer.found))
-            found = {t: d for t, d in answer.found.items() if t not in unfit}
-            return Answer(found=found, refused={**refused, **answer.refused, **unfit})
-
-        self._ask(ask, lambda answer: self._copy_fit(tables, answer, requests))
-
-    def renew(self, tables: Sequence[TableId]) -> None:
-        """Have the next copies of these tables begin new incarnations."""
-        self.anew.update(tables)
+    def recreate(self, tables: Sequence[TableId]) -> None:
+        """Have the next snapshots of these tables begin new incarnations."""
+        self.to_recreate.update(tables)
         for followed in map(self.tables.get, tables):
             if followed is not None and not followed.is_captured:
                 self.tables.put(self._uncaptured(followed.record))
-
-    def _copy_fit(self, tables: Sequence[TableId], answer: Answer, requests: Sequence[int]) -> None:
-        self.refuse(answer.refused)
-        self.copy([t for t in tables if t not in answer.refused], found=answer.found, requests=requests)
 
     def refuse(self, refused: Mapping[TableId, TableError]) -> None:
         """These tables stop, each for its reason."""
         for table, error in refused.items():
             followed = self.tables.get(table)
-            if followed is not None and followed.record.stage is not Stage.REMOVED:
-                self.set_aside(followed, error)
+            if followed is not None and table_life.is_replicated(followed.record):
+                self.fail(followed, error)
 
-    def _await_mark(
-        self, tables: Sequence[TableId], found: Descriptions, requests: Sequence[int], since: Visibility
-    ) -> None:
-        bound = None if all(self._is_followed_as(t, found.get(t)) for t in tables) else since
-        self._mark(lambda: self._await_floor(tables, found, requests, bound))
+    def _put(self, starting: Starting) -> None:
+        """Keep it, and ask what it waits for."""
+        self._starting[starting.id] = starting
+        match question(starting):
+            case Question.CATALOGUE:
+                asked = (self.source, self.configured, self.captured(), starting.tables, self.checks)
+                self._ask((starting.id,), prepare_and_describe, *asked)
+            case Question.VISIBILITY:
+                self._ask((starting.id,), self.source.visibility)
+            case Question.MARK:
+                self.marks.expect(self.submit(self.source.mark), StartingMark(starting.id))
+            case Question.NOTHING:
+                pass
+
+    def _take_answer(self, starting: Starting, answer: Any) -> None:
+        match starting.step:
+            case Step.PREPARING:
+                self.refuse(answer.refused)
+                fit = tuple(t for t in starting.tables if t not in answer.refused)
+                self._put(advance(starting, Described(tables=fit, found=answer.found)))
+            case Step.LOOKING:
+                may_lack = not all(self._is_followed_as(t, starting.found.get(t)) for t in starting.tables)
+                self._put(advance(starting, LookedFirst(since=answer, may_lack=may_lack)))
+            case _:
+                self._starting[starting.id] = advance(starting, Looked(seen=answer))
+
+    def _look_again(self) -> None:
+        """Ask once for all that wait for somebody."""
+        asked = {id_ for inquiry in self._inquiries for id_ in inquiry.ids}
+        settling = [s for s in self._starting.values() if s.step is Step.SETTLING and s.id not in asked]
+        ids = tuple(s.id for s in settling if question(s) is Question.VISIBILITY)
+        if ids:
+            self._ask(ids, self.source.visibility)
+
+    def _ask(self, ids: tuple[int, ...], call: Callable[..., Any], *arguments: Any) -> None:
+        self._inquiries = (*self._inquiries, _Inquiry(self.submit(call, *arguments), ids))
 
     def _is_followed_as(self, table: TableId, found: TableDescription | None) -> bool:
         """Whether the log has left out nothing of the table as it is now."""
@@ -203,17 +241,9 @@ class Follow:
         is_captured = followed is not None and followed.is_captured
         return is_captured and self._change(table, found, 0) in (Change.NONE, Change.EXPLAINED)
 
-    def _await_floor(
-        self, tables: Sequence[TableId], found: Descriptions, requests: Sequence[int], since: Visibility | None
-    ) -> None:
-        beginning = _Beginning(tables, found, self.writer.next_sequence_num, requests, since)
-        self._beginnings.append(beginning)
-        if self._is_hidden(beginning):
-            self._ask(self.source.visibility, beginning.note)
-
     def _begin(self, table: TableId, found: TableDescription | None) -> None:
         followed = self.tables.get(table)
-        if followed is None or followed.record.stage is Stage.REMOVED:
+        if followed is None or not table_life.is_replicated(followed.record):
             return
         if found is None:
             self.gone(followed)
@@ -224,12 +254,12 @@ class Follow:
             return
         self.source.accept({table: found.identity})
         record = followed.record
-        self.copying.drop(table)
-        is_anew = table in self.anew or record.identity is None
-        self.anew.discard(table)
+        self.snapshots.drop(table)
+        is_recreated = table in self.to_recreate or record.is_recreated
+        self.to_recreate.discard(table)
         if record.schema is None:
             self.tables.begin_copy(followed, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode)
-        elif same_shape(record.schema, found.schema) and not is_anew:
+        elif same_shape(record.schema, found.schema) and not is_recreated:
             # A read of a table without a key counts only if it saw all that was delivered before it: none of that may stay, or
             # what was written in between would be there twice.
             number = self.writer.next_sequence_num
@@ -245,46 +275,55 @@ class Follow:
             if changed_at is not None and changed_at >= self.window.start_number(self.writer.next_sequence_num):
                 # Its transaction may be one that the reads do not see.
                 self.outdate(followed)
-            self.copying.begin(followed)
+            self.snapshots.begin(followed)
 
     # --- the catalogue ------------------------------------------------------------------------------------------------
 
     def compare(self) -> None:
         """Ask the catalogue for every captured table, unless an answer is on its way."""
-        if self._is_comparing:
+        if self._comparison is not None:
             return
-        self.copying.suspicious.clear()
+        self.snapshots.suspicious.clear()
         captured = self.captured()
         if not captured:
             return
-        self._is_comparing = True
-        before = {t: self._truncates(t) for t in captured}
-        self._ask(lambda: describe(self.source, captured), lambda answer: self._compare(captured, answer, before))
+        self._comparison = _Comparison(tables=tuple(captured), truncates={t: self._truncates(t) for t in captured})
+        self._comparing = self.submit(describe, self.source, captured)
 
-    def _compare(self, tables: Sequence[TableId], answer: Answer, before: Mapping[TableId, int]) -> None:
+    def compare_with(self, tables: Sequence[TableId], found: Descriptions) -> None:
+        """The same with an answer that is there already."""
+        self._judge_later(_Comparison(tables=tuple(tables), truncates={}, found=found))
+
+    def _take_comparison(self, answer: Answer) -> None:
+        assert self._comparison is not None, "it was asked"
         self.refuse(answer.refused)
-        self.compared([t for t in tables if t not in answer.refused], answer.found, before)
+        tables = tuple(t for t in self._comparison.tables if t not in answer.refused)
+        self._judge_later(replace(self._comparison, tables=tables, found=answer.found))
 
-    def compared(self, tables: Sequence[TableId], found: Descriptions, before: Mapping[TableId, int]) -> None:
-        """Judge an answer of the catalogue once the log has caught up with it.
+    def _judge_later(self, comparison: _Comparison) -> None:
+        """Judge the tables that differ once the log has caught up with the answer."""
+        found, truncates = comparison.found, comparison.truncates
+        different = tuple(
+            t for t in comparison.tables if self._change(t, found.get(t), truncates.get(t, 0)) is not Change.NONE
+        )
+        if not different:
+            self._comparison = None
+            return
+        self._comparison = replace(comparison, tables=different)
+        self.marks.expect(self.submit(self.source.mark), ComparisonMark())
 
-        `before`: TRUNCATEs delivered when it was asked.
-        """
-        different = [t for t in tables if self._change(t, found.get(t), before.get(t, 0)) is not Change.NONE]
-        self._is_comparing = bool(different)
-        if different:
-            self._mark(lambda: self._judge(different, found, before))
-
-    def _judge(self, tables: Sequence[TableId], found: Descriptions, before: Mapping[TableId, int]) -> None:
-        self._is_comparing = False
+    def _judge(self) -> None:
+        comparison, self._comparison = self._comparison, None
+        assert comparison is not None, "its mark was written"
         again: list[TableId] = []
-        for table in tables:
+        for table in comparison.tables:
             followed = self.tables.get(table)
             if followed is not None and followed.is_captured:
                 with of_table(table, "comparing it with the catalogue"):
-                    again += self._judge_one(followed, found.get(table), before.get(table, 0))
+                    found, before = comparison.found.get(table), comparison.truncates.get(table, 0)
+                    again += self._judge_one(followed, found, before)
         if again:
-            self.copy(again)
+            self.start(again)
 
     def _judge_one(self, followed: Followed, found: TableDescription | None, before: int) -> Sequence[TableId]:
         """Act on what became of a table; return it if it must be copied again."""
@@ -294,9 +333,9 @@ class Follow:
         elif change is Change.EXPLAINED:
             self.tables.put(replace(followed.record, identity=dict(found.identity)))
         elif change is Change.ASK_AGAIN:
-            self.copying.suspicious.add(followed.table)
+            self.snapshots.suspicious.add(followed.table)
         elif change is Change.COLUMNS:
-            self.set_aside(followed, _columns_changed(followed.schema, found.schema))
+            self.fail(followed, _columns_changed(followed.schema, found.schema))
         elif change in (Change.OBJECT, Change.KEY):
             return [self._unexplained(followed, change)]
         return []
@@ -335,14 +374,14 @@ class Follow:
                 followed.truncates += 1
                 identity = truncated(followed.record.identity or {}, event.transaction_id)
                 self.tables.put(replace(followed.record, identity=identity))
-                self.copying.suspicious.add(followed.table)
+                self.snapshots.suspicious.add(followed.table)
                 self._by_policy(followed, event, number, self.settings.truncate)
             case DDLOperation.DROP_TABLE:
                 self.gone(followed, event, number)
             case DDLOperation.ALTER_TABLE:
-                self._alter(followed, event.schema)
+                self.alter(followed, event.schema)
             case DDLOperation.RENAME_TABLE:
-                self.set_aside(
+                self.fail(
                     followed,
                     SchemaConflictError(
                         f"it was renamed to {event.new_table}." if event.new_table else "it was renamed.",
@@ -354,7 +393,7 @@ class Follow:
             case DDLOperation.CREATE_TABLE:
                 # Another object took the name, or rows came or went that the log does not name.
                 self._suspend(followed)
-                self.copy([followed.table])
+                self.start([followed.table])
             case _:
                 pass  # The rest concerns no table that is being followed.
 
@@ -371,7 +410,7 @@ class Follow:
             case Stage.STREAMING:
                 self.changed_at[table] = number
                 self._suspend(followed)
-                self.copy([table])
+                self.start([table])
             case Stage.PENDING:
                 self.changed_at[table] = number
             case Stage.SNAPSHOT:
@@ -389,14 +428,7 @@ class Follow:
         for followed in again:
             self._suspend(followed)
         if again:
-            self.copy([f.table for f in again])
-
-    def fits(self, followed: Followed, schema: TableSchema) -> bool:
-        """Whether rows of this shape can be written; sets the table aside, or begins it anew, if not."""
-        if schema is followed.record.schema or same_shape(followed.schema, schema):
-            return True
-        self._alter(followed, schema)
-        return False
+            self.start([f.table for f in again])
 
     def gone(self, followed: Followed, event: DDLEvent | None = None, number: int | None = None) -> None:
         """The table is not in the source any more."""
@@ -404,8 +436,8 @@ class Follow:
             event = event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=followed.table)
             self._by_policy(followed, event, number, self.settings.drop_table)
             if self.settings.drop_table == "apply":
-                self.anew.add(followed.table)
-        self.set_aside(
+                self.to_recreate.add(followed.table)
+        self.fail(
             followed,
             SchemaConflictError(
                 "the table does not exist in the source.",
@@ -415,29 +447,29 @@ class Follow:
             ),
         )
 
-    def set_aside(self, followed: Followed, error: TableError) -> None:
+    def fail(self, followed: Followed, error: TableError) -> None:
         """The table stops; the others go on."""
-        self.copying.drop(followed.table)
+        self.snapshots.drop(followed.table)
         self.tables.put(self._uncaptured(followed.record))
         self.tables.fail(followed, error)
 
-    def _alter(self, followed: Followed, schema: TableSchema | None) -> None:
+    def alter(self, followed: Followed, schema: TableSchema | None) -> None:
+        """The log brings another shape: another key begins a snapshot in place, other columns fail the table."""
         if schema is not None and same_shape(followed.schema, schema):
             return
         if schema is not None and same_columns(followed.schema, schema):
             self._suspend(followed)
-            self.copy([followed.table])
+            self.start([followed.table])
             return
-        self.set_aside(followed, _columns_changed(followed.schema, schema))
+        self.fail(followed, _columns_changed(followed.schema, schema))
 
     def _suspend(self, followed: Followed) -> None:
         """Write nothing of the table until its new copy begins, also after a restart."""
-        self.copying.drop(followed.table)
-        record = self._uncaptured(followed.record)
-        self.tables.put(replace(record, stage=Stage.PENDING, snapshot=None, error=None))
+        self.snapshots.drop(followed.table)
+        self.tables.put(table_life.suspended(self._uncaptured(followed.record)))
 
     def _uncaptured(self, record: TableRecord) -> TableRecord:
-        return replace(record, identity=None) if record.table in self.anew else record
+        return table_life.recreated(record) if record.table in self.to_recreate else record
 
     def _by_policy(self, followed: Followed, event: DDLEvent, number: int | None, policy: str) -> None:
         if policy == "stop":
@@ -454,17 +486,26 @@ class Follow:
 
     def captured(self) -> Sequence[TableId]:
         """The tables whose changes are written."""
-        return [f.table for f in self.tables.all(Stage.SNAPSHOT, Stage.STREAMING)]
+        return [f.table for f in self.tables.all(*table_life.CAPTURED)]
 
     def _truncates(self, table: TableId) -> int:
         followed = self.tables.get(table)
         return followed.truncates if followed else 0
 
-    def _ask(self, call: Callable[[], T], act: Callable[[T], None]) -> None:
-        self._calls.append((self.submit(call), act))
 
-    def _mark(self, act: Callable[[], None]) -> None:
-        self.marks.expect(self.submit(self.source.mark), act)
+def prepare_and_describe(
+    source: DeltaSource[Any],
+    configured: Sequence[TableId],
+    captured: Sequence[TableId],
+    tables: Sequence[TableId],
+    checks: Checks,
+) -> Answer:
+    """In the control thread: prepare the source again for what is configured, and ask about those of `tables` that it does not refuse."""
+    refused = prepare(source, configured, is_first=False, captured=captured).refused
+    answer = describe(source, [t for t in tables if t not in refused])
+    unfit = checks.of_copies(list(answer.found))
+    found = {t: d for t, d in answer.found.items() if t not in unfit}
+    return Answer(found=found, refused={**refused, **answer.refused, **unfit})
 
 
 def _is_outdated(followed: Followed) -> bool:

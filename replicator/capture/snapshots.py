@@ -37,13 +37,28 @@ from replicator.plugins.source import Cursor, Seen
 _log = get_logger(__name__)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class ChunkAtMark:
+    """A chunk that waits for its mark."""
+
+    result: ChunkRead
+    read: Read
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WholeDue:
+    """A request to the loop: seal what there is, have the whole read written (`put_whole`), and seal that alone."""
+
+    result: WholeRead
+
+
 @dataclass(eq=False, slots=True)
 class _Copy:
     """A table's snapshot in this process."""
 
     followed: Followed
     job: Job | None = None
-    pending: int = 0
+    waiting: list[ChunkAtMark | WholeRead] = field(default_factory=list)
     log: Spool | None = None
     rows: Spool | None = None
     whole: Read | None = None
@@ -54,22 +69,21 @@ class _Copy:
 
 
 @dataclass(slots=True, kw_only=True)
-class Copying:
+class SnapshotRunner:
     """Runs the snapshots of all tables, one piece at a time. Called by the loop's thread alone.
 
     Attributes:
         suspicious: Tables whose identity was not as accepted when they were read: their catalogue entry wants
             comparing.
-        failed: Tables that could not be read, for the loop to set aside.
+        failed: Tables that could not be read, for the loop to fail.
     """
 
     window: Window
     reader: ChunkReader
-    marks: MarkBoard
+    marks: MarkBoard[Any]
     tables: Tables
     settings: CaptureSettings
     clock: Callable[[], float]
-    commit: Callable[[], None]
     suspicious: set[TableId] = field(default_factory=set)
     failed: list[tuple[TableId, TableError]] = field(default_factory=list)
     _completed: list[TableId] = field(default_factory=list)
@@ -102,17 +116,33 @@ class Copying:
                     self.tables.put_progress(copy.followed, progress)
         self._see_verdicts()
 
-    def holds(self, followed: Followed, rows: pa.RecordBatch) -> bool:
-        """Whether log rows of the table must not be written now.
+    def is_held_back(self, followed: Followed) -> bool:
+        """Whether log rows of the table must not be written now: it has no key and its snapshot is not complete."""
+        return followed.table in self._copies and not followed.schema.key
 
-        It has no key and its snapshot is not complete. Keeps them if the read may need them.
-        """
-        copy = self._copies.get(followed.table)
-        if copy is None or followed.schema.key:
-            return False
+    def hold_back(self, followed: Followed, rows: pa.RecordBatch) -> None:
+        """Keep log rows that must not be written now, if the read may need them."""
+        copy = self._copies[followed.table]
         if copy.log is not None:
             copy.log.append(renumbered(rows, followed.schema, 0))
-        return True
+
+    def take_mark(self, due: ChunkAtMark | WholeRead) -> WholeDue | None:
+        """The log delivered the mark of a read, and no transaction is open: write a chunk, or say that a whole read wants writing."""
+        copy = self._copies.get(due_table(due))
+        if copy is None or due not in copy.waiting:
+            return None
+        if isinstance(due, ChunkAtMark):
+            with of_table(copy.followed.table, "writing a chunk of it"):
+                self._put_chunk(copy, due)
+            return None
+        with of_table(copy.followed.table, "comparing a chunk of it with its changes"):
+            return self._judge_whole(copy, due)
+
+    def put_whole(self, due: WholeDue) -> None:
+        """Write a whole read, and what the log brought that it did not see."""
+        copy = self._copies[due_table(due.result)]
+        with of_table(copy.followed.table, "writing a chunk of it"):
+            self._put_whole(copy, due.result)
 
     def collect(self) -> None:
         """Take in what the reader's thread has done. Raises what it could not cope with."""
@@ -136,7 +166,7 @@ class Copying:
         now = self.clock()
         for table in sorted(self._copies):
             copy = self._copies[table]
-            if copy.pending or copy.not_before > now:
+            if copy.waiting or copy.not_before > now:
                 continue
             with of_table(table, "starting to read it"):
                 followed, chunk_rows = copy.followed, self.settings.chunk_rows
@@ -179,11 +209,11 @@ class Copying:
         if result.job.is_cancelled or copy is None:
             self.reader.release()
             return
-        copy.pending += 1
         copy.waits_for = copy.waits_since = None
         read = self.window.add_chunk(result.reading.schema, result.chunk.rows, result.chunk.visibility)
-        job = result.job
-        self.marks.expect(result.mark, lambda: self._emit_chunk(copy, result, read), lambda: job.is_cancelled)
+        waiting = ChunkAtMark(result, read)
+        copy.waiting.append(waiting)
+        self.marks.expect(result.mark, waiting)
         self._see_verdicts()
 
     def _take_beginning(self, result: WholeBegan) -> None:
@@ -201,11 +231,10 @@ class Copying:
         if result.job.is_cancelled or copy is None:
             result.rows.close()
             return
-        copy.pending += 1
         copy.waits_since = None
         copy.rows = result.rows
-        job = result.job
-        self.marks.expect(result.mark, lambda: self._emit_whole(copy, result), lambda: job.is_cancelled)
+        copy.waiting.append(result)
+        self.marks.expect(result.mark, result)
 
     def _end(self, result: Ended) -> None:
         assert result.job is self._job, "jobs end in their order"
@@ -226,14 +255,8 @@ class Copying:
 
     # --- emission -----------------------------------------------------------------------------------------------------
 
-    def _emit_chunk(self, copy: _Copy, result: ChunkRead, read: Read) -> None:
-        if result.job.is_cancelled:
-            return
-        with of_table(copy.followed.table, "writing a chunk of it"):
-            self._put_chunk(copy, result, read)
-
-    def _put_chunk(self, copy: _Copy, result: ChunkRead, read: Read) -> None:
-        followed = copy.followed
+    def _put_chunk(self, copy: _Copy, due: ChunkAtMark) -> None:
+        followed, result, read = copy.followed, due.result, due.read
         if not same_identity(followed.record.identity, result.chunk.identity):
             self._lose(copy, Verdict.READ_AGAIN)
             self.suspicious.add(followed.table)
@@ -249,7 +272,7 @@ class Copying:
             unsettled=read.unsettled,
         )
         self.tables.put_progress(followed, progress)
-        copy.pending -= 1
+        copy.waiting.remove(due)
         self.reader.release()
         if read.unsettled:
             self._wait(copy)
@@ -258,29 +281,17 @@ class Copying:
         if is_complete(progress):
             self._complete(copy)
 
-    def _emit_whole(self, copy: _Copy, result: WholeRead) -> None:
-        if result.job.is_cancelled:
-            return
-        table = copy.followed.table
-        with of_table(table, "comparing a chunk of it with its changes"):
-            if not self._is_whole_good(copy, result):
-                return
-        self.commit()
-        with of_table(table, "writing a chunk of it"):
-            self._put_whole(copy, result)
-        self.commit()
-
-    def _is_whole_good(self, copy: _Copy, result: WholeRead) -> bool:
-        """Whether the read may be emitted; it is lost if not."""
+    def _judge_whole(self, copy: _Copy, result: WholeRead) -> WholeDue | None:
+        """Ask for a whole read to be written if it is good; it is lost if not."""
         assert copy.whole is not None
         assert copy.log is not None
         is_same = same_identity(copy.followed.record.identity, result.identity)
-        if not is_same or any(_has_unknown(copy.whole, batch) for batch in copy.log.batches()):
-            self._lose(copy, Verdict.READ_AGAIN)
-            if not is_same:
-                self.suspicious.add(copy.followed.table)
-            return False
-        return True
+        if is_same and not any(_has_unknown(copy.whole, batch) for batch in copy.log.batches()):
+            return WholeDue(result)
+        self._lose(copy, Verdict.READ_AGAIN)
+        if not is_same:
+            self.suspicious.add(copy.followed.table)
+        return None
 
     def _put_whole(self, copy: _Copy, result: WholeRead) -> None:
         assert copy.whole is not None
@@ -355,10 +366,11 @@ class Copying:
         for read in self.window.reads:
             if read.schema.table == table:
                 self.window.drop(read)
-        if copy.followed.record.schema is not None and copy.followed.schema.key:
-            for _ in range(copy.pending):
+        for waiting in copy.waiting:
+            if isinstance(waiting, ChunkAtMark):
                 self.reader.release()
-        copy.pending = 0
+        self.marks.drop(copy.waiting)
+        copy.waiting.clear()
         if copy.job is not None:
             self.reader.cancel(copy.job)
         copy.job = None
@@ -369,6 +381,12 @@ class Copying:
             if spool is not None:
                 spool.close()
         copy.log, copy.rows, copy.whole = None, None, None
+
+
+def due_table(due: ChunkAtMark | WholeRead) -> TableId:
+    """Of which table a read was."""
+    result = due.result if isinstance(due, ChunkAtMark) else due
+    return result.job.reading.schema.table
 
 
 def _exhausted(error: TransientError) -> TableError:
