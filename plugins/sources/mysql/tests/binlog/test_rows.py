@@ -471,10 +471,10 @@ def test_years_may_lack_a_bit_of_their_own(bits: str, unsigned: list[int | None]
     """MySQL 8.0.15 counts them not; made by hand: a YEAR and eight INT."""
     head = bytes.fromhex("010000000000 0100 0164 00 0174 00 09 0d 0303030303030303 00 0000".replace(" ", ""))
     signs = bytes.fromhex(bits)
-    table_map = parse_table_map(head + bytes([1, len(signs)]) + signs, "mysql")
+    table_map = parse_table_map(head + bytes([1, len(signs)]) + signs, MYSQL)
     assert [c.is_unsigned for c in table_map.columns] == unsigned
     with pytest.raises(CorruptStreamError):
-        parse_table_map(head + bytes([1, 0]), "mysql")
+        parse_table_map(head + bytes([1, 0]), MYSQL)
 
 
 def test_each_version_of_a_table_is_parsed_once(binlog) -> None:
