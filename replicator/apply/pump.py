@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -125,7 +126,7 @@ class Apply:
         self._upkeep = Upkeep(
             pause_s=self._settings.upkeep_pause_s,
             pause_max_s=self._settings.upkeep_pause_max_s,
-            audit_every_s=self._settings.audit_every_s,
+            audit_every_s=self._settings.audit_every_s if target.sees_others else math.inf,
             clock=clock,
         )
         self._is_ending = False
@@ -216,7 +217,7 @@ class Apply:
         try:
             return self._ends.target.rest_s(table, is_behind=applier.is_behind)
         except Exception as error:  # noqa: BLE001 - advice about one table, asked in the thread of all
-            _log.warning("rest_unknown", table=str(table), exc_info=error)
+            _log.warning("pause_unknown", table=str(table), exc_info=error)
             return 0.0
 
     def _waits_s(self, table: TableId) -> float:

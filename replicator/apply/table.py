@@ -200,7 +200,7 @@ class TableApplier:
         """Leave the table as it is, with the reason, until a later snapshot or incarnation begins."""
         self._is_set_aside = True
         self._searched_to = max(self._searched_to, self._ledger, self._tried_to)
-        _log.error("table_set_aside", table=str(self._table), code=error.code, reason=error.message)
+        _log.error("table_failed", table=str(self._table), code=error.code, reason=error.message)
         self._put(is_failing=True, error=ErrorRecord.of(error, self._ends.store.now()))
 
     def claim(self) -> None:
@@ -443,7 +443,7 @@ class TableApplier:
             return False
         self._limits = smaller
         _log.warning(
-            "batches_made_smaller",
+            "batch_size_reduced",
             table=str(self._table),
             code=error.code,
             reason=error.message,

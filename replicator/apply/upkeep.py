@@ -107,16 +107,16 @@ class Upkeep:
         }
 
     def _put_off(self, table: TableId, error: Exception) -> None:
-        ours = error if isinstance(error, ReplicatorError) else table_error(error, table, "looking after it")
+        ours = error if isinstance(error, ReplicatorError) else table_error(error, table, "doing its upkeep")
         if ours is None:
-            ours = ReplicatorError(f"unexpected {type(error).__name__} while looking after it.", code=INTERNAL)
+            ours = ReplicatorError(f"unexpected {type(error).__name__} during its upkeep.", code=INTERNAL)
         before = self._failed.get(table)
         failures = 1 if before is None else before.failures + 1
         pause_s = min(self._pause_max_s, self._pause_s * 2.0 ** min(failures - 1, _DOUBLINGS_MAX))
         now = self._clock()
         self._failed[table] = _Failed(failures=failures, error=ours, at=now, retry_at=now + pause_s)
         _log.warning(
-            "upkeep_put_off",
+            "upkeep_postponed",
             table=str(table),
             code=ours.code,
             reason=ours.message,

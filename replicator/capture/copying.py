@@ -120,7 +120,7 @@ class Copying:
             if isinstance(result, Ended):
                 self._end(result)
                 continue
-            with of_table(result.job.reading.schema.table, "taking in what was read of it"):
+            with of_table(result.job.reading.schema.table, "processing a chunk of it"):
                 match result:
                     case ChunkRead():
                         self._take_chunk(result)
@@ -138,7 +138,7 @@ class Copying:
             copy = self._copies[table]
             if copy.pending or copy.not_before > now:
                 continue
-            with of_table(table, "beginning to read it"):
+            with of_table(table, "starting to read it"):
                 followed, chunk_rows = copy.followed, self.settings.chunk_rows_of(table)
                 reading = next_reading(self.tables.progress(followed), followed.schema, chunk_rows)
                 if reading is not None:
@@ -229,7 +229,7 @@ class Copying:
     def _emit_chunk(self, copy: _Copy, result: ChunkRead, read: Read) -> None:
         if result.job.is_cancelled:
             return
-        with of_table(copy.followed.table, "writing what was read of it"):
+        with of_table(copy.followed.table, "writing a chunk of it"):
             self._put_chunk(copy, result, read)
 
     def _put_chunk(self, copy: _Copy, result: ChunkRead, read: Read) -> None:
@@ -262,11 +262,11 @@ class Copying:
         if result.job.is_cancelled:
             return
         table = copy.followed.table
-        with of_table(table, "comparing what was read of it with its changes"):
+        with of_table(table, "comparing a chunk of it with its changes"):
             if not self._is_whole_good(copy, result):
                 return
         self.commit()
-        with of_table(table, "writing what was read of it"):
+        with of_table(table, "writing a chunk of it"):
             self._put_whole(copy, result)
         self.commit()
 
@@ -314,7 +314,7 @@ class Copying:
             if read.verdict is not Verdict.GOOD:
                 copy = self._copies.get(read.schema.table)
                 if copy is not None:
-                    with of_table(read.schema.table, "dropping what was read of it"):
+                    with of_table(read.schema.table, "discarding a chunk of it"):
                         self._lose(copy, read.verdict)
 
     def _lose(self, copy: _Copy, verdict: Verdict) -> None:
@@ -373,10 +373,10 @@ class Copying:
 
 def _exhausted(error: TransientError) -> TableError:
     return TableError(
-        f"gave up after the retry budget: {error.message}",
+        f"gave up after retry.give_up_after: {error.message}",
         code=error.code,
         table=error.table,
-        action=f"{(error.action or 'Mend the cause').rstrip('.')}. Then run `replicator snapshot NAME TABLE`.",
+        action=f"{(error.action or 'Fix the cause').rstrip('.')}. Then run `replicator snapshot NAME TABLE`.",
     )
 
 

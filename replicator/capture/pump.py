@@ -459,7 +459,7 @@ class _Session:
 
     def _commit(self) -> None:
         """Files, index row, acknowledgement: in that order."""
-        assert not self._is_open_transaction, "no place inside a transaction is durable"
+        assert not self._is_open_transaction, "no position inside a transaction is durable"
         self._prune()
         offset, places, done = self._offset, self._places, [*self._follow.done_requests, *self._places]
         crash_point("capture.before_seal")

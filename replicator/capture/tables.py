@@ -51,7 +51,7 @@ class Followed:
     @property
     def schema(self) -> TableSchema:
         """Its shape; only once its copy has begun."""
-        assert self.record.schema is not None, "the copy has not begun"
+        assert self.record.schema is not None, "the snapshot has not begun"
         return self.record.schema
 
     @property
@@ -214,7 +214,7 @@ class Tables:
 def tell_failed(table: TableId, error: ReplicatorError) -> None:
     """Say in the log that a table stops, and why: with the traceback where nobody foresaw it."""
     unforeseen = {"exc_info": error.__cause__} if error.code == INTERNAL and error.__cause__ is not None else {}
-    _log.error("table_set_aside", table=str(table), code=error.code, reason=str(error), **unforeseen)
+    _log.error("table_failed", table=str(table), code=error.code, reason=str(error), **unforeseen)
 
 
 def _went_back(before: SnapshotProgress | None, after: SnapshotProgress) -> bool:

@@ -78,14 +78,14 @@ def init(source: str, target: str, output: Path | None) -> None:
 @main.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plugins(as_json: bool) -> None:
-    """List the installed plugins with version and state, and why one cannot load."""
+    """List the installed plugins and their versions. Shows why a plugin cannot load."""
     show.plugins(Registry.discover().plugins, as_json=as_json)
 
 
 @main.command()
 @click.argument("plugin", required=False)
 def schema(plugin: str | None) -> None:
-    """Print the JSON Schema of the YAML file, or of one PLUGIN's block."""
+    """Print the JSON Schema of the YAML file. With PLUGIN, print that of the plugin's block."""
     registry = Registry.discover()
     models = {**registry.target_models(), **registry.source_models()}
     if plugin is None:
@@ -142,7 +142,7 @@ def run(file: Path, until_caught_up: bool) -> None:
 
 @main.command()
 def serve() -> None:
-    """Run a worker for every stored replicator that has none, until stopped."""
+    """Run a worker for each stored replicator. Skips those that another worker runs."""
     registry, home = Registry.discover(), Home.from_environment()
     store = _open(home)
 
@@ -234,7 +234,7 @@ def resume(name: str) -> None:
 @click.option("--drop-target", is_flag=True, help="Also delete the tables in the target.")
 @click.option("--force", is_flag=True, help="Skip an unreachable source and print what is left there.")
 def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
-    """Delete a replicator: what it created in the source, its journal and its state."""
+    """Delete a replicator, its journal and its state. Also deletes what it created in the source."""
     registry, home = Registry.discover(), Home.from_environment()
     store = _open(home)
     lifecycle.find(store, name)
@@ -260,7 +260,7 @@ def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
     help="Recreate the target tables with the current settings and source columns, instead of updating them in place.",
 )
 def snapshot(name: str, tables: tuple[str, ...], restart: bool, recreate: bool) -> None:
-    """Take a new snapshot of TABLES (or of all), in place, while changes continue."""
+    """Take a new snapshot of TABLES, or of all tables. It runs in place, while changes continue."""
     store = _open(Home.from_environment())
     chosen = lifecycle.snapshot(store, name, tables, restart=restart, recreate=recreate)
     click.echo(
@@ -298,7 +298,7 @@ def logs(name: str, lines: int, follow: bool) -> None:
     help="What to replicate: an embedded PostgreSQL, or a MySQL or MariaDB that is installed on this machine.",
 )  # fmt: skip
 def demo(source: str, target: str, keep: bool) -> None:
-    """Replicate a live database, kill the replicator half-way, and compare both sides row by row."""
+    """Replicate a live database and survive a kill -9. At the end it compares both sides row by row."""
     from replicator.demo import run_demo  # brings its own server: only here
 
     sys.exit(run_demo(source=source, target=target, keep=keep))

@@ -71,9 +71,9 @@ def assessment(found: Assessment) -> None:
         click.echo(f"{summary.table}: left out, {summary.left_out}")
     if not found.is_blocked:
         has_warnings = any(p.severity is Severity.WARNING for p in found.problems)
-        count = f"{len(found.tables):,} {'table' if len(found.tables) == 1 else 'tables'}"
+        tables = f"{len(found.tables):,} {'table' if len(found.tables) == 1 else 'tables'}"
         rows = "" if found.estimated_rows is None else f", {found.estimated_rows:,} rows estimated"
-        click.echo(f"No {'blocking ' if has_warnings else ''}problems found: {count}{rows}.")
+        click.echo(f"No {'blocking ' if has_warnings else ''}problems found: {tables}{rows}.")
 
 
 def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:

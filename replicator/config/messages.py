@@ -33,11 +33,11 @@ class Block:
     model: type[BaseModel]
     values: Mapping[str, Any]
     extra_keys: tuple[str, ...] = ()
-    """Keys that are known beside the model's: `type`; and `source`, `target` at the top."""
+    """Keys that are known in addition to the model's: `type`; and `source`, `target` at the top."""
 
 
 def problems_of(block: Block, error: ValidationError, unresolved: Iterable[Path] = ()) -> list[Problem]:
-    """Translate a model's findings, one problem per place, leaving out what follows from an unresolved reference."""
+    """Translate a model's findings, one problem per location, leaving out what results from an unresolved reference."""
     blind = tuple(unresolved)
     details = error.errors(include_url=False, include_context=True)
     paths = [_path(block, detail) for detail in details]
@@ -49,7 +49,7 @@ def problems_of(block: Block, error: ValidationError, unresolved: Iterable[Path]
         if detail["type"] not in ("missing", "extra_forbidden") and any(_touch(path, other) for other in blind):
             continue
         problem = _problem(block, detail, path)
-        # The branches of a union each complain about the same place; the first says enough.
+        # The branches of a union each complain about the same value; the first says enough.
         key = (path, "" if _value_at(block, path) is not None else problem.code)
         problems.setdefault(key, problem)
     return list(problems.values())
@@ -61,7 +61,7 @@ def wrong_scalar(block: Block, path: Path, shape: Shape) -> Problem:
 
 
 def unknown_plugin(kind: str, name: str, known: Iterable[str], broken: str | None = None) -> Problem:
-    """Say that no plugin bears this name: the nearest one, those installed, and how to get it.
+    """Say that no plugin has this name: the nearest one, those installed, and how to get it.
 
     Args:
         kind: `source` or `target`.

@@ -234,7 +234,7 @@ class SparkConfig(ConfigModel):
     jars: tuple[str, ...] = Field((), description="Paths or URIs of further jars.")
     settings: Mapping[str, Annotated[str, BeforeValidator(_as_text)]] = Field(
         {},
-        # The one place where secrets may stand in plain strings: keys of object stores are Spark settings.
+        # The only setting where secrets may be plain strings: keys of object stores are Spark settings.
         repr=False,
         description="Further Spark settings; they override those that the replicator chooses.",
         examples=[{"spark.driver.memory": "4g"}],

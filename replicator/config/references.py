@@ -132,7 +132,7 @@ def environment() -> Mapping[str, str]:
 
 
 def _read_regular_file(name: str) -> tuple[str, int]:
-    # Without O_NONBLOCK, opening a named pipe would wait for a writer for ever.
+    # Without O_NONBLOCK, opening a named pipe would wait for a writer without a time limit.
     descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         mode = os.fstat(file.fileno()).st_mode

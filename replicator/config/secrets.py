@@ -60,11 +60,11 @@ class Secret:
         return hash(self.__value)
 
     def __copy__(self) -> Secret:
-        """Secrets are immutable: the copy is the secret itself."""
+        """Secrets are immutable: a copy is the secret itself."""
         return self
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> Secret:
-        """Secrets are immutable: the copy is the secret itself."""
+        """Secrets are immutable: a copy is the secret itself."""
         return self
 
     def __reduce__(self) -> NoReturn:

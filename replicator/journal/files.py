@@ -51,7 +51,7 @@ def journal_io(place: str) -> Iterator[None]:
 
 
 def _left(place: str) -> str:
-    """How much the volume of a local place has left."""
+    """How much space the volume of a local folder has left."""
     path = local_path(place)
     for folder in path.parents if path is not None else ():
         with suppress(OSError):

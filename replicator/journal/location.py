@@ -1,4 +1,4 @@
-"""Whose journal a folder holds, in which format, and whether its place fits the state store."""
+"""Whose journal a folder holds, in which format, and whether its location fits the state store."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def open_folder(uri: str, uuid: str) -> JournalFolder:
 def remove_journal(uri: str, uuid: str) -> None:
     """Delete every file of a replicator's journal, its marker last, and the folder if nothing else is in it.
 
-    A folder that is another replicator's, or bears no mark, is left alone. Replay: goes on where it was cut short, or does nothing.
-    Errors as `open_folder`, but for `journal_in_use`.
+    A folder of another replicator, or without a marker, is not changed. Replay: continues where it was interrupted, or does nothing.
+    Errors as `open_folder`, except `journal_in_use`.
     """
     folder = JournalFolder(uri)
     if _owner(folder) != uuid:
@@ -95,7 +95,7 @@ def epoch_of(name: str) -> int | None:
 
 
 def _owner(folder: JournalFolder) -> str | None:
-    """The uuid of the replicator that the folder is marked with; None if it bears no mark."""
+    """The uuid of the replicator in the folder's marker; None if it has no marker."""
     content = folder.get(MARKER)
     if content is None:
         return None

@@ -1,4 +1,4 @@
-"""Reads the journal: for apply, and for whoever subscribes to changes."""
+"""Reads the journal: for apply, and for subscribers to changes."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Needs:
         return frozenset(item.table for item in items if self._needs(item))
 
     def failing(self) -> frozenset[TableId]:
-        """Tables that capture or apply has set aside."""
+        """Tables that have failed in capture or apply."""
         of_apply = {table for table, done in self.applied.items() if done.is_failing and table in self.tables}
         return frozenset(of_apply | {table for table, record in self.tables.items() if record.stage is Stage.FAILING})
 
@@ -57,7 +57,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What retention did. `given_up` are the records as stored: capture goes on with these."""
+    """What retention did. `given_up` are the records as stored: capture continues with these."""
 
     segments: int = 0
     bytes: int = 0
@@ -125,7 +125,7 @@ class Retention:
         Never drops what a table still needs, unless the journal is full: then what only FAILING tables need, which are marked
         (`journal_given_up`) as needing a new snapshot. A crash in between leaves orphans for the next holder's sweep.
 
-        Cost: looks at `_SEGMENTS_PER_READ` old segments, and goes on there the next time; at the whole index only when it is full.
+        Cost: looks at `_SEGMENTS_PER_READ` old segments, and continues there the next time; at the whole index only when it is full.
 
         Raises:
             FencedError, StateUnavailableError, JournalUnavailableError.
@@ -149,14 +149,14 @@ class Retention:
         return Swept(segments=len(ids), bytes=sum(_bytes(segment) for segment in plan.segments), given_up=given_up)
 
     def _all(self) -> Sequence[Segment]:
-        """The whole index but for the newest segment."""
+        """The whole index except the newest segment."""
         found: list[Segment] = []
         while some := self._store.segments(self._name, found[-1].id if found else 0, _SEGMENTS_PER_READ):
             found += some
         return found[:-1]
 
     def _some(self, now: datetime) -> Sequence[Segment]:
-        """The next segments that are old enough to go, but for the newest of the index; the oldest again once there are no more."""
+        """The next segments that are old enough to delete, except the newest of the index; the oldest again once there are no more."""
         some = self._store.segments(self._name, self._looked_at, _SEGMENTS_PER_READ + 1)
         old = [s for s in some[:-1] if s.sealed_at <= now - timedelta(seconds=self._keep_s)]
         self._looked_at = old[-1].id if len(old) == _SEGMENTS_PER_READ else 0

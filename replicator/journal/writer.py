@@ -59,7 +59,7 @@ class _Draft:
 class JournalWriter:
     """The only writer of a replicator's journal under an epoch. Used from one thread.
 
-    Steps: `append` and `event` fill the open segment, whose files bear the epoch and a name that was never used; `take` and `event` close
+    Steps: `append` and `event` fill the open segment, whose files have the epoch and a name that was never used; `take` and `event` close
     it and open the next where limits and barriers ask for it; `commit` makes all of them durable (files, then the folder), then seals them
     together. A crash before the seal leaves orphans, which `sweep` (by the next holder of the lease) removes; after it everything is there.
 
@@ -67,7 +67,7 @@ class JournalWriter:
 
     After an error the writer is unusable (only `close` may follow), and a new one starts from the index. Its files are deleted unless they
     may have been sealed. A TableFailedError, where the rows of one table cannot be written, is different: as after `discard`, everything
-    since the last commit is dropped, of every table, and the writer goes on.
+    since the last commit is dropped, of every table, and the writer continues.
 
     Raises (on opening): as `open_folder`; ConfigError (`unknown_replicator`).
     """
@@ -260,7 +260,7 @@ class JournalWriter:
             self.discard()
             raise
         except BaseException:
-            # What is half written cannot be gone on with.
+            # A half-written segment cannot be continued.
             self.close()
             raise
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class Control(Protocol):
-    """What the host of a pump gives it. All methods are thread-safe and return at once, but for `wait`."""
+    """What the host of a pump gives it. All methods are thread-safe and return at once, except `wait`."""
 
     def should_stop(self) -> bool:
         """Whether to end at the next clean point."""

@@ -1,4 +1,4 @@
-"""Named places where a test may kill the process, as `kill -9` would."""
+"""Named crash points where a test may kill the process, as `kill -9` would."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _hits: Counter[str] = Counter()
 
 
 def crash_point(name: str) -> None:
-    """End the process at once if `REPLICATOR_CRASH_AT` names this place.
+    """End the process at once if `REPLICATOR_CRASH_AT` names this crash point.
 
     The variable holds names separated by commas; `name:3` means the third time that this process passes it. With
     `REPLICATOR_CRASH_RECORD` (a file) each entry kills once only, whichever process gets there first: it is noted in

@@ -36,7 +36,7 @@ class ConfigError(ReplicatorError):
 
     Args:
         message: The headline.
-        problems: Everything that was found, each with its place.
+        problems: Every problem found, each with its location.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class TargetUnavailableError(TransientError):
 
 
 class ThrottledError(TargetUnavailableError):
-    """The target cannot take a table's data now: that table alone waits, the others go on.
+    """The target cannot accept a table's data now: only that table waits, the others continue.
 
     Args:
         rest_s: Seconds that the target asks to be left alone with the table; the host may wait longer.
         is_limit: The target works and counts: a rate, a quota, a budget. That is no failure, however long it lasts, and
-            is waited for without end. Otherwise the table is set aside once it has been tried for as long as the retry
+            is waited for without a time limit. Otherwise the table fails once it has been tried for as long as the retry
             budget allows.
         may_halve: A smaller batch may be taken at once, and is tried first.
     """
@@ -116,11 +116,11 @@ class JournalUnavailableError(TransientError):
 
 
 class TableError(ReplicatorError):
-    """This table is set aside (FAILING); the others go on."""
+    """This table fails (FAILING); the others continue."""
 
 
 class BatchTooLargeError(TableError):
-    """The target cannot take so many changes in one batch: smaller ones are tried, and only what cannot be cut sets the table aside."""
+    """The target cannot take so many changes in one batch: smaller ones are tried, and only one that cannot be split fails the table."""
 
 
 class UnsupportedTypeError(TableError):
@@ -136,7 +136,7 @@ class KeyMissingError(TableError):
 
 
 class RefusedError(TableError):
-    """A blocking finding about one table. It is looked at again at the next start, and the table comes back by itself if it is gone."""
+    """A blocking problem of one table. The next start checks it again, and brings the table back if it is fixed."""
 
 
 class FatalError(ReplicatorError):
@@ -186,8 +186,8 @@ class Severity(StrEnum):
 class Problem:
     """One finding of an assessment.
 
-    `place` says where (`shop.yaml:12`, `source.host`, `public.customers`), `action` the remedy; for databases the SQL that cures it.
-    `applies`: a blocking finding whose place is a table fails that table whenever it is seen. One about anything else forbids a start; with
+    `place` says where (`shop.yaml:12`, `source.host`, `public.customers`), `action` the fix; for databases the SQL.
+    `applies`: a blocking problem whose `place` is a table fails that table whenever it is found. Any other refuses a start; with
     `always` it also stops a replicator that runs: only for what makes the log untrustworthy, and never for what the replicator's own
     slot, connection or reader causes.
     """

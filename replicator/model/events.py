@@ -57,7 +57,7 @@ class SnapshotPhase(StrEnum):
 class DDLEvent:
     """One schema change of one table.
 
-    `schema` is the shape afterwards (None when the table is gone or unknown); `statement` the source's text where it has one.
+    `schema` is the schema afterwards (None when the table does not exist or is unknown); `statement` the source's text where it has one.
     """
 
     operation: DDLOperation
@@ -85,8 +85,8 @@ class DDLEvent:
 class SnapshotEvent:
     """The beginning or the end of a table's snapshot.
 
-    `start_number`: rows of the target that still carry a lower `_sequence_num` when an in-place snapshot is complete are gone
-    from the source; None for a first copy into an empty table.
+    `start_number`: rows of the target that still have a lower `_sequence_num` when an in-place snapshot is complete no longer exist
+    in the source; None for a first snapshot into an empty table.
     """
 
     phase: SnapshotPhase

@@ -119,7 +119,7 @@ def _confined(error: ReplicatorError, table: TableId) -> TableError:
 
 
 def _unforeseen(error: Exception, table: TableId, doing: str) -> TableError:
-    """Class and place only: the text of an unknown exception may hold values of rows."""
+    """Class and code line only: the text of an unknown exception may contain values of rows."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" (at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
     ours = TableError(

@@ -30,7 +30,7 @@ def folded(name: str) -> str:
 
 
 def check_names(tables: Iterable[TableId]) -> tuple[Problem, ...]:
-    """Refuse tables whose names differ only in case: many file systems and catalogues would put them into one place."""
+    """Refuse tables whose names differ only in case: many file systems and catalogues would store them under one name."""
     groups: dict[tuple[str, str], set[TableId]] = defaultdict(set)
     for table in tables:
         groups[folded(table.namespace), folded(table.name)].add(table)
@@ -47,7 +47,7 @@ def check_names(tables: Iterable[TableId]) -> tuple[Problem, ...]:
 
 
 def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
-    """Refuse columns that bear a name of ours, or that differ only in case."""
+    """Refuse columns that have a name of ours, or that differ only in case."""
     reserved = {folded(name): name for name in RESERVED_COLUMNS}
     groups: Mapping[str, list[str]] = defaultdict(list)
     for column in schema.columns:

@@ -161,6 +161,8 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     """Model of the `target:` block without `type`; frozen, extra forbidden, every field described."""
     default_max_wait_s: ClassVar[float] = 5.0
     """`apply.max_wait` where the configuration leaves it out."""
+    sees_others: ClassVar[bool] = False
+    """Whether `audit` tells what others changed: then tables that have nothing to apply are audited every few minutes, too."""
     needs_spark: ClassVar[bool] = False
     """Whether `context.spark` is called: then `validate` looks at the `spark:` block and at Java, too."""
 
@@ -216,9 +218,9 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     def audit(self, table: TargetTable, since: str | None) -> Audit:
         """Say what the table's merges counted, and whether somebody else changed its data.
 
-        Called after a claim, after each unit of work, and every few minutes while there is none, from the table's thread: it should
-        cost little. The counts must be those of committed batches, each once, whatever crashed between a commit and this call: keep
-        them where the ledger is, or read them from the commits.
+        Called after a claim, after each unit of work, and with `sees_others` every few minutes while there is none, from the table's
+        thread: it should cost little. The counts must be those of committed batches, each once, whatever crashed between a commit and
+        this call: keep them where the ledger is, or read them from the commits.
 
         Args:
             table: As it was claimed.

@@ -23,13 +23,13 @@ def machine_exhausted(error: BaseException) -> MachineExhaustedError:
         return MachineExhaustedError(
             f"A file cannot be written: {os.strerror(error.errno or 0)}{place}. Free: {'; '.join(_volumes(error))}.",
             code="disk_full" if error.errno != errno.EROFS else "disk_read_only",
-            action="Free some space there, or make it writable; it is tried again by itself.",
+            action="Free some space there, or make it writable. It is retried automatically.",
         )
     fact = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error) or type(error).__name__
     return MachineExhaustedError(
         f"The host has run out of memory, open files or processes: {fact}.",
         code="machine_exhausted",
-        action="Give the host more memory, or raise the limits of this user (`ulimit -n`, `ulimit -u`); it is tried again by itself.",
+        action="Give the host more memory, or raise the limits of this user (`ulimit -n`, `ulimit -u`). It is retried automatically.",
     )
 
 

@@ -34,7 +34,7 @@ def serve(store: StateStore, supervise: Supervise, stop: threading.Event) -> Non
                 _look(store, supervise, stop, threads)
             except (StateUnavailableError, ConfigError) as error:
                 # A ConfigError: one was deleted behind the list.
-                _log.warning("look_failed", code=error.code, error=str(error))
+                _log.warning("poll_failed", code=error.code, error=str(error))
             stop.wait(_LOOK_S)
     finally:
         stop.set()

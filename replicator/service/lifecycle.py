@@ -80,7 +80,7 @@ def start(store: StateStore, record: ReplicatorRecord) -> None:
 
 
 def pause(store: StateStore, name: str, *, apply_only: bool) -> None:
-    """Ask for a replicator to pause, keeping its place; with `apply_only` capture goes on."""
+    """Ask for a replicator to pause, keeping its position; with `apply_only` capture continues."""
     record = find(store, name)
     if record.desired is Desired.DELETED:
         raise ConfigError(f"{name} is being deleted", code="being_deleted")
@@ -99,9 +99,9 @@ def resume(store: StateStore, name: str) -> None:
 def snapshot(
     store: StateStore, name: str, tables: Sequence[str], *, restart: bool = False, recreate: bool = False
 ) -> Sequence[TableId]:
-    """Ask for new snapshots: of some tables, of all, or (`restart`) of all from a new place in the log.
+    """Ask for new snapshots: of some tables, of all, or (`restart`) of all from a new log position.
 
-    With `recreate` the target's tables are made anew, with the settings and the shape of now; otherwise they are brought in line in place.
+    With `recreate` the target's tables are created again, with the current settings and columns; otherwise they are updated in place.
 
     Returns the tables; ConfigError if one is not replicated.
     """
@@ -188,7 +188,7 @@ def supervise(
 
 def _delete_here(store: StateStore, registry: Registry, home: Home, record: ReplicatorRecord, lease: Lease) -> None:
     for note in tear_down(store, registry, home, record, lease):
-        _log.warning("left_behind", replicator=record.name, note=note)
+        _log.warning("not_deleted", replicator=record.name, note=note)
 
 
 def _regain_lease(store: StateStore, name: str, budget: RetryBudget, stop: threading.Event) -> Lease | None:

@@ -34,7 +34,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
     capture = _fresh(statuses, Role.CAPTURE, now)
     apply = _fresh(statuses, Role.APPLY, now)
     retrying = _retrying(statuses, now)
-    # Of a capture that does not run any more, too: where it stopped, the place in the log stays, and clocks differ as they did.
+    # Also of a capture that no longer runs: the log position where it stopped stays, and clocks differ as they did.
     last_report = statuses.get(Role.CAPTURE, (now, {}))[1]
     clock = now + timedelta(seconds=float(last_report.get("clock_ahead_s") or 0.0))
     applied = store.applied(record.name)
@@ -84,7 +84,7 @@ def _oldest_open(report: Mapping[str, Any], clock: datetime) -> dict[str, Any] |
 
 
 def _time_left(store: StateStore, name: str, report: Mapping[str, Any], clock: datetime) -> float | None:
-    """How long at least the source still has the log behind our place: it keeps a file as long as it says, from its last change on."""
+    """How long at least the source still keeps the log after our position: it keeps a file as long as it says, from its last change on."""
     segment, keeps_log_s = store.last_segment(name), report.get("keeps_log_s")
     if keeps_log_s is None or segment is None or segment.source_time is None:
         return None
@@ -200,7 +200,7 @@ def _state(
 
 
 def _retrying(statuses: Mapping[Role, tuple[datetime, Mapping[str, Any]]], now: datetime) -> Mapping[str, Any] | None:
-    """What the supervisor waits to try again; until the worker that failed has reported anew."""
+    """What the supervisor waits to retry; until the worker that failed has reported again."""
     if Role.SUPERVISOR not in statuses:
         return None
     said_at, said = statuses[Role.SUPERVISOR]

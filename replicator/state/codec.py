@@ -100,7 +100,7 @@ def read_error(document: Mapping[str, Any] | None) -> ErrorRecord | None:
 
 
 def write_table(record: TableRecord) -> Mapping[str, Any]:
-    """To the columns of `tables`, but for the owner."""
+    """To the columns of `tables`, except the owner."""
     return {
         "table_name": str(record.table),
         "incarnation": record.incarnation,
@@ -132,7 +132,7 @@ def read_table(row: Row[Any]) -> TableRecord:
 
 
 def write_applied(record: AppliedRecord) -> Mapping[str, Any]:
-    """To the columns of `applied`, but for the owner."""
+    """To the columns of `applied`, except the owner."""
     return {
         "table_name": str(record.table),
         "incarnation": record.incarnation,
@@ -172,7 +172,7 @@ def read_applied(row: Row[Any]) -> AppliedRecord:
 
 
 def write_file(file: SegmentFile) -> Mapping[str, Any]:
-    """To the columns of `segment_files`, but for owner and segment."""
+    """To the columns of `segment_files`, except owner and segment."""
     return {
         "last_num": file.last,
         "first_num": file.first,
@@ -211,7 +211,7 @@ def read_file(row: Row[Any]) -> SegmentFile:
 
 
 def write_event(entry: EventEntry) -> Mapping[str, Any]:
-    """To the columns of `segment_events`, but for owner and segment."""
+    """To the columns of `segment_events`, except owner and segment."""
     return {
         "sequence_num": entry.sequence_num,
         "table_name": str(entry.table),

@@ -1,4 +1,4 @@
-"""The one place where errors of the state store's drivers become ours."""
+"""Translates errors of the state store's drivers into ours; nothing else does."""
 
 from __future__ import annotations
 

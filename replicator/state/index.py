@@ -142,7 +142,7 @@ def total_bytes(connection: Connection, name: str) -> int:
 
 
 def drop_segments(connection: Connection, name: str, ids: Sequence[int]) -> None:
-    """Forget segments but for the newest, and keep in mind up to where each table's history is gone."""
+    """Forget segments except the newest, and record up to which number each table's history was dropped."""
     newest = _newest(connection, name)
     wanted = sorted({i for i in ids if newest is not None and i != newest.id})
     for start in range(0, len(wanted), _KEYS_PER_STATEMENT):

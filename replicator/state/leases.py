@@ -1,6 +1,6 @@
 """Leases: who may run a replicator, under which epoch.
 
-A lease is one row for the whole life of a replicator. Its epoch grows each time it is taken, so that whoever held it before is refused
+A lease is one row for the whole life of a replicator. Its epoch grows each time it is taken, so that its former holder is refused
 (`FencedError`) by everything that checks the epoch in its own transaction. All times are the store's.
 """
 

@@ -37,7 +37,7 @@ def network_mount(path: Path, mounts: str) -> str | None:
     for line in mounts.splitlines():
         _, _, rest = line.partition(" ")
         place, _, rest = rest.partition(" ")
-        # Later mounts hide earlier ones of the same place. Blanks are written in octal.
+        # Later mounts hide earlier ones at the same path. Blanks are written in octal.
         mount = Path(place.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
         if path.is_relative_to(mount) and len(mount.parts) >= best:
             best, kind = len(mount.parts), rest.partition(" ")[0]
@@ -53,7 +53,7 @@ def prepared_file(path: Path) -> Iterator[None]:
     The lock keeps two processes from turning one new file into a database at the same time.
 
     Raises:
-        ConfigError: `network_file_system`, or `state_path` when the place cannot be used.
+        ConfigError: `network_file_system`, or `state_path` when the path cannot be used.
     """
     if kind := network_file_system(path):
         raise ConfigError(

@@ -163,7 +163,7 @@ def _first_format(connection: Connection) -> None:
 
 
 def _claims(connection: Connection) -> None:
-    """Which epoch claimed was not recorded, and a worker of the version before that still runs goes on not recording it."""
+    """Which epoch claimed was not recorded, and a worker of the former version that still runs does not record it either."""
     connection.execute(text("ALTER TABLE applied ADD COLUMN claimed_by BIGINT"))
 
 

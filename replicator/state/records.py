@@ -65,7 +65,7 @@ class ErrorRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmRecord:
-    """Something that a table goes on with, and that a person must know.
+    """Something that does not stop a table, and that a person must know.
 
     Attributes:
         at: When it was last seen.
@@ -136,7 +136,7 @@ class SnapshotProgress:
     """How far a table's snapshot is; durable with the segments that hold its rows.
 
     Attributes:
-        start_number: For an in-place snapshot; None for a first copy.
+        start_number: For an in-place snapshot; None for a first snapshot.
         ranges: One to begin with; several once ranges are read in parallel.
         keys: Keys that must be read as a last chunk (their row came incomplete by the log).
         rows: Snapshot rows emitted so far.
@@ -186,11 +186,11 @@ class AppliedRecord:
         last_applied: Sequence number; -1 for nothing.
         rows: Changes applied since the incarnation began.
         source_time: Everything committed at the source before it is in the target.
-        is_failing: Set aside by apply; `error` says why.
+        is_failing: Failed in apply; `error` says why.
         has_copy: The target holds a whole copy: the last snapshot that began in it is complete there. None where a version wrote the record
             that did not record it.
         merged: Counts of the incarnation, as the target had them at the last audit.
-        audited_to: Place of the last audit, in the target's own words; None before the incarnation's first.
+        audited_to: Position of the last audit, in the target's own format; None before the incarnation's first.
         alarms: One per code.
     """
 
@@ -234,7 +234,7 @@ class SegmentFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventEntry:
-    """An event (DDL, snapshot) at its place in the order."""
+    """An event (DDL, snapshot) at its number in the order."""
 
     sequence_num: int
     table: TableId
@@ -248,7 +248,7 @@ class Segment:
 
     Attributes:
         id: Ascending per replicator, gapless when sealed; empty segments may go later.
-        offset: Where to resume. The earlier segments of a commit bear the one of the commit before.
+        offset: Where to resume. The earlier segments of a commit have the one of the commit before.
         source_time: As `LogBatch.source_time` when it was sealed; in the earlier segments of a commit the one of the commit before.
         ring: Ids of transactions delivered up to here that a read of the source might not see yet.
     """

@@ -56,7 +56,7 @@ class StateStore:
 
     Raises (all methods, and opening): StateUnavailableError when locked or unreachable past the busy time-out, CorruptStreamError
     (`corrupt_state`) when the content is damaged or not ours, FatalError (`newer_state`) when its format is newer than this program,
-    AccessDeniedError when the server refuses us. Opening: ConfigError for a URL or place that cannot hold a store. Methods that write
+    AccessDeniedError when the server refuses us. Opening: ConfigError for a URL or path that cannot hold a store. Methods that write
     to a replicator that does not exist: ConfigError (`unknown_replicator`), or FencedError where an epoch is given.
 
     Args:

@@ -377,10 +377,13 @@ class PostgresServer:
         return rows
 
     @contextlib.contextmanager
-    def database(self, name: str | None = None) -> Iterator[ScratchDatabase]:
-        """Make a database, give it, and drop it together with the slots and connections that are left in it."""
+    def database(self, name: str | None = None, *, options: str = "") -> Iterator[ScratchDatabase]:
+        """Make a database, give it, and drop it together with the slots and connections that are left in it.
+
+        `options`: of CREATE DATABASE.
+        """
         name = name or f"test_{secrets.token_hex(6)}"
-        self.execute(f'CREATE DATABASE "{name}"')
+        self.execute(f'CREATE DATABASE "{name}" {options}')
         try:
             yield ScratchDatabase(server=self, name=name)
         finally:

@@ -137,6 +137,7 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
 
     type_name: ClassVar[str] = "memory"
     config_model: ClassVar[type[BaseModel]] = MemoryTargetConfig
+    sees_others: ClassVar[bool] = True
 
     def __init__(self, config: MemoryTargetConfig, context: TargetContext) -> None:
         super().__init__(config, context)

@@ -96,7 +96,7 @@ def test_a_journal_file_that_cannot_be_written_fails_its_table(
         is_broken[0] = False
         snapshot(bench, bad)
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(bad)())
-    told = [line for line in lines if line["event"] == "table_set_aside"]
+    told = [line for line in lines if line["event"] == "table_failed"]
     assert [line["table"] for line in told] == [str(bad)]
     assert isinstance(told[0]["exc_info"], error), "the log has the traceback"
 
@@ -179,7 +179,7 @@ def test_a_table_that_cannot_be_read_for_too_long_fails_and_says_what_is_to_be_d
     error = SourceUnavailableError("it is locked", code="lock_timeout", table=str(bad), action="End the lock")
     with bench.running(lambda s: s.faults.fail(place, bad, lambda: error)) as capture:
         capture.until(lambda: has_failed(bench, bad, "lock_timeout"))
-        assert bench.record(bad).error.message == "gave up after the retry budget: it is locked"
+        assert bench.record(bad).error.message == "gave up after retry.give_up_after: it is locked"
         assert bench.record(bad).error.action == "End the lock. Then run `replicator snapshot NAME TABLE`."
         bench.write(good, {"id": 70, "a": "new", "b": None})
         capture.until(lambda: bench.record(good).stage is Stage.STREAMING and bench.holds(good)())

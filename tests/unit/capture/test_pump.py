@@ -280,7 +280,7 @@ def test_copies_and_what_is_set_aside_are_told_in_the_log(bench: Any) -> None:
         ("snapshot_complete", 7, None, None),
         ("snapshot_started", 0, True, None),
         ("snapshot_complete", 7, None, None),
-        ("table_set_aside", None, None, "schema_changed"),
+        ("table_failed", None, None, "schema_changed"),
     ]
 
 

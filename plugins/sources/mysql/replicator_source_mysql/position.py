@@ -64,7 +64,7 @@ class Position:
                 restart=executed_of(flavor, restart) if restart is not None else None,
             )
         except (KeyError, ValueError, TypeError) as error:
-            raise CorruptStreamError(f"{offset} is no offset of a MySQL source.", code="corrupt_offset") from error
+            raise CorruptStreamError(f"{offset} is not an offset of a MySQL source.", code="corrupt_offset") from error
 
     @classmethod
     def _by_file(cls, value: Mapping[str, Any]) -> Self:

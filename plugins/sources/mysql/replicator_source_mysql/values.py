@@ -97,7 +97,7 @@ def key_literal(text: str, spec: ColumnSpec) -> str:
     """
     if spec.kind in _NUMBERS:
         if not text.removeprefix("-").replace(".", "", 1).isdigit():
-            raise ValueError("a cursor is no number")
+            raise ValueError("a cursor is not a number")
         return text
     if spec.kind is Kind.BYTES:
         return f"x'{bytes.fromhex(text).hex()}'"

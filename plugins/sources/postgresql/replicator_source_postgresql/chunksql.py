@@ -14,7 +14,7 @@ from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator_source_postgresql.catalogue import CatalogColumn, KeyPart
 from replicator_source_postgresql.discovery import fingerprint_query
-from replicator_source_postgresql.types import PgType
+from replicator_source_postgresql.types import RAW_SETTING, PgType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,7 @@ class ReadPlan:
         columns: What to read, in the order of the host's schema.
         is_partitioned: Whether the rows are in partitions (else ONLY the table's own are read).
         row_filter: The publication's, as SQL.
+        is_raw: Texts come as they are (`RAW_SETTING`).
     """
 
     table: TableId
@@ -36,6 +37,7 @@ class ReadPlan:
     columns: tuple[CatalogColumn, ...]
     is_partitioned: bool
     row_filter: str | None
+    is_raw: bool = False
 
     @property
     def mappings(self) -> list[PgType]:
@@ -77,6 +79,8 @@ def _script(plan: ReadPlan, tail: str, prologue: str = "") -> str:
         for position, (column, mapping) in enumerate(zip(plan.columns, plan.mappings, strict=True))
     )
     nulls = ", NULL" * len(plan.columns)
+    if plan.is_raw:
+        prologue += f"SET LOCAL {RAW_SETTING[0]} = '{RAW_SETTING[1]}'; "
     rows = f"SELECT {expressions} FROM {source}{tail}"  # noqa: S608 names are quoted, values are literals
     query = f"SELECT pg_current_snapshot()::text{nulls} UNION ALL SELECT NULL, q.* FROM ({rows}) AS q"  # noqa: S608
     return (

@@ -19,6 +19,11 @@ from replicator_source_postgresql.types import SESSION_OPTIONS
 _CLOSE_WAIT_S: Final = 10.0
 
 
+def is_raw(connection: Connection) -> bool:
+    """Whether the database has no encoding, so that what brings values needs `RAW_SETTING`."""
+    return connection.info.parameter_status("server_encoding") == "SQL_ASCII"
+
+
 class Session:
     """A connection that one thread uses at a time.
 

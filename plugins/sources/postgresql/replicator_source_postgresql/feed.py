@@ -20,7 +20,7 @@ from psycopg import pq
 
 from replicator.model.errors import ReplicatorError, SourceUnavailableError
 from replicator_source_postgresql.errors import translate_connect, translate_log
-from replicator_source_postgresql.types import SESSION_OPTIONS
+from replicator_source_postgresql.types import RAW_SETTING, SESSION_OPTIONS
 from replicator_source_postgresql.wire import Block, Message, received_messages
 
 KEEPALIVE_SIZE: Final = 18
@@ -72,13 +72,19 @@ class Feed:
 
     @classmethod
     def open(
-        cls, conninfo: Mapping[str, Any], *, slot: str, publication: str, start_lsn: int, pause: Any = time.sleep
+        cls,
+        conninfo: Mapping[str, Any],
+        *,
+        slot: str,
+        publication: str,
+        start_lsn: int,
+        is_raw: bool = False,
+        pause: Any = time.sleep,
     ) -> Feed:
         """Connect and start; parameters and errors as `PgLogReader.open`."""
+        options = f"{SESSION_OPTIONS} -c {'='.join(RAW_SETTING)}" if is_raw else SESSION_OPTIONS
         try:
-            connection = psycopg.connect(
-                **{**conninfo, "replication": "database", "options": SESSION_OPTIONS}, autocommit=True
-            )
+            connection = psycopg.connect(**{**conninfo, "replication": "database", "options": options}, autocommit=True)
         except psycopg.Error as error:
             raise translate_connect(error, doing="connecting for replication") from error
         try:

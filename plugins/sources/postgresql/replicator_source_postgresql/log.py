@@ -204,6 +204,7 @@ class PgLogReader(LogReader):
         log_end: Callable[[], tuple[int, datetime]] | None = None,
         has_early_keepalives: bool = False,
         idle_move_s: float = 10.0,
+        is_raw: bool = False,
     ) -> PgLogReader:
         """Connect and start streaming behind `start_lsn`.
 
@@ -227,6 +228,7 @@ class PgLogReader(LogReader):
                 the whole log was sent.
             objects: The oids under which tables are followed; looked at again with each Relation message.
             unrepresentable: What to do with values that the canonical type cannot hold. Those in key columns always fail the table.
+            is_raw: The database has no encoding: texts come as they are.
             idle_move_s: An idle database's offset moves at most once in so many seconds (and when the server asks for
                 an answer, as it does when it shuts down).
 
@@ -240,7 +242,7 @@ class PgLogReader(LogReader):
             LogGapError: The slot does not exist, or was invalidated.
             OffsetExpiredError: The log at `start_lsn` has been removed.
         """
-        feed = Feed.open(conninfo, slot=slot, publication=publication, start_lsn=start_lsn)
+        feed = Feed.open(conninfo, slot=slot, publication=publication, start_lsn=start_lsn, is_raw=is_raw)
         return cls(
             feed, schemas=schemas, resolve_types=resolve_types, start_lsn=start_lsn, xid_near=xid_near, marks=marks, lsn_marks=lsn_marks,
             offset_fields=offset_fields, objects=objects, log_end=log_end, has_early_keepalives=has_early_keepalives,

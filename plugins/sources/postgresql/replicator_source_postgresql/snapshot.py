@@ -30,7 +30,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility, WholeRead
 from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.chunksql import ReadPlan, chunk_script, whole_script
-from replicator_source_postgresql.connection import Session
+from replicator_source_postgresql.connection import Session, is_raw
 from replicator_source_postgresql.copyout import CopyScript, Row, column_values, copy_columns
 from replicator_source_postgresql.discovery import Connection, read_tables
 from replicator_source_postgresql.types import PgType
@@ -212,6 +212,7 @@ class TableReader:
         try:
             with self.session.use(doing, table=schema.table) as connection:
                 table, plan = self._plan(connection, schema)
+                plan = replace(plan, is_raw=is_raw(connection))
                 with LockWatch(self.watch_session, connection.info.backend_pid, self.watch_every_s) as watch:
                     run = _Run(connection, plan, table, schema, self.unrepresentable)
                     run.start(script(plan))

@@ -31,7 +31,7 @@ from replicator.plugins.source import (
 from replicator_source_postgresql import assessment, continuity, discovery, publication, slot, table_assessment
 from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.config import PostgresqlConfig
-from replicator_source_postgresql.connection import Session
+from replicator_source_postgresql.connection import Session, is_raw
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.position import Position
@@ -209,6 +209,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         self._replication.release()
         with self._control.use("reading the replication slot") as connection:
             state = slot.read_slot(connection, self._slot_name)
+            has_no_encoding = is_raw(connection)
             row = connection.execute(
                 "SELECT pg_snapshot_xmax(pg_current_snapshot())::text,"
                 " CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_flush_lsn()::text END,"
@@ -237,6 +238,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                 log_end=self._log_end if row[1] is not None else None,
                 has_early_keepalives=has_early_keepalives,
                 unrepresentable=self.config.unrepresentable,
+                is_raw=has_no_encoding,
             )
             unless_returned.callback(reader.close)
             # Nobody else can move it any more; somebody may have made it anew since it was looked at.

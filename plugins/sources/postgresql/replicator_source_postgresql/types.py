@@ -39,6 +39,12 @@ SESSION_SETTINGS: Final[Mapping[str, str]] = {
 }
 """What makes the texts of values canonical. Every connection has them, the replication connection included."""
 
+RAW_SETTING: Final = ("client_encoding", "SQL_ASCII")
+"""For what brings values out of a database in SQL_ASCII, which knows no encoding: texts come as they are, and are looked at here.
+
+In UTF8 the server would look itself, and end the read, or the log, at the first value that is none.
+"""
+
 SESSION_OPTIONS: Final = " ".join(f"-c {name}={setting}" for name, setting in SESSION_SETTINGS.items())
 """`SESSION_SETTINGS` as libpq's `options`."""
 

@@ -677,7 +677,7 @@ WRONG: Mapping[str, Callable[[], list[bytes]]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_bytes_stop_the_stream_with_their_place(case: str) -> None:
-    with pytest.raises(CorruptStreamError, match="the log behind 0/0") as caught:
+    with pytest.raises(CorruptStreamError, match="the log after 0/0") as caught:
         pulled(*WRONG[case]())
     assert "secret" not in "".join(
         map(str, (caught.value, caught.value.__cause__, caught.value.__cause__ and caught.value.__cause__.__cause__))

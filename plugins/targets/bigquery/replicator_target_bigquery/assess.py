@@ -225,6 +225,6 @@ class Assessor:
 
 
 def _fits(bucket: str, location: str) -> bool:
-    """Whether BigQuery in `location` can load from a bucket there: the same place; the US loads from anywhere."""
+    """Whether BigQuery in `location` can load from a bucket there: it must be the same location; the US loads from anywhere."""
     bucket, location = bucket.lower(), location.lower()
     return location in {bucket, "us"}

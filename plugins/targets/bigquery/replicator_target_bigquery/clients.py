@@ -1,4 +1,4 @@
-"""Clients of BigQuery and Cloud Storage from the configuration, and the one place that says how long a call may take."""
+"""Clients of BigQuery and Cloud Storage from the configuration, and the time limits of their calls."""
 
 from __future__ import annotations
 

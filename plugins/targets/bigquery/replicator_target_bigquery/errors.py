@@ -1,4 +1,4 @@
-"""The one place where errors of Google's services and clients become ours: by BigQuery's `reason`, then by status."""
+"""Translates errors of Google's services and clients into ours, by BigQuery's `reason`, then by status; nothing else does."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def is_outcome_unknown(error: BaseException) -> bool:
 
 
 def _is_token_away(error: auth.GoogleAuthError) -> bool:
-    """Whether whoever gives tokens could not be asked, or broke: nothing is said of the credentials then."""
+    """Whether the token service could not be asked, or failed: this says nothing about the credentials."""
     if isinstance(error, auth.TransportError) or isinstance(error.__cause__, auth.TransportError) or error.retryable:
         return True
     # The service that lets one account act as another: the library passes its answer on as it came.

@@ -46,7 +46,7 @@ class Governor:
     Args:
         budget: What may be used up in 24 hours.
         every_s: The rest of a table while there is plenty.
-        clock: Seconds since 1970: the next process, perhaps on another host, goes on by the same clock.
+        clock: Seconds since 1970: the next process, perhaps on another host, continues with the same clock.
     """
 
     def __init__(self, budget: BudgetConfig, every_s: float, clock: Callable[[], float]) -> None:
@@ -121,7 +121,7 @@ class Governor:
             return json.dumps(list(hours.values()), separators=(",", ":"))
 
     def recall(self, table: TableId, memory: str | None, ended_at: float | None) -> None:
-        """Go on from what an earlier process wrote into the table's ledger; does nothing for a table that is known already."""
+        """Continue from what an earlier process wrote into the table's ledger; does nothing for a table that is known already."""
         with self._lock:
             if table in self._known:
                 return

@@ -50,7 +50,7 @@ class Jobs:
     Args:
         client: Of BigQuery.
         location: Where jobs run.
-        labels: That they bear.
+        labels: Labels of the jobs.
         timeout_s: After which BigQuery ends a job.
     """
 

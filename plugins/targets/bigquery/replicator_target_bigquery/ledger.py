@@ -9,7 +9,7 @@
    knew (replicator, incarnation, epoch, number), and ends with `move`. Both stand in the script's transaction.
 
 A crash before a commit leaves nothing, after it everything. The row also knows when the target table was made: one that
-was dropped, made anew or restored behind our back has another time. And it keeps what the next process goes on from:
+was dropped, recreated or restored by somebody else has another time. And it keeps what the next process continues from:
 what the table's jobs used, and when its last batch was.
 """
 
@@ -42,7 +42,7 @@ class Entry:
         made_at_ms: When the target table was made, as BigQuery says.
         shape: What it was made like.
         state: `none`: no table of ours; `live`; `dropping`: it is about to be dropped, or was.
-        source_position: Place in the source's log behind the last batch, in the source's own words.
+        source_position: Position in the source's log after the last batch, in the source's own format.
         used: What the table's jobs used, as `Governor.memory` wrote it.
         batch_at_ms: When the last batch was committed, by the clock of its process.
         merged: What the incarnation's batches counted.
@@ -116,7 +116,7 @@ def migration(path: str) -> list[str]:
 
 
 def claim_statement(path: str, table: TargetTable, *, may_adopt: bool) -> str:
-    """Record the epoch, unless a newer one stands there; a ledger of an older incarnation begins anew."""
+    """Record the epoch, unless a newer one is recorded; a ledger of an older incarnation starts again."""
     same = f"uuid = {text(table.uuid)}"
     allowed = f"{same} AND table_name = {text(str(table.table))} AND epoch <= {table.epoch} AND incarnation <= {table.incarnation}"
     if may_adopt:

@@ -62,7 +62,7 @@ class Names:
         return f"{self.own_dataset}.{self.staging_prefix(table)}{place}"
 
     def mark(self, table: TableId) -> str:
-        """A short text that stands for the table's place; BigQuery tells capitals apart in names of tables."""
+        """A short text that identifies the table's path; BigQuery's names of tables are case-sensitive."""
         readable = re.sub(r"[^A-Za-z0-9]+", "_", self.table(table))[:40]
         return f"{readable}_{hashlib.sha256(self.path(table).encode()).hexdigest()[:16]}"
 
@@ -109,7 +109,7 @@ def text(value: str) -> str:
 
 
 def table_problems(names: Names, tables: Iterable[TableId]) -> list[Problem]:
-    """Tables that would stand in one place."""
+    """Tables that would have the same path."""
     places: dict[str, list[TableId]] = defaultdict(list)
     for table in tables:
         places[names.path(table).casefold()].append(table)
@@ -126,7 +126,7 @@ def table_problems(names: Names, tables: Iterable[TableId]) -> list[Problem]:
 
 
 def column_problems(names: Names, schema: TableSchema) -> list[Problem]:
-    """Columns that would bear one name, or one of ours."""
+    """Columns that would have the same name, or one of ours."""
     reserved = {folded(name) for name in RESERVED_COLUMNS}
     bearers: dict[str, list[str]] = defaultdict(list)
     for column, name in names.columns(schema).items():

@@ -106,7 +106,7 @@ SELECT life, root, {carried} FROM chain"""
 def multiset(shape: Shape, staging: str, skip_to: int, target: str) -> str:
     """What a table without a key gains and loses, inserts and deletes of each distinct row balanced.
 
-    Equal rows are a stack: a delete removes the copy with the highest number, as a plain replay would.
+    Equal rows are a stack: a delete removes the one with the highest number, as a plain replay would.
 
     Returns:
         A query that gives `n`, `moment`, `f<i>`, `gone`, `missing`: rows to insert under their own number, and numbers of

@@ -1,4 +1,4 @@
-"""Files that a load would refuse, written anew column by column with the stated policy applied. Pure Arrow and Parquet.
+"""Rewrites files that a load would refuse, column by column, with the stated policy applied. Pure Arrow and Parquet.
 
 Refused, or changed without a word, would be: dates and times outside of BigQuery's range (one of them fails the whole
 load), arrays (NULL in them, and NULL for them), decimals of more than 38 digits. Whether a file has such values is told

@@ -18,12 +18,12 @@ class ColumnShape:
     """One column.
 
     Attributes:
-        index: Its place among the columns, from 0; inside statements values are called `f<index>`.
+        index: Its index among the columns, from 0; inside statements values are called `f<index>`.
         field: Its name in `row` and `before` of the journal's files.
         staged: The same in the staging table.
         name: Its name in the target.
         type: Its type in the target.
-        key_index: Its place in the key, from 0; None outside of it.
+        key_index: Its index in the key, from 0; None outside of it.
     """
 
     column: Column

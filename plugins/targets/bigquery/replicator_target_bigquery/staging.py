@@ -40,10 +40,10 @@ class Readable(Protocol):
         """Bytes from here on."""
 
     def seek(self, place: int, whence: int = 0, /) -> int:
-        """Go to a place."""
+        """Seek to an offset."""
 
     def tell(self) -> int:
-        """The place."""
+        """The current offset."""
 
 
 class StagingStore(ABC):
@@ -168,7 +168,7 @@ class FolderStore(StagingStore):
         return sorted(name for name in found if name.startswith(prefix))
 
     def missing_rights(self) -> list[str]:
-        """None: whoever may not write finds out at once."""
+        """None: a process that may not write finds out at once."""
         return []
 
     def location(self) -> str | None:
@@ -273,11 +273,11 @@ class _ArrowFile:
         return bytes(self._file.read(None if size is None or size < 0 else size))
 
     def seek(self, place: int, whence: int = 0) -> int:
-        """Go to a place."""
+        """Seek to an offset."""
         return int(self._file.seek(place, whence))
 
     def tell(self) -> int:
-        """The place."""
+        """The current offset."""
         return int(self._file.tell())
 
 

@@ -116,7 +116,7 @@ class Tables:
     def create(self, table: TargetTable, schema: TableSchema, shape: Shape, settings: TableConfig) -> bool:
         """Make the target's table; False if there is one of that name.
 
-        Columns are nullable but for the key's: a column of the source may lose that constraint at any time.
+        Columns are nullable except the key's: a column of the source may lose that constraint at any time.
         """
         resource = self.resource(table, schema, shape, settings)
         try:

@@ -120,7 +120,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         }
 
     def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
-        """Look at credentials, rights, datasets, the bucket, what stands in each table's place, types and names."""
+        """Check credentials, privileges, datasets, the bucket, what exists at each table's path, types and names."""
         return Assessor(
             self.config, self.context, self._names, tables=lambda: self._tables, jobs=lambda: self._jobs,
             store=lambda: self._store,
@@ -380,7 +380,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         Raises:
             FencedError: A newer epoch has the table.
             TargetUnavailableError: It is not known whether it was committed; or an earlier attempt moved the ledger
-                to another place. A claim settles both.
+                to another number. A claim settles both.
         """
         table, is_batch = held.table, what == "merge"
         kept = {"used": text(self._governor.memory(table.table))} if body else {}
@@ -471,7 +471,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             raise _conflict(held.table)
 
     def _create(self, held: _Held, event: DDLEvent, sequence_num: int) -> None:
-        """Make the table, whatever an older incarnation left there; a crash at any place is mended by a repetition.
+        """Create the table, whatever an older incarnation left there; repeating it repairs a crash at any point.
 
         1. What stands there and is not the wanted table is dropped, on the condition that the ledger is still ours.
         2. The table is made by one request, which changes nothing if it is there.
@@ -600,7 +600,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
             self._tables.drop(staging)
         except api.GoogleAPICallError as error:
             # The batch is committed; the table expires by itself.
-            _log.warning("staging_left_behind", staging=staging, reason=type(error).__name__)
+            _log.warning("staging_not_deleted", staging=staging, reason=type(error).__name__)
 
     def _sweep(self, table: TargetTable, *, below: int) -> int:
         """Remove staging tables and objects of older epochs."""

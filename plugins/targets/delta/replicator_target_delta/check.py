@@ -1,4 +1,4 @@
-"""What stands in the way at the target's path and in a table's place, found without Spark; leaves nothing behind."""
+"""Problems at the target's path and at a table's path, found without Spark; leaves nothing behind."""
 
 from __future__ import annotations
 

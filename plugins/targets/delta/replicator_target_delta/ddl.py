@@ -65,7 +65,7 @@ class NewTable:
 def new_table(table: TargetTable, schema: TableSchema, *, clustering: bool) -> NewTable:
     """The table that `table` is to be.
 
-    Columns bear the source's names (column mapping allows every character). Only key columns are NOT NULL: a column
+    Columns have the source's names (column mapping allows every character). Only key columns are NOT NULL: a column
     of the source may lose that constraint at any time, and Delta could not follow.
     """
     fields = [
@@ -109,7 +109,7 @@ def schema_conflict(table: TargetTable, replicator: str) -> SchemaConflictError:
 
 
 def table_missing(table: TargetTable, replicator: str) -> SchemaConflictError:
-    """The error when the target has no table for the changes: it was dropped, and not made anew."""
+    """The error when the target has no table for the changes: it was dropped, and not recreated."""
     return SchemaConflictError(
         "The table was dropped in the target.",
         code="schema_conflict",

@@ -1,4 +1,4 @@
-"""The one place where errors of Spark, Delta and file systems become ours."""
+"""Translates errors of Spark, Delta and file systems into ours; nothing else does."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def translate(error: BaseException, table: str, files: tuple[str, ...] = ()) -> 
             str(error),
             code="target_unreadable",
             table=table,
-            action="Restore the log, or move the folder away and make the table anew: replicator snapshot NAME TABLE --recreate.",
+            action="Restore the log, or move the folder away and recreate the table: replicator snapshot NAME TABLE --recreate.",
         )
     text = str(error)
     return (
@@ -178,7 +178,7 @@ def _of_access(text: str, files: tuple[str, ...]) -> ReplicatorError | None:
 
 
 def _of_spark(error: BaseException, text: str, table: str) -> ReplicatorError | None:
-    """What nobody foresaw: a statement that Spark does not take fails its table, a job that failed is retried."""
+    """An unexpected error: a statement that Spark refuses fails its table, a job that failed is retried."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

@@ -1,7 +1,7 @@
 """What commits of a table's log say: what our merges counted, and who else changed the data.
 
 A commit is ours if it records one of our ledgers. Delta writes a merge's counts into its own commit (`operationMetrics`); what Delta does
-not count stands beside them (`userMetadata`), so a crash behind the commit loses neither. A commit of others counts if one of its files
+not count is stored with them (`userMetadata`), so a crash after the commit loses neither. A commit of others counts if one of its files
 changes data: OPTIMIZE, VACUUM and REORG do not. RESTORE changes the data and keeps our ledgers, so it is never ours.
 
 Commits are looked at once: `place` is the last version seen and the identity of its commit.

@@ -8,8 +8,8 @@ ledger moved while it ran. So:
 1. A new holder **claims**: in one optimistic transaction it reads every ledger of the table, and records its own
    epoch in its own and in those of all older incarnations.
 2. From then on every data statement of an older epoch, of whichever incarnation, is skipped or refused, because each
-   of them bears an identifier that had to be claimed before.
-3. What cannot bear an identifier (making, replacing and dropping the table, moving the ledger alone) is done in an
+   of them has an identifier that had to be claimed before.
+3. What cannot have an identifier (creating, replacing and dropping the table, moving the ledger alone) is done in an
    optimistic transaction of the same kind, which compares epochs and incarnations at the very version it commits on.
 
 A crash before the commit of any of them leaves nothing, after it everything. This module and `purge` use Delta's private
@@ -80,7 +80,7 @@ def plan_claim(
         raise not_ours(table, owner)
     records: dict[str, int] = {}
     if owner not in {None, table.uuid}:
-        # Whoever had the table before writes here no more.
+        # The former holder of the table can no longer write here.
         for name, version in transactions.items():
             if name.startswith(f"{owner}/") and (before := Entry.of(version)):
                 records[name] = Entry(EPOCH_MAX, before.last).version
@@ -136,7 +136,7 @@ def claim_lost(table: TargetTable) -> TargetUnavailableError:
 
 
 def adopted(table: TargetTable) -> TableError:
-    """The error for a table that another replicator has shut us out of, and has not made anew yet."""
+    """The error for a table that another replicator has taken over, and has not recreated yet."""
     return TableError(
         "Another replicator has taken the table over (its target.adopt: replace).",
         code="not_ours",
@@ -160,7 +160,7 @@ def not_ours(table: TargetTable, owner: str | None) -> TableError:
 def identified(session: Any, table: TargetTable, last: int, note: str | None = None) -> Iterator[None]:
     """Give the one data statement inside the table's transaction identifier, so that data and ledger share a commit.
 
-    `note` is written into the commit beside them.
+    `note` is written into the same commit.
 
     Should a second statement follow by mistake, Delta refuses it, because the version is taken away after the first.
     """
@@ -184,7 +184,7 @@ class Transaction:
 
     Args:
         session: A SparkSession.
-        path: The table's place, whether or not a table is there.
+        path: The table's path, whether or not a table exists.
     """
 
     def __init__(self, session: Any, path: str) -> None:

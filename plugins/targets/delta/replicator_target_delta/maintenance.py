@@ -90,7 +90,7 @@ def vacuum_statement(path: str, retention: timedelta) -> str:
 
 
 def takes_turn(upkeep: Upkeep, retention: timedelta) -> bool:
-    """Whether it must not run beside a merge.
+    """Whether it must not run during a merge.
 
     VACUUM commits nothing that a merge could conflict with, but with a short retention it would remove files that the
     merge has written and not committed yet.
@@ -160,7 +160,7 @@ class Turns:
 
     @contextmanager
     def upkeep(self, session: Any, tag: str) -> Iterator[bool]:
-        """Upkeep's turn; False if a merge has it. Jobs inside bear `tag`."""
+        """Upkeep's turn; False if a merge has it. Jobs inside have `tag`."""
         if not self._lock.acquire(blocking=False):
             yield False
             return

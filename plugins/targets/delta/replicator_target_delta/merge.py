@@ -162,7 +162,7 @@ def clear_statement(path: str, options: TableOptions, sequence_num: int, below: 
 
 
 def _identity(frame: DataFrame, prefix: str | None, fields: Sequence[str]) -> Column:
-    """A struct that is equal exactly for the same row; what is in it goes by its place."""
+    """A struct that is equal exactly for the same row; its fields are compared by position."""
     return F.struct(*[part.alias(f"f{i}") for i, part in enumerate(row_identity(frame, prefix, fields))])
 
 

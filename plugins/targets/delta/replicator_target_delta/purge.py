@@ -30,7 +30,7 @@ def purge(session: Any, path: str) -> int:
 
     Args:
         session: A SparkSession; its jobs run in this thread.
-        path: The table's place.
+        path: The table's path.
 
     Returns:
         How many files were rewritten; 0: none has a deletion vector.

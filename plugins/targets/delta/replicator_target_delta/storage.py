@@ -60,7 +60,7 @@ class Storage:
         return [info.base_name for info in self._fs.get_file_info(selector)]
 
     def files(self, path: str, *, besides: str) -> list[str]:
-        """Paths of the files below a folder, but for those in the folder `besides` directly in it."""
+        """Paths of the files below a folder, except those in the folder `besides` directly in it."""
         found: list[str] = []
         for info in self._fs.get_file_info(pafs.FileSelector(self._inner(path), allow_not_found=True)):
             inner = f"{path}/{info.base_name}"
@@ -82,7 +82,7 @@ class Storage:
             return bytes(stream.read())
 
     def open_input(self, path: str) -> Any:
-        """A file that can be read at any place."""
+        """A file that can be read at any offset."""
         return self._fs.open_input_file(self._inner(path))
 
     def open_output(self, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""The Delta target: checks places, claims tables, applies DDL and batches, each with its ledger entry."""
+"""The Delta Lake target: checks paths, claims tables, applies DDL and batches, each with its ledger entry."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Place:
-    """A table's place: its path, whose turn it is, and what is held there."""
+    """A table in the target: its path, whose turn it is, and what is held there."""
 
     path: str
     turns: maintenance.Turns = field(default_factory=maintenance.Turns)
@@ -92,6 +92,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
 
     type_name: ClassVar[str] = "delta"
     config_model: ClassVar[type[DeltaConfig]] = DeltaConfig
+    sees_others: ClassVar[bool] = True
     needs_spark: ClassVar[bool] = True
 
     def __init__(self, config: DeltaConfig, context: TargetContext) -> None:
@@ -109,7 +110,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         return {"path": self._root}
 
     def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
-        """Look at the path, at what stands in each table's place, at types and names."""
+        """Check the path, what exists at each table's path, types and names."""
         problems = [*path_problems(lambda: self._storage, self._root), *check_names(schema.table for schema in tables)]
         is_reachable = not problems or problems[0].place != "target.path"
         for schema in tables:
@@ -251,7 +252,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         held = place.held
         if held is None or not self.config.maintenance.enabled or not exists(table, held.properties):
             return None
-        # Not the session of the merges, whose statements may bear an identifier at this moment.
+        # Not the session of the merges, whose statements may have an identifier at this moment.
         session = self._spark.newSession()
         with translated(str(table.table)):
             now = datetime.now(UTC)
@@ -342,21 +343,21 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         if claimed.last > held.last:
             own = Entry.of(transaction.transactions.get(table.ledger_name))
             if own is not None and own.epoch < table.epoch:
-                # Made by an older epoch after we had claimed a place without a table.
+                # Created by an older epoch after we had claimed a path without a table.
                 raise claim_lost(table)
             # Somebody of our own epoch applied something: only a second process with our lease could.
             raise fenced(table, table.epoch)
         return transaction, dict(claimed.records)
 
     def _check_exists(self, table: TargetTable, held: _Held) -> None:
-        """What changes rows needs a table of this incarnation; one that was dropped has to be made anew."""
+        """What changes rows needs a table of this incarnation; one that was dropped has to be recreated."""
         if not exists(table, held.properties):
             raise ddl.table_missing(table, self.context.replicator)
 
     def _check_claim(self, table: TargetTable, place: _Place) -> int:
         """What our ledger in the table's log says now, as Delta keeps it.
 
-        Delta compares a statement's identifier with the log that it finds: in one that was made anew since we claimed
+        Delta compares a statement's identifier with the log that it finds: in one that was recreated since we claimed
         the table it finds nothing to compare with.
 
         Raises:
@@ -398,7 +399,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         held.last = sequence_num
 
     def _drop_table(self, table: TargetTable, place: _Place, held: _Held, sequence_num: int) -> None:
-        """Leave nothing but the log, which goes on keeping the ledger; readers find an empty table."""
+        """Leave only the log, which still holds the ledger; readers find an empty table."""
         transaction, ledgers = self._begin(table, place, held)
         if not transaction.exists:
             held.last = sequence_num

@@ -245,7 +245,7 @@ def _wide(codec: str, *, is_ucs2: bool) -> TextDecoder:
     def one(raw: bytes) -> str:
         if is_ucs2 and any(0xD8 <= high <= 0xDF for high in raw[::2]):  # noqa: PLR2004  (surrogates)
             # A SELECT gives bytes that are no UTF-8 (measured on both servers).
-            raise ValueError("a surrogate is no character")
+            raise ValueError("a surrogate is not a character")
         return raw.decode(codec)
 
     return _each(one)

@@ -100,7 +100,7 @@ class _Document:
 
     def _literal(self, number: int) -> str:
         if number not in _LITERALS:
-            raise ValueError("a JSON literal is none")
+            raise ValueError("a JSON literal is invalid")
         return _LITERALS[number]
 
     def _string(self, place: int, end: int) -> bytes:
@@ -207,7 +207,7 @@ def _opaque(code: int, raw: bytes) -> str:
 
 def _decimal(raw: bytes) -> str:
     if len(raw) < 2 or raw[1] > raw[0]:  # noqa: PLR2004  (precision and scale in front)
-        raise ValueError("a JSON decimal is none")
+        raise ValueError("a JSON decimal is invalid")
     precision, scale, packed = raw[0], raw[1], raw[2:]
     sizes = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
     before = precision - scale

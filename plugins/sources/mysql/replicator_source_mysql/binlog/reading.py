@@ -42,7 +42,7 @@ class Reader:
         if first < _PACKED_NULL:
             return first
         if first not in _PACKED_SIZES:
-            raise corrupt(f"{self._what} holds a length that is none.")
+            raise corrupt(f"{self._what} has an invalid length.")
         return self.integer(_PACKED_SIZES[first])
 
     def string(self) -> bytes:

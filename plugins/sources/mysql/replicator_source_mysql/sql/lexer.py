@@ -103,7 +103,7 @@ def tokens(text: str, *, sql_mode: int | None, flavor: Flavor, charset: str) -> 
         is_name = token.kind in {Kind.WORD, Kind.QUOTED}
         if charset in SINGLE_BYTES and token.kind in {Kind.WORD, Kind.SYMBOL} and not _is_plain(token.text):
             raise UnreadableError(
-                "what is no letter of a character set of single bytes may be a space, or nothing at all"
+                "a byte that is not a letter of a single-byte character set may be a space, or nothing at all"
             )
         yield token
     if is_inside:

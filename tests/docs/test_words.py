@@ -1,0 +1,118 @@
+"""What a user reads uses the field's words: the pages, and the text of help, settings, output, errors and problems.
+
+Comments and docstrings are not read here; the help of commands is, through `docs/cli.md`. `docs/adr` is left out: a record
+of what was said then.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+BANNED = {
+    r"set(s|ting)? (\S+ ){0,4}aside": "fail, failed: what Debezium and dbt call it; nobody searches for it",
+    r"anew": "again, recreate",
+    r"(?<!in )(?<!in-)(?<!takes )(?<!take )(?<!took )places?": "position, offset, index, path, location: seven meanings in one word",
+    r"in the way": "problem",
+    r"(?-i:(first|new|its|their|the) cop(y|ies))|copied (again|anew)|being copied|copies of (tables|a table)": "snapshot; target table",
+    r"follow(ed|s) tables?|tables? (is|are) followed|changes follow": "replicated table, streaming",
+    r"for ever|forever": "permanently, without a time limit",
+    r"whoever|whomever": "name who does it",
+    r"but for": "except",
+    r"beside": "next to, in addition to",
+    r"(is|are|was|were) gone|gone on with": "does not exist, is missing, was deleted",
+    r"(go|goes|went|going) on": "continue",
+    r"a way on|is at it": "say what the operator does",
+    r"tried again by itself|(begun|begin|begins) again by itself": "is retried automatically",
+    r"mend(s|ed|ing)?": "fix, repair",
+    r"cure[sd]?": "fix",
+    r"vouch(es|ed)?": "sign, trust",
+    r"handed out": "delivered, returned",
+    r"nobody foresaw": "unexpected",
+    r"bears?": "has",
+}
+"""Pattern → what to write, and why where it is not plain. Fixed names (`place` of a problem) are code: pages write them in backticks."""
+
+_PATTERNS = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), instead) for pattern, instead in BANNED.items()]
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+
+def pages() -> Iterator[Path]:
+    yield ROOT / "README.md"
+    yield ROOT / "ARCHITECTURE.md"
+    yield ROOT / "CHANGELOG.md"
+    yield from (p for p in sorted(ROOT.glob("docs/**/*.md")) if "adr" not in p.parts)
+    yield from sorted(ROOT.glob("examples/*"))
+    yield from sorted(ROOT.glob("plugins/*/*/README.md"))
+
+
+def modules() -> Iterator[Path]:
+    yield from (p for p in sorted(ROOT.glob("replicator/**/*.py")) if "testing" not in p.parts)
+    yield from sorted(ROOT.glob("plugins/*/*/replicator_*/**/*.py"))
+
+
+def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every text of a module but docstrings, with its line; of an f-string the text between its values."""
+    bare = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}
+    parts = {id(part) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for part in n.values}
+    for node in ast.walk(tree):
+        match node:
+            case ast.JoinedStr(values=values):
+                yield node.lineno, "".join(str(v.value) if isinstance(v, ast.Constant) else "{}" for v in values)
+            case ast.Constant(value=str(text)) if id(node) not in bare | parts:
+                yield node.lineno, text
+            case _:
+                pass
+
+
+def faults(text: str) -> Iterator[tuple[str, str]]:
+    """Each banned phrase in a text, outside of code, with what to write instead."""
+    prose = _CODE.sub("``", text)
+    for pattern, instead in _PATTERNS:
+        yield from ((found[0], instead) for found in pattern.finditer(prose))
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in pages()])
+def test_a_page_uses_the_fields_words(page: Path) -> None:
+    assert list(faults(page.read_text(encoding="utf-8"))) == []
+
+
+def test_texts_of_the_product_use_the_fields_words() -> None:
+    found = [
+        f"{module.relative_to(ROOT)}:{line}: {phrase!r} ({instead})"
+        for module in modules()
+        for line, text in literals(ast.parse(module.read_text(encoding="utf-8")))
+        if " " in text and "SELECT " not in text  # statements have their own aliases
+        for phrase, instead in faults(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The table is set aside.",
+        "sets the whole table aside",
+        "It is made anew.",
+        "a new place in the log",
+        "Nothing stands in the way.",
+        "the copy differs",
+        "waits for ever",
+        "all but for one",
+        "the other goes on",
+        "Mend the cause.",
+    ],
+)
+def test_a_banned_phrase_is_found(text: str) -> None:
+    assert list(faults(text))
+
+
+@pytest.mark.parametrize("text", ["a snapshot in place", "an in-place snapshot", "set `place` to it", "a COPY command"])
+def test_the_fields_own_words_are_not_banned(text: str) -> None:
+    assert list(faults(text)) == []
