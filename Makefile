@@ -1,4 +1,4 @@
-# One place for the commands of a working day; .ci/run calls the same targets.
+# The commands of a working day; .ci/run calls the same targets.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
@@ -17,10 +17,10 @@ TARGET ?= delta
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
 
-setup:  ## Make .venv with the host and every plugin; quick to repeat (PYTHON=… chooses the interpreter)
+setup:  ## Create .venv with the host and every plugin; quick to repeat (PYTHON=… chooses the interpreter)
 	@PYTHON="$(PYTHON)" tools/setup.sh
 
-demo: setup  ## Copy a live shop, kill -9 on the way, compare (SOURCE=mysql: from MySQL or MariaDB; TARGET=bigquery: to an emulator)
+demo: setup  ## Replicate a live database, kill -9 half-way, compare (SOURCE=mysql: from MySQL or MariaDB; TARGET=bigquery: to an emulator)
 	@$(BIN)/replicator demo --source $(SOURCE) --target $(TARGET)
 
 test: setup  ## Run every suite that is not slow, some files at a time; ends with pytest's summary
@@ -32,27 +32,27 @@ check: setup  ## Lint, format, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: setup  ## Let ruff mend what it can
+format: setup  ## Let ruff fix what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: setup  ## Measure side by side; prints the figures of docs/performance.md
+bench: setup  ## Run the benchmarks; prints the figures of docs/performance.md
 	@$(BIN)/python -m benchmarks
 
 soak: setup  ## The long runs: slow suites, every crash point, and hours of random kill -9 under load
 	@$(BIN)/pytest -m "slow or soak" --timeout=0 $(PYTEST_ARGS)
 
-versions: setup  ## Run the sources' tests on other versions of the servers, as far as packages of them can be had (VERSIONS=mysql-8.0,…)
+versions: setup  ## Run the sources' tests on other versions of the servers, as far as packages exist (VERSIONS=mysql-8.0,…)
 	@$(BIN)/python tools/server_versions.py $(PYTEST_ARGS)
 
-docs: setup  ## Write the generated pages anew, then check that the docs agree with the code and that their examples run
+docs: setup  ## Write the generated pages, then check that the docs agree with the code and that their examples run
 	@$(BIN)/python -m replicator.plugins.reference docs/configuration.md
 	@$(BIN)/python -m replicator.cli.reference docs/cli.md
 	@$(BIN)/pytest tests/docs $(PYTEST_ARGS)
 
-lock: setup  ## Resolve requirements.lock anew (LOCK_ARGS="--upgrade" for newer versions)
+lock: setup  ## Resolve requirements.lock again (LOCK_ARGS="--upgrade" for newer versions)
 	@tools/lock.sh $(LOCK_ARGS)
 
-clean:  ## Remove .venv and every cache; what is outside the repository stays
+clean:  ## Remove .venv and every cache; nothing outside the repository
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,6 +22,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import Batch, TargetContext, TargetTable
 from replicator.spark.session import SparkHost, SparkSettings
 from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.spark import SPARK_NEEDS
 from replicator_target_delta.target import DeltaLakeTarget
 
 GOAL: Final = 100_000
@@ -89,7 +90,7 @@ def _timed(target: DeltaLakeTarget, host: SparkHost, batch: Batch) -> _Merge:
 def _target() -> Iterator[tuple[DeltaLakeTarget, SparkHost]]:
     """A lake in a folder of its own, and the Spark that a worker starts by default."""
     with tempfile.TemporaryDirectory(prefix="bench-lake-") as folder:
-        host = SparkHost(SparkSettings(), cores=os.cpu_count() or 1)
+        host = SparkHost(SparkSettings(needs=SPARK_NEEDS), cores=os.cpu_count() or 1)
         context: dict[str, Any] = {"replicator": "bench", "uuid": _UUID, "epoch": 1, "spark": host.session}
         target = DeltaLakeTarget(DeltaConfig(path=folder), TargetContext(**context))
         try:

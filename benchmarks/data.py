@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from replicator.testing.servers import PostgresServer, ScratchDatabase, ServerProgramsNotFoundError, find_distribution
+from replicator_testbed.servers import PostgresServer, ScratchDatabase, ServerProgramsNotFoundError, find_distribution
 
 TABLE: Final = "items"
 PUBLICATION: Final = "bench"

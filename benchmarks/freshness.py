@@ -31,8 +31,9 @@ from replicator.model.events import SEQUENCE_NUM
 from replicator.model.schema import TableId
 from replicator.spark.session import SparkHost, SparkSettings
 from replicator.state.store import StateStore
-from replicator.testing.servers import PostgresServer, ScratchDatabase
 from replicator_target_delta.ledger import Entry
+from replicator_target_delta.spark import SPARK_NEEDS
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 GOAL_P50_S: Final = 3.0
 GOAL_P99_S: Final = 6.0
@@ -124,7 +125,7 @@ def _used(process: psutil.Process) -> float:
 
 def _target_rows(path: Path) -> pa.Table:
     """`_sequence_num` and `committed_at` of all rows that were inserted while the product ran."""
-    spark = SparkHost(SparkSettings(memory="1g"), cores=os.cpu_count() or 1)
+    spark = SparkHost(SparkSettings(needs=SPARK_NEEDS, memory="1g"), cores=os.cpu_count() or 1)
     try:
         frame = spark.session().read.format("delta").load(str(path))
         rows: pa.Table = frame.where(f"id > {_HELD_ROWS}").select(SEQUENCE_NUM, "committed_at").toArrow()

@@ -22,9 +22,9 @@ from benchmarks.measure import Clock, Side, Work, in_turns, say
 from benchmarks.report import Line, Report, spell
 from benchmarks.scale import Scale
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.binlog import RowDecoder, TableMap, TableMaps, declared_spec, logged_spec, table_id
 from replicator_source_mysql.binlog.events import TABLE_MAP, RowsEvent
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 GOAL_BATCH: Final = 30
 GOAL_SINGLE: Final = 50

@@ -15,10 +15,10 @@ from benchmarks.mysql_decode import SETTINGS, TABLE, insert
 from benchmarks.report import Report, at_least, compared
 from benchmarks.scale import Scale
 from replicator.model.schema import TableId
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.chunksql import whole_query
 from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.snapshot import read_plan
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 GOAL: Final = 800_000
 CHUNK_ROWS: Final = 50_000

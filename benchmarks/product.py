@@ -15,9 +15,9 @@ import psutil
 from replicator.model.schema import TableId
 from replicator.state.records import AppliedRecord
 from replicator.state.store import StateStore
-from replicator.testing.rig import Rig
-from replicator.testing.servers import ScratchDatabase
 from replicator.testing.waiting import wait_until
+from replicator_testbed.rig import Rig
+from replicator_testbed.servers import ScratchDatabase
 
 _WORKER: Final = "replicator.runtime.worker"
 _START_TIMEOUT_S: Final = 120.0

@@ -1,4 +1,4 @@
-"""What only the host's own tests need; the fixtures shared with plugins are in `replicator.testing.fixtures`."""
+"""What only the host's own tests need; the fixtures shared with plugins are in `replicator_testbed.fixtures`."""
 
 from __future__ import annotations
 

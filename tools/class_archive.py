@@ -13,10 +13,11 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import TargetContext, TargetTable
 from replicator.spark.session import SparkHost, SparkSettings
 from replicator.testing.batches import delete, insert, update, write_batch
-from replicator.testing.java import CLASS_ARCHIVE, short_lived_options
 from replicator.testing.target_contract import item, items_schema
 from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.spark import SPARK_NEEDS
 from replicator_target_delta.target import DeltaLakeTarget
+from replicator_testbed.java import CLASS_ARCHIVE, short_lived_options
 
 UUID = "00000000-0000-0000-0000-00000000c1a5"
 
@@ -29,7 +30,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="class-archive-") as name:
         folder = Path(name)
         settings = short_lived_options(f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}")
-        host = SparkHost(SparkSettings(settings=settings, log_file=folder / "spark.log"), cores=2)
+        host = SparkHost(SparkSettings(needs=SPARK_NEEDS, settings=settings, log_file=folder / "spark.log"), cores=2)
         context = TargetContext(replicator="archive", uuid=UUID, epoch=1, spark=host.session)
         target = DeltaLakeTarget(DeltaConfig(path=str(folder / "lake")), context)
         target.claim(table)

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 .venv/bin/python -m pip install --quiet uv
-.venv/bin/uv pip compile pyproject.toml plugins/*/*/pyproject.toml \
+.venv/bin/uv pip compile pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml \
   --group pyproject.toml:test --group pyproject.toml:dev --all-extras \
   --universal --python-version 3.11 --generate-hashes --no-annotate \
   --no-emit-package replicator \
@@ -13,5 +13,6 @@ cd "$(dirname "$0")/.."
   --no-emit-package replicator-source-postgresql \
   --no-emit-package replicator-target-bigquery \
   --no-emit-package replicator-target-delta \
+  --no-emit-package replicator-testbed \
   --custom-compile-command "tools/lock.sh" --no-config --quiet \
   --output-file requirements.lock "$@" >/dev/null

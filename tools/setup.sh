@@ -145,7 +145,7 @@ fingerprint() {
   {
     "$python" -c 'import sys; print(sys.version, sys.prefix)'
     pwd
-    cat requirements.lock pyproject.toml plugins/*/*/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py replicator/testing/java.py
+    cat requirements.lock pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py testbed/replicator_testbed/java.py
   } | "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
 }
 
@@ -161,7 +161,7 @@ pip() { $venv/bin/python -m pip --disable-pip-version-check --no-input "$@"; }
 
 install_packages() {
   local editable=(-e .) project
-  for project in plugins/*/*/pyproject.toml; do
+  for project in plugins/*/*/pyproject.toml testbed/pyproject.toml; do
     editable+=(-e "$(dirname "$project")")
   done
   quietly "locked packages (PySpark is large: one to three minutes the first time)" \

@@ -1,4 +1,4 @@
-"""Alarms: what a table goes on with although its copy may differ from the source. Pure.
+"""Alarms: a table continues although it may differ from its source. Pure.
 
 An alarm is raised by what an audit of the target says, and cleared by a snapshot that began after it and is complete. One that is raised
 while a snapshot is under way stays: rows that the snapshot has read already may be the ones concerned.

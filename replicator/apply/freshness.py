@@ -1,4 +1,4 @@
-"""Knows up to which source time the journal holds everything, at each of its places. No I/O."""
+"""Knows up to which source time the journal holds everything, at each of its positions. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEPT = 20_000
 class Freshness:
     """The source times of the journal's segments, by their last sequence number. Thread-safe.
 
-    Bounded: when there are too many, every second one is forgotten but for the newest. Answers are then older than
+    Bounded: when there are too many, every second one is forgotten, except the newest. Answers are then older than
     they could be, never newer.
     """
 
@@ -53,7 +53,7 @@ class Freshness:
 
     def _add(self, last: int, source_time: datetime) -> None:
         if self._lasts and self._lasts[-1] == last:
-            # A segment without rows: the same place, later.
+            # A segment without rows: the same position, later.
             self._times[-1] = source_time
             return
         self._lasts.append(last)

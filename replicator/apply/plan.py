@@ -10,7 +10,7 @@ from sys import maxsize
 from typing import Final
 
 from replicator.model.errors import CorruptStreamError
-from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
+from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.state.records import EventEntry, SegmentFile, TableRecord
 
 Item = SegmentFile | EventEntry
@@ -104,7 +104,7 @@ def next_unit(
     """Choose what to do next with a table.
 
     A batch takes all files up to the next event, the next shape, or the limits. It ends only where no transaction can
-    be cut in two: behind the last file of a commit of the journal, or beside a file of nothing but snapshot rows,
+    be split: after the last file of a commit of the journal, or next to a file with snapshot rows only,
     which stand between transactions.
 
     Args:
@@ -161,7 +161,7 @@ def append_bound(record: TableRecord | None, incarnation: int) -> int:
     """
     if record is None or record.incarnation != incarnation:
         return APPEND_NOTHING
-    if record.snapshot is not None and record.snapshot.start_number is not None:
+    if record.snapshot is not None and record.snapshot.kind is SnapshotKind.IN_PLACE:
         return APPEND_NOTHING if record.first_change is None else record.first_change
     return maxsize if record.first_change is None else record.first_change
 
@@ -208,10 +208,10 @@ def _newest_beginning(items: Sequence[Item], incarnation: int) -> EventEntry | N
 
 
 def _is_quiet(item: Item) -> bool:
-    """Whether the target has nothing to do: the start of a snapshot, or the end of a first copy."""
+    """Whether the target has nothing to do: the start of a snapshot, or the end of a first snapshot."""
     if not isinstance(item, EventEntry) or not isinstance(item.event, SnapshotEvent):
         return False
-    return item.event.phase is SnapshotPhase.STARTED or item.event.start_number is None
+    return item.event.phase is SnapshotPhase.STARTED or item.event.kind is SnapshotKind.FIRST
 
 
 def _quiet_run(own: Sequence[Item], start: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from replicator.apply.freshness import Freshness
 from replicator.apply.schedule import Schedule, Turn
 from replicator.apply.settings import ApplySettings, Patience
-from replicator.apply.table import Ends, TableApplier
+from replicator.apply.table import ApplyContext, TableApplier
 from replicator.apply.upkeep import Upkeep
 from replicator.journal import JournalReader
 from replicator.model.control import Control
@@ -30,7 +30,8 @@ from replicator.model.isolation import INTERNAL, table_error
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import DeltaTarget
-from replicator.state.records import Stage, TableRecord
+from replicator.state import table_life
+from replicator.state.records import TableRecord
 from replicator.state.store import StateStore
 
 _SEGMENTS_PER_READ = 500
@@ -59,14 +60,14 @@ class TableProgress:
         last_applied: The ledger as far as this process knows.
         highest: The table's highest number in the journal at the last look.
         is_complete: The target holds a whole copy: no snapshot has begun in it and not ended.
-        source_time: Everything committed at the source before it is in the target; None if unknown or while the copy is not whole.
+        source_time: Everything committed at the source before it is in the target; None if unknown or while the snapshot is incomplete.
     """
 
     incarnation: int
     last_applied: int
     highest: int
     is_complete: bool
-    is_failing: bool
+    has_failed: bool
     source_time: datetime | None
 
 
@@ -78,7 +79,7 @@ class Apply:
     throttled table waits for a time that the retry policy chooses, and fails when that gives it up. So does a table at
     which the target failed, as long as it takes others: after the first failure nobody knows that yet, and the table
     waits alone; if it fails again and nothing was applied meanwhile, it is the target that is away. That, and any other
-    error, ends the loop once the units in flight are done, and is raised: whoever restarts it goes on from the ledgers.
+    error, ends the loop once the units in flight are done, and is raised: a restart continues from the ledgers.
 
     Args:
         target: Where to.
@@ -104,7 +105,7 @@ class Apply:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings or ApplySettings()
-        self._ends = Ends(
+        self._context = ApplyContext(
             target=target,
             store=store,
             reader=reader,
@@ -141,7 +142,7 @@ class Apply:
         Raises:
             FencedError: A newer epoch has the target or the state store.
             FatalError: `ledger_ahead`, or from target, journal or state store.
-            TransientError: From target, journal or state store; a new `Apply` goes on from the ledgers.
+            TransientError: From target, journal or state store; a new `Apply` continues from the ledgers.
         """
         self._remember()
         threads = [
@@ -167,33 +168,33 @@ class Apply:
     # -- the watching thread
 
     def _remember(self) -> None:
-        applied = self._ends.store.applied(self._ends.name)
-        self._tables = {table: TableApplier(self._ends, table, record) for table, record in applied.items()}
+        applied = self._context.store.applied(self._context.name)
+        self._tables = {table: TableApplier(self._context, table, record) for table, record in applied.items()}
 
     def _watch(self, control: Control) -> None:
         while not control.should_stop():
-            self._look()
+            self._poll()
             control.report(self._status())
             with self._news:
                 if self._is_ending:
                     return
             control.wait(self._settings.wake_s)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """See what the journal has: first up to when it is complete, then what is in it, so that no table is called fresher than it is."""
-        store, name = self._ends.store, self._ends.name
+        store, name = self._context.store, self._context.name
         while segments := store.segments(name, self._segment_id, _SEGMENTS_PER_READ):
             for segment in segments:
-                self._ends.freshness.add(segment.last, segment.source_time)
+                self._context.freshness.add(segment.last, segment.source_time)
             self._segment_id = segments[-1].id
-        newest = self._ends.freshness.newest()
+        newest = self._context.freshness.newest()
         highest = store.feed_tables(name)
         captured = {record.table: record for record in store.tables(name)}
         with self._news:
             self._newest, self._highest, self._captured = newest, highest, captured
             for table in highest:
                 if table not in self._tables:
-                    self._tables[table] = TableApplier(self._ends, table, None)
+                    self._tables[table] = TableApplier(self._context, table, None)
                 self._offer(table)
             self._news.notify_all()
 
@@ -215,7 +216,7 @@ class Apply:
     def _rest_s(self, table: TableId, applier: TableApplier) -> float:
         """How long the table is better left alone; not at all where the target cannot say: it will say so at the batch, too."""
         try:
-            return self._ends.target.rest_s(table, is_behind=applier.is_behind)
+            return self._context.target.rest_s(table, is_behind=applier.is_behind)
         except Exception as error:  # noqa: BLE001 - advice about one table, asked in the thread of all
             _log.warning("pause_unknown", table=str(table), exc_info=error)
             return 0.0
@@ -227,15 +228,15 @@ class Apply:
     def _lacks_time(self, table: TableId, applier: TableApplier) -> bool:
         """Whether a table that has everything should be recorded as fresh and is not.
 
-        When its copy became whole, the source had not told the time yet.
+        When its snapshot became complete, the source had not told the time yet.
         """
         captured = self._captured.get(table)
         return (
             self._newest is not None
             and applier.record.source_time is None
-            and not applier.is_set_aside
+            and not applier.has_failed
             and captured is not None
-            and captured.stage is Stage.STREAMING
+            and table_life.is_complete(captured)
             and captured.incarnation == applier.record.incarnation
         )
 
@@ -243,20 +244,18 @@ class Apply:
         """Everything committed before it is in the journal; None if unknown, or if capture does not follow the table."""
         with self._news:
             captured, incarnation = self._captured.get(table), self._tables[table].record.incarnation
-            follows = captured is not None and captured.stage in {Stage.SNAPSHOT, Stage.STREAMING}
+            follows = captured is not None and table_life.is_captured(captured)
             return self._newest if captured and follows and captured.incarnation == incarnation else None
 
     def _is_removed(self, table: TableId) -> bool:
         """Whether the table is replicated no more: by the configuration, which capture may not have acted on yet, or by capture's word."""
         captured = self._captured.get(table)
-        return not self._settings.selects(table) or (captured is not None and captured.stage is Stage.REMOVED)
+        return not self._settings.selects(table) or (captured is not None and not table_life.is_replicated(captured))
 
     def _is_superseded(self, table: TableId) -> bool:
         """Whether the table was removed and came back: what the journal has of it is of no use, a new incarnation is to begin."""
         captured, applied = self._captured.get(table), self._tables[table].record
-        return (
-            captured is not None and captured.stage is Stage.PENDING and 0 < applied.incarnation < captured.incarnation
-        )
+        return captured is not None and table_life.waits(captured) and 0 < applied.incarnation < captured.incarnation
 
     def _is_to_be_left(self, table: TableId) -> bool:
         """Whether the table was removed after it was offered."""
@@ -311,12 +310,12 @@ class Apply:
                 raise
             if ours.code == INTERNAL:
                 _log.error("table_crashed", table=str(turn.table), exc_info=error)
-            is_again = applier.is_set_aside
+            is_again = applier.has_failed
             if not is_again and ours is not error and self._may_be_everybodys(turn.table, ours.code):
                 applier.leave_alone()
                 if self._let_wait(turn.table, ours):
                     return
-            self._set_aside(applier, ours)
+            self._fail(applier, ours)
             if is_again:
                 # The search for a later snapshot failed, too: pause before the next try.
                 self._pause(turn.table, ours)
@@ -348,22 +347,22 @@ class Apply:
         if not self._let_wait(table, error):
             if not is_of_table:
                 raise error
-            self._set_aside(applier, _exhausted(error, self._ends.name))
+            self._fail(applier, _exhausted(error, self._context.name))
             self._go_on(table)
 
-    def _set_aside(self, applier: TableApplier, error: TableError) -> None:
-        applier.set_aside(error)
+    def _fail(self, applier: TableApplier, error: TableError) -> None:
+        applier.fail(error)
         with self._news:
             self._units_at_failure = self._units
 
     def _may_be_everybodys(self, table: TableId, code: str) -> bool:
         """Whether several others failed with the same code, and nothing was applied since: then there is one cause, and it may pass.
 
-        Of errors that nobody raised as this table's own. The table waits then, as long as the retry budget allows or until others go on.
+        Of errors that nobody raised as this table's own. The table waits then, as long as the retry budget allows or until others continue.
         """
         with self._news:
             records = [applier.record for other, applier in self._tables.items() if other != table]
-            alike = sum(r.is_failing and r.error is not None and r.error.code == code for r in records)
+            alike = sum(r.has_failed and r.error is not None and r.error.code == code for r in records)
             wait = self._waits.get(table)
             is_still = self._units == (self._units_at_failure if wait is None else wait.units)
             return alike >= _ALIKE and is_still
@@ -419,15 +418,15 @@ class Apply:
         newest = self._fresh_to(table)
         source_time = record.source_time
         is_idle = highest <= applier.looked_to and table not in self._schedule.busy
-        is_well = not applier.is_set_aside and not record.is_failing
+        is_well = not applier.has_failed and not record.has_failed
         if is_idle and is_well and applier.is_complete and newest is not None:
-            source_time = self._ends.freshness.later(source_time, newest)
+            source_time = self._context.freshness.later(source_time, newest)
         return TableProgress(
             incarnation=record.incarnation,
             last_applied=record.last_applied,
             highest=highest,
             is_complete=applier.is_complete,
-            is_failing=record.is_failing,
+            has_failed=record.has_failed,
             source_time=source_time,
         )
 

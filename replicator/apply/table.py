@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from replicator.apply import divergence
+from replicator.apply import divergence, restored
 from replicator.apply.freshness import Freshness
 from replicator.apply.plan import (
     APPEND_NOTHING,
@@ -25,6 +25,7 @@ from replicator.apply.plan import (
     next_unit,
     starts_in_place,
 )
+from replicator.apply.reach import Reach
 from replicator.apply.settings import ApplySettings
 from replicator.journal import JournalReader
 from replicator.model.crash import crash_point
@@ -38,18 +39,19 @@ from replicator.model.errors import (
     ThrottledError,
     TransientError,
 )
-from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotPhase
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
+from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, DeltaTarget, Ledger, TargetTable
-from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, Stage, TableRecord
+from replicator.state import table_life
+from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TableRecord, TargetCopy
 from replicator.state.store import StateStore
 
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
+class ApplyContext:
     """What the tables of one replicator share."""
 
     target: DeltaTarget[Any]
@@ -90,23 +92,12 @@ class TableApplier:
     4. The record of the table is brought up to the ledger.
     """
 
-    def __init__(self, ends: Ends, table: TableId, applied: AppliedRecord | None) -> None:
-        self._ends = ends
+    def __init__(self, context: ApplyContext, table: TableId, applied: AppliedRecord | None) -> None:
+        self._context = context
         self._table = table
         self._record = applied or AppliedRecord(table=table, incarnation=0)
         self._claimed: TargetTable | None = None
-        self._ledger = self._record.last_applied
-        # Everything of the incarnation lies above; spares reading what it superseded.
-        self._floor = EMPTY_LEDGER
-        self._looked_to = self._ledger
-        self._searched_to = EMPTY_LEDGER
-        # Where the last unit ends that could not be applied: a way on lies behind it.
-        self._tried_to = EMPTY_LEDGER
-        self._is_set_aside = False
-        self._is_copying = self._record.source_time is None and not self._record.has_copy
-        # While copying: the number by which the target's copy is whole, if capture says that its own is.
-        self._whole_at: int | None = None
-        self._schema: TableSchema | None = None
+        self._reach = Reach.begin(self._record.last_applied)
         self._commits = 0
         self._was_looked_after = False
         self._last_batch: Mapping[str, Any] | None = None
@@ -114,7 +105,7 @@ class TableApplier:
         # No batch was planned yet; whether the table still rests after one of an earlier process the target knows once it is claimed.
         self._is_new = True
         # Smaller once the target could not take a batch; for the rest of this process.
-        self._limits = ends.settings.batch
+        self._limits = context.settings.batch
 
     @property
     def record(self) -> AppliedRecord:
@@ -122,19 +113,19 @@ class TableApplier:
         return self._record
 
     @property
-    def is_set_aside(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether this process has given the table up until a snapshot or an incarnation begins."""
-        return self._is_set_aside
+        return self._reach.is_searching
 
     @property
     def is_complete(self) -> bool:
         """Whether the target holds a whole copy, if perhaps an old one: no snapshot has begun in it and not ended."""
-        return not self._is_copying
+        return self._record.copy is not TargetCopy.SNAPSHOT
 
     @property
     def looked_to(self) -> int:
         """The number up to which nothing of the journal is left to look at."""
-        return self._searched_to if self._is_set_aside else max(self._ledger, self._looked_to)
+        return self._reach.seen_to
 
     @property
     def is_behind(self) -> bool:
@@ -157,38 +148,38 @@ class TableApplier:
 
         How many commits it had in earlier processes nobody knows, so the first of this one counts for all of them.
         """
-        return self._commits >= (self._ends.settings.maintain_idle if self._was_looked_after else 1)
+        return self._commits >= (self._context.settings.maintain_idle if self._was_looked_after else 1)
 
     def step(self, fresh_to: datetime | None) -> bool:
         """Do the next unit; False if there is none, or if it was too large: the next time it is cut.
 
-        A table that is set aside looks for a way on first.
+        A failed table first looks for a later event with which it can continue.
 
         Args:
             fresh_to: Everything committed at the source before it is in the journal by now; None if that is unknown,
                 or not so for this table.
 
         Raises:
-            TableError: The table is to be set aside (`set_aside`).
+            TableError: The table fails (`fail`).
             FencedError, FatalError, TransientError: From target, journal or state store; nothing is lost or doubled
             by starting again from the ledger.
         """
-        if self._is_set_aside and not self._find_way_on():
+        if self._reach.is_searching and not self._search():
             return False
-        if (self._is_copying or self._record.has_copy is None) and self._whole_at is None:
-            self._whole_at = self._find_whole()
+        if self._record.copy in (TargetCopy.SNAPSHOT, TargetCopy.UNKNOWN) and self._reach.whole_at is None:
+            self._reach = self._reach.whole_from(self._find_whole())
         unit = self._plan()
         while isinstance(unit, BeginUnit):
             self._begin(unit.entry)
             unit = self._plan()
         if unit is None:
-            self._see_whole(self._looked_to)
-            if not self._record.is_failing:
-                self._put(source_time=self._source_time(fresh_to))
+            self._see_whole(self._reach.looked_to)
+            if not self._record.has_failed:
+                self._put(source_time=self._source_time(self._record, fresh_to))
             return False
         if self._is_new and isinstance(unit, BatchUnit):
             self._is_new, self._is_behind = False, unit.following is not None
-            if self._ends.target.rest_s(self._table, is_behind=self._is_behind) > 0:
+            if self._context.target.rest_s(self._table, is_behind=self._is_behind) > 0:
                 return False
         if not self._do(unit):
             return False
@@ -196,36 +187,35 @@ class TableApplier:
         self._note(unit, fresh_to)
         return True
 
-    def set_aside(self, error: TableError) -> None:
+    def fail(self, error: TableError) -> None:
         """Leave the table as it is, with the reason, until a later snapshot or incarnation begins."""
-        self._is_set_aside = True
-        self._searched_to = max(self._searched_to, self._ledger, self._tried_to)
+        self._reach = self._reach.failed()
         _log.error("table_failed", table=str(self._table), code=error.code, reason=error.message)
-        self._put(is_failing=True, error=ErrorRecord.of(error, self._ends.store.now()))
+        self._store(table_life.refused(self._record, ErrorRecord.of(error, self._context.store.now())))
 
     def claim(self) -> None:
         """Claim the table in the target, if it was begun there and this process has not claimed it, or has given that up."""
-        if self._claimed is None and self._record.incarnation > 0 and not self._is_set_aside:
+        if self._claimed is None and self._record.incarnation > 0 and not self._reach.is_searching:
             self._claim()
 
     def leave_alone(self) -> None:
         """Give up what is known of the target: what a unit that failed left there is read in the ledger when the table is claimed again."""
         self._claimed = None
-        self._looked_to = min(self._looked_to, self._ledger)
+        self._reach = self._reach.forgotten()
 
     def maintain(self) -> None:
         """Let the target look after the table; as long as it finds something to do, it asks to be asked again."""
         self._commits, self._was_looked_after = 0, True
-        if self._claimed is None or self._is_set_aside:
+        if self._claimed is None or self._reach.is_searching:
             return
-        done = self._ends.target.maintain(self._claimed)
+        done = self._context.target.maintain(self._claimed)
         if done is not None:
             _log.info("table_maintained", table=str(self._table), details=dict(done))
-            self._commits = self._ends.settings.maintain_idle
+            self._commits = self._context.settings.maintain_idle
 
     def audit(self) -> None:
         """Ask the target what others changed since the last unit of work."""
-        if self._claimed is not None and not self._is_set_aside:
+        if self._claimed is not None and not self._reach.is_searching:
             self._put(**self._audited(self._claimed, starts=False, completes=False))
 
     # -- what to do
@@ -234,12 +224,12 @@ class TableApplier:
         incarnation = self._record.incarnation
         if self._claimed is None and incarnation > 0:
             self._claim()
-        page = self._ends.settings.feed_items
+        page = self._context.settings.feed_items
         items: list[Item] = []
-        after = max(self._ledger, self._floor)
+        after = self._reach.read_from
         unit: Unit | More | None = MORE
         while unit is MORE:
-            window = self._ends.reader.feed(self._table, after, page)
+            window = self._context.reader.feed(self._table, after, page)
             after = last_number(window[-1]) if window else after
             items += [item for item in window if item.incarnation >= incarnation]
             try:
@@ -249,135 +239,116 @@ class TableApplier:
                 raise
         if not isinstance(unit, BeginUnit):
             self._check_kept()
-        self._looked_to = after if unit is None else self._ledger
+        self._reach = self._reach.planned(after, is_idle=unit is None)
         return unit
 
     def _next(self, items: Sequence[Item], *, is_whole: bool) -> Unit | More | None:
         incarnation = self._record.incarnation
         bound = APPEND_NOTHING
         if any(isinstance(item, SegmentFile) and item.snapshot_rows == item.rows for item in items):
-            bound = append_bound(self._ends.record_of(self._table), incarnation)
+            bound = append_bound(self._context.record_of(self._table), incarnation)
         return next_unit(items, incarnation=incarnation, is_whole=is_whole, limits=self._limits, append_below=bound)
 
     def _begin(self, entry: EventEntry) -> None:
-        self._ledger = self._looked_to = EMPTY_LEDGER
-        self._floor = entry.sequence_num - 1
-        self._claimed = self._schema = None
-        self._is_copying, self._whole_at, self._is_set_aside = True, None, False
-        # The new copy clears what is wrong with the old one.
+        self._claimed = None
+        self._reach = self._reach.begun(entry.sequence_num)
+        # The new snapshot clears what is wrong with the old one.
         alarms = divergence.covered(self._record.alarms)
-        self._record = AppliedRecord(table=self._table, incarnation=self._record.incarnation)
-        self._put(incarnation=entry.incarnation, alarms=alarms)
+        self._store(table_life.begun_in_target(self._record, entry.incarnation, alarms))
         crash_point("apply.incarnation_recorded")
         self._claim()
 
     def _find_whole(self) -> int | None:
-        """The table's highest number once capture has its whole copy: a process before may have applied the copy's end and not noted it."""
-        captured = self._ends.record_of(self._table)
-        if (
-            captured is None
-            or captured.stage is not Stage.STREAMING
-            or captured.incarnation != self._record.incarnation
-        ):
+        """The table's highest number once capture has its whole snapshot: a former process may have applied its end unrecorded."""
+        captured = self._context.record_of(self._table)
+        if captured is None or not table_life.is_complete(captured) or captured.incarnation != self._record.incarnation:
             return None
-        return self._ends.store.feed_tables(self._ends.name).get(self._table)
+        return self._context.store.feed_tables(self._context.name).get(self._table)
 
     def _see_whole(self, number: int) -> None:
         """Everything of the journal up to `number` is applied."""
-        if self._whole_at is not None and number >= self._whole_at:
-            self._is_copying, self._whole_at = False, None
-            captured = self._ends.record_of(self._table)
-            # With `snapshot.mode: never` there is none, and the target holds but what changed since.
-            self._put(has_copy=captured is not None and captured.snapshot is not None)
+        if self._reach.whole_at is not None and number >= self._reach.whole_at:
+            self._reach = self._reach.whole_from(None)
+            captured = self._context.record_of(self._table)
+            has_snapshot = captured is not None and captured.snapshot is not None
+            self._put(copy=TargetCopy.WHOLE if has_snapshot else TargetCopy.CHANGES)
 
     def _claim(self) -> None:
         table = TargetTable(
             table=self._table,
-            uuid=self._ends.uuid,
+            uuid=self._context.uuid,
             incarnation=self._record.incarnation,
-            epoch=self._ends.epoch,
-            options=self._ends.settings.options(self._table),
+            epoch=self._context.epoch,
+            options=self._context.settings.options(self._table),
         )
-        self._check_store(self._ends.target.read_ledger(table))
-        self._put(claimed_by=self._ends.epoch)
+        self._check_store(self._context.target.read_ledger(table))
+        self._put(claimed_by=self._context.epoch)
         crash_point("apply.claim_recorded")
-        ledger = self._ends.target.claim(table).last_applied
+        ledger = self._context.target.claim(table).last_applied
         crash_point("apply.claimed")
         rows, phase = self._missed(self._record.last_applied, ledger)
         starts, completes = phase is SnapshotPhase.STARTED, phase is SnapshotPhase.COMPLETED
         audited = self._audited(table, starts=starts, completes=completes)
         if starts or ledger < self._record.last_applied:
             # A target that was set back may stand in the middle of a copy, too.
-            self._is_copying, self._whole_at = True, None
-            audited |= {"has_copy": False}
-        self._claimed, self._ledger = table, ledger
-        self._put(last_applied=ledger, rows=self._record.rows + rows, source_time=self._source_time(None), **audited)
+            self._reach = self._reach.whole_from(None)
+            audited |= {"copy": TargetCopy.SNAPSHOT}
+        self._claimed, self._reach = table, self._reach.claimed(ledger)
+        record = replace(self._record, last_applied=ledger, rows=self._record.rows + rows, **audited)
+        self._store(replace(record, source_time=self._source_time(record, None)))
 
     def _check_store(self, found: Ledger | None) -> None:
-        """Refuse to go on where the target knows more than this state store, which then was restored from an older copy.
-
-        Numbers are given anew behind such a copy, so the target would take new changes for applied ones. In an unbroken history the store
-        knows every incarnation and epoch before they claim the table, and whoever applies has the lease after reading what it applies.
+        """Refuse to continue if the target knows more than this state store, which then was restored from a backup.
 
         Raises:
             FencedError: The target knows more because another process has the lease by now.
             FatalError: `ledger_ahead`.
         """
-        if found is None or found.incarnation < self._record.incarnation:
+        if found is None:
             return
-        newest, sealed_by = self._ends.newest_number(), self._ends.store.sealed_by(self._ends.name, found.last_applied)
-        number, epoch, claimed_by = found.last_applied, found.epoch, self._record.claimed_by
-        if found.incarnation > self._record.incarnation:
-            reason = f"holds incarnation {found.incarnation} of the table, which is unknown to this state store"
-        elif number > newest:
-            reason = f"has applied number {number}, and the journal ends at {newest}"
-        elif claimed_by is not None and epoch > claimed_by:
-            reason = f"was written by epoch {epoch}, which never claimed the table according to this state store"
-        elif sealed_by is not None and sealed_by > epoch:
-            reason = f"has applied number {number} under epoch {epoch}, but epoch {sealed_by} assigned lower numbers"
-        else:
+        context = self._context
+        newest, sealed_by = context.newest_number(), context.store.sealed_by(context.name, found.last_applied)
+        reason = restored.proof(found, self._record, newest=newest, sealed_by=sealed_by)
+        if reason is None:
             return
-        self._ends.check_lease()
+        context.check_lease()
         raise FatalError(
             f"The target {reason}: the state store is older than the target.",
             code="ledger_ahead",
             table=str(self._table),
-            action=f"Restore the newest state store; or run `replicator delete {self._ends.name} --drop-target`, and run its file again.",
+            action=f"Restore the newest state store; or run `replicator delete {context.name} --drop-target`, and run its file again.",
         )
 
     def _check_kept(self) -> None:
-        if self._ends.reader.is_lost(self._table, self._record.incarnation, self._ledger):
+        if self._context.reader.is_lost(self._table, self._record.incarnation, self._reach.ledger):
             raise TableError(
-                f"The journal no longer has every change after number {self._ledger}, the last one that the target applied.",
+                f"The journal no longer has every change after number {self._reach.ledger}, the last one that the target applied.",
                 code="journal_gap",
                 table=str(self._table),
-                action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
+                action=f"Run `replicator snapshot {self._context.name} {self._table}`.",
             )
 
     def _check_beginning(self, items: Sequence[Item]) -> None:
         """The beginning of the newest incarnation is not there: damage, unless retention dropped it before it was applied."""
-        if self._ends.reader.is_lost(self._table, max(item.incarnation for item in items), EMPTY_LEDGER):
+        if self._context.reader.is_lost(self._table, max(item.incarnation for item in items), EMPTY_LEDGER):
             raise TableError(
                 "The journal no longer has the beginning of the table's newest snapshot.",
                 code="journal_gap",
                 table=str(self._table),
-                action=f"Run `replicator snapshot {self._ends.name} {self._table} --recreate`.",
+                action=f"Run `replicator snapshot {self._context.name} {self._table} --recreate`.",
             )
 
-    def _find_way_on(self) -> bool:
-        """Whether a snapshot or an incarnation has begun since that makes up for what could not be applied.
-
-        The table then goes on from there.
-        """
-        page, before = self._ends.settings.feed_items, self._searched_to
+    def _search(self) -> bool:
+        """Look for a snapshot or incarnation that makes up for what could not be applied, and continue from there; whether there is one."""
+        page, before = self._context.settings.feed_items, self._reach.searched_to
         begin: EventEntry | None = None
         start: int | None = None
         is_whole = False
         while not is_whole:
-            window = self._ends.reader.feed(self._table, self._searched_to, page)
+            window = self._context.reader.feed(self._table, self._reach.searched_to, page)
             is_whole = len(window) < page
             for item in window:
-                self._searched_to = last_number(item)
+                self._reach = self._reach.searched(last_number(item))
                 if isinstance(item, EventEntry) and begins_incarnation(item, self._record.incarnation):
                     begin = item
                 elif (number := starts_in_place(item, self._record.incarnation)) is not None:
@@ -388,30 +359,30 @@ class TableApplier:
             elif start is not None:
                 self._jump(start - 1)
         except TransientError:
-            self._searched_to = before  # the way on is found again
+            self._reach = self._reach.searched(before)  # it is found again
             raise
-        return not self._is_set_aside
+        return not self._reach.is_searching
 
     def _jump(self, number: int) -> None:
-        """Go on above a number: an in-place snapshot reads anew whatever came before."""
+        """Continue above a number: an in-place snapshot reads again whatever came before."""
         self._claim()
         assert self._claimed is not None
-        self._is_copying, self._whole_at = True, None
-        self._put(source_time=None, has_copy=False, alarms=divergence.covered(self._record.alarms))
-        if number > self._ledger:
-            self._ends.check_lease()
-            self._ends.target.advance(self._claimed, number)
-            self._ledger = number
-        self._is_set_aside = False
-        self._put(last_applied=self._ledger, is_failing=False, error=None)
+        self._reach = self._reach.whole_from(None)
+        self._put(source_time=None, copy=TargetCopy.SNAPSHOT, alarms=divergence.covered(self._record.alarms))
+        if number > self._reach.ledger:
+            self._context.check_lease()
+            self._context.target.advance(self._claimed, number)
+            self._reach = self._reach.applied(number)
+        self._reach = self._reach.resumed()
+        self._store(replace(table_life.taken_up(self._record), last_applied=self._reach.ledger))
 
     # -- doing it
 
     def _do(self, unit: BatchUnit | EventUnit | AdvanceUnit) -> bool:
         """Apply a unit; False if it was too large: the next one is smaller."""
         assert self._claimed is not None, "what has an incarnation is claimed before it is planned"
-        self._ends.check_lease()
-        target, table = self._ends.target, self._claimed
+        self._context.check_lease()
+        target, table = self._context.target, self._claimed
         try:
             match unit:
                 case BatchUnit():
@@ -420,19 +391,20 @@ class TableApplier:
                     target.advance(table, unit.last)
                 case EventUnit(entry=EventEntry(event=DDLEvent() as event)):
                     target.apply_ddl(table, event, unit.last)
-                    self._schema = event.schema
-                case EventUnit(entry=EventEntry(event=SnapshotEvent(start_number=int(start)))):
-                    target.complete_snapshot(table, self._known_schema(), start, unit.last)
+                case EventUnit(
+                    entry=EventEntry(event=SnapshotEvent(kind=SnapshotKind.IN_PLACE, start_number=int(start)))
+                ):
+                    target.complete_snapshot(table, start, unit.last)
                 case _:
                     raise AssertionError(f"{unit} asks nothing of a target")  # noqa: TRY301 - an invariant
         except (TableError, ThrottledError) as error:
             may_halve = isinstance(error, BatchTooLargeError) or (isinstance(error, ThrottledError) and error.may_halve)
             if may_halve and isinstance(unit, BatchUnit) and self._cut(unit, error):
                 return False
-            self._tried_to = _place_of(unit)
+            self._reach = self._reach.refused(_end_of(unit))
             raise
         except Exception:
-            self._tried_to = _place_of(unit)
+            self._reach = self._reach.refused(_end_of(unit))
             raise
         return True
 
@@ -455,21 +427,20 @@ class TableApplier:
     def _merge(self, table: TargetTable, unit: BatchUnit) -> None:
         for file in unit.files:
             self._check(file)
-        self._schema = self._ends.reader.schema(unit.files[0])
         batch = Batch(
-            schema=self._schema,
+            schema=self._context.reader.schema(unit.files[0]),
             files=[BatchFile(uri=f.uri, rows=f.rows, bytes=f.bytes, first=f.first, last=f.last) for f in unit.files],
             last=unit.last,
-            skip_to=self._ledger,
+            skip_to=self._reach.ledger,
             rows=sum(f.rows for f in unit.files),
             is_append=unit.is_append,
             has_absent=any(f.has_absent for f in unit.files),
             has_key_changes=any(f.has_key_changes for f in unit.files),
-            expects_rows=self._record.has_copy is True and not unit.is_in_snapshot,
+            expects_rows=self._record.copy is TargetCopy.WHOLE and not unit.is_in_snapshot,
             source_position=self._position(unit.files[-1]),
         )
         crash_point("apply.batch_planned")
-        result = self._ends.target.apply_batch(table, batch)
+        result = self._context.target.apply_batch(table, batch)
         if result.was_skipped:
             self._check_skipped(table, batch)
         else:
@@ -484,35 +455,35 @@ class TableApplier:
         )
 
     def _position(self, file: SegmentFile) -> str | None:
-        """The place in the source's log behind the commit that sealed a file; None if it is not known."""
+        """The position in the source's log after the commit that sealed a file; None if unknown."""
         if file.seal is None:
             return None
-        found = self._ends.store.segments(self._ends.name, file.seal - 1, 1)
+        found = self._context.store.segments(self._context.name, file.seal - 1, 1)
         offset = found[0].offset if found and found[0].id == file.seal else None
         return None if offset is None else str(offset)
 
     def _check(self, file: SegmentFile) -> None:
-        """A file that is damaged or lacks values costs its table a new copy, and no other table anything."""
+        """A file that is damaged or lacks values costs its table a new snapshot, and no other table anything."""
         try:
-            self._ends.reader.check(file)
+            self._context.reader.check(file)
         except CorruptStreamError as error:
             raise TableError(
                 error.message,
                 code=error.code,
                 table=str(self._table),
-                action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
+                action=f"Run `replicator snapshot {self._context.name} {self._table}`.",
             ) from error
-        if file.has_absent and (count := self._ends.reader.partial_inserts(file)):
+        if file.has_absent and (count := self._context.reader.partial_inserts(file)):
             raise TableError(
                 f"The log has {count} INSERT without all columns. What is missing is not NULL and cannot be read elsewhere.",
                 code="insert_lacks_columns",
                 table=str(self._table),
-                action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
+                action=f"Run `replicator snapshot {self._context.name} {self._table}`.",
             )
 
     def _check_skipped(self, table: TargetTable, batch: Batch) -> None:
         """A batch above the ledger that was skipped: a newer epoch has the table (claiming says so), or the target broke its contract."""
-        found = self._ends.target.claim(table).last_applied
+        found = self._context.target.claim(table).last_applied
         if found != batch.last:
             raise PluginError(
                 f"The target skipped a batch from {batch.skip_to} to {batch.last}; its ledger is {found}.",
@@ -520,39 +491,22 @@ class TableApplier:
                 table=str(self._table),
             )
 
-    def _known_schema(self) -> TableSchema:
-        if self._schema is None:
-            record = self._ends.record_of(self._table)
-            self._schema = None if record is None else record.schema
-        if self._schema is None:
-            raise FatalError(
-                "The state store has no schema for a table whose snapshot is complete.",
-                code="corrupt_state",
-                table=str(self._table),
-            )
-        return self._schema
-
     # -- remembering it
 
     def _note(self, unit: BatchUnit | EventUnit | AdvanceUnit, fresh_to: datetime | None) -> None:
         assert self._claimed is not None, "it was applied"
-        self._ledger = unit.last
+        self._reach = self._reach.applied(unit.last)
         self._is_behind = unit.following is not None
         self._commits += 1
         self._see_whole(unit.last)
         if unit.passed.starts or unit.passed.completes:
-            self._is_copying, self._whole_at = unit.passed.starts, None
-        reached = fresh_to if unit.following is None else self._ends.freshness.below(unit.following)
+            self._reach = self._reach.whole_from(None)
+        reached = fresh_to if unit.following is None else self._context.freshness.below(unit.following)
         audited = self._audited(self._claimed, starts=unit.passed.starts, completes=unit.passed.completes)
         rows = sum(file.rows for file in unit.files) if isinstance(unit, BatchUnit) else 0
-        self._put(
-            last_applied=unit.last,
-            rows=self._record.rows + rows,
-            source_time=self._source_time(reached),
-            is_failing=False,
-            error=None,
-            **audited,
-        )
+        taken_up = table_life.taken_up(self._record)
+        record = replace(taken_up, last_applied=unit.last, rows=self._record.rows + rows, **audited)
+        self._store(replace(record, source_time=self._source_time(record, reached)))
 
     def _audited(self, table: TargetTable, *, starts: bool, completes: bool) -> dict[str, Any]:
         """What an audit of the target makes of the record, behind work that passed the start or the end of a snapshot.
@@ -560,24 +514,26 @@ class TableApplier:
         Whatever somebody else did up to the start of a snapshot is made good by it.
         """
         record = self._record
-        audit = self._ends.target.audit(table, record.audited_to)
+        audit = self._context.target.audit(table, record.audited_to)
         alarms = divergence.raised(
             record.alarms,
             audit,
             record.merged,
-            action=f"Run `replicator snapshot {self._ends.name} {self._table}`.",
-            now=self._ends.store.now,
+            action=f"Run `replicator snapshot {self._context.name} {self._table}`.",
+            now=self._context.store.now,
         )
         changes: dict[str, Any] = {"merged": audit.merged, "audited_to": audit.place, "alarms": alarms}
         if starts:
-            changes |= {"has_copy": False, "alarms": divergence.covered(alarms)}
+            changes |= {"copy": TargetCopy.SNAPSHOT, "alarms": divergence.covered(alarms)}
         elif completes:
-            changes |= {"has_copy": True, "alarms": divergence.cleared(alarms)}
+            changes |= {"copy": TargetCopy.WHOLE, "alarms": divergence.cleared(alarms)}
         return changes
 
-    def _source_time(self, reached: datetime | None) -> datetime | None:
-        """A copy that is not whole has no source time; otherwise it goes back only with the source's clock."""
-        return None if self._is_copying else self._ends.freshness.later(self._record.source_time, reached)
+    def _source_time(self, record: AppliedRecord, reached: datetime | None) -> datetime | None:
+        """While a snapshot is under way there is no source time; otherwise it goes back only with the source's clock."""
+        if record.copy is TargetCopy.SNAPSHOT:
+            return None
+        return self._context.freshness.later(record.source_time, reached)
 
     def _missed(self, after: int, upto: int) -> tuple[int, SnapshotPhase | None]:
         """What the target has and the record does not know, because a process ended between the two.
@@ -586,9 +542,9 @@ class TableApplier:
             How many rows; what a snapshot did last.
         """
         rows, phase = 0, None
-        page = self._ends.settings.feed_items
+        page = self._context.settings.feed_items
         while after < upto:
-            window = self._ends.reader.feed(self._table, after, page)
+            window = self._context.reader.feed(self._table, after, page)
             for item in window:
                 if item.incarnation != self._record.incarnation or last_number(item) > upto:
                     continue
@@ -602,9 +558,12 @@ class TableApplier:
         return rows, phase
 
     def _put(self, **changes: Any) -> None:
-        before, record = self._record, replace(self._record, **changes)
+        self._store(replace(self._record, **changes))
+
+    def _store(self, record: AppliedRecord) -> None:
+        before = self._record
         if record != before:
-            self._ends.store.put_applied(self._ends.name, self._ends.epoch, [record])
+            self._context.store.put_applied(self._context.name, self._context.epoch, [record])
             self._record = record
             self._tell_alarms(before, record)
 
@@ -617,8 +576,8 @@ class TableApplier:
             _log.info("alarm_cleared", table=str(self._table), code=code)
 
 
-def _place_of(unit: BatchUnit | EventUnit | AdvanceUnit) -> int:
-    """The number up to which a unit that cannot be applied stands in the way; events behind it that it would pass do not."""
+def _end_of(unit: BatchUnit | EventUnit | AdvanceUnit) -> int:
+    """The number up to which a unit that cannot be applied blocks the table; later events that it would pass do not."""
     match unit:
         case BatchUnit():
             return unit.files[-1].last

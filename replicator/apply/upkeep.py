@@ -47,13 +47,11 @@ class Upkeep:
     def is_due(self, table: TableId, applier: TableApplier) -> bool:
         """Whether to look after a table that has nothing to apply."""
         failed = self._failed.get(table)
-        return (
-            applier.is_upkeep_due if failed is None else self._clock() >= failed.retry_at and not applier.is_set_aside
-        )
+        return applier.is_upkeep_due if failed is None else self._clock() >= failed.retry_at and not applier.has_failed
 
     def is_audit_due(self, table: TableId, applier: TableApplier) -> bool:
         """Whether to ask what others changed in a table that has nothing to apply."""
-        if applier.is_set_aside or applier.record.incarnation == 0 or self.is_put_off(table):
+        if applier.has_failed or applier.record.incarnation == 0 or self.is_put_off(table):
             return False
         return self._clock() - self._audited.get(table, self._began) >= self._audit_every_s
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from replicator.capture.asking import Refusals, ask, describe, refusal
-from replicator.model.errors import FatalError, Problem, Severity
+from replicator.model.errors import FatalError, Problem, Severity, SourceUnavailableError
 from replicator.model.naming import check_names
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
@@ -58,7 +58,7 @@ class Checks:
         self._at = self.clock()
         of_target = _of_tables(self._assessed(list(new.values())), new)
         clashing = _clashes(shapes, new.keys() - set(captured))
-        return new.keys(), {**clashing, **of_target, **self.of_all(list(new))}
+        return new.keys(), {**clashing, **of_target, **self.of_all(list(new), captured)}
 
     def of_copies(self, tables: Sequence[TableId]) -> Refusals:
         """Check tables before they are copied."""
@@ -66,11 +66,12 @@ class Checks:
         problems = [problem for answer in answers for problem in answer]
         return {**refused, **_of_tables(problems, tables)}
 
-    def of_all(self, tables: Sequence[TableId]) -> Refusals:
+    def of_all(self, tables: Sequence[TableId], captured: Collection[TableId]) -> Refusals:
         """Check tables and server.
 
         Raises:
             FatalError: The log cannot be trusted any more.
+            SourceUnavailableError: We may read none of those that are `captured`.
         """
         answers, refused = ask(self.source.check, tables, "checking it")
         problems = [problem for answer in answers for problem in answer]
@@ -80,12 +81,13 @@ class Checks:
             there = describe(self.source, list(found)).found
             found = {table: error for table, error in found.items() if table in there}
         self._judge_server([p for p in problems if p.place not in {str(t) for t in tables}])
+        _judge_access(problems, captured)
         return {**refused, **found}
 
     def watch(
         self,
         tables: Sequence[TableId],
-        submit: Callable[[Callable[[], Refusals]], Future[Refusals]],
+        submit: Callable[..., Future[Refusals]],
         refuse: Callable[[Refusals], None],
     ) -> None:
         """In the loop: begin the next check when it is due, and act on the answer of the one that runs."""
@@ -99,7 +101,7 @@ class Checks:
             self._at = now
         if now - self._at >= self.every_s and tables:
             self._at = now
-            self._running = submit(lambda: self.of_all(tables))
+            self._running = submit(self.of_all, tables, tables)
 
     def forget(self) -> None:
         """The log is opened again: answers to earlier questions are dropped."""
@@ -135,6 +137,19 @@ def _of_tables(problems: Sequence[Problem], tables: Collection[TableId]) -> Refu
     """The first blocking finding about each of the tables."""
     blocking = {p.place: p for p in reversed(problems) if p.severity is Severity.BLOCKING}
     return {table: refusal(table, blocking[str(table)]) for table in tables if str(table) in blocking}
+
+
+def _judge_access(problems: Sequence[Problem], captured: Collection[TableId]) -> None:
+    """A privilege that all tables lack is one cause, and is often granted again: no table fails for it, or gets a new snapshot after it."""
+    places = {str(table) for table in captured}
+    found = [p for p in problems if p.severity is Severity.BLOCKING and p.place in places]
+    if len(places) > 1 and {p.place for p in found} == places and all(p.is_access for p in found):
+        first = found[0]
+        raise SourceUnavailableError(
+            f"no table may be read any more. The first of {len(places)}, {first.place}: {first.message}.",
+            code=first.code,
+            action=first.action,
+        )
 
 
 def _clashes(tables: Collection[TableId], new: Collection[TableId]) -> Refusals:

@@ -46,7 +46,7 @@ class WholeBegan:
     visibility: Visibility
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class WholeRead:
     """A table without a key was read; its rows are in the spool."""
 

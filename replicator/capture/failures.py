@@ -7,7 +7,7 @@ is opened again behind the last seal. The others lose nothing by it but a moment
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -15,7 +15,8 @@ from replicator.capture.tables import tell_failed
 from replicator.model.errors import ReplicatorError, TableError
 from replicator.model.isolation import TableFailedError, failed_table
 from replicator.model.schema import TableId
-from replicator.state.records import ErrorRecord, Lease, Stage, TableRecord
+from replicator.state import table_life
+from replicator.state.records import ErrorRecord, Lease
 from replicator.state.store import StateStore
 
 _TRIES: Final = 3
@@ -49,7 +50,7 @@ class Failures:
         if (
             failed is None
             or failed.table not in tables
-            or not self._is_new(failed.table, -1 if last is None else last.id)
+            or not self._note_try(failed.table, -1 if last is None else last.id)
         ):
             return False
         for request in self.store.requests(self.lease.replicator):
@@ -63,7 +64,8 @@ class Failures:
         """Whether the table failed while it was being done what the request asks for: it is not tried again for that request."""
         return table in self._left_out.get(request, ())
 
-    def _is_new(self, table: TableId, place: int) -> bool:
+    def _note_try(self, table: TableId, place: int) -> bool:
+        """Count a failure behind one seal; whether it may be tried again."""
         tried = [p for p in self._tried.get(table, []) if p == place]
         self._tried[table] = [*tried, place]
         return len(tried) < _TRIES
@@ -71,7 +73,7 @@ class Failures:
     def _record(self, failed: TableFailedError) -> None:
         name, epoch = self.lease.replicator, self.lease.epoch
         known = {record.table: record for record in self.store.tables(name)}
-        record = known.get(failed.table) or TableRecord(table=failed.table, incarnation=1, stage=Stage.PENDING)
+        record = known.get(failed.table) or table_life.added(failed.table)
         tell_failed(failed.table, failed.error)
         error = ErrorRecord.of(failed.error, self.now())
-        self.store.put_tables(name, epoch, [replace(record, stage=Stage.FAILING, error=error)])
+        self.store.put_tables(name, epoch, [table_life.failed(record, error)])

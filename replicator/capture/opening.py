@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from replicator.capture.asking import Descriptions, Refusals
@@ -12,7 +11,8 @@ from replicator.capture.tables import Tables
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource
-from replicator.state.records import Stage, TableRecord
+from replicator.state import table_life
+from replicator.state.records import Stage
 
 
 def bring_in_line(tables: Tables, selected: Sequence[TableId], *, is_new_place: bool) -> None:
@@ -23,15 +23,15 @@ def bring_in_line(tables: Tables, selected: Sequence[TableId], *, is_new_place: 
     for followed in tables.all():
         record = followed.record
         if record.table not in selected:
-            if record.stage is not Stage.REMOVED:
-                tables.put(replace(record, stage=Stage.REMOVED, snapshot=None, error=None))
-        elif record.stage is Stage.REMOVED:
-            tables.put(TableRecord(table=record.table, incarnation=record.incarnation + 1, stage=Stage.PENDING))
+            if table_life.is_replicated(record):
+                tables.put(table_life.removed(record))
+        elif not table_life.is_replicated(record):
+            tables.put(table_life.returned(record))
         elif is_new_place:
-            tables.put(replace(record, stage=Stage.PENDING, snapshot=None, error=None))
+            tables.put(table_life.suspended(record))
     for table in selected:
         if tables.get(table) is None:
-            tables.put(TableRecord(table=table, incarnation=1, stage=Stage.PENDING))
+            tables.put(table_life.added(table))
 
 
 def check(checks: Checks, tables: Tables, found: Descriptions) -> Refusals:
@@ -39,22 +39,22 @@ def check(checks: Checks, tables: Tables, found: Descriptions) -> Refusals:
 
     Runs in the control thread, while the loop waits.
     """
-    captured = {followed.table for followed in tables.all(Stage.SNAPSHOT, Stage.STREAMING)}
+    captured = {followed.table for followed in tables.all(*table_life.CAPTURED)}
     checked, refused = checks.at_open({table: description.schema for table, description in found.items()}, captured)
-    for followed in tables.all(Stage.FAILING):
+    for followed in tables.all(Stage.FAILED):
         error = followed.record.error
         if error is not None and error.is_finding and followed.table in checked and followed.table not in refused:
-            tables.put(replace(followed.record, stage=Stage.PENDING, snapshot=None, error=None))
+            tables.put(table_life.suspended(followed.record))
     return refused
 
 
 def followed_schemas(source: DeltaSource[Any], tables: Tables, found: Descriptions) -> Mapping[TableId, TableSchema]:
     """The shapes of the tables that the log is to decode; the source is told under which identities they are followed."""
     # What has failed is not decoded: if that was the reason, it would be so again.
-    wanted = {f.table for f in tables.all() if f.record.stage is not Stage.FAILING}
+    wanted = {f.table for f in tables.all() if not table_life.has_failed(f.record)}
     schemas = {t: d.schema for t, d in found.items() if t in wanted}
     schemas |= {f.table: f.schema for f in tables.all() if f.table in schemas and f.is_captured}
-    for followed in tables.all(Stage.SNAPSHOT, Stage.STREAMING):
+    for followed in tables.all(*table_life.CAPTURED):
         if followed.record.identity:
             with of_table(followed.table, "passing its identity to the source"):
                 source.accept({followed.table: followed.record.identity})

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
-
-from replicator.model.schema import TableId
 
 DDLPolicy = Literal["apply", "ignore", "stop"]
 
@@ -20,7 +17,7 @@ class CaptureSettings:
     Attributes:
         snapshot_mode: `initial`: a first copy, then changes; `never`: changes only; `only`: ends once every table is
             copied.
-        chunk_rows: Rows of a chunk, unless `table_chunk_rows` says otherwise for its table.
+        chunk_rows: Rows of a chunk.
         chunks_ahead: Chunks that may have been read and not yet emitted.
         chunk_retries: How often a chunk that failed for a passing reason is read again before the error is raised.
         chunk_backoff_s, chunk_backoff_max_s: How long the first and the longest of the waits before a chunk is read
@@ -45,7 +42,6 @@ class CaptureSettings:
 
     snapshot_mode: Literal["initial", "never", "only"] = "initial"
     chunk_rows: int = 50_000
-    table_chunk_rows: Mapping[TableId, int] = field(default_factory=dict)
     chunks_ahead: int = 2
     chunk_retries: int = 8
     chunk_backoff_s: float = 0.05
@@ -72,7 +68,3 @@ class CaptureSettings:
     truncate: DDLPolicy = "apply"
     drop_table: DDLPolicy = "ignore"
     spool: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
-
-    def chunk_rows_of(self, table: TableId) -> int:
-        """Rows of a chunk of this table."""
-        return self.table_chunk_rows.get(table, self.chunk_rows)

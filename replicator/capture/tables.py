@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.capture.catalogue import same_shape
 from replicator.journal.writer import JournalWriter
 from replicator.model.errors import ReplicatorError
 from replicator.model.events import (
@@ -20,6 +21,7 @@ from replicator.model.events import (
     DDLOperation,
     JournalEvent,
     SnapshotEvent,
+    SnapshotKind,
     SnapshotPhase,
     change_schema,
 )
@@ -27,6 +29,7 @@ from replicator.model.isolation import INTERNAL
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.source import TableDescription
+from replicator.state import table_life
 from replicator.state.records import ErrorRecord, SnapshotProgress, Stage, TableRecord
 
 _log = get_logger(__name__)
@@ -54,10 +57,14 @@ class Followed:
         assert self.record.schema is not None, "the snapshot has not begun"
         return self.record.schema
 
+    def fits(self, schema: TableSchema) -> bool:
+        """Whether rows of this shape can be written."""
+        return schema is self.record.schema or same_shape(self.schema, schema)
+
     @property
     def is_captured(self) -> bool:
         """Whether its changes are written."""
-        return self.record.stage in (Stage.SNAPSHOT, Stage.STREAMING)
+        return table_life.is_captured(self.record)
 
 
 class Tables:
@@ -138,17 +145,12 @@ class Tables:
     def begin_copy(self, followed: Followed, found: TableDescription, *, incarnation: int, mode: str) -> None:
         """Begin a copy into an empty table: CREATE_TABLE, then the snapshot unless the mode is `never`."""
         is_streaming = mode == "never"
-        progress = None if is_streaming else self._fresh_progress(found, None)
-        self.put(
-            TableRecord(
-                table=followed.table,
-                incarnation=incarnation,
-                stage=Stage.STREAMING if is_streaming else Stage.SNAPSHOT,
-                schema=found.schema,
-                identity=dict(found.identity),
-                snapshot=progress,
-            )
-        )
+        record, schema, identity = followed.record, found.schema, found.identity
+        if is_streaming:
+            self.put(table_life.begun_without_snapshot(record, schema, identity, incarnation=incarnation))
+        else:
+            progress = self._fresh_progress(found, SnapshotKind.FIRST)
+            self.put(table_life.begun(record, schema, identity, incarnation=incarnation, snapshot=progress))
         self.event(followed, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=followed.table, schema=found.schema))
         if not is_streaming:
             self._tell("snapshot_started", followed, in_place=False)
@@ -156,28 +158,23 @@ class Tables:
 
     def begin_in_place(self, followed: Followed, found: TableDescription, start_number: int) -> None:
         """Begin to read a table anew that the target holds."""
-        event = SnapshotEvent(phase=SnapshotPhase.STARTED, table=followed.table, start_number=start_number)
-        number = self.event(followed, event)
-        record = followed.record
-        self.put(
-            replace(
-                record,
-                stage=Stage.SNAPSHOT,
-                identity=dict(found.identity),
-                snapshot=self._fresh_progress(found, start_number),
-                first_change=number if record.first_change is None else record.first_change,
-                error=None,
-            )
+        event = SnapshotEvent(
+            phase=SnapshotPhase.STARTED, table=followed.table, kind=SnapshotKind.IN_PLACE, start_number=start_number
         )
+        number = self.event(followed, event)
+        progress = self._fresh_progress(found, SnapshotKind.IN_PLACE, start_number)
+        self.put(table_life.begun_in_place(followed.record, found.identity, snapshot=progress, number=number))
         self._tell("snapshot_started", followed, in_place=True)
 
     def complete(self, followed: Followed) -> None:
         """The snapshot is complete."""
         progress = self.progress(followed)
-        event = SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=followed.table, start_number=progress.start_number)
+        event = SnapshotEvent(
+            phase=SnapshotPhase.COMPLETED, table=followed.table, kind=progress.kind, start_number=progress.start_number
+        )
         self.event(followed, event)
         self._tell("snapshot_complete", followed)
-        self.put(replace(followed.record, stage=Stage.STREAMING, snapshot=replace(progress, completed_at=self._now())))
+        self.put(table_life.completed(followed.record, self._now()))
 
     def progress(self, followed: Followed) -> SnapshotProgress:
         """How far its snapshot is."""
@@ -196,9 +193,9 @@ class Tables:
             self._tell("snapshot_progress", followed)
 
     def fail(self, followed: Followed, error: ReplicatorError) -> None:
-        """Set the table aside: its changes are no longer written until a new snapshot begins."""
+        """The table stops: its changes are no longer written until a new snapshot begins."""
         tell_failed(followed.table, error)
-        self.put(replace(followed.record, stage=Stage.FAILING, error=ErrorRecord.of(error, self._now())))
+        self.put(table_life.failed(followed.record, ErrorRecord.of(error, self._now())))
 
     def _tell(self, event: str, followed: Followed, **more: bool) -> None:
         """A line of the log about a snapshot."""
@@ -207,8 +204,12 @@ class Tables:
         of = {"rows": progress.rows, "estimated_rows": progress.estimated_rows}
         _log.info(event, table=str(followed.table), incarnation=followed.record.incarnation, **of, **more)
 
-    def _fresh_progress(self, found: TableDescription, start_number: int | None) -> SnapshotProgress:
-        return SnapshotProgress(start_number=start_number, estimated_rows=found.estimated_rows, started_at=self._now())
+    def _fresh_progress(
+        self, found: TableDescription, kind: SnapshotKind, start_number: int | None = None
+    ) -> SnapshotProgress:
+        return SnapshotProgress(
+            kind=kind, start_number=start_number, estimated_rows=found.estimated_rows, started_at=self._now()
+        )
 
 
 def tell_failed(table: TableId, error: ReplicatorError) -> None:

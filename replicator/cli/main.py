@@ -16,6 +16,7 @@ import click
 
 from replicator import config
 from replicator.cli import show
+from replicator.cli.demo import demo_command
 from replicator.config import LoadedConfig
 from replicator.model.errors import ConfigError, ReplicatorError
 from replicator.observability import configure_logging
@@ -287,21 +288,7 @@ def logs(name: str, lines: int, follow: bool) -> None:
         click.echo(line)
 
 
-@main.command()
-@click.option(
-    "--target", type=click.Choice(["delta", "bigquery"]), default="delta", show_default=True,
-    help="Where to replicate to; bigquery is an emulator on this machine.",
-)  # fmt: skip
-@click.option("--keep", is_flag=True, help="Keep the scratch folder.")
-@click.option(
-    "--source", type=click.Choice(["postgresql", "mysql"]), default="postgresql", show_default=True,
-    help="What to replicate: an embedded PostgreSQL, or a MySQL or MariaDB that is installed on this machine.",
-)  # fmt: skip
-def demo(source: str, target: str, keep: bool) -> None:
-    """Replicate a live database and survive a kill -9. At the end it compares both sides row by row."""
-    from replicator.demo import run_demo  # brings its own server: only here
-
-    sys.exit(run_demo(source=source, target=target, keep=keep))
+main.add_command(demo_command())
 
 
 def _load(file: Path, registry: Registry) -> LoadedConfig:

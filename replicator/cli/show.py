@@ -65,8 +65,8 @@ def assessment(found: Assessment) -> None:
     problems(found.problems)
     for table in found.tables:
         key = ", ".join(table.key) if table.key else "none (a multiset of rows)"
-        count = len(table.columns)
-        click.echo(f"{table.table}: {count} {'column' if count == 1 else 'columns'}, key {key}")
+        columns = len(table.columns)
+        click.echo(f"{table.table}: {columns} {'column' if columns == 1 else 'columns'}, key {key}")
     for summary in found.left_out:
         click.echo(f"{summary.table}: left out, {summary.left_out}")
     if not found.is_blocked:
@@ -131,27 +131,13 @@ def render(one: Mapping[str, Any]) -> Group:
     )  # fmt: skip
     table = Table("table", "state", "snapshot", "changes applied", "freshness", "last error", box=None, pad_edge=False)
     for row in one["tables"]:
-        message = ""
-        if row["alarms"]:
-            message = f"alarm: {', '.join(alarm['code'] for alarm in row['alarms'])}"
-        if row["error"]:
-            message = f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}"
-        elif row["waiting"] and row["waiting"]["code"]:
-            message = f"waits until {_moment(row['waiting']['until'])}: {row['waiting']['message']}"
-        elif row["waiting"]:
-            message = f"rests until {_moment(row['waiting']['until'])}"
-        elif row["upkeep"]:
-            error = row["upkeep"]["last_error"]
-            message = (
-                f"upkeep failed, retry at {_moment(row['upkeep']['retry_at'])}: [{error['code']}] {error['message']}"
-            )
         table.add_row(
             row["table"],
             Text(_state(row), style="red") if row["alarms"] else _styled(_state(row)),
             _snapshot(row["snapshot"]),
             f"{row['changes_applied']:,}",
             _age(row["freshness_s"]),
-            message,
+            _message(row),
         )
     parts: list[Any] = [head, table]
     parts += [
@@ -245,6 +231,22 @@ def _snapshot(progress: Mapping[str, Any] | None) -> str:
     if progress["is_complete"]:
         return f"{rows:,} rows"
     return f"{rows:,} of about {total:,}" if total else f"{rows:,} rows so far"
+
+
+def _message(row: Mapping[str, Any]) -> str:
+    """What the operator should know first about a table."""
+    if row["error"]:
+        return f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}"
+    if row["waiting"] and row["waiting"]["code"]:
+        return f"waits until {_moment(row['waiting']['until'])}: {row['waiting']['message']}"
+    if row["waiting"]:
+        return f"rests until {_moment(row['waiting']['until'])}"
+    if row["upkeep"]:
+        error = row["upkeep"]["last_error"]
+        return f"upkeep failed, retry at {_moment(row['upkeep']['retry_at'])}: [{error['code']}] {error['message']}"
+    if row["alarms"]:
+        return f"alarm: {', '.join(alarm['code'] for alarm in row['alarms'])}"
+    return f"next snapshot: {row['next_snapshot']}" if row["next_snapshot"] else ""
 
 
 def _state(row: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ class ConfigModel(BaseModel):
 
 
 class TableSettings(ConfigModel):
-    """How the tables that match a pattern are kept in the target."""
+    """How the tables that match a pattern are replicated."""
 
     deletes: Literal["hard", "soft"] = Field(
         "hard",
@@ -37,7 +37,7 @@ class TableSettings(ConfigModel):
     )
     source_timestamp: bool = Field(
         default=False,
-        description="Whether to add the column _source_timestamp, the commit time of their last change at the source.",
+        description="Whether to add the column _source_timestamp, the commit time of the row's last change in the source.",
     )
 
 
@@ -65,12 +65,12 @@ class TablesConfig(ConfigModel):
         return select(tables, self.include, self.exclude, self.settings)
 
     def settings_for(self, table: TableId) -> TableSettings:
-        """Return the settings of a table: those of every pattern that matches it, later ones winning setting by setting."""
+        """Return the settings of a table: those of every matching pattern; later ones win, setting by setting."""
         return settings_for(table, self.settings)
 
 
 class SnapshotConfig(ConfigModel):
-    """How what a table already holds is copied."""
+    """How snapshots of tables are taken."""
 
     mode: Literal["initial", "never", "only"] = Field(
         "initial",
@@ -93,15 +93,14 @@ class SnapshotConfig(ConfigModel):
 
 
 class ApplyConfig(ConfigModel):
-    """How changes are brought into the target."""
+    """How changes are applied to the target."""
 
     max_wait: Duration | None = Field(
         None,
         ge=timedelta(0),
         le=timedelta(days=1),
-        description="The longest that captured changes wait to be applied together with later ones. Default: 5s for delta, which "
-        "never waits while it is idle; 5m for bigquery, which pauses that long after each batch of a table, because each "
-        "batch costs money.",
+        description="The longest that captured changes wait to be applied together with later ones. Default: the target's own, "
+        "which is named with the target's settings below.",
         examples=["5s"],
     )
     batch_rows_max: int = Field(
@@ -158,7 +157,7 @@ class JournalConfig(ConfigModel):
 
 
 class DDLConfig(ConfigModel):
-    """What is done in the target when a table's definition changes in the source."""
+    """What to do in the target when a table's definition changes in the source."""
 
     create_table: Literal["apply", "ignore"] = Field(
         "apply",
@@ -172,14 +171,10 @@ class DDLConfig(ConfigModel):
         "apply",
         description="A source table is truncated: empty the target table (apply), keep its rows (ignore), or stop the replicator (stop).",
     )
-    alter_table: Literal["stop"] = Field(
-        "stop",
-        description="Columns, types or keys change: the table fails (stop). Applying such changes comes in a later release.",
-    )
 
 
 class RetryConfig(ConfigModel):
-    """How long and how often errors that may pass by themselves are retried."""
+    """How long and how often transient errors are retried."""
 
     give_up_after: Duration = Field(
         timedelta(hours=1),
@@ -217,7 +212,7 @@ def _as_text(value: Any) -> Any:
 
 
 class SparkConfig(ConfigModel):
-    """The Spark that does the target's work."""
+    """The Spark that the target uses."""
 
     master: str = Field(
         "local[*]",
@@ -277,11 +272,11 @@ class ReplicatorConfig(ConfigModel):
         DDLConfig(), description="What to do in the target when a table's definition changes in the source."
     )
     retry: RetryConfig = Field(RetryConfig(), description="How long and how often transient errors are retried.")
-    spark: SparkConfig = Field(SparkConfig(), description="The Spark that does the target's work.")
+    spark: SparkConfig = Field(SparkConfig(), description="The Spark that the target uses.")
 
 
 def settings_for(table: TableId, settings: Mapping[TablePattern, TableSettings]) -> TableSettings:
-    """Return the settings of a table: those of every pattern that matches it, later ones winning setting by setting."""
+    """Return the settings of a table: those of every matching pattern; later ones win, setting by setting."""
     values: dict[str, Any] = {}
     for pattern, block in settings.items():
         if pattern.matches(table):

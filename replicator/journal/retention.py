@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from replicator.journal.files import delete_file
 from replicator.model.crash import crash_point
 from replicator.model.schema import TableId
-from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, Segment, SegmentFile, Stage, TableRecord
+from replicator.state import table_life
+from replicator.state.records import AppliedRecord, EventEntry, Segment, SegmentFile, TableRecord
 from replicator.state.store import StateStore
 
-GIVEN_UP: Final = "journal_given_up"
 FULL_SHARE: Final = 0.9
 """Room is made when the journal has reached this share of `bytes_max`: the rest is for what is being written."""
 
@@ -34,12 +34,11 @@ class Needs:
 
     def failing(self) -> frozenset[TableId]:
         """Tables that have failed in capture or apply."""
-        of_apply = {table for table, done in self.applied.items() if done.is_failing and table in self.tables}
-        return frozenset(of_apply | {table for table, record in self.tables.items() if record.stage is Stage.FAILING})
+        return frozenset(t for t, record in self.tables.items() if table_life.has_failed(record, self.applied.get(t)))
 
     def _needs(self, item: SegmentFile | EventEntry) -> bool:
         record, done = self.tables.get(item.table), self.applied.get(item.table)
-        if record is not None and (record.stage is Stage.REMOVED or _is_given_up(record)):
+        if record is not None and not table_life.needs_journal(record):
             return False
         if done is None or done.incarnation < item.incarnation:
             return True
@@ -71,7 +70,7 @@ def plan_retention(
 
     1. Segments that nobody needs and that are older than `keep_s`.
     2. While the journal is full: the oldest that nobody needs.
-    3. While it is still full: the oldest that only FAILING tables need. From then on those tables need nothing.
+    3. While it is still full: the oldest that only failed tables need. From then on those tables need nothing.
 
     Args:
         segments: The oldest of the index, in order, without the newest segment of all.
@@ -122,7 +121,7 @@ class Retention:
     def sweep(self) -> Swept:
         """Drop index rows together with the records of tables given up, in one transaction; then delete the files.
 
-        Never drops what a table still needs, unless the journal is full: then what only FAILING tables need, which are marked
+        Never drops what a table still needs, unless the journal is full: then what only failed tables need, which are marked
         (`journal_given_up`) as needing a new snapshot. A crash in between leaves orphans for the next holder's sweep.
 
         Cost: looks at `_SEGMENTS_PER_READ` old segments, and continues there the next time; at the whole index only when it is full.
@@ -163,17 +162,12 @@ class Retention:
         return old
 
     def _give_up(self, record: TableRecord, now: datetime) -> TableRecord:
-        error = ErrorRecord(
-            code=GIVEN_UP,
-            message=f"The journal reached its limit of {self._bytes_max} bytes, so changes that only failed tables needed were deleted.",
+        return table_life.journal_lost(
+            record,
+            f"The journal reached its limit of {self._bytes_max} bytes, so changes that only failed tables needed were deleted.",
             action=f"Run `replicator snapshot {self._name} {record.table}`.",
             at=now,
         )
-        return replace(record, stage=Stage.FAILING, error=error)
-
-
-def _is_given_up(record: TableRecord) -> bool:
-    return record.stage is Stage.FAILING and record.error is not None and record.error.code == GIVEN_UP
 
 
 def _bytes(segment: Segment) -> int:

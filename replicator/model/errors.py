@@ -116,7 +116,7 @@ class JournalUnavailableError(TransientError):
 
 
 class TableError(ReplicatorError):
-    """This table fails (FAILING); the others continue."""
+    """This table fails; the others continue."""
 
 
 class BatchTooLargeError(TableError):
@@ -190,6 +190,7 @@ class Problem:
     `applies`: a blocking problem whose `place` is a table fails that table whenever it is found. Any other refuses a start; with
     `always` it also stops a replicator that runs: only for what makes the log untrustworthy, and never for what the replicator's own
     slot, connection or reader causes.
+    `is_access`: a privilege of ours is missing. Nothing can be read, but the log holds everything all the same.
     """
 
     code: str
@@ -198,3 +199,4 @@ class Problem:
     action: str | None = None
     severity: Severity = Severity.BLOCKING
     applies: Literal["start", "always"] = "start"
+    is_access: bool = False

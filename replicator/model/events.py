@@ -81,23 +81,43 @@ class DDLEvent:
         }
 
 
+class SnapshotKind(StrEnum):
+    """Into what a snapshot is written."""
+
+    FIRST = "first"
+    """An empty table: the first of its incarnation."""
+    IN_PLACE = "in_place"
+    """A table that the target holds, and that readers go on reading."""
+
+
+def check_start(kind: SnapshotKind, start_number: int | None) -> None:
+    """A snapshot in place has a start number, a first one has none."""
+    assert (kind is SnapshotKind.IN_PLACE) == (start_number is not None), f"{kind.value} with {start_number}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotEvent:
     """The beginning or the end of a table's snapshot.
 
-    `start_number`: rows of the target that still have a lower `_sequence_num` when an in-place snapshot is complete no longer exist
-    in the source; None for a first snapshot into an empty table.
+    `start_number`: rows of the target that still carry a lower `_sequence_num` when a snapshot in place is complete are gone from
+    the source. Only a snapshot in place has one.
     """
 
     phase: SnapshotPhase
     table: TableId
+    kind: SnapshotKind = SnapshotKind.FIRST
     start_number: int | None = None
+
+    def __post_init__(self) -> None:
+        """The two fields agree."""
+        check_start(self.kind, self.start_number)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `event_from_json` reads back."""
         return {
             "event": self.phase.value,
             "table": [self.table.namespace, self.table.name],
+            "kind": self.kind.value,
             "start_number": self.start_number,
         }
 
@@ -124,7 +144,12 @@ def event_from_json(data: Mapping[str, Any]) -> JournalEvent:
     """Read an event that `to_json` wrote; KeyError or ValueError if it is something else."""
     table = TableId(*data["table"])
     if data["event"] in {p.value for p in SnapshotPhase}:
-        return SnapshotEvent(phase=SnapshotPhase(data["event"]), table=table, start_number=data["start_number"])
+        return SnapshotEvent(
+            phase=SnapshotPhase(data["event"]),
+            table=table,
+            kind=SnapshotKind(data["kind"]),
+            start_number=data["start_number"],
+        )
     moment = data["source_timestamp"]
     return DDLEvent(
         operation=DDLOperation(data["event"]),

@@ -12,7 +12,7 @@ from typing import Any
 class Offset:
     """A position in the source's log, opaque to everybody but that source.
 
-    `text` is canonical JSON. Two offsets are only ever compared by the source's `covers(a, b)`, a partial order.
+    `text` is canonical JSON. The host compares offsets for equality only.
     """
 
     text: str

@@ -1,6 +1,6 @@
 """Writes `docs/configuration.md` for the installed plugins: `python -m replicator.plugins.reference docs/configuration.md`.
 
-It stands here and not beside the text's generator because `config` does not know where models come from.
+It is here and not next to the text's generator because `config` does not know where models come from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the installed plugins, and says why one cannot be used. The only place that drives pluggy."""
+"""Finds the installed plugins, and says why one cannot be used. The only module that drives pluggy."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Registry:
     """The plugins of this installation.
 
     Classes are asked for, and thereby imported, when they are needed: looking up one plugin imports no other, as long as its entry
-    point is called by the convention, `source-NAME` or `target-NAME`. A plugin that fails never stands in the way of another.
+    point is called by the convention, `source-NAME` or `target-NAME`. A plugin that fails never affects another.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 A source never retries by itself, never calls the host back and keeps nothing that must survive. Its errors are those
 of `replicator.model.errors`: `TransientError` for what may pass by itself, `TableError` for one table, `FatalError`
-for what a person must mend, `ConfigError` for what a wrong setting causes.
+for what a person must fix, `ConfigError` for what a wrong setting causes.
 
 Threads: one `DeltaSource` object may be used from three threads at once: the log's (`open_log` and the reader it returns), the chunk
 reader's (`read_chunk`, `read_whole`), and the control thread's (everything else). Each uses a connection of its own.
@@ -113,18 +113,18 @@ class LogBatch:
 
     Attributes:
         changes: At most one per table; ordinals ascending inside each.
-        ddl: DDL events at this place, after all `changes`. Several only when one log entry concerns several tables.
+        ddl: DDL events at this position, after all `changes`. Several only when one log entry concerns several tables.
         events: Number of ordinals used.
         transactions: `TRANSACTION_SCHEMA`: the transactions that ended here, those without captured rows may be left out.
         open_transaction: Id of the transaction inside which the pull stopped; None at a boundary. Its rows are in `changes` already.
         marks: Marks delivered in this pull, in order. All of `changes` and `transactions` that precede the mark are
             in this or an earlier pull.
-        offset: Where to resume after everything in this pull that has committed; None if nothing moved. Never a place inside a transaction.
+        offset: Where to resume after everything in this pull that has committed; None if nothing moved. Never inside a transaction.
         source_time: On the source's clock: everything committed before it has been delivered; None if unknown.
         table_errors: Tables whose changes could not be decoded; their rows are not in `changes` from there on.
         unlogged: Tables whose rows a transaction may have changed without a trace in the log (cascades of foreign keys), each
-            with the ordinal of the last such change; the ordinal is used for nothing else. They are copied again, in place.
-        is_rolled_back: The open transaction was rolled back, wholly or in part, after rows of it had been handed out. The batch
+            with the ordinal of the last such change; the ordinal is used for nothing else. They get a new snapshot, in place.
+        is_rolled_back: The open transaction was rolled back, wholly or in part, after rows of it had been delivered. The batch
             has nothing else, and the reader is unusable: the host drops what it has not sealed, and calls `open_log` of the same
             source object again behind the last durable offset. That log hands out what was really committed.
     """
@@ -154,10 +154,10 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How our place in the log stands.
+    """The retention of the log after our position.
 
     Attributes:
-        keeps_log: How long the source keeps its log, counted from when it was written, whoever still needs it; None if it
+        keeps_log: How long the source keeps its log, counted from when it was written, even if a reader still needs it; None if it
             keeps it for us, or it is unknown.
         oldest_open: The oldest transaction whose changes are held back until it is decided; None if there is none.
     """
@@ -192,7 +192,7 @@ class Visibility(ABC):
         """Whether every transaction that had begun when `earlier` was taken has ended for this read: it is seen, or will never commit.
 
         A copy that begins where the log may have left changes of its table out (it was not published yet, or not
-        followed) waits for this: what is not in the log must be in the copy. A source whose log never leaves anything
+        followed) waits for this: what is not in the log must be in the snapshot. A source whose log never leaves anything
         out has nothing to wait for.
         """
         return True
@@ -251,7 +251,7 @@ class WholeRead:
 
 
 class LogReader(ABC):
-    """An open log. Used from one thread, but for `keep_alive`."""
+    """An open log. Used from one thread, except `keep_alive`."""
 
     @abstractmethod
     def pull(self, limits: PullLimits) -> LogBatch:
@@ -314,7 +314,7 @@ class DeltaSource(ABC, Generic[ConfigT]):
         """Everything that would keep these tables from being replicated right, all at once; changes nothing.
 
         Server settings, privileges, log resources, and per table: identity, types, row security, … . `place` is the
-        table or the setting, `action` the SQL that cures it.
+        table or the setting, `action` the SQL that fixes it.
         Raises TransientError or ConfigError if the server cannot be asked at all.
         """
 
@@ -345,10 +345,10 @@ class DeltaSource(ABC, Generic[ConfigT]):
         """Statements that remove by hand what `remove` would; for `delete --force` when the source cannot be reached. No I/O."""
 
     def accept(self, identities: Mapping[TableId, Mapping[str, Any]]) -> None:
-        """Know under which identities (`TableDescription.identity`) these tables are followed from here on.
+        """Know under which identities (`TableDescription.identity`) these tables are replicated from here on.
 
         Called before `open_log`, and when a copy of a table begins. A source whose log calls tables by name alone can
-        tell by them that another object bears the name. No I/O.
+        tell by them that another object has the name. No I/O.
         """
 
     @abstractmethod
@@ -357,7 +357,7 @@ class DeltaSource(ABC, Generic[ConfigT]):
 
         Raises:
             LogGapError: The log does not join at `after` (acknowledged beyond it, another timeline or server).
-            OffsetExpiredError: The log at `after` is gone.
+            OffsetExpiredError: The log at `after` was removed.
             TransientError: Not now (someone else still holds the log).
         """
 
@@ -377,7 +377,7 @@ class DeltaSource(ABC, Generic[ConfigT]):
         """Read rows in key order in one statement, which holds no lock beyond its own and gives way to waiting DDL.
 
         Raises:
-            TableError: The table is gone, or no longer has the columns of `request.schema`.
+            TableError: The table no longer exists, or no longer has the columns of `request.schema`.
             TransientError: Read again later (lock or statement time-out, lost connection).
         """
 
@@ -390,16 +390,12 @@ class DeltaSource(ABC, Generic[ConfigT]):
         """Bytes of log that the source keeps for us; None if unknown."""
 
     def standing(self) -> Standing:
-        """How our place in the log stands, for the status. A source that keeps its log for us need not say."""
+        """The retention of the log after our position, for the status. A source that keeps its log for us need not say."""
         return Standing()
 
     @abstractmethod
     def now(self) -> datetime:
         """The source's clock (aware, UTC)."""
-
-    @abstractmethod
-    def covers(self, a: Offset, b: Offset) -> bool:
-        """Whether everything up to `b` is also up to `a`. A partial order; no I/O."""
 
     @abstractmethod
     def close(self) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
@@ -37,6 +38,25 @@ class TargetContext:
     epoch: int = 0
     spark: Callable[[], Any] | None = None
     max_wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkNeeds:
+    """What Spark has to be started with for a target. What the user sets under `spark.settings` wins.
+
+    Attributes:
+        packages: Maven coordinates of jars, which are resolved with all that they depend on.
+        provided_by: Part of the name of a jar that brings the packages. A user who names such a jar in `spark.jars` has named them all.
+        settings: Spark's settings, whatever the master.
+        local_settings: Settings for a master inside the worker's process (`local[…]`) only.
+        cluster_settings: Settings for every other master.
+    """
+
+    packages: Sequence[str] = ()
+    provided_by: str | None = None
+    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    local_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    cluster_settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +94,9 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a target holds for a table after claiming it.
-
-    `last_applied` is the ledger (`EMPTY_LEDGER` when nothing was applied); `exists` whether the table itself is there in this incarnation.
-    """
+    """What a target holds for a table after claiming it: `last_applied` is the ledger (`EMPTY_LEDGER` when nothing was applied)."""
 
     last_applied: int
-    exists: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +129,7 @@ class Batch:
             key expect none, a snapshot row expects nothing. Of a table without a key every row that is taken away is
             expected. A row that is marked as deleted is not there. What is expected and not found is applied as if
             nothing were expected, and counted (`Merged.not_found`).
-        source_position: Place in the source's log up to which `last` reaches, in the source's own words (JSON): for people.
+        source_position: Position in the source's log up to which `last` reaches, in the source's own format (JSON): for people.
     """
 
     schema: TableSchema
@@ -138,10 +154,10 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What happened to a table in the target up to a place.
+    """What happened to a table in the target up to a position.
 
     Attributes:
-        place: Up to where, in the target's own words; given back at the next audit.
+        place: Up to which position, in the target's own format; passed to the next audit.
         merged: Counts of the incarnation up to there.
         changed_by_others: Changes of the table's data since the last audit that are not this replicator's, oldest
             first, in a few words each ("version 7: DELETE"); without values of rows.
@@ -153,7 +169,7 @@ class Audit:
 
 
 class DeltaTarget(ABC, Generic[ConfigT]):
-    """A lake or warehouse that holds copies of tables."""
+    """A lake or warehouse that holds the target tables."""
 
     type_name: ClassVar[str]
     """The `type:` in the YAML."""
@@ -163,8 +179,8 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     """`apply.max_wait` where the configuration leaves it out."""
     sees_others: ClassVar[bool] = False
     """Whether `audit` tells what others changed: then tables that have nothing to apply are audited every few minutes, too."""
-    needs_spark: ClassVar[bool] = False
-    """Whether `context.spark` is called: then `validate` looks at the `spark:` block and at Java, too."""
+    spark_needs: ClassVar[SparkNeeds | None] = None
+    """What Spark is started with; None: `context.spark` is never called, and `validate` looks neither at the `spark:` block nor at Java."""
 
     def __init__(self, config: ConfigT, context: TargetContext) -> None:
         self.config = config
@@ -226,12 +242,12 @@ class DeltaTarget(ABC, Generic[ConfigT]):
             table: As it was claimed.
             since: `place` of the last audit whose outcome is durable; None: there was none in this incarnation, and counting begins here.
 
-        Replay: same answer, or a later place.
+        Replay: same answer, or a later position.
         """
 
     @abstractmethod
-    def complete_snapshot(self, table: TargetTable, schema: TableSchema, start_number: int, sequence_num: int) -> None:
-        """End an in-place snapshot: rows that it did not find are gone.
+    def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:
+        """End an in-place snapshot: rows that it did not find no longer exist in the source.
 
         In one commit with the ledger at `sequence_num`, delete (soft: mark) rows that carry a `_sequence_num` below `start_number`.
         """
@@ -244,7 +260,7 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
         """Do the most urgent upkeep of the table, if a threshold asks for it; None if nothing was due.
 
-        Never in the way of a merge: loses against one and tries another time.
+        Never blocks a merge: gives way to one and tries another time.
         """
 
     @abstractmethod
@@ -252,7 +268,7 @@ class DeltaTarget(ABC, Generic[ConfigT]):
         """Delete the table's data and ledger. Only what is ours. Replay: does nothing."""
 
     def forget(self, table: TargetTable) -> None:
-        """Delete what is kept beside the table (a ledger of its own, staged files); the table stays. Replay: does nothing."""
+        """Delete what belongs to the table (a ledger of its own, staged files); the table stays. Replay: does nothing."""
 
     def rest_s(self, table: TableId, *, is_behind: bool) -> float:  # noqa: ARG002 - for targets whose batches are dear
         """Seconds from now that a table is better left alone, because its next batch would be dear (`context.max_wait_s`); 0: none.

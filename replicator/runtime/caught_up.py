@@ -8,16 +8,16 @@ from datetime import datetime
 from typing import Final
 
 from replicator.model.schema import TableId
-from replicator.state.records import AppliedRecord, EventEntry, SegmentFile, Stage, TableRecord
+from replicator.state import table_life
+from replicator.state.records import AppliedRecord, EventEntry, RequestKind, SegmentFile, TableRecord
 from replicator.state.store import StateStore
 
-PLACE: Final = "place"
-_BEGINNINGS: Final = ("snapshot", "restart")
+_BEGINNINGS: Final = (RequestKind.SNAPSHOT, RequestKind.RECREATE, RequestKind.RESTART)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaughtUp:
-    """The answer: everybody who can be is there, who was set aside, and whose copy may differ from the source."""
+    """The answer: all other tables are caught up, which tables failed, and which may differ from the source."""
 
     set_aside: tuple[TableId, ...]
     alarmed: tuple[TableId, ...] = ()
@@ -25,13 +25,13 @@ class CaughtUp:
 
 @dataclass(slots=True, kw_only=True)
 class CatchUp:
-    """Watches one replicator until every table has its snapshot and everything committed before a place in the log is applied.
+    """Watches one replicator until every table has its snapshot and everything committed before a log position is applied.
 
-    First all snapshots must be captured, those asked for included. Then capture is asked for a place in the log (a
-    request that it closes in the very commit that covers the place); then each table must have nothing left to apply of
+    First all snapshots must be captured, those asked for included. Then capture is asked for a log position (a
+    request that it closes in the very commit that covers the position); then each table must have nothing left to apply of
     what was sealed by then.
 
-    A table that apply set aside before `since`, the start of this run, is no verdict while it has something left: this
+    A table that failed in apply before `since`, the start of this run, does not count while it has something left: this
     run tries it once more.
     """
 
@@ -48,18 +48,18 @@ class CatchUp:
         """
         requests = self.store.requests(self.name)
         tables = self._tables()
-        is_copying = not tables or any(t.stage in (Stage.PENDING, Stage.SNAPSHOT) for t in tables)
+        is_copying = not tables or any(table_life.is_unfinished(t) for t in tables)
         if is_copying or any(request.kind in _BEGINNINGS for request in requests):
-            # The end of a copy that begins while a place is waited for lies behind that place.
+            # The end of a snapshot that begins while a position is awaited is after that position.
             self._asked = self._place = None
             return None
         if self._asked is None:
-            self._asked = self.store.add_request(self.name, PLACE, {})
+            self._asked = self.store.add_request(self.name, RequestKind.POSITION, {})
             return None
         if self._place is None:
             if all(request.id != self._asked for request in requests):
                 self._place = self._newest()
-            # What was read before the place was known is too old to be judged by it.
+            # What was read before the position was known is too old to be judged by it.
             return None
         return self._judge(tables, self._place)
 
@@ -68,7 +68,7 @@ class CatchUp:
         return self._judge(self._tables(), self._newest())
 
     def _tables(self) -> list[TableRecord]:
-        return [t for t in self.store.tables(self.name) if t.stage is not Stage.REMOVED]
+        return [t for t in self.store.tables(self.name) if table_life.is_replicated(t)]
 
     def _newest(self) -> int:
         last = self.store.last_segment(self.name)
@@ -86,14 +86,14 @@ class CatchUp:
 
     def _is_set_aside(self, table: TableRecord, done: AppliedRecord | None, place: int) -> bool | None:
         """Whether a table did not make it; None while it may still."""
-        if table.stage is Stage.FAILING:
+        if table_life.has_failed(table):
             return True
-        if done is not None and done.is_failing and not _goes_on(table, done):
+        if done is not None and done.has_failed and not _goes_on(table, done):
             return None if self._is_to_be_tried(done) else True
         if done is None or done.incarnation < table.incarnation:
             return None
         left = self.store.feed(self.name, table.table, done.last_applied, 1)
-        # Without a source time it is in the middle of a copy, whose end may lie behind the place.
+        # Without a source time it is in the middle of a snapshot, whose end may be after the position.
         return None if left and (_begin(left[0]) <= place or done.source_time is None) else False
 
     def _is_to_be_tried(self, done: AppliedRecord) -> bool:
@@ -102,7 +102,7 @@ class CatchUp:
 
 
 def _goes_on(table: TableRecord, done: AppliedRecord) -> bool:
-    """Whether a copy has begun since the target refused the table: apply goes on with it once it sees it.
+    """Whether a snapshot has begun since the target refused the table: apply continues with it once it sees it.
 
     A process that has just started may refuse the old incarnation once more after the new one has begun.
     """

@@ -19,7 +19,7 @@ _REPORT_EVERY_S = 1.0
 class WorkerControl:
     """Implements `replicator.model.control.Control` over stdin and stdout.
 
-    End-of-file on stdin means that the supervisor is gone: the process ends at once, wherever it is. That is safe at
+    End-of-file on stdin means that the supervisor has ended: the process ends at once, wherever it is. That is safe at
     any instant, and leaves no orphan.
     """
 

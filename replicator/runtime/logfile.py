@@ -1,4 +1,4 @@
-"""The log file of a replicator: JSON lines, one generation kept beside the current one."""
+"""The log file of a replicator: JSON lines, one generation kept in addition to the current one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTES_MAX = 20 << 20
 class LogFile:
     """Appends lines; at `_BYTES_MAX` the file becomes `<name>.1`. Lines that are not JSON are wrapped. Thread-safe.
 
-    Lines that cannot be written (a full disk, a terminal that is gone) are left out and counted: who reads a worker's pipe must go on
+    Lines that cannot be written (a full disk, a closed terminal) are left out and counted: the reader of a worker's pipe must continue
     reading it, or the worker would wait without end. The next line that can be written follows one that says how many are missing.
 
     Args:

@@ -70,7 +70,7 @@ def decode_error(fields: Mapping[str, Any]) -> ReplicatorError:
 
 
 def as_ours(error: BaseException) -> ReplicatorError:
-    """The error itself if it is one of ours, else an `internal_error` in its place."""
+    """The error itself if it is one of ours, else an `internal_error` instead."""
     return error if isinstance(error, ReplicatorError) else decode_error(encode_error(error))
 
 

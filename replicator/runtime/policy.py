@@ -1,4 +1,4 @@
-"""What happens after an error: the only place that decides to try again."""
+"""What happens after an error: the only module that decides to retry."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Verdict(StrEnum):
 def verdict(error: BaseException) -> Verdict:
     """Map an error that ended a worker to what happens next.
 
-    A `TableError` that reaches this place was not confined to its table by the pump, and an unknown exception is a
-    bug: both stop the replicator. A `ThrottledError` does not get here: the pump lets its table wait, and sets it aside
+    A `TableError` that arrives here was not confined to its table by the pump, and an unknown exception is a
+    bug: both stop the replicator. A `ThrottledError` does not get here: the pump lets its table wait, and fails it
     when a budget of its own is used up. Nor does a `TargetUnavailableError` of one table while the target takes others.
     """
     match error:
@@ -88,7 +88,7 @@ class RetryBudget:
         return self._drawn()
 
     def delay_at_limit(self) -> float:
-        """Seconds to wait before the next attempt, after an answer that is no failure: the budget begins anew, the delays go on growing."""
+        """Seconds to wait before the next attempt, after an answer that is not a failure: the budget restarts, the delays keep growing."""
         self.failing_since = None
         return self._drawn()
 

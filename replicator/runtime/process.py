@@ -18,7 +18,7 @@ from replicator.state.records import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Something a worker said, or that it ended (`event` = `exit`); `pid` tells it from the one that took its place."""
+    """Something a worker said, or that it ended (`event` = `exit`); `pid` distinguishes it from its successor."""
 
     role: Role
     pid: int
@@ -69,7 +69,7 @@ class WorkerProcess:
         return self._process.pid
 
     def tell(self, line: str) -> None:
-        """Send one line, from any thread; a worker that is gone does not hear it."""
+        """Send one line, from any thread; a worker that has ended does not receive it."""
         assert self._process.stdin is not None
         try:
             with self._write:

@@ -18,12 +18,11 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import DeltaSource
-from replicator.plugins.target import TableOptions
+from replicator.plugins.target import SparkNeeds, TableOptions
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
 from replicator.runtime.policy import RetryBudget, RetryLimits
 from replicator.spark import SparkHost, SparkSettings
-from replicator.spark.session import DELTA_PACKAGE
 from replicator.state.records import ReplicatorRecord
 from replicator.state.store import StateStore
 
@@ -111,7 +110,8 @@ def run_apply(
 ) -> None:
     """Apply until told to stop."""
     loaded = _load(home, registry, record)
-    spark = SparkHost(_spark_settings(loaded, home), cores=_CORES)
+    needs = registry.target(loaded.target_type).spark_needs or SparkNeeds()
+    spark = SparkHost(_spark_settings(loaded, home, needs), cores=_CORES)
     target = assembly.make_target(loaded, registry, uuid=record.uuid, epoch=epoch, spark=spark.session)
     try:
         reader = JournalReader(store, record.name)
@@ -158,11 +158,12 @@ def _apply_settings(loaded: LoadedConfig, max_wait_s: float) -> ApplySettings:
     )
 
 
-def _spark_settings(loaded: LoadedConfig, home: Home) -> SparkSettings:
+def _spark_settings(loaded: LoadedConfig, home: Home, needs: SparkNeeds) -> SparkSettings:
     spark = loaded.config.spark
     return SparkSettings(
         master=spark.master,
-        packages=(DELTA_PACKAGE, *spark.packages),
+        needs=needs,
+        packages=spark.packages,
         jars=spark.jars,
         settings=spark.settings,
         log_file=home.logs / f"{loaded.config.name}.spark.log",

@@ -31,7 +31,7 @@ def serve(store: StateStore, supervise: Supervise, stop: threading.Event) -> Non
         while not stop.is_set():
             threads = {name: thread for name, thread in threads.items() if thread.is_alive()}
             try:
-                _look(store, supervise, stop, threads)
+                _poll(store, supervise, stop, threads)
             except (StateUnavailableError, ConfigError) as error:
                 # A ConfigError: one was deleted behind the list.
                 _log.warning("poll_failed", code=error.code, error=str(error))
@@ -42,7 +42,7 @@ def serve(store: StateStore, supervise: Supervise, stop: threading.Event) -> Non
             thread.join()
 
 
-def _look(store: StateStore, supervise: Supervise, stop: threading.Event, threads: dict[str, threading.Thread]) -> None:
+def _poll(store: StateStore, supervise: Supervise, stop: threading.Event, threads: dict[str, threading.Thread]) -> None:
     """Begin what is wanted and free; its threads are added to `threads`."""
     for record in store.replicators():
         if (

@@ -69,7 +69,7 @@ class Supervisor:
     """Runs capture and apply of one replicator until it is told to stop, or nothing is left to do.
 
     Steps: lease → (workers up or down as desired, restarted by the retry policy) → workers down → lease released.
-        Killed at any place, the workers end by themselves and the next supervisor goes on from the durable point.
+        Killed at any point, the workers end by themselves and the next supervisor continues from the last durable position.
 
     Args:
         refuse_first: Before the first segment is sealed an error of a worker ends the run (`run`) instead of being retried (`serve`).
@@ -145,7 +145,7 @@ class Supervisor:
                 return Outcome(end=End.STOPPED)
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + _TICK_S
-                if outcome := self._look():
+                if outcome := self._poll():
                     return outcome
             try:
                 message = self._messages.get(timeout=_TICK_S)
@@ -154,7 +154,7 @@ class Supervisor:
             if outcome := self._handle(message):
                 return outcome
 
-    def _look(self) -> Outcome | None:
+    def _poll(self) -> Outcome | None:
         """See what is wanted, and whether there is anything left to do."""
         record = self._store.replicator(self._name)
         if record is None:

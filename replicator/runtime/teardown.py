@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from replicator.config import LoadedConfig
 from replicator.journal.location import remove_journal
@@ -15,10 +14,8 @@ from replicator.plugins.registry import Registry
 from replicator.plugins.target import TargetTable
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
-from replicator.state.records import Lease, ReplicatorRecord
+from replicator.state.records import Lease, Preparation, ReplicatorRecord, RequestKind
 from replicator.state.store import StateStore
-
-DELETE: Final = "delete"
 
 
 def tear_down(
@@ -27,10 +24,10 @@ def tear_down(
     """Delete everything, the state row last; return what the operator must know.
 
     Steps: source's log resources → target tables (if asked) → journal → log file → state row. A crash after any of
-        them leaves the row, desired = deleted, and a repetition goes on: each step does nothing when there is nothing
+        them leaves the row, desired = deleted, and a repetition continues: each step does nothing when there is nothing
         left. With `force` an unreachable source is skipped and its leftovers are named.
     """
-    wishes = [r.payload for r in store.requests(record.name) if r.kind == DELETE]
+    wishes = [r.payload for r in store.requests(record.name) if r.kind is RequestKind.DELETE]
     is_forced = any(w.get("force") for w in wishes)
     notes: list[str] = []
     crash_point("delete.begun")
@@ -85,7 +82,7 @@ def _clean_source(
     *,
     is_forced: bool,
 ) -> None:
-    if record.prepared == "none":
+    if record.preparation is Preparation.NONE:
         return
     source = assembly.make_source(loaded, registry, record, lease.epoch)
     try:

@@ -67,7 +67,7 @@ def assess(
     finally:
         source.close()
     target = assembly.make_target(loaded, registry, uuid=uuid)
-    if target.needs_spark:
+    if target.spark_needs is not None:
         problems += _spark_problems(loaded, home, target.identity(), may_retry=may_retry)
     try:
         problems += target.check(asked.schemas)

@@ -19,10 +19,10 @@ from replicator.runtime.leases import LEASE_S, renewed
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryBudget, RetryLimits
 from replicator.runtime.supervisor import End, Outcome, Supervisor
-from replicator.runtime.teardown import DELETE, tear_down
+from replicator.runtime.teardown import tear_down
 from replicator.service.assess import Assessment, assess
-from replicator.state import holder_id
-from replicator.state.records import Desired, Lease, ReplicatorRecord, Stage
+from replicator.state import holder_id, table_life
+from replicator.state.records import Desired, Lease, ReplicatorRecord, RequestKind
 from replicator.state.store import StateStore
 
 _log = get_logger(__name__)
@@ -106,7 +106,7 @@ def snapshot(
     Returns the tables; ConfigError if one is not replicated.
     """
     record = find(store, name)
-    known = {str(t.table): t.table for t in store.tables(name) if t.stage is not Stage.REMOVED}
+    known = {str(t.table): t.table for t in store.tables(name) if table_life.is_replicated(t)}
     unknown = [t for t in tables if t not in known]
     if unknown:
         raise ConfigError(
@@ -121,8 +121,8 @@ def snapshot(
             "--restart and --recreate cannot be combined. Run --restart first, then --recreate.",
             code="restart_with_recreate",
         )
-    payload = {"tables": list(tables) or sorted(known), "recreate": recreate}
-    store.add_request(name, "restart" if restart else "snapshot", payload)
+    kind = RequestKind.RESTART if restart else RequestKind.RECREATE if recreate else RequestKind.SNAPSHOT
+    store.add_request(name, kind, {"tables": list(tables) or sorted(known)})
     if record.desired is Desired.RUNNING:
         store.set_error(name, None)
     return [known[t] for t in tables] if tables else list(known.values())
@@ -215,7 +215,7 @@ def delete(
     """Delete a replicator: by its live worker if it has one, else here. Can be repeated from any half-way point."""
     record = find(store, name)
     store.set_error(name, None)
-    store.add_request(name, DELETE, {"drop_target": drop_target, "force": force})
+    store.add_request(name, RequestKind.DELETE, {"drop_target": drop_target, "force": force})
     store.set_desired(name, Desired.DELETED)
     while True:
         lease = store.acquire_lease(name, holder_id(), LEASE_S)

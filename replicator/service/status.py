@@ -7,8 +7,10 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from replicator.model.events import SnapshotKind
 from replicator.model.merged import Merged
 from replicator.model.schema import TableId
+from replicator.state import table_life
 from replicator.state.records import (
     AlarmRecord,
     AppliedRecord,
@@ -16,7 +18,6 @@ from replicator.state.records import (
     ErrorRecord,
     ReplicatorRecord,
     Role,
-    Stage,
     TableRecord,
 )
 from replicator.state.store import StateStore
@@ -47,10 +48,11 @@ def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
             apply,
             clock,
             told_at,
-            _waiting(_reported(t.table, capture).get("waiting"), read_at),
+            _reported(t.table, capture),
+            read_at,
         )
         for t in store.tables(record.name)
-        if t.stage is not Stage.REMOVED
+        if table_life.is_replicated(t)
     ]
     lease = store.lease(record.name)
     ages = [t["freshness_s"] for t in tables if t["freshness_s"] is not None]
@@ -103,16 +105,17 @@ def _table(
     apply: Mapping[str, Any] | None,
     clock: datetime,
     told_at: datetime,
-    reading: Mapping[str, Any] | None,
+    captured: Mapping[str, Any],
+    read_at: datetime,
 ) -> dict[str, Any]:
-    """One table; `reading`: why capture cannot read it now."""
+    """One table; `captured`: what capture says of it."""
     progress = table.snapshot
-    is_failing = table.stage is Stage.FAILING or (applied is not None and applied.is_failing)
+    has_failed = table_life.has_failed(table, applied)
     error = table.error or (applied.error if applied else None)
     source_time = _source_time(table.table, applied, apply, clock)
     return {
         "table": str(table.table),
-        "state": "failing" if is_failing else table.stage.value,
+        "state": "failing" if has_failed else table.stage.value,
         "incarnation": table.incarnation,
         "snapshot": None
         if progress is None
@@ -120,17 +123,21 @@ def _table(
             "rows": progress.rows,
             "estimated_rows": progress.estimated_rows,
             "is_complete": progress.completed_at is not None,
-            "is_in_place": progress.start_number is not None,
+            "is_in_place": progress.kind is SnapshotKind.IN_PLACE,
         },
+        "next_snapshot": captured.get("step"),
         "changes_applied": applied.rows if applied else 0,
         "last_applied": applied.last_applied if applied else -1,
         "freshness_s": None
-        if source_time is None or table.stage in (Stage.PENDING, Stage.SNAPSHOT, Stage.FAILING)
+        if source_time is None or not table_life.is_complete(table)
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
         "last_batch": _reported(table.table, apply).get("last_batch"),
-        "waiting": None if is_failing else _waiting(_reported(table.table, apply).get("waiting"), told_at) or reading,
+        "waiting": None
+        if has_failed
+        else _waiting(_reported(table.table, apply).get("waiting"), told_at)
+        or _waiting(captured.get("waiting"), read_at),
         "upkeep": _upkeep(_reported(table.table, apply).get("upkeep"), told_at),
-        "error": _error(error) if is_failing else None,
+        "error": _error(error) if has_failed else None,
         "merged": asdict(applied.merged if applied else Merged()),
         "alarms": [_alarm(alarm) for alarm in (applied.alarms if applied else ())],
     }

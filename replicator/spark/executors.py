@@ -86,7 +86,7 @@ class ExecutorWatch:
                 executors = java.getExecutorMemoryStatus().size() - 1
                 jobs = len(self._context.statusTracker().getActiveJobsIds())
             except (Py4JError, OSError, AttributeError, TypeError):
-                return  # the JVM has ended, which whoever works with it notices
+                return  # the JVM has ended, which its user notices
             waited_s = starvation.look(executors=executors, jobs=jobs, now=self._clock())
             if waited_s >= _WARN_AFTER_S and not has_warned:
                 _log.warning("spark_has_no_executors", master=self._master, waiting_s=round(waited_s))

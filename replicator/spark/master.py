@@ -84,7 +84,7 @@ def reach_problem(master: str, *, timeout_s: float = CONNECT_S) -> Problem | Non
 
 
 def sharing_problems(master: str, paths: Sequence[tuple[str, str]]) -> Sequence[Problem]:
-    """Which places the executors of a cluster may not reach.
+    """Which paths the executors of a cluster may not reach.
 
     Args:
         master: `spark.master`.

@@ -83,7 +83,7 @@ def reduce_partial_rows(
 ) -> DataFrame:
     """Fold the changes of each key column by column, where some rows lack columns.
 
-    A write that carries the whole row, and every INSERT that is not a partial snapshot row, begins anew. A partial
+    A write that carries the whole row, and every INSERT that is not a partial snapshot row, starts again. A partial
     write adds to what the batch has so far at its key (a key-changing one: at its old key); if a row was taken away
     there before, to nothing; and if the batch did not touch the key before, to the target's row.
 
@@ -144,7 +144,7 @@ def fill_from_origin(reduced: DataFrame, target: DataFrame, key: Sequence[str], 
     """
     moved = F.col(ORIGIN).isNotNull() & ~F.col(ORIGIN).eqNullSafe(F.col(KEY))
     origins = reduced.where(moved).select(F.col(ORIGIN).alias("_wanted")).distinct()
-    # A column of the table may be called like any of ours: here they go by their places.
+    # A column of the table may have the name of one of ours: here they go by their index.
     numbered = target.select(*[F.col(_quote(name)).alias(f"f{i}") for i, name in enumerate(fields)])
     place = {name: F.col(f"f{i}") for i, name in enumerate(fields)}
     wanted_key = F.struct(*[F.col(f"_wanted.{name}").alias(name) for name in key])
@@ -174,7 +174,7 @@ def fill_from_origin(reduced: DataFrame, target: DataFrame, key: Sequence[str], 
 def reduce_multiset(changes: DataFrame, fields: Sequence[str]) -> DataFrame:
     """Balance inserts and deletes of each distinct row, for tables without a key.
 
-    Equal rows are a stack: a delete removes the copy with the highest number, as a plain replay would if it took the
+    Equal rows are a stack: a delete removes the row with the highest number, as a plain replay would if it took the
     last one in. That matters while an in-place snapshot runs, where only copies above its start number are to
     survive.
 

@@ -16,12 +16,10 @@ from types import MappingProxyType
 from typing import IO, Any, Final
 
 from replicator.model.errors import ConfigError, ReplicatorError, TargetUnavailableError
+from replicator.plugins.target import SparkNeeds
 from replicator.spark.executors import ExecutorWatch, end_reason
 from replicator.spark.master import is_cluster, java_problem, local_threads, reach_problem, setting_problem
 from replicator.spark.scratch import ScratchFolder
-
-DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
-"""The jars that fit pyspark 4.2.0 and delta-spark 4.4.0. Those of delta-spark 4.4.1 were never published."""
 
 _LOG_TAIL_LINES: Final = 30
 _DYING_S: Final = 2.0
@@ -29,17 +27,9 @@ _ENDED: Final = ("SparkContext was shut down", "stopped SparkContext", "Master r
 _SCRATCH_LEAST: Final = 4 << 20
 """With less free space for temporary files Spark does not start, for whatever reason it gives."""
 
-_DELTA: Final = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # A merge's source is read from immutable files, so there is nothing to make deterministic: a quarter of the time
-    # saved.
-    "spark.databricks.delta.merge.materializeSource": "none",
-}
 # Statements carry names of the source: ${env:…} in one of them would be replaced by what this process keeps there.
 _FORCED: Final = {"spark.sql.variable.substitute": "false"}
 _ALWAYS: Final = {
-    **_DELTA,
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -62,12 +52,11 @@ _ALWAYS: Final = {
     "spark.ui.retainedStages": "1",
     "spark.ui.retainedTasks": "1",
 }
-# For a master inside this process a merge is planning and scheduling, not data (docs/targets/delta.md has the figures).
+# For a master inside this process a small job is planning and scheduling, not data (docs/targets/delta.md has the figures).
 _LOCAL_ONLY: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.adaptive.enabled": "false",
-    "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "true",
@@ -75,7 +64,6 @@ _LOCAL_ONLY: Final = {
 # On a cluster Spark's own defaults hold (adaptive execution sizes shuffles; the driver's host is this one's address),
 # but where they start many tasks for a little metadata.
 _CLUSTER_ONLY: Final = {
-    "spark.databricks.delta.snapshotPartitions": "8",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",
 }
 
@@ -86,8 +74,9 @@ class SparkSettings:
 
     Attributes:
         master: `local[*]`, `local[2]`, `spark://…`, `yarn`, `k8s://…`.
-        packages: Maven coordinates of further jars; Delta's are added, unless `jars` has them.
-        jars: Further jars, as paths or URIs. Where nothing can be fetched: Delta's whole closure.
+        needs: What the target asks for.
+        packages: Maven coordinates of further jars.
+        jars: Further jars, as paths or URIs. Where nothing can be fetched: those of the target with all that they depend on.
         settings: Spark's own settings; they win over ours.
         memory: Heap of the driver, as Spark spells it.
         log_file: Where the output of Spark, Ivy and log4j goes; None: a file that is deleted at the end.
@@ -96,6 +85,7 @@ class SparkSettings:
     """
 
     master: str = "local[*]"
+    needs: SparkNeeds = field(default_factory=SparkNeeds)
     packages: Sequence[str] = ()
     jars: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -115,6 +105,7 @@ def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[
     """
     confs = {
         **_ALWAYS,
+        **settings.needs.settings,
         "spark.master": settings.master,
         "spark.app.name": "replicator",
         "spark.driver.memory": settings.memory,
@@ -123,7 +114,7 @@ def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[
         "spark.local.dir": f"{scratch}/local",
     }
     if threads := local_threads(settings.master, cores):
-        confs |= _LOCAL_ONLY
+        confs |= {**_LOCAL_ONLY, **settings.needs.local_settings}
         confs |= {
             "spark.sql.shuffle.partitions": str(threads),
             "spark.default.parallelism": str(threads),
@@ -133,7 +124,7 @@ def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         }
     else:
-        confs |= _CLUSTER_ONLY
+        confs |= {**_CLUSTER_ONLY, **settings.needs.cluster_settings}
     if settings.jars:
         confs["spark.jars"] = ",".join(settings.jars)
     if packages := wanted_packages(settings):
@@ -143,10 +134,9 @@ def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[
 
 def wanted_packages(settings: SparkSettings) -> Sequence[str]:
     """Maven coordinates that Spark has to resolve."""
-    wanted = dict.fromkeys((DELTA_PACKAGE, *settings.packages))
-    if any("delta-spark_" in jar for jar in settings.jars):
-        del wanted[DELTA_PACKAGE]
-    return tuple(wanted)
+    needs = settings.needs
+    is_provided = needs.provided_by is not None and any(needs.provided_by in jar for jar in settings.jars)
+    return tuple(dict.fromkeys((*(() if is_provided else needs.packages), *settings.packages)))
 
 
 class SparkHost:
@@ -310,7 +300,7 @@ def start_error(output: str, settings: SparkSettings) -> ReplicatorError:
 
 
 def spark_error(error: BaseException) -> ReplicatorError | None:
-    """Say whether `error` means that the JVM is gone; None if it means something else."""
+    """Say whether `error` means that the JVM has died; None if it means something else."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
     # Whatever py4j makes of a dead JVM ("… does not exist in the JVM", a package instead of a class): it is dead.

@@ -3,13 +3,16 @@
 from replicator.state.leases import holder_id
 from replicator.state.records import (
     AppliedRecord,
+    ApplyState,
     Desired,
     ErrorRecord,
     EventEntry,
     KeyRange,
     Lease,
+    Preparation,
     ReplicatorRecord,
     Request,
+    RequestKind,
     Role,
     Run,
     Segment,
@@ -17,18 +20,22 @@ from replicator.state.records import (
     SnapshotProgress,
     Stage,
     TableRecord,
+    TargetCopy,
 )
 from replicator.state.store import StateStore
 
 __all__ = [
     "AppliedRecord",
+    "ApplyState",
     "Desired",
     "ErrorRecord",
     "EventEntry",
     "KeyRange",
     "Lease",
+    "Preparation",
     "ReplicatorRecord",
     "Request",
+    "RequestKind",
     "Role",
     "Run",
     "Segment",
@@ -37,5 +44,6 @@ __all__ = [
     "Stage",
     "StateStore",
     "TableRecord",
+    "TargetCopy",
     "holder_id",
 ]

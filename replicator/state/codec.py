@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import Row
 
-from replicator.model.events import event_from_json
+from replicator.model.events import SnapshotKind, event_from_json
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -18,18 +18,22 @@ from replicator.state.errors import DamagedValueError
 from replicator.state.records import (
     AlarmRecord,
     AppliedRecord,
+    ApplyState,
     Desired,
     ErrorRecord,
     EventEntry,
     KeyRange,
     Lease,
+    Preparation,
     ReplicatorRecord,
     Request,
+    RequestKind,
     Run,
     SegmentFile,
     SnapshotProgress,
     Stage,
     TableRecord,
+    TargetCopy,
 )
 
 P = ParamSpec("P")
@@ -61,7 +65,7 @@ def read_replicator(row: Row[Any]) -> ReplicatorRecord:
         desired=Desired(row.desired),
         config=row.config,
         identity=row.identity,
-        prepared=row.prepared,
+        preparation=Preparation(row.preparation),
         start_offset=None if row.start_offset is None else Offset(row.start_offset),
         journal_uri=row.journal_uri,
         apply_paused=row.apply_paused,
@@ -80,8 +84,13 @@ def write_error(error: ErrorRecord | None) -> Mapping[str, Any] | None:
     """To a document."""
     if error is None:
         return None
-    document = {"code": error.code, "message": error.message, "action": error.action, "at": error.at.isoformat()}
-    return {**document, "is_finding": True} if error.is_finding else document
+    return {
+        "code": error.code,
+        "message": error.message,
+        "action": error.action,
+        "at": error.at.isoformat(),
+        "is_finding": error.is_finding,
+    }
 
 
 @_decodes
@@ -104,10 +113,11 @@ def write_table(record: TableRecord) -> Mapping[str, Any]:
     return {
         "table_name": str(record.table),
         "incarnation": record.incarnation,
-        "stage": record.stage.value,
+        "state": record.stage.value,
         "document": {
             "schema": record.schema.to_json() if record.schema else None,
             "identity": None if record.identity is None else dict(record.identity),
+            "is_recreated": record.is_recreated,
             "snapshot": _write_snapshot(record.snapshot) if record.snapshot else None,
             "first_change": record.first_change,
             "error": write_error(record.error),
@@ -122,9 +132,10 @@ def read_table(row: Row[Any]) -> TableRecord:
     return TableRecord(
         table=_table_id(row.table_name),
         incarnation=row.incarnation,
-        stage=Stage(row.stage),
+        stage=Stage(row.state),
         schema=TableSchema.from_json(document["schema"]) if document["schema"] else None,
         identity=document["identity"],
+        is_recreated=document["is_recreated"],
         snapshot=_read_snapshot(document["snapshot"]) if document["snapshot"] else None,
         first_change=document["first_change"],
         error=read_error(document["error"]),
@@ -140,10 +151,10 @@ def write_applied(record: AppliedRecord) -> Mapping[str, Any]:
         "last_applied": record.last_applied,
         "row_count": record.rows,
         "source_time": record.source_time,
-        "is_failing": record.is_failing,
+        "state": record.state.value,
         "error": write_error(record.error),
         "audit": {
-            "has_copy": record.has_copy,
+            "copy": record.copy.value,
             "merged": asdict(record.merged),
             "audited_to": record.audited_to,
             "alarms": [{**asdict(alarm), "at": alarm.at.isoformat()} for alarm in record.alarms],
@@ -154,7 +165,7 @@ def write_applied(record: AppliedRecord) -> Mapping[str, Any]:
 @_decodes
 def read_applied(row: Row[Any]) -> AppliedRecord:
     """From a row of `applied`."""
-    audit = row.audit or {"has_copy": None, "merged": {}, "audited_to": None, "alarms": []}
+    audit = row.audit
     return AppliedRecord(
         table=_table_id(row.table_name),
         incarnation=row.incarnation,
@@ -162,9 +173,9 @@ def read_applied(row: Row[Any]) -> AppliedRecord:
         last_applied=row.last_applied,
         rows=row.row_count,
         source_time=row.source_time,
-        is_failing=row.is_failing,
+        state=ApplyState(row.state),
         error=read_error(row.error),
-        has_copy=audit["has_copy"],
+        copy=TargetCopy(audit["copy"]),
         merged=Merged(**audit["merged"]),
         audited_to=audit["audited_to"],
         alarms=tuple(AlarmRecord(**{**alarm, "at": datetime.fromisoformat(alarm["at"])}) for alarm in audit["alarms"]),
@@ -240,7 +251,7 @@ def read_schema(document: Mapping[str, Any]) -> TableSchema:
 @_decodes
 def read_request(row: Row[Any]) -> Request:
     """From a row of `requests`."""
-    return Request(id=row.id, kind=row.kind, payload=row.payload, created_at=row.created_at)
+    return Request(id=row.id, kind=RequestKind(row.kind), payload=row.payload, created_at=row.created_at)
 
 
 @_decodes
@@ -265,6 +276,7 @@ def _table_id(text: str) -> TableId:
 
 def _write_snapshot(progress: SnapshotProgress) -> Mapping[str, Any]:
     return {
+        "kind": progress.kind.value,
         "start_number": progress.start_number,
         "ranges": [{"after": _list(r.after), "upto": _list(r.upto), "is_done": r.is_done} for r in progress.ranges],
         "keys": [list(key) for key in progress.keys],
@@ -279,6 +291,7 @@ def _write_snapshot(progress: SnapshotProgress) -> Mapping[str, Any]:
 def _read_snapshot(document: Mapping[str, Any]) -> SnapshotProgress:
     started, completed = document["started_at"], document["completed_at"]
     return SnapshotProgress(
+        kind=SnapshotKind(document["kind"]),
         start_number=document["start_number"],
         ranges=tuple(
             KeyRange(after=_tuple(r["after"]), upto=_tuple(r["upto"]), is_done=r["is_done"]) for r in document["ranges"]
@@ -288,8 +301,7 @@ def _read_snapshot(document: Mapping[str, Any]) -> SnapshotProgress:
         estimated_rows=document["estimated_rows"],
         started_at=datetime.fromisoformat(started) if started else None,
         completed_at=datetime.fromisoformat(completed) if completed else None,
-        # Older documents lack it.
-        is_outdated=document.get("is_outdated", False),
+        is_outdated=document["is_outdated"],
     )
 
 

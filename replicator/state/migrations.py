@@ -6,10 +6,11 @@ A migration is frozen once released: it holds its own SQL and never looks at `ta
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, RowMapping, text
 
 from replicator.model.errors import FatalError
 from replicator.state.errors import DamagedValueError
@@ -172,7 +173,114 @@ def _audits(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE applied ADD COLUMN audit TEXT"))
 
 
-MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (_first_format, _claims, _audits)
+_APPLIED_4: Final = """CREATE TABLE applied (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        table_name TEXT NOT NULL,
+        incarnation BIGINT NOT NULL,
+        claimed_by BIGINT,
+        last_applied BIGINT NOT NULL,
+        row_count BIGINT NOT NULL,
+        source_time TEXT,
+        state TEXT NOT NULL,
+        error TEXT,
+        audit TEXT NOT NULL,
+        PRIMARY KEY (replicator, table_name)
+    )"""
+_NO_AUDIT: Final[dict[str, Any]] = {"has_copy": None, "merged": {}, "audited_to": None, "alarms": []}
+
+
+def _explicit_states(connection: Connection) -> None:
+    """States that were told by what was not there get names of their own, and so do their columns.
+
+    Because of the columns a worker of the version before that still runs cannot write any more: it stops, and what it had not sealed is
+    read again.
+    """
+    connection.execute(text("ALTER TABLE replicators RENAME COLUMN prepared TO preparation"))
+    connection.execute(text("ALTER TABLE tables RENAME COLUMN stage TO state"))
+    connection.execute(text("UPDATE tables SET state = 'failed' WHERE state = 'failing'"))
+    _rewrite(connection, "tables", "document", ("replicator", "table_name"), _table_4)
+    # An event is written with its name first.
+    where = 'WHERE event LIKE \'{"event":"SNAPSHOT%\''
+    _rewrite(connection, "segment_events", "event", ("replicator", "segment_id", "sequence_num"), _kind_4, where)
+    for table, key in (("replicators", "name"), ("runs", "id")):
+        _rewrite(connection, table, "error", (key,), _error_4, "WHERE error IS NOT NULL")
+    _applied_4(connection)
+    renamed = {"now": "position", "before": "place"}
+    connection.execute(text("UPDATE requests SET kind = :now WHERE kind = :before"), renamed)
+    for row in connection.execute(text("SELECT id, payload FROM requests WHERE kind = 'snapshot'")).all():
+        if json.loads(row.payload).get("recreate"):
+            connection.execute(text("UPDATE requests SET kind = 'recreate' WHERE id = :id"), {"id": row.id})
+
+
+def _rewrite(
+    connection: Connection,
+    table: str,
+    column: str,
+    key: Sequence[str],
+    change: Callable[[dict[str, Any]], dict[str, Any]],
+    where: str = "",
+) -> None:
+    """Replace the JSON documents of a column."""
+    columns = ", ".join(key)
+    rows = connection.execute(text(f"SELECT {columns}, {column} FROM {table} {where}")).all()  # noqa: S608 (names of ours)
+    if rows:
+        same = " AND ".join(f"{name} = :{name}" for name in key)
+        connection.execute(
+            text(f"UPDATE {table} SET {column} = :document WHERE {same}"),  # noqa: S608 (names of ours)
+            [{**dict(zip(key, row[:-1], strict=True)), "document": _text(change(json.loads(row[-1])))} for row in rows],
+        )
+
+
+def _table_4(document: dict[str, Any]) -> dict[str, Any]:
+    """Without an identity a table that had been begun was to begin a new incarnation."""
+    snapshot = document["snapshot"]
+    if snapshot is not None:
+        snapshot = {"is_outdated": False, **_kind_4(snapshot)}
+    return {
+        **document,
+        "is_recreated": document["identity"] is None and document["schema"] is not None,
+        "snapshot": snapshot,
+        "error": None if document["error"] is None else _error_4(document["error"]),
+    }
+
+
+def _kind_4(document: dict[str, Any]) -> dict[str, Any]:
+    """Without a start number a snapshot was the first of its incarnation."""
+    return {**document, "kind": "first" if document["start_number"] is None else "in_place"}
+
+
+def _error_4(document: dict[str, Any]) -> dict[str, Any]:
+    return {"is_finding": False, **document}
+
+
+def _applied_4(connection: Connection) -> None:
+    rows = connection.execute(text("SELECT * FROM applied")).mappings().all()
+    connection.execute(text("DROP TABLE applied"))
+    connection.execute(text(_APPLIED_4))
+    names = (
+        "replicator", "table_name", "incarnation", "claimed_by", "last_applied", "row_count", "source_time", "state", "error", "audit",
+    )  # fmt: skip
+    insert = f"INSERT INTO applied ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})"  # noqa: S608 (names of ours)
+    if rows:
+        connection.execute(text(insert), [_applied_row_4(row) for row in rows])
+
+
+def _applied_row_4(row: RowMapping) -> dict[str, Any]:
+    """Without a source time, and without a word that the copy was whole, it was being made."""
+    audit = json.loads(row["audit"]) if row["audit"] else dict(_NO_AUDIT)
+    has_copy, is_fresh = audit.pop("has_copy"), row["source_time"] is not None
+    copy = "whole" if has_copy else "snapshot" if not is_fresh else "unknown" if has_copy is None else "changes"
+    error = None if row["error"] is None else _text(_error_4(json.loads(row["error"])))
+    changed = {"state": "failed" if row["is_failing"] else "applying", "error": error}
+    kept = {name: value for name, value in row.items() if name not in ("is_failing", "audit", "error")}
+    return {**kept, **changed, "audit": _text({"copy": copy, **audit})}
+
+
+def _text(document: dict[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (_first_format, _claims, _audits, _explicit_states)
 FORMAT_VERSION: Final = len(MIGRATIONS)
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from replicator.model.errors import RefusedError, ReplicatorError
-from replicator.model.events import JournalEvent
+from replicator.model.events import JournalEvent, SnapshotKind, check_start
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -29,8 +29,52 @@ class Stage(StrEnum):
     PENDING = "pending"
     SNAPSHOT = "snapshot"
     STREAMING = "streaming"
-    FAILING = "failing"
+    FAILED = "failed"
     REMOVED = "removed"
+
+
+class ApplyState(StrEnum):
+    """Whether apply goes on with a table."""
+
+    APPLYING = "applying"
+    FAILED = "failed"
+
+
+class TargetCopy(StrEnum):
+    """What the target holds of a table's incarnation."""
+
+    UNKNOWN = "unknown"
+    """A version wrote the record that did not say. Something whole, if perhaps old, or nothing but changes."""
+    SNAPSHOT = "snapshot"
+    """Nothing yet, or a snapshot that has begun there and is not complete."""
+    WHOLE = "whole"
+    """A whole copy, if perhaps an old one."""
+    CHANGES = "changes"
+    """Only what changed since it began (`snapshot.mode: never`)."""
+
+
+class Preparation(StrEnum):
+    """How far the source's log resources are."""
+
+    NONE = "none"
+    INTENT = "intent"
+    """Recorded before anything is made."""
+    READY = "ready"
+
+
+class RequestKind(StrEnum):
+    """What the operator, or another process, asks of a running replicator."""
+
+    SNAPSHOT = "snapshot"
+    """Snapshots of `tables` (none named: of all), in place where the shape allows it."""
+    RECREATE = "recreate"
+    """The same, each as a new incarnation."""
+    RESTART = "restart"
+    """Snapshots of all from a new position in the log."""
+    POSITION = "position"
+    """To be closed by the commit that covers everything committed at the source by now."""
+    DELETE = "delete"
+    """Delete the replicator: `drop_target`, `force`."""
 
 
 class Role(StrEnum):
@@ -90,7 +134,6 @@ class ReplicatorRecord:
         config: The YAML document as written (secrets stay references).
         identity: Of source and target, as the plugins gave it; empty until the first start.
         apply_paused: False while `pause --apply` does not hold.
-        prepared: How far the source's log resources are: `none`, `intent` (recorded before anything is made), `ready`.
         start_offset: From which the log was first read, recorded once prepared.
         journal_uri: Folder of this replicator's journal.
         error: Why it stopped, if it stopped by itself.
@@ -101,7 +144,7 @@ class ReplicatorRecord:
     desired: Desired
     config: str
     identity: Mapping[str, Any]
-    prepared: str
+    preparation: Preparation
     start_offset: Offset | None
     journal_uri: str
     apply_paused: bool
@@ -136,13 +179,14 @@ class SnapshotProgress:
     """How far a table's snapshot is; durable with the segments that hold its rows.
 
     Attributes:
-        start_number: For an in-place snapshot; None for a first snapshot.
+        start_number: As `SnapshotEvent.start_number`.
         ranges: One to begin with; several once ranges are read in parallel.
         keys: Keys that must be read as a last chunk (their row came incomplete by the log).
         rows: Snapshot rows emitted so far.
         is_outdated: Since it began rows may have changed without a trace in the log: another one follows it.
     """
 
+    kind: SnapshotKind = SnapshotKind.FIRST
     start_number: int | None = None
     ranges: tuple[KeyRange, ...] = (KeyRange(),)
     keys: tuple[tuple[str, ...], ...] = ()
@@ -152,6 +196,10 @@ class SnapshotProgress:
     completed_at: datetime | None = None
     is_outdated: bool = False
 
+    def __post_init__(self) -> None:
+        """The two fields agree."""
+        check_start(self.kind, self.start_number)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord:
@@ -159,10 +207,11 @@ class TableRecord:
 
     Attributes:
         incarnation: From 1; a new one replaces the target's table.
-        identity: `TableDescription.identity` that capture last accepted.
+        identity: `TableDescription.identity` that capture last accepted; None before the first.
+        is_recreated: The next snapshot begins a new incarnation, whatever the table's shape.
         first_change: Sequence number of the incarnation's first row that did not come from one plain pass of its first snapshot;
             None while there is none. Rows below it may be appended.
-        error: Why it is FAILING.
+        error: Why it failed.
     """
 
     table: TableId
@@ -170,6 +219,7 @@ class TableRecord:
     stage: Stage
     schema: TableSchema | None = None
     identity: Mapping[str, Any] | None = None
+    is_recreated: bool = False
     snapshot: SnapshotProgress | None = None
     first_change: int | None = None
     error: ErrorRecord | None = None
@@ -186,9 +236,8 @@ class AppliedRecord:
         last_applied: Sequence number; -1 for nothing.
         rows: Changes applied since the incarnation began.
         source_time: Everything committed at the source before it is in the target.
-        is_failing: Failed in apply; `error` says why.
-        has_copy: The target holds a whole copy: the last snapshot that began in it is complete there. None where a version wrote the record
-            that did not record it.
+        error: Why it failed.
+        copy: What the target holds.
         merged: Counts of the incarnation, as the target had them at the last audit.
         audited_to: Position of the last audit, in the target's own format; None before the incarnation's first.
         alarms: One per code.
@@ -200,12 +249,17 @@ class AppliedRecord:
     last_applied: int = -1
     rows: int = 0
     source_time: datetime | None = None
-    is_failing: bool = False
+    state: ApplyState = ApplyState.APPLYING
     error: ErrorRecord | None = None
-    has_copy: bool | None = False
+    copy: TargetCopy = TargetCopy.SNAPSHOT
     merged: Merged = field(default_factory=Merged)
     audited_to: str | None = None
     alarms: tuple[AlarmRecord, ...] = ()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether apply has given the table up until a snapshot begins, or a new process tries again."""
+        return self.state is ApplyState.FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,10 +321,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Something the operator asked of a running replicator: `kind` is `snapshot`; `payload` JSON (`{"tables": ["public.a"]}`)."""
+    """Something asked of a running replicator; `payload` is JSON (`{"tables": ["public.a"]}`)."""
 
     id: int
-    kind: str
+    kind: RequestKind
     payload: Mapping[str, Any]
     created_at: datetime
 

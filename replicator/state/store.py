@@ -31,8 +31,10 @@ from replicator.state.records import (
     ErrorRecord,
     EventEntry,
     Lease,
+    Preparation,
     ReplicatorRecord,
     Request,
+    RequestKind,
     Role,
     Run,
     Segment,
@@ -95,7 +97,7 @@ class StateStore:
                     "desired": Desired.RUNNING.value,
                     "config": config,
                     "identity": {},
-                    "prepared": "none",
+                    "preparation": Preparation.NONE.value,
                     "journal_uri": journal_uri,
                     "apply_paused": False,
                     "created_at": self._database.now(connection),
@@ -137,9 +139,9 @@ class StateStore:
         """Record what source and target say they are."""
         self._set(name, identity=dict(identity))
 
-    def set_prepared(self, lease: Lease, prepared: str, start_offset: Offset | None = None) -> None:
+    def set_preparation(self, lease: Lease, preparation: Preparation, start_offset: Offset | None = None) -> None:
         """Record how far the source's log resources are; `start_offset` None keeps what is stored. Fenced by the lease's epoch."""
-        values = {"prepared": prepared} | ({"start_offset": start_offset.text} if start_offset else {})
+        values = {"preparation": preparation.value} | ({"start_offset": start_offset.text} if start_offset else {})
         with self._database.write() as connection:
             leases.check_epoch(connection, lease.replicator, lease.epoch)
             connection.execute(update(REPLICATORS).where(REPLICATORS.c.name == lease.replicator).values(values))
@@ -311,13 +313,13 @@ class StateStore:
 
     # Requests, status, runs
 
-    def add_request(self, name: str, kind: str, payload: Mapping[str, Any]) -> int:
+    def add_request(self, name: str, kind: RequestKind, payload: Mapping[str, Any]) -> int:
         """Ask something of a running replicator; return the request's id, which is never used again."""
         with self._database.write() as connection:
             _check_exists(connection, name)
             id_ = _next_id(connection)
             moment = self._database.now(connection)
-            values = {"id": id_, "replicator": name, "kind": kind, "payload": dict(payload), "created_at": moment}
+            values = {"id": id_, "replicator": name, "kind": kind.value, "payload": dict(payload), "created_at": moment}
             connection.execute(insert(REQUESTS), [values])
             return id_
 

@@ -90,7 +90,7 @@ REPLICATORS: Final = Table(
     Column("desired", Text, nullable=False),
     Column("config", Text, nullable=False),
     Column("identity", Json, nullable=False),
-    Column("prepared", Text, nullable=False),
+    Column("preparation", Text, nullable=False),
     Column("start_offset", Text),
     Column("journal_uri", Text, nullable=False),
     Column("apply_paused", Boolean, nullable=False),
@@ -186,7 +186,7 @@ TABLES: Final = Table(
     _owner(),
     Column("table_name", Text, primary_key=True),
     Column("incarnation", BigInteger, nullable=False),
-    Column("stage", Text, nullable=False),
+    Column("state", Text, nullable=False),
     Column("document", Json, nullable=False),
 )
 
@@ -200,10 +200,10 @@ APPLIED: Final = Table(
     Column("last_applied", BigInteger, nullable=False),
     Column("row_count", BigInteger, nullable=False),
     Column("source_time", Moment),
-    Column("is_failing", Boolean, nullable=False),
+    Column("state", Text, nullable=False),
     Column("error", Json),
-    # What audits of the target found; versions before it leave it alone.
-    Column("audit", Json),
+    # What audits of the target found.
+    Column("audit", Json, nullable=False),
 )
 
 REQUESTS: Final = Table(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from replicator.journal import JournalWriter, WriterLimits
-from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
+from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import Segment, SnapshotProgress, Stage, TableRecord
 from replicator.state.store import StateStore
@@ -41,6 +41,7 @@ class ScriptedTable:
     states: list[tuple[int, State]] = field(default_factory=lambda: [(-1, {})])
     whole: list[tuple[int, int, int | None]] = field(default_factory=list)
     is_copying: bool = False
+    kind: SnapshotKind = SnapshotKind.FIRST
     start_number: int | None = None
     cursor: int = -1
     first_change: int | None = None
@@ -70,7 +71,7 @@ class ScriptedTable:
             incarnation=self.incarnation,
             stage=Stage.SNAPSHOT if self.is_copying else Stage.STREAMING,
             schema=self.schema,
-            snapshot=SnapshotProgress(start_number=self.start_number),
+            snapshot=SnapshotProgress(kind=self.kind, start_number=self.start_number),
             first_change=self.first_change,
         )
 
@@ -163,7 +164,8 @@ class ScriptedJournal:
 
     def _begin(self, table: ScriptedTable) -> None:
         table.incarnation += 1
-        table.is_copying, table.start_number, table.cursor, table.first_change = True, None, -1, None
+        table.is_copying, table.cursor, table.first_change = True, -1, None
+        table.kind, table.start_number = SnapshotKind.FIRST, None
         number = self._event(
             table, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=table.schema.table, schema=table.schema)
         )
@@ -175,9 +177,11 @@ class ScriptedJournal:
     def _start_in_place(self, table: ScriptedTable) -> None:
         assert self._writer is not None
         table.is_copying, table.cursor = True, -1
-        table.start_number = self._writer.next_sequence_num
+        table.kind, table.start_number = SnapshotKind.IN_PLACE, self._writer.next_sequence_num
         table.first_change = table.start_number if table.first_change is None else table.first_change
-        started = SnapshotEvent(phase=SnapshotPhase.STARTED, table=table.schema.table, start_number=table.start_number)
+        started = SnapshotEvent(
+            phase=SnapshotPhase.STARTED, table=table.schema.table, kind=table.kind, start_number=table.start_number
+        )
         number = self._event(table, started)
         if not table.schema.key:
             table.end_whole(number)
@@ -192,7 +196,7 @@ class ScriptedJournal:
         if table.schema.key and len(rows) == _CHUNK_ROWS:
             return
         completed = SnapshotEvent(
-            phase=SnapshotPhase.COMPLETED, table=table.schema.table, start_number=table.start_number
+            phase=SnapshotPhase.COMPLETED, table=table.schema.table, kind=table.kind, start_number=table.start_number
         )
         number = self._event(table, completed)
         table.is_copying = False

@@ -559,18 +559,6 @@ class SourceContract(ABC):
         assert sorted(shown[2:4]) == sorted((t, str(DDLOperation.TRUNCATE_TABLE)) for t in (one, two))
         assert shown[4:] == [(one, "INSERT")]
 
-    def test_offsets_are_covered_in_the_order_of_the_log(self, keyed: Setting) -> None:
-        offsets = [keyed.start]
-        for n in range(3):
-            keyed.insert(row(n))
-            offsets.append(keyed.drain().offsets[-1][0])
-        for i, earlier in enumerate(offsets):
-            assert keyed.source.covers(earlier, earlier)
-            assert keyed.source.covers(earlier, Offset.of(earlier.value))
-            for later in offsets[i + 1 :]:
-                assert keyed.source.covers(later, earlier)
-                assert not keyed.source.covers(earlier, later)
-
     # -- chunks
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])

@@ -438,14 +438,14 @@ class TargetContract(ABC):
         assert harness.target().identity() == harness.target(epoch=2).identity()
 
     def test_a_table_claimed_for_the_first_time_is_empty(self, harness: TargetHarness, tmp_path: Path) -> None:
-        assert self.copy(harness, tmp_path).claim() == Claim(last_applied=EMPTY_LEDGER, exists=False)
+        assert self.copy(harness, tmp_path).claim() == Claim(last_applied=EMPTY_LEDGER)
 
     def test_a_created_table_is_there_without_rows(self, harness: TargetHarness, tmp_path: Path) -> None:
         copy = self.copy(harness, tmp_path)
         copy.create(3)
         assert harness.exists(copy.table)
         assert copy.stored() == []
-        assert copy.restart() == Claim(last_applied=3, exists=True)
+        assert copy.restart() == Claim(last_applied=3)
 
     def test_the_ledger_follows_batches_and_outlives_the_process(self, harness: TargetHarness, tmp_path: Path) -> None:
         copy = self.copy(harness, tmp_path)
@@ -663,7 +663,7 @@ class TargetContract(ABC):
         copy.apply(*[insert(n, item(1, "a")) for n in (1, 2)])
         copy.apply(*[insert(n, item(1, "a"), is_snapshot=True) for n in (10, 11)])
         copy.apply(delete(12, item(1, "a")))
-        copy.target.complete_snapshot(copy.table, copy.schema, 10, 13)
+        copy.target.complete_snapshot(copy.table, 10, 13)
         assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
 
     def test_random_histories_without_a_key_equal_a_plain_replay(self, harness: TargetHarness, tmp_path: Path) -> None:
@@ -829,7 +829,7 @@ class TargetContract(ABC):
             insert(12, item(5, "new"), is_snapshot=True),
         )
         for _ in range(2):
-            copy.target.complete_snapshot(copy.table, copy.schema, 10, 13)
+            copy.target.complete_snapshot(copy.table, 10, 13)
         assert copy.live() == as_tuples(copy.schema, [item(1, "new"), item(2, "delivered, unseen"), item(5, "new")])
         assert {r.values["id"] for r in copy.stored() if r.is_deleted} == ({3, 4} if deletes == "soft" else set())
         assert copy.restart().last_applied == 13
@@ -838,11 +838,11 @@ class TargetContract(ABC):
         copy = self.copy(harness, tmp_path)
         copy.create()
         copy.apply(insert(1, item(1, "a"), is_snapshot=True))
-        copy.target.complete_snapshot(copy.table, copy.schema, 1, 2)
+        copy.target.complete_snapshot(copy.table, 1, 2)
         copy.ledger = 2
         copy.apply(insert(3, item(2, "b")))
         copy.restart()
-        copy.target.complete_snapshot(copy.table, copy.schema, 3, 2)
+        copy.target.complete_snapshot(copy.table, 3, 2)
         assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b")])
 
     # -- incarnations, epochs, owners
@@ -862,17 +862,17 @@ class TargetContract(ABC):
             ),
             key=("id",),
         )
-        assert copy.claim() == Claim(last_applied=EMPTY_LEDGER, exists=False)
+        assert copy.claim() == Claim(last_applied=EMPTY_LEDGER)
         copy.create(5)
         copy.apply(insert(6, {"id": "x", "more": 1}))
         assert copy.live() == [("x", 1)]
-        assert copy.restart() == Claim(last_applied=6, exists=True)
+        assert copy.restart() == Claim(last_applied=6)
 
     def test_claiming_again_gives_the_same_answer(self, harness: TargetHarness, tmp_path: Path) -> None:
         copy = self.copy(harness, tmp_path)
         copy.create()
         copy.apply(insert(1, item(1, "a")))
-        assert copy.claim() == copy.claim() == copy.restart(epoch=2) == Claim(last_applied=1, exists=True)
+        assert copy.claim() == copy.claim() == copy.restart(epoch=2) == Claim(last_applied=1)
 
     def test_the_ledger_is_read_without_a_claim(self, harness: TargetHarness, tmp_path: Path) -> None:
         copy = self.copy(harness, tmp_path)
@@ -904,7 +904,7 @@ class TargetContract(ABC):
         for act in (
             lambda: zombie.apply(insert(2, item(2, "zombie")), insert(9, item(9, "zombie")), skip_to=1),
             lambda: zombie.ddl(DDLOperation.TRUNCATE_TABLE, 10),
-            lambda: zombie.target.complete_snapshot(zombie.table, zombie.schema, 9, 11),
+            lambda: zombie.target.complete_snapshot(zombie.table, 9, 11),
             lambda: zombie.target.advance(zombie.table, 12),
             lambda: zombie.ddl(DDLOperation.DROP_TABLE, 13),
         ):
@@ -929,7 +929,7 @@ class TargetContract(ABC):
         assert heir.restart(epoch=2).last_applied == 0
         with suppress(FencedError):
             zombie.apply(insert(1, item(1, "zombie")))
-        assert heir.claim() == Claim(last_applied=0, exists=True)
+        assert heir.claim() == Claim(last_applied=0)
         assert heir.live() == []
 
     def test_a_table_of_another_replicator_is_refused(self, harness: TargetHarness, tmp_path: Path) -> None:
@@ -954,7 +954,7 @@ class TargetContract(ABC):
             copy, table=replace(copy.table, uuid=STRANGER), target=harness.target(uuid=STRANGER, adopt="replace")
         )
         assert wrong(heir.target.check([copy.schema])) == []
-        assert heir.claim() == Claim(last_applied=EMPTY_LEDGER, exists=False)
+        assert heir.claim() == Claim(last_applied=EMPTY_LEDGER)
         heir.create()
         heir.apply(insert(1, item(2, "b")))
         assert heir.live() == as_tuples(copy.schema, [item(2, "b")])
@@ -984,7 +984,7 @@ class TargetContract(ABC):
             copy.target.drop(copy.table)
         assert not harness.exists(copy.table)
         assert harness.exists(other.table)
-        assert copy.restart() == Claim(last_applied=EMPTY_LEDGER, exists=False)
+        assert copy.restart() == Claim(last_applied=EMPTY_LEDGER)
 
     def test_maintenance_changes_no_row(self, harness: TargetHarness, tmp_path: Path) -> None:
         copy = self.copy(harness, tmp_path)

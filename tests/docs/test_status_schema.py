@@ -16,13 +16,16 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from replicator.capture.starting import Step
 from replicator.cli.main import main
+from replicator.model.events import SnapshotKind
 from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.service.status import VERSION, status
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,
+    ApplyState,
     Desired,
     ErrorRecord,
     Role,
@@ -145,12 +148,14 @@ def fill(store: StateStore) -> None:
     """A replicator at work, with a table in every stage."""
     lease = store.acquire_lease("shop", holder_id(), 10.0)
     assert lease is not None
-    done = SnapshotProgress(start_number=3, rows=10, estimated_rows=9, started_at=NOW, completed_at=NOW)
+    done = SnapshotProgress(
+        kind=SnapshotKind.IN_PLACE, start_number=3, rows=10, estimated_rows=9, started_at=NOW, completed_at=NOW
+    )
     tables = [
         table("pending", Stage.PENDING),
         table("copying", Stage.SNAPSHOT, snapshot=SnapshotProgress(rows=7)),
         table("streaming", Stage.STREAMING, snapshot=done),
-        table("aside", Stage.FAILING, error=ERROR),
+        table("aside", Stage.FAILED, error=ERROR),
         table("target_aside", Stage.STREAMING, snapshot=done),
         table("gone", Stage.REMOVED),
     ]
@@ -174,7 +179,7 @@ def fill(store: StateStore) -> None:
     store.seal("shop", lease.epoch, [segment], schemas=[t.schema for t in tables if t.schema], tables=tables)
     applied = [
         AppliedRecord(table=streaming, incarnation=1, last_applied=9, rows=10, source_time=NOW - timedelta(seconds=2)),
-        AppliedRecord(table=TableId("public", "target_aside"), incarnation=1, is_failing=True, error=NO_ACTION),
+        AppliedRecord(table=TableId("public", "target_aside"), incarnation=1, state=ApplyState.FAILED, error=NO_ACTION),
     ]
     store.put_applied("shop", lease.epoch, applied)
     store.put_status(
@@ -186,6 +191,7 @@ def fill(store: StateStore) -> None:
             "clock_ahead_s": 0.5,
             "waiting_for": ["pid 7"],
             "keeps_log_s": 3600.0,
+            "tables": {"public.pending": {"step": "settling"}},
             "oldest_open": {"name": "XA a", "since": (NOW - timedelta(seconds=60)).isoformat()},
         },
     )
@@ -225,6 +231,8 @@ def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore):
         "aside": "failing",
         "target_aside": "failing",
     }
+    steps = {t["table"].removeprefix("public."): t["next_snapshot"] for t in found["tables"] if t["next_snapshot"]}
+    assert steps == {"pending": "settling"}
     (streaming,) = (t for t in found["tables"] if t["table"] == "public.streaming")
     assert streaming["upkeep"]["failures"] == 2
     assert streaming["upkeep"]["last_error"]["code"] == "internal_error"
@@ -348,3 +356,8 @@ def test_the_commands_print_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         several = json.loads(CliRunner().invoke(main, command).stdout)
         assert [d["name"] for d in several] == ["shop", "till"]
         assert list(faults(several, SCHEMA["$defs"]["list"])) == []
+
+
+def test_every_step_before_a_snapshot_is_in_the_schema():
+    steps = SCHEMA["$defs"]["table"]["properties"]["next_snapshot"]["enum"]
+    assert steps == [None, *(step.value for step in Step if step is not Step.READY)]

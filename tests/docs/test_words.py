@@ -47,6 +47,8 @@ def pages() -> Iterator[Path]:
     yield ROOT / "README.md"
     yield ROOT / "ARCHITECTURE.md"
     yield ROOT / "CHANGELOG.md"
+    yield ROOT / "Makefile"
+    yield ROOT / "docs" / "status.schema.json"
     yield from (p for p in sorted(ROOT.glob("docs/**/*.md")) if "adr" not in p.parts)
     yield from sorted(ROOT.glob("examples/*"))
     yield from sorted(ROOT.glob("plugins/*/*/README.md"))
@@ -54,6 +56,7 @@ def pages() -> Iterator[Path]:
 
 def modules() -> Iterator[Path]:
     yield from (p for p in sorted(ROOT.glob("replicator/**/*.py")) if "testing" not in p.parts)
+    yield from sorted(ROOT.glob("testbed/replicator_testbed/demo/**/*.py"))
     yield from sorted(ROOT.glob("plugins/*/*/replicator_*/**/*.py"))
 
 

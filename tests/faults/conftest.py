@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from replicator.demo.shop import Size
-from replicator.demo.sources import Shop, Writer, shop_of
-from replicator.testing.bigquery import WITHOUT_RESTS, BigQueryEmulator
-from replicator.testing.copies import BigQueryCopies, Copies, DeltaCopies
-from replicator.testing.databases import Database
-from replicator.testing.java import short_lived_options
-from replicator.testing.rig import Rig
-from replicator.testing.spark import spark, spark_host  # noqa: F401 (fixtures)
+from replicator_testbed.bigquery import WITHOUT_RESTS, BigQueryEmulator
+from replicator_testbed.copies import BigQueryCopies, Copies, DeltaCopies
+from replicator_testbed.databases import Database
+from replicator_testbed.demo.shop import Size
+from replicator_testbed.demo.sources import Shop, Writer, shop_of
+from replicator_testbed.java import short_lived_options
+from replicator_testbed.rig import Rig
+from replicator_testbed.spark import spark, spark_host  # noqa: F401 (fixtures)
 
 SIZE = Size(customers=3_000, products=200, orders=6_000)
 # One table whose keys change and one without a key: each further one costs every start of a worker seconds.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from replicator.demo.sources import Writer
-from replicator.testing.copies import Copies
-from replicator.testing.rig import Rig
+from replicator_testbed.copies import Copies
+from replicator_testbed.demo.sources import Writer
+from replicator_testbed.rig import Rig
 
 
 @pytest.mark.parametrize("target", ["bigquery"])

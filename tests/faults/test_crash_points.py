@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from replicator.demo.sources import Shop, Writer
 from replicator.model.schema import TableId
-from replicator.testing.captured import Sealed
-from replicator.testing.copies import Copies
-from replicator.testing.rig import Rig, crashes, with_crashes
-from replicator.testing.servers import ScratchDatabase
+from replicator_testbed.captured import Sealed
+from replicator_testbed.copies import Copies
+from replicator_testbed.demo.sources import Shop, Writer
+from replicator_testbed.rig import Rig, crashes, with_crashes
+from replicator_testbed.servers import ScratchDatabase
 
 POSTGRESQL = ("source.publication_made", "source.slot_made")
 CAPTURE = (
@@ -104,7 +104,7 @@ def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
     writer.stop()
     assert rig.store is not None
     sealed = Sealed(name=rig.name, store=rig.store)
-    place = sealed.request("place")
+    place = sealed.request("position")
     rig.wait_for_status(lambda _: sealed.is_done(place), process)
     assert rig.stop(process) == 0, rig.output()
     for table in rig.tables:

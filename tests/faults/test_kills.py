@@ -12,11 +12,11 @@ from contextlib import closing
 import psutil
 import pytest
 
-from replicator.demo.shop import TABLES
-from replicator.demo.sources import Writer
-from replicator.testing.copies import Copies
-from replicator.testing.rig import Rig, is_worker
 from replicator.testing.waiting import wait_until
+from replicator_testbed.copies import Copies
+from replicator_testbed.demo.shop import TABLES
+from replicator_testbed.demo.sources import Writer
+from replicator_testbed.rig import Rig, is_worker
 
 
 def _processes(worker: subprocess.Popen[str]) -> list[psutil.Process]:

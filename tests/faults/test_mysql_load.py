@@ -8,11 +8,11 @@ from typing import Any
 import psutil
 import pytest
 
-from replicator.testing import mysql_load
-from replicator.testing.copies import Copies
-from replicator.testing.mysql_load import TABLES, Load
-from replicator.testing.mysql_servers import MysqlDatabase
-from replicator.testing.rig import Rig
+from replicator_testbed import mysql_load
+from replicator_testbed.copies import Copies
+from replicator_testbed.mysql_load import TABLES, Load
+from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.rig import Rig
 
 _log = logging.getLogger(__name__)
 

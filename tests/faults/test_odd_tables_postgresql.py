@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.testing.delta import read_delta
-from replicator.testing.java import short_lived_options
-from replicator.testing.postgresql_tables import (
+from replicator_testbed.delta import read_delta
+from replicator_testbed.java import short_lived_options
+from replicator_testbed.postgresql_tables import (
     OddTable,
     RandomLoad,
     make_tables,
@@ -20,8 +20,8 @@ from replicator.testing.postgresql_tables import (
     plain_value,
     source_rows,
 )
-from replicator.testing.rig import Rig
-from replicator.testing.servers import PostgresServer
+from replicator_testbed.rig import Rig
+from replicator_testbed.servers import PostgresServer
 
 PARTS = 3
 EXTRA = f"""

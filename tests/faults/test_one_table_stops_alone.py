@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from replicator.testing.bigquery import WITHOUT_RESTS, BigQueryEmulator
-from replicator.testing.copies import BigQueryCopies
-from replicator.testing.rig import Rig
-from replicator.testing.servers import ScratchDatabase
+from replicator_testbed.bigquery import WITHOUT_RESTS, BigQueryEmulator
+from replicator_testbed.copies import BigQueryCopies
+from replicator_testbed.rig import Rig
+from replicator_testbed.servers import ScratchDatabase
 
 BAD, GOOD = "bad", "good"
 

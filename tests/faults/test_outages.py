@@ -17,13 +17,13 @@ from typing import Any
 import psutil
 import pytest
 
-from replicator.demo.sources import Shop, Writer
-from replicator.testing.copies import Copies
-from replicator.testing.databases import Database
-from replicator.testing.proxy import FaultProxy
-from replicator.testing.rig import Rig
-from replicator.testing.servers import PostgresServer
 from replicator.testing.waiting import wait_until
+from replicator_testbed.copies import Copies
+from replicator_testbed.databases import Database
+from replicator_testbed.demo.sources import Shop, Writer
+from replicator_testbed.proxy import FaultProxy
+from replicator_testbed.rig import Rig
+from replicator_testbed.servers import PostgresServer
 
 without_spark = pytest.mark.parametrize("target", ["bigquery"])
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from replicator.demo.sources import Writer
-from replicator.testing.copies import Copies
-from replicator.testing.rig import Rig
+from replicator_testbed.copies import Copies
+from replicator_testbed.demo.sources import Writer
+from replicator_testbed.rig import Rig
 
 
 @pytest.mark.slow  # three Sparks; its parts are tested with capture and with the target

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from replicator.demo.sources import Writer
-from replicator.testing.copies import Copies
-from replicator.testing.rig import Rig
+from replicator_testbed.copies import Copies
+from replicator_testbed.demo.sources import Writer
+from replicator_testbed.rig import Rig
 
 
 def _copy(source: str, target: str) -> None:

@@ -18,10 +18,10 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from replicator.demo.sources import Writer
-from replicator.testing.copies import Copies
-from replicator.testing.rig import Rig
 from replicator.testing.waiting import wait_until
+from replicator_testbed.copies import Copies
+from replicator_testbed.demo.sources import Writer
+from replicator_testbed.rig import Rig
 
 MINUTES: Final = float(os.environ.get("REPLICATOR_SOAK_MINUTES", "60"))
 SMALL_FILES_MAX: Final = 16

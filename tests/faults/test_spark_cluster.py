@@ -14,18 +14,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from replicator.demo.sources import Shop, Writer
 from replicator.model.errors import FatalError
 from replicator.model.schema import TableId
 from replicator.plugins.registry import Registry
 from replicator.plugins.target import TargetContext, TargetTable
 from replicator.spark.session import SparkHost, SparkSettings
-from replicator.testing.copies import Copies, DeltaCopies
-from replicator.testing.databases import Database
-from replicator.testing.java import short_lived_options
-from replicator.testing.rig import Rig
-from replicator.testing.spark_cluster import SparkCluster
 from replicator.testing.waiting import wait_until
+from replicator_testbed.copies import Copies, DeltaCopies
+from replicator_testbed.databases import Database
+from replicator_testbed.demo.sources import Shop, Writer
+from replicator_testbed.java import short_lived_options
+from replicator_testbed.rig import Rig
+from replicator_testbed.spark import lake_needs
+from replicator_testbed.spark_cluster import SparkCluster
 
 # Upkeep is due after nearly every merge, and a purge after nearly every row that is hidden.
 UPKEEP = "{small_files_max: 2, deleted_rows_share_max: 0.0001, vacuum_every: 1m, vacuum_retention: 1m}"
@@ -276,7 +277,12 @@ def test_a_host_that_does_not_share_the_lake_is_noticed_when_it_joins(tmp_path: 
     numbers = itertools.count(1)
     with SparkCluster(workers=1) as cluster:
         host = SparkHost(
-            SparkSettings(master=cluster.url, memory="1g", settings={**short_lived_options(), **cluster.settings()}),
+            SparkSettings(
+                master=cluster.url,
+                needs=lake_needs(),
+                memory="1g",
+                settings={**short_lived_options(), **cluster.settings()},
+            ),
             cores=1,
         )
         context = TargetContext(replicator="test", uuid="u-1", epoch=1, spark=host.session)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from replicator.demo.shop import Size
-from replicator.demo.sources import Writer, shop_of
-from replicator.testing.copies import Copies
-from replicator.testing.databases import Database
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
-from replicator.testing.rig import Rig
 from replicator.testing.waiting import wait_until
+from replicator_testbed.copies import Copies
+from replicator_testbed.databases import Database
+from replicator_testbed.demo.shop import Size
+from replicator_testbed.demo.sources import Writer, shop_of
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator_testbed.rig import Rig
 
 SIZE = Size(customers=3_000, products=200, orders=6_000)
 

@@ -11,10 +11,10 @@ import pytest
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import SourceContext
-from replicator.testing.captured import Captured
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.source import MysqlSource
+from replicator_testbed.captured import Captured
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 
 SourceOf = Callable[..., Callable[[SourceContext], MysqlSource]]
 

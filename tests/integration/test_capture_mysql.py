@@ -13,16 +13,15 @@ from typing import Any, Self
 import pymysql
 import pytest
 
-from replicator.capture.pump import NO_VISIBILITY
 from replicator.model.errors import LogGapError, OffsetExpiredError, TransientError
 from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource
 from replicator.state.records import Stage
-from replicator.testing import mysql_load
-from replicator.testing.captured import Captured, RunningCapture
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 from replicator.testing.waiting import wait_until
+from replicator_testbed import mysql_load
+from replicator_testbed.captured import Captured, RunningCapture, without_visibility
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 
 Make = Callable[..., Captured]
 
@@ -270,13 +269,13 @@ def test_a_table_without_a_key_is_copied_under_steady_writers(every_database: My
 
 @pytest.mark.parametrize("has_rule", [True, False])
 def test_without_gtids_what_is_delivered_between_a_read_and_its_chunk_survives(
-    mysql_without_gtids: MysqlServer, make: Make, monkeypatch: pytest.MonkeyPatch, has_rule: bool
+    mysql_without_gtids: MysqlServer, make: Make, has_rule: bool
 ) -> None:
-    if not has_rule:
-        monkeypatch.setenv(NO_VISIBILITY, "1")
     with mysql_without_gtids.database() as database:
         fill(database, "hot", 40)
         captured = make(database, "hot")
+        if not has_rule:
+            captured.make_window = without_visibility
         captured.settings = replace(captured.settings, chunk_rows=20)
         runs: list[RunningCapture] = []
 
@@ -661,7 +660,7 @@ def test_a_table_that_changes_is_set_aside_and_the_others_go_on(
     with captured.running() as running:
         captured.wait_for_streaming(running)
         mysql_database.execute(statement)
-        running.wait_until(lambda: captured.stage(table) is Stage.FAILING, "it is set aside")
+        running.wait_until(lambda: captured.stage(table) is Stage.FAILED, "it is set aside")
         mysql_database.execute("UPDATE other SET v = 5")
         captured.catch_up(running)
     assert captured.record(table).error is not None
@@ -692,7 +691,7 @@ def test_a_change_logged_as_a_statement_sets_its_table_aside(mysql_database: Mys
             cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
             cursor.execute("UPDATE t SET v = 8 WHERE id = 1")
         for changed in (table, other):  # a view or a trigger may have changed any table of the database
-            running.wait_until(lambda t=changed: captured.stage(t) is Stage.FAILING, "it is set aside")
+            running.wait_until(lambda t=changed: captured.stage(t) is Stage.FAILED, "it is set aside")
         mysql_database.execute("UPDATE other SET v = 5")
         captured.catch_up(running)
         assert "statement_format" in str(captured.record(table).error)

@@ -14,18 +14,17 @@ from typing import Any, Self
 import psycopg
 import pytest
 
-from replicator.capture.pump import NO_VISIBILITY
 from replicator.model.errors import LogGapError, TransientError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource, SourceContext
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured, RunningCapture
-from replicator.testing.servers import PostgresServer, ScratchDatabase
-from replicator.testing.standby import SETTINGS, LateStandby
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.captured import Captured, RunningCapture, without_visibility
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.standby import SETTINGS, LateStandby
 
 Make = Callable[..., Captured]
 
@@ -205,13 +204,13 @@ def late(late_server: tuple[PostgresServer, LateStandby]) -> Iterator[tuple[Scra
 
 @pytest.mark.parametrize("has_rule", [True, False])
 def test_change_that_was_delivered_before_a_chunk_could_see_it_survives(
-    late: tuple[ScratchDatabase, LateStandby], make: Make, monkeypatch: pytest.MonkeyPatch, has_rule: bool
+    late: tuple[ScratchDatabase, LateStandby], make: Make, has_rule: bool
 ) -> None:
     database, standby = late
-    if not has_rule:
-        monkeypatch.setenv(NO_VISIBILITY, "1")
     fill(database, "hot", 40)
     captured = make(database, "hot")
+    if not has_rule:
+        captured.make_window = without_visibility
     with captured.running() as running:
         captured.wait_for_streaming(running)
     with ExitStack() as stack:
@@ -353,15 +352,14 @@ def update_one(connection: psycopg.Connection[Any], chance: random.Random) -> No
 def test_no_row_goes_back_in_many_snapshots_under_many_writers(
     late: tuple[ScratchDatabase, LateStandby],
     make: Make,
-    monkeypatch: pytest.MonkeyPatch,
     has_rule: bool,
     snapshots: int,
 ) -> None:
     database, _ = late
-    if not has_rule:
-        monkeypatch.setenv(NO_VISIBILITY, "1")
     fill(database, "hot", 40)
     captured = make(database, "hot")
+    if not has_rule:
+        captured.make_window = without_visibility
     captured.settings = replace(captured.settings, chunk_rows=20)
     with captured.running() as running:
         with Writers(database, 16, update_one):
@@ -452,7 +450,7 @@ def test_a_table_taken_out_of_the_publication_for_a_moment_is_copied_again(
 
 
 def wait_for_failing(captured: Captured, running: RunningCapture, name: str, code: str) -> None:
-    running.wait_until(lambda: captured.stage(table(name)) is Stage.FAILING, f"{name} is set aside")
+    running.wait_until(lambda: captured.stage(table(name)) is Stage.FAILED, f"{name} is set aside")
     error = captured.record(table(name)).error
     assert error is not None
     assert error.code == code
@@ -470,7 +468,7 @@ def test_table_with_a_value_that_cannot_be_represented_comes_back_with_a_snapsho
     with captured.running() as running:
         captured.wait_for_streaming(running)
         database.execute("UPDATE t SET day = 'infinity' WHERE id = 3")
-        running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILING, "it is set aside")
+        running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILED, "it is set aside")
         database.execute("UPDATE t SET day = '2024-02-02' WHERE id <= 3", "UPDATE other SET v = 1")
         captured.catch_up(running)
         assert_equal(captured, database, "other")
@@ -556,7 +554,7 @@ def test_table_made_anew_without_a_key_is_set_aside_alone(database: ScratchDatab
             "CREATE TABLE t (id bigint NOT NULL, v bigint NOT NULL, note text)",
             "INSERT INTO t VALUES (1, 1)",
         )
-        running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILING, "it is set aside")
+        running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILED, "it is set aside")
         database.execute("UPDATE other SET v = 3")
         captured.catch_up(running)
         assert_equal(captured, database, "other")
@@ -635,10 +633,10 @@ def test_table_that_is_rewritten_while_it_is_read_is_whole_in_the_end(
 
     with captured.running(at_chunk(2, act, after=is_after)) as running:
         running.wait_until(
-            lambda: captured.stage(table("t")) in (Stage.STREAMING, Stage.FAILING), "it is copied or set aside"
+            lambda: captured.stage(table("t")) in (Stage.STREAMING, Stage.FAILED), "it is copied or set aside"
         )
         captured.catch_up(running)
-        if captured.stage(table("t")) is Stage.FAILING:
+        if captured.stage(table("t")) is Stage.FAILED:
             assert changes
             captured.snapshot(running, table("t"))
         captured.wait_for_streaming(running)
@@ -803,11 +801,11 @@ def test_rows_of_a_table_that_bore_anothers_name_do_not_come_as_its_own(database
     database.execute(*swap, "INSERT INTO a VALUES (77, 1, 'of b')", "DELETE FROM b WHERE id = 2", *swap)
     with captured.running() as running:
         running.wait_until(
-            lambda: any(captured.stage(table(name)) is Stage.FAILING for name in "ab"), "one of them is set aside"
+            lambda: any(captured.stage(table(name)) is Stage.FAILED for name in "ab"), "one of them is set aside"
         )
         captured.catch_up(running)
         for name in "ab":
-            if captured.stage(table(name)) is not Stage.FAILING:
+            if captured.stage(table(name)) is not Stage.FAILED:
                 captured.wait_for_streaming(running, table(name))
                 assert_equal(captured, database, name)
             assert not {row for row in captured.rows(table(name)) if row[0] == 77} - set(source_rows(database, name))
@@ -1043,7 +1041,7 @@ def test_a_recreated_table_begins_a_new_incarnation_and_the_others_go_on(databas
     captured = make(database, "t", "u")
     with captured.running() as running:
         captured.wait_for_streaming(running)
-        request = captured.request("snapshot", tables=["public.t"], recreate=True)
+        request = captured.request("recreate", tables=["public.t"])
         running.wait_until(lambda: captured.is_done(request), "the copy has begun")
         captured.wait_for_streaming(running)
         database.execute("DELETE FROM t WHERE id = 3", "DELETE FROM u WHERE id = 3")

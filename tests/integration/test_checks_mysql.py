@@ -12,8 +12,8 @@ import pytest
 from replicator.model.errors import FatalError
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured, RunningCapture
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.captured import Captured, RunningCapture
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 Make = Callable[..., Captured]
 
@@ -27,7 +27,7 @@ def watched(captured: Captured) -> Captured:
 def wait_for_failure(captured: Captured, running: RunningCapture, table: TableId) -> str:
     """Wait until the table has failed, and return the code."""
     running.wait_until(
-        lambda: captured.stage(table) is Stage.FAILING or None,
+        lambda: captured.stage(table) is Stage.FAILED or None,
         lambda: f"{table} fails; now {captured.stage(table)}, {captured.record(table).error}",
     )
     error = captured.record(table).error

@@ -14,10 +14,10 @@ from replicator.model.errors import FatalError
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator.state.records import Stage
-from replicator.testing.captured import QUICK, Captured, RunningCapture
-from replicator.testing.servers import PostgresServer, ScratchDatabase
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.captured import QUICK, Captured, RunningCapture
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 BAD, GOOD = TableId("public", "bad"), TableId("public", "good")
 
@@ -36,7 +36,7 @@ class Bench:
     def fails(self, running: RunningCapture, *codes: str) -> None:
         """Wait until the one table has failed, and see that the other goes on."""
         running.wait_until(
-            lambda: self.captured.stage(BAD) is Stage.FAILING,
+            lambda: self.captured.stage(BAD) is Stage.FAILED,
             lambda: f"it fails; now {self.captured.record(BAD)}",
         )
         error = self.captured.record(BAD).error

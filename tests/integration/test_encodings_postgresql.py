@@ -12,10 +12,10 @@ import pytest
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured
-from replicator.testing.servers import PostgresServer, ScratchDatabase
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.captured import Captured
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 Make = Callable[..., Captured]
 
@@ -73,7 +73,7 @@ def test_bytes_that_are_no_text_fail_their_table_alone(database: ScratchDatabase
             "UPDATE good SET id = 4 WHERE id = 2",
         )
         captured.catch_up(running)
-        assert {captured.stage(BAD), captured.stage(KEY)} == {Stage.FAILING}
+        assert {captured.stage(BAD), captured.stage(KEY)} == {Stage.FAILED}
         assert captured.rows(GOOD) == Counter([(1, "é"), (4, ""), (3, "ñ")])
         assert captured.stage(GOOD) is Stage.STREAMING
     error = captured.record(BAD).error

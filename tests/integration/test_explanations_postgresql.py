@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from replicator.model.events import SnapshotEvent
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured, RunningCapture
-from replicator.testing.servers import PostgresServer, ScratchDatabase
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.captured import Captured, RunningCapture
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 Make = Callable[..., Captured]
 IS_RUNNING = pytest.mark.parametrize("is_running", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -206,7 +207,7 @@ def test_a_table_that_becomes_unlogged_fails_and_comes_back_logged(fresh: Scratc
     with captured.running() as running:
         captured.wait_for_streaming(running)
         fresh.execute("ALTER TABLE t SET UNLOGGED", "INSERT INTO t VALUES (90, 1, 'unlogged')")
-        running.wait_until(lambda: captured.stage(T) is Stage.FAILING, "the unlogged table fails")
+        running.wait_until(lambda: captured.stage(T) is Stage.FAILED, "the unlogged table fails")
         error = captured.record(T).error
         assert error is not None
         assert error.code == "unlogged_table"
@@ -361,3 +362,27 @@ def test_a_publication_that_is_dropped_while_running_loses_nothing_unnoticed(
         fresh.execute("INSERT INTO t VALUES (91, 1, 'seen')")
         captured.catch_up(running)
     assert_equal(captured, fresh)
+
+
+def test_a_table_that_is_locked_for_long_keeps_nobody_from_the_catalogue(fresh: ScratchDatabase, make: Make) -> None:
+    """The server locks a table to spell its row filter, and partitioned ones to tell their partitions."""
+    other, gone, parts = (TableId("public", name) for name in ("other", "gone", "parts"))
+    fresh.execute(*TABLE, *(f"CREATE TABLE {t.name} (id int PRIMARY KEY)" for t in (other, gone)))
+    fresh.execute(
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (10)",
+    )
+    publication = published(fresh, "TABLE t WHERE (id > 10), other, gone, parts")
+    captured = make(fresh, T, other, gone, parts, publication=publication, lock_timeout=timedelta(milliseconds=200))
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        with fresh.connect() as holder, holder.transaction():
+            holder.execute("LOCK TABLE t, parts IN ACCESS EXCLUSIVE MODE")
+            fresh.execute("DROP TABLE gone", "INSERT INTO other VALUES (1)")
+            running.wait_until(lambda: captured.stage(gone) is Stage.FAILING, "the catalogue is read")
+            captured.catch_up(running)
+            assert captured.rows(other) == Counter([(1,)])
+        fresh.execute("UPDATE t SET v = 1 WHERE id = 12", "ALTER TABLE t RENAME id TO key")
+        running.wait_until(lambda: captured.stage(T) is Stage.FAILING, "the new name is seen")
+    assert captured.rows(T) == Counter((i, int(i == 12), f"note {i}") for i in range(11, 16))

@@ -12,12 +12,12 @@ import pytest
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
-from replicator.testing import hostile
-from replicator.testing.captured import Captured
-from replicator.testing.mysql_servers import MysqlDatabase
-from replicator.testing.servers import ScratchDatabase
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed import hostile
+from replicator_testbed.captured import Captured
+from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.servers import ScratchDatabase
 
 # PostgreSQL's own columns.
 POSTGRES = hostile.names(bytes_max=63, unfit={"ctid", "xmin", "tableoid"})

@@ -13,8 +13,8 @@ import pytest
 
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator_testbed.captured import Captured
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 
 Make = Callable[..., Captured]
 Flavor = Literal["mariadb", "mysql"]
@@ -87,7 +87,7 @@ def test_names_in_any_case_are_those_that_the_server_stores(lower_case: MysqlDat
             assert captured.rows(TableId("shop", "orders")) == Counter({(1, 1): 1, (2, 2): 1, (3, 3): 1})
             database.execute("ALTER TABLE ITEMS ADD w int")
             running.wait_until(
-                lambda: captured.stage(TableId("shop", "items")) is Stage.FAILING,
+                lambda: captured.stage(TableId("shop", "items")) is Stage.FAILED,
                 "an altered table is not taken for another",
             )
     finally:

@@ -15,8 +15,10 @@ from replicator.model.events import ABSENT, BEFORE, IS_SNAPSHOT, OPERATION, ROW,
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator.state.records import EventEntry, Stage
-from replicator.testing.captured import Captured, Replay
-from replicator.testing.postgresql_tables import (
+from replicator_source_postgresql.config import PostgresqlConfig
+from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.captured import Captured, Replay
+from replicator_testbed.postgresql_tables import (
     OddTable,
     RandomLoad,
     make_tables,
@@ -24,9 +26,7 @@ from replicator.testing.postgresql_tables import (
     plain_value,
     source_rows,
 )
-from replicator.testing.servers import PostgresServer, ScratchDatabase
-from replicator_source_postgresql.config import PostgresqlConfig
-from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 
 def replayed(captured: Captured, table: TableId) -> Counter[tuple[Any, ...]]:

@@ -13,8 +13,8 @@ import psutil
 import psycopg
 import pytest
 
-from replicator.testing.proxy import FaultProxy
-from replicator.testing.servers import HOST, PostgresServer, ScratchDatabase, find_embedded
+from replicator_testbed.proxy import FaultProxy
+from replicator_testbed.servers import HOST, PostgresServer, ScratchDatabase, find_embedded
 
 ROWS_MANY = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)"
 
@@ -112,7 +112,7 @@ def test_close_twice_leaves_no_folder() -> None:
 
 def test_killed_owner_leaves_neither_server_nor_folder() -> None:
     program = (
-        "import sys; from replicator.testing.servers import PostgresServer\n"
+        "import sys; from replicator_testbed.servers import PostgresServer\n"
         "server = PostgresServer.distribution(); server.start()\n"
         "print(server.pid, server.socket_folder, flush=True); sys.stdin.read()"
     )

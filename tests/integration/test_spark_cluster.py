@@ -8,11 +8,11 @@ from pathlib import Path
 
 import psutil
 
-from replicator.testing.spark_cluster import SparkCluster
 from replicator.testing.waiting import wait_until
+from replicator_testbed.spark_cluster import SparkCluster
 
 CHILD = """
-from replicator.testing.spark_cluster import SparkCluster
+from replicator_testbed.spark_cluster import SparkCluster
 cluster = SparkCluster(workers=1).__enter__()
 print(cluster.folder, cluster.workers[0].pid, flush=True)
 input()

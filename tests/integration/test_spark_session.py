@@ -11,7 +11,7 @@ import psutil
 # Prints the JVM's process id and goes on working until it is killed.
 CHILD = """
 from replicator.spark.session import SparkHost, SparkSettings
-from replicator.testing.java import short_lived_options
+from replicator_testbed.java import short_lived_options
 host = SparkHost(SparkSettings(master="local[1]", memory="512m", settings=short_lived_options()), cores=1)
 host.session()
 print(host.jvm_pid, flush=True)
@@ -35,7 +35,7 @@ def test_killed_jvm_is_noticed_and_started_again(tmp_path: Path):
 import os, signal
 from pathlib import Path
 from replicator.spark.session import SparkHost, SparkSettings, spark_error
-from replicator.testing.java import short_lived_options
+from replicator_testbed.java import short_lived_options
 log = Path({str(tmp_path / "spark.log")!r})
 host = SparkHost(SparkSettings(master="local[1]", memory="512m", settings=short_lived_options(), log_file=log), cores=1)
 session = host.session()

@@ -32,11 +32,11 @@ from replicator.model.schema import TableId
 from replicator.plugins.target import Ledger, TableOptions, TargetContext, TargetTable
 from replicator.state.records import Stage
 from replicator.state.store import StateStore
-from replicator.testing.applied import NAME, A, B, Control, Killed, Shop
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.journals import START
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, state_of
 from replicator.testing.target_contract import item
+from replicator_testbed.applied import NAME, A, B, Control, Killed, Shop
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_one_table_is_set_aside_and_the_others_go_on(shop: Shop) -> None:
     bad.faults.script("claim", TableError("not yours", code="not_ours", table=str(A), action="Do something."))
     shop.settings = replace(shop.settings, tables_parallel=1, max_wait_s=0.0)
     shop.run(bad)
-    failing = [t for t in (A, B) if shop.applied(t).is_failing]
+    failing = [t for t in (A, B) if shop.applied(t).has_failed]
     assert len(failing) == 1
     error = shop.applied(failing[0]).error
     assert error is not None
@@ -106,7 +106,7 @@ def test_one_table_is_set_aside_and_the_others_go_on(shop: Shop) -> None:
     (other,) = {A, B} - set(failing)
     assert shop.applied(other).last_applied == shop.highest(other)
     # A restart tries again.
-    shop.run(is_done=lambda: not shop.applied(failing[0]).is_failing)
+    shop.run(is_done=lambda: not shop.applied(failing[0]).has_failed)
     assert shop.applied(failing[0]).error is None
     assert (shop.names(A), shop.names(B)) == ({1: "refused"}, {1: "fine"})
 
@@ -123,13 +123,13 @@ def test_a_table_set_aside_goes_on_with_its_next_incarnation(shop: Shop) -> None
     script = iter(steps)
 
     def is_done() -> bool:
-        if shop.applied(A).is_failing and (step := next(script, None)) is not None:
+        if shop.applied(A).has_failed and (step := next(script, None)) is not None:
             step()
         return shop.applied(A).incarnation == 2 and shop.applied(A).last_applied == shop.highest(A)
 
     shop.run(is_done=is_done)
     assert shop.names(A) == {1: "snapshot", 2: "snapshot"}
-    assert not shop.applied(A).is_failing
+    assert not shop.applied(A).has_failed
 
 
 def test_a_table_set_aside_goes_on_with_an_in_place_snapshot(shop: Shop) -> None:
@@ -138,7 +138,7 @@ def test_a_table_set_aside_goes_on_with_an_in_place_snapshot(shop: Shop) -> None
     shop.event(A, DDLEvent(operation=DDLOperation.ALTER_TABLE, table=A, schema=shop.schemas[A]))
     shop.rows(A, delete(0, item(2)))
     shop.run()
-    assert shop.applied(A).is_failing
+    assert shop.applied(A).has_failed
     assert shop.names(A) == {1: "snapshot", 2: "snapshot"}
     start = shop.start_in_place(A)
     shop.rows(A, insert(0, item(1, "read anew"), is_snapshot=True))
@@ -146,7 +146,7 @@ def test_a_table_set_aside_goes_on_with_an_in_place_snapshot(shop: Shop) -> None
     shop.rows(A, insert(0, item(3, "after")))
     shop.run(is_done=lambda: shop.applied(A).last_applied == shop.highest(A))
     assert shop.names(A) == {1: "read anew", 3: "after"}
-    assert not shop.applied(A).is_failing
+    assert not shop.applied(A).has_failed
     assert shop.applied(A).source_time is not None
 
 
@@ -361,7 +361,7 @@ def test_a_way_on_that_a_successor_sealed_is_not_taken(shop: Shop) -> None:
     ledgers: list[int] = []
 
     def taken_over() -> bool:
-        if shop.store.applied(NAME) and shop.applied(A).is_failing and not ledgers:
+        if shop.store.applied(NAME) and shop.applied(A).has_failed and not ledgers:
             ledgers.append(shop.warehouse.tables[A].ledger)
             shop.new_epoch()
             shop.start_in_place(A)
@@ -737,7 +737,7 @@ def test_a_table_that_fails_for_too_long_is_set_aside_alone_and_tried_again_by_t
     assert (came.count(A), shop.names(A), shop.names(B)) == (3, {}, {1: "snapshot"})
     shop.run(is_done=lambda: shop.applied(A).last_applied >= shop.highest(A))
     assert shop.names(A) == {1: "snapshot"}
-    assert (shop.applied(A).is_failing, shop.applied(A).error) == (False, None)
+    assert (shop.applied(A).has_failed, shop.applied(A).error) == (False, None)
 
 
 def test_a_copy_in_place_whose_rows_fail_for_too_long_is_not_taken_for_a_way_on(shop: Shop) -> None:
@@ -750,7 +750,7 @@ def test_a_copy_in_place_whose_rows_fail_for_too_long_is_not_taken_for_a_way_on(
     shop.complete(A, start)
     target = shop.target()
     came = throttled(target, A, times=100)
-    shop.run(target, clock=Minutes(), is_done=lambda: shop.applied(A).is_failing)
+    shop.run(target, clock=Minutes(), is_done=lambda: shop.applied(A).has_failed)
     assert (came.count(A), shop.names(A)) == (2, {1: "snapshot"})
     start = shop.start_in_place(A)
     shop.rows(A, insert(0, item(1, "later"), is_snapshot=True), commit=False)
@@ -758,7 +758,7 @@ def test_a_copy_in_place_whose_rows_fail_for_too_long_is_not_taken_for_a_way_on(
     target = shop.target()
     throttled(target, A, times=2)
     shop.run(target, clock=Minutes(), is_done=lambda: shop.applied(A).last_applied >= shop.highest(A))
-    assert (shop.names(A), shop.applied(A).is_failing) == ({1: "later"}, False)
+    assert (shop.names(A), shop.applied(A).has_failed) == ({1: "later"}, False)
 
 
 def test_a_table_at_which_the_target_fails_waits_alone_while_others_go_on(shop: Shop) -> None:
@@ -906,7 +906,7 @@ def test_a_way_on_that_is_throttled_is_found_again(shop: Shop) -> None:
     target = shop.target()
     target.faults.script("apply_batch", TableError("refused", code="refused", table=str(A)))
     shop.run(target)
-    assert shop.applied(A).is_failing
+    assert shop.applied(A).has_failed
     start = shop.start_in_place(A)
     shop.rows(A, insert(0, item(1, "again"), is_snapshot=True), commit=False)
     shop.complete(A, start)
@@ -965,7 +965,7 @@ def test_a_transaction_that_is_too_large_sets_its_table_aside(shop: Shop) -> Non
     assert sorted(came) == [1, 1, 17, 18]
     assert (shop.names(A), shop.names(B)) == ({1: "snapshot", 2: "before"}, {1: "snapshot", 2: "other"})
     error = shop.applied(A).error
-    assert shop.applied(A).is_failing
+    assert shop.applied(A).has_failed
     assert error is not None
     assert error.code == "batch_too_large"
 
@@ -1079,15 +1079,15 @@ def test_a_small_table_that_has_rested_goes_before_a_larger_one(shop: Shop) -> N
         return taken.table
 
     apply._remember()
-    apply._look()
+    apply._poll()
     while apply._tables[A].looked_to < shop.highest(A):
         assert turn() == A
     now[0] = 200.0
     for number in range(2, 20):
         shop.rows(A, insert(0, item(number, "more")))
-    apply._look()
+    apply._poll()
     now[0] = 310.0
-    apply._look()
+    apply._poll()
     assert [turn(), turn()] == [B, A]
 
 
@@ -1095,7 +1095,7 @@ def start_in_place_after_a_gap(shop: Shop) -> None:
     """Capture set the table aside and missed changes; a snapshot in place makes up for them."""
     shop.copy(A, 1, 2)
     shop.run()
-    shop.records[A] = replace(shop.records[A], stage=Stage.FAILING)
+    shop.records[A] = replace(shop.records[A], stage=Stage.FAILED)
     shop.commit()
     shop.start_in_place(A)
     shop.rows(A, insert(0, item(9, "copied"), is_snapshot=True))
@@ -1148,7 +1148,7 @@ def test_a_table_that_capture_does_not_follow_gets_no_fresher(shop: Shop) -> Non
         shop.copy(table, 1)
     shop.run()
     shop.rows(A, insert(0, item(2, "last")))
-    shop.records[A] = replace(shop.records[A], stage=Stage.FAILING)
+    shop.records[A] = replace(shop.records[A], stage=Stage.FAILED)
     before = shop.applied(A).source_time
     shop.commit(seconds=1000)
     assert shop.run(is_done=lambda: True).progress()[A].source_time == before
@@ -1174,7 +1174,7 @@ def test_a_dropped_beginning_of_an_incarnation_sets_its_table_aside(shop: Shop) 
     shop.rows(A, insert(0, item(7)))
     shop.rows(B, insert(0, item(7)))
     for _ in range(2):
-        shop.run(is_done=lambda: shop.is_done() and shop.applied(A).is_failing)
+        shop.run(is_done=lambda: shop.is_done() and shop.applied(A).has_failed)
     error = shop.applied(A).error
     assert error is not None
     assert (error.code, "--recreate" in (error.action or "")) == ("journal_gap", True)

@@ -16,10 +16,10 @@ from replicator.journal import JournalReader
 from replicator.model.errors import FatalError, FencedError, TableError, TargetUnavailableError
 from replicator.model.schema import TableId
 from replicator.state.records import Stage, TableRecord
-from replicator.testing.applied import NAME, A, B, Shop
 from replicator.testing.batches import insert
 from replicator.testing.memory import MemoryTarget
 from replicator.testing.target_contract import item, items_schema
+from replicator_testbed.applied import NAME, A, B, Shop
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def goes_on(shop: Shop, target: MemoryTarget) -> None:
     shop.rows(A, insert(0, item(1, "again"), is_snapshot=True))
     shop.complete(A, start)
     shop.run(target, is_done=lambda: shop.applied(A).last_applied == shop.highest(A))
-    assert (shop.names(A), shop.applied(A).is_failing) == ({1: "again"}, False)
+    assert (shop.names(A), shop.applied(A).has_failed) == ({1: "again"}, False)
 
 
 @pytest.mark.parametrize(("error", "code"), ERRORS)
@@ -72,7 +72,7 @@ def test_what_goes_wrong_with_one_table_fails_it_and_the_others_go_on(
     with capture_logs() as lines:
         shop.run(target)
     shown = shop.applied(A).error
-    assert shop.applied(A).is_failing
+    assert shop.applied(A).has_failed
     assert shown is not None
     assert shown.code == code
     assert "42" not in shown.message
@@ -121,7 +121,7 @@ def test_what_goes_wrong_in_reading_one_table_s_journal_fails_it_and_the_others_
 
     monkeypatch.setattr(JournalReader, method, broken_reader)
     shop.run(is_done=lambda: A in shop.store.applied(NAME) and shop.is_done())
-    assert shop.applied(A).is_failing
+    assert shop.applied(A).has_failed
     assert shop.names(B) == {1: "snapshot"}
     is_broken[0] = False
     goes_on(shop, shop.target())
@@ -142,7 +142,7 @@ def test_what_is_everybody_s_is_not_put_on_a_table(shop: Shop, error: Exception)
     target.faults.fail("apply_batch", A, lambda: error)
     with pytest.raises(type(error)):
         shop.run(target)
-    assert not shop.applied(A).is_failing
+    assert not shop.applied(A).has_failed
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_upkeep_that_fails_is_counted_shown_and_tried_again_later_and_later(shop
     assert upkeep["code"] == getattr(error, "code", "internal_error")
     assert "42" not in upkeep["message"]
     assert 60 < upkeep["retry_in_s"] <= 240
-    assert not shop.applied(A).is_failing
+    assert not shop.applied(A).has_failed
     target.faults.heal()
     shop.rows(A, insert(0, item(2, "more")))
     target = shop.target()
@@ -240,7 +240,7 @@ def five(shop: Shop) -> list[TableId]:
 
 
 def failing(shop: Shop) -> list[TableId]:
-    return sorted(table for table, applied in shop.store.applied(NAME).items() if applied.is_failing)
+    return sorted(table for table, applied in shop.store.applied(NAME).items() if applied.has_failed)
 
 
 def waiting(shop: Shop) -> list[str]:
@@ -328,5 +328,5 @@ def test_a_table_whose_journal_cannot_be_read_is_not_tried_without_a_pause(
     monkeypatch.setattr(JournalReader, "feed", broken)
     looks = itertools.count()
     shop.run(is_done=lambda: B in shop.store.applied(NAME) and shop.is_done() and next(looks) > 100)
-    assert shop.applied(A).is_failing
+    assert shop.applied(A).has_failed
     assert tried[0] <= 2

@@ -22,7 +22,7 @@ from replicator.journal import JournalReader
 from replicator.model.errors import FencedError, TargetUnavailableError
 from replicator.model.schema import TableId
 from replicator.plugins.target import TargetContext
-from replicator.state.records import Stage
+from replicator.state.records import Stage, TargetCopy
 from replicator.state.store import StateStore
 from replicator.testing.journals import START, ScriptedJournal
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
@@ -132,9 +132,12 @@ class World:
             assert self.warehouse.state(table) == scripted.state_at(1 << 60), str(table)
             assert applied[table].last_applied == self.warehouse.tables[table].ledger
             assert applied[table].source_time is not None
-            assert not applied[table].is_failing
+            assert not applied[table].has_failed
             assert (applied[table].alarms, applied[table].merged.not_found) == ((), 0)
-            assert (applied[table].has_copy, applied[table].merged) == (True, self.warehouse.tables[table].merged)
+            assert (applied[table].copy, applied[table].merged) == (
+                TargetCopy.WHOLE,
+                self.warehouse.tables[table].merged,
+            )
 
 
 @pytest.fixture
@@ -191,7 +194,7 @@ def test_killed_anywhere_every_copy_ends_equal(
     monkeypatch.undo()
     _run_alone(world, apply, commits=0)
     world.check_end()
-    apply._look()
+    apply._poll()
     assert all(p.last_applied == p.highest and p.is_complete for p in apply.progress().values())
 
 
@@ -222,7 +225,7 @@ def _run_alone(world: World, apply: Apply, commits: int) -> None:
         if world.rng.random() < 0.3:
             control.wait(0)
         if world.rng.random() < 0.5:
-            apply._look()
+            apply._poll()
             apply._status()
         turn = apply._schedule.take(0.0)
         if turn is not None:

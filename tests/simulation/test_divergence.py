@@ -14,11 +14,11 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.merged import Merged
 from replicator.plugins.target import TableOptions
 from replicator.service.status import status
-from replicator.state.records import Stage, TableRecord
-from replicator.testing.applied import NAME, A, B, Killed, Shop
+from replicator.state.records import Stage, TableRecord, TargetCopy
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.memory.target import StoredTable
 from replicator.testing.target_contract import item, items_schema
+from replicator_testbed.applied import NAME, A, B, Killed, Shop
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_one_missing_row_is_an_alarm(shop: Shop, change: Any) -> None:
     (alarm,) = shop.applied(A).alarms
     assert (alarm.code, alarm.count, alarm.action) == ("target_diverged", 1, "Run `replicator snapshot shop shop.a`.")
     assert shop.applied(A).merged.not_found == 1
-    assert not shop.applied(A).is_failing
+    assert not shop.applied(A).has_failed
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_nothing_is_expected_while_a_snapshot_in_place_runs(shop: Shop) -> None:
     shop.rows(A, *[insert(0, item(i), is_snapshot=True) for i in (1, 2)])
     shop.complete(A, start)
     shop.run()
-    assert (shop.applied(A).alarms, shop.applied(A).has_copy) == ((), True)
+    assert (shop.applied(A).alarms, shop.applied(A).copy) == ((), TargetCopy.WHOLE)
 
 
 def test_nothing_is_expected_of_changes_that_are_applied_together_with_the_start_of_a_snapshot(shop: Shop) -> None:
@@ -291,11 +291,11 @@ def test_a_new_copy_clears_alarms_when_it_is_complete_and_counts_from_zero(shop:
 def test_an_older_stores_record_expects_rows_once_everything_is_applied(shop: Shop) -> None:
     shop.copy(A, 1, 2)
     shop.run()
-    shop.store.put_applied(NAME, shop.epoch, [replace(shop.applied(A), has_copy=None, audited_to=None)])
+    shop.store.put_applied(NAME, shop.epoch, [replace(shop.applied(A), copy=TargetCopy.UNKNOWN, audited_to=None)])
     lose(shop, 1, 2)
     shop.rows(A, delete(0, item(1)))
-    shop.run(is_done=lambda: shop.applied(A).has_copy is not None)
-    assert (shop.applied(A).has_copy, shop.applied(A).alarms) == (True, ())
+    shop.run(is_done=lambda: shop.applied(A).copy is not TargetCopy.UNKNOWN)
+    assert (shop.applied(A).copy, shop.applied(A).alarms) == (TargetCopy.WHOLE, ())
     shop.rows(A, delete(0, item(2)))
     shop.run()
     assert codes(shop) == {"target_diverged": 1}
@@ -328,7 +328,7 @@ def test_an_insert_that_lacks_columns_fails_its_table(shop: Shop) -> None:
     assert (error.code, error.action) == ("insert_lacks_columns", "Run `replicator snapshot shop shop.a`.")
     assert (shop.names(A), set(shop.names(B))) == ({1: "snapshot"}, {1, 2})
     read_anew(shop, 1, 2)
-    shop.run(is_done=lambda: not shop.applied(A).is_failing)
+    shop.run(is_done=lambda: not shop.applied(A).has_failed)
     assert shop.names(A) == {1: "anew", 2: "anew"}
 
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 
 from replicator.apply import Apply, ApplySettings
-from replicator.capture import copying, follow, window
-from replicator.capture.copying import Copying
-from replicator.capture.follow import Follow
-from replicator.capture.tables import Tables
+from replicator.capture import snapshots, tracker, window
+from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture.tables import Followed, Tables
+from replicator.capture.tracker import CatalogTracker
 from replicator.capture.window import Window
 from replicator.journal import JournalReader
 from replicator.journal.table_file import TableFile
@@ -30,9 +30,10 @@ from replicator.model.errors import AccessDeniedError, FatalError, TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TargetContext
 from replicator.service import status
-from replicator.testing.captured import QUICK, CaptureControl, Captured, RunningCapture
+from replicator.state.records import RequestKind
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
 from replicator.testing.waiting import wait_until
+from replicator_testbed.captured import QUICK, CaptureControl, Captured, RunningCapture
 
 ERRORS: Final[Mapping[str, tuple[Callable[[TableId], BaseException], str]]] = {
     "TableError": (lambda t: TableError("no", code="schema_conflict", table=str(t)), "schema_conflict"),
@@ -58,12 +59,12 @@ OF_HOST: Final[Mapping[str, tuple[Any, str]]] = {
     "window: chunk": (Window, "add_chunk"),
     "window: whole read": (Window, "add_whole"),
     "window: emit": (Window, "emit"),
-    "copying: begin": (Copying, "begin"),
-    "copying: hold": (Copying, "holds"),
-    "copying: rows": (copying, "snapshot_changes"),
-    "following: fit": (Follow, "fits"),
-    "following: DDL": (Follow, "_ddl"),
-    "following: judge": (follow, "judge"),
+    "snapshots: begin": (SnapshotRunner, "begin"),
+    "snapshots: hold back": (SnapshotRunner, "is_held_back"),
+    "snapshots: rows": (snapshots, "snapshot_changes"),
+    "tracker: fit": (Followed, "fits"),
+    "tracker: DDL": (CatalogTracker, "_ddl"),
+    "tracker: judge": (tracker, "judge"),
     "tables: rows": (Tables, "rows"),
     "tables: new copy": (Tables, "begin_copy"),
     "tables: copy in place": (Tables, "begin_in_place"),
@@ -75,7 +76,7 @@ OF_HOST: Final[Mapping[str, tuple[Any, str]]] = {
     "window: watch": (window.Window, "watch"),
 }
 KEYED_ONLY: Final = {"read_chunk", "read_chunk.after", "window: changes", "window: chunk", "window: emit"}
-KEYLESS_ONLY: Final = {"read_whole", "read_whole.batch", "window: whole read", "copying: rows"}
+KEYLESS_ONLY: Final = {"read_whole", "read_whole.batch", "window: whole read", "snapshots: rows"}
 
 
 def schema_of(name: str, *, has_key: bool) -> TableSchema:
@@ -187,7 +188,8 @@ class Pair:
             if place == "open_log.table":
                 request = self.captured.request("restart")
             else:
-                request = self.captured.request("snapshot", tables=[str(self.victim)], recreate=attempt % 2 == 1)
+                kind = RequestKind.RECREATE if attempt % 2 else RequestKind.SNAPSHOT
+                request = self.captured.request(kind, tables=[str(self.victim)])
             self.until(lambda r=request: is_done() or self.captured.is_done(r), "the snapshot begins")  # type: ignore[misc]
             if not place.startswith("advance"):
                 self.write(self.victim)
@@ -309,7 +311,7 @@ def test_an_error_at_every_call_for_one_of_ten_tables(
     """One kind of error at each; of a table without a key only where it differs. `make soak` meets all kinds at all places."""
     places = [p for p in (*OF_SOURCE, *OF_TARGET, *OF_HOST) if is_made(p, has_key=has_key)]
     if not has_key:
-        places = [*sorted(KEYLESS_ONLY), "apply_batch", "copying: hold"]
+        places = [*sorted(KEYLESS_ONLY), "apply_batch", "snapshots: hold back"]
     with pair(tmp_path, has_key=has_key) as made:
         for number, place in enumerate(places):
             breaker = Breaker(monkeypatch, made.victim)

@@ -23,7 +23,7 @@ import pytest
 
 from replicator.capture.progress import Reading, after_chunk, is_complete, next_reading, start_over, with_keys
 from replicator.capture.window import Verdict, Window
-from replicator.model.events import DDLEvent, DDLOperation, change_schema
+from replicator.model.events import DDLEvent, DDLOperation, SnapshotKind, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, Seen, TableChanges, Visibility
 from replicator.state.records import SnapshotProgress
@@ -217,10 +217,10 @@ class World:
         self.hidden = tuple(t for t in self.hidden if t is not transaction)
 
     def start_snapshot(self) -> None:
-        start = None
+        self.progress = SnapshotProgress()
         if self.is_in_place:
             start = self.next_number if self.faults.start_at_next else self.window.start_number(self.next_number)
-        self.progress = SnapshotProgress(start_number=start)
+            self.progress = SnapshotProgress(kind=SnapshotKind.IN_PLACE, start_number=start)
         self.window.watch(SCHEMA)
 
     def read(self) -> None:

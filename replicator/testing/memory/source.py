@@ -214,9 +214,6 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         self.faults.hit("now")
         return self.database.now()
 
-    def covers(self, a: Offset, b: Offset) -> bool:
-        return bool(a.value["system"] == b.value["system"] and a.value["position"] >= b.value["position"])
-
     def close(self) -> None:
         with self.database.changed:
             slot = self.database.slots.get(self.context.replicator)

@@ -190,9 +190,7 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
             if held.incarnation < table.incarnation:
                 held.ledger, held.merged = EMPTY_LEDGER, Merged()
             held.epoch, held.incarnation = table.epoch, table.incarnation
-            claim = Claim(
-                last_applied=held.ledger, exists=held.schema is not None and held.created_in == table.incarnation
-            )
+            claim = Claim(last_applied=held.ledger)
         self.faults.hit("claim.after", table.table)
         return claim
 
@@ -247,13 +245,7 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
                 place=str(len(done)), merged=held.merged, changed_by_others=() if since is None else done[int(since) :]
             )
 
-    def complete_snapshot(
-        self,
-        table: TargetTable,
-        schema: TableSchema,  # noqa: ARG002 - the table knows its shape
-        start_number: int,
-        sequence_num: int,
-    ) -> None:
+    def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:
         self._commit(
             "complete_snapshot",
             table,

@@ -21,7 +21,7 @@ from replicator.apply.plan import (
     next_unit,
 )
 from replicator.model.errors import CorruptStreamError
-from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
+from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import EventEntry, SegmentFile, SnapshotProgress, Stage, TableRecord
 
@@ -67,9 +67,9 @@ def ddl(number: int, operation: DDLOperation, incarnation: int = 1) -> EventEntr
 
 
 def snapshot(number: int, phase: SnapshotPhase, start: int | None = None) -> EventEntry:
-    return EventEntry(
-        sequence_num=number, table=T, incarnation=1, event=SnapshotEvent(phase=phase, table=T, start_number=start)
-    )
+    kind = SnapshotKind.FIRST if start is None else SnapshotKind.IN_PLACE
+    event = SnapshotEvent(phase=phase, table=T, kind=kind, start_number=start)
+    return EventEntry(sequence_num=number, table=T, incarnation=1, event=event)
 
 
 def plan(
@@ -160,7 +160,7 @@ def test_the_bound_of_appending_is_the_first_change_of_the_incarnation() -> None
     assert append_bound(None, 2) == append_bound(record, 1) == APPEND_NOTHING
     assert append_bound(record, 2) == maxsize
     assert append_bound(replace(record, first_change=7), 2) == 7
-    in_place = replace(record, snapshot=SnapshotProgress(start_number=9))
+    in_place = replace(record, snapshot=SnapshotProgress(kind=SnapshotKind.IN_PLACE, start_number=9))
     assert append_bound(in_place, 2) == APPEND_NOTHING
     assert append_bound(replace(in_place, first_change=7), 2) == 7
 

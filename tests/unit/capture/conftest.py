@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from replicator.capture import Capture, CaptureSettings
+from replicator.capture.window import Window
 from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.schema import Column, TableId, TableSchema
@@ -101,6 +102,7 @@ class Bench:
         pull_wait_s=0.02, copying_wait_s=0.005,
     )  # fmt: skip
     tables: list[TableId] = field(default_factory=list)
+    make_window: Callable[[Sequence[str]], Window] = Window
 
     def __post_init__(self) -> None:
         self.settings = replace(self.settings, spool=self.folder / "spool")
@@ -148,6 +150,7 @@ class Bench:
             retention=retention,
             tables=self.tables,
             settings=self.settings,
+            make_window=self.make_window,
         )
         return capture, source
 

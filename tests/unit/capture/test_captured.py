@@ -10,8 +10,8 @@ import pytest
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource
 from replicator.state.records import Stage
-from replicator.testing.captured import Captured
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig
+from replicator_testbed.captured import Captured
 
 TABLE = TableId("shop", "items")
 
@@ -39,7 +39,7 @@ def test_a_table_that_fails_by_an_error_nobody_foresaw_fails_the_test(tmp_path: 
             captured.may_crash = not is_waited_for
             if is_waited_for:
                 captured.wait_for_streaming(running)
-            running.wait_until(lambda: captured.stage(TABLE) is Stage.FAILING, "it failed")
+            running.wait_until(lambda: captured.stage(TABLE) is Stage.FAILED, "it failed")
             captured.may_crash = False
 
     with pytest.raises(AssertionError, match="nobody foresaw"):

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from replicator.model.errors import FatalError, Problem, Severity, SourceUnavailableError
 from replicator.model.schema import TableId, TableSchema
-from replicator.state.records import Stage
+from replicator.state.records import RequestKind, Stage
 
 COPIED = (Stage.STREAMING,)
 
@@ -37,7 +37,7 @@ def is_refused(bench: Any, table: TableId) -> bool:
     record = bench.record(table)
     return (
         record is not None
-        and record.stage is Stage.FAILING
+        and record.stage is Stage.FAILED
         and (record.error.code, record.error.is_finding) == ("row_level_security", True)
     )
 
@@ -50,11 +50,11 @@ def test_a_finding_that_comes_while_running_fails_its_table_with_the_cure(bench:
         capture.until(lambda: is_refused(bench, bad))
         bench.write(good, {"id": 70, "a": "new", "b": None})
         capture.until(bench.holds(good))
-        bench.store.add_request("test", "snapshot", {"tables": [str(bad)]})
+        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(bad)]})
         capture.until(lambda: not bench.store.requests("test"))
         assert is_refused(bench, bad), "what is not cured is not copied"
         bench.database.problems.clear()
-        bench.store.add_request("test", "snapshot", {"tables": [str(bad)]})
+        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(bad)]})
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(bad)())
     assert bench.record(bad).error is None
 
@@ -116,7 +116,7 @@ def test_a_new_table_that_is_refused_is_recorded_as_failed(bench: Any) -> None:
         capture.until(lambda: bench.record(good) is not None and bench.record(good).stage is Stage.STREAMING)
         assert is_refused(bench, bad)
         bench.database.problems.clear()
-        bench.store.add_request("test", "snapshot", {"tables": [str(bad)]})
+        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(bad)]})
         capture.until(lambda: bench.record(bad).stage is Stage.STREAMING and bench.holds(bad)())
     assert bench.holds(good)()
 
@@ -130,7 +130,7 @@ def test_a_new_table_whose_name_clashes_is_recorded_as_failed(bench: Any) -> Non
         clash = TableId("public", "T1")
         bench.database.create_table(bench.schema("T1"))
         selected.append(clash)
-        capture.until(lambda: bench.record(clash) is not None and bench.record(clash).stage is Stage.FAILING)
+        capture.until(lambda: bench.record(clash) is not None and bench.record(clash).stage is Stage.FAILED)
         assert bench.record(clash).error.code == "table_names_clash"
         bench.write(first, {"id": 70, "a": "new", "b": None})
         capture.until(bench.holds(first))
@@ -196,7 +196,7 @@ def test_a_check_that_fails_for_one_table_fails_that_table(bench: Any) -> None:
     with bench.running() as capture:
         capture.until(bench.is_at(*COPIED))
         capture.source.faults.fail("check", bad, lambda: OverflowError("x"))
-        capture.until(lambda: bench.record(bad).stage is Stage.FAILING)
+        capture.until(lambda: bench.record(bad).stage is Stage.FAILED)
         bench.write(good, {"id": 70, "a": "new", "b": None})
         capture.until(bench.holds(good))
     assert bench.record(bad).error.code == "internal_error"
@@ -208,7 +208,7 @@ def test_a_dropped_table_is_the_catalogues_not_the_checks(bench: Any) -> None:
     with bench.running() as capture:
         capture.until(bench.is_at(*COPIED))
         bench.database.drop_table(bad)
-        capture.until(lambda: bench.record(bad).stage is Stage.FAILING)
+        capture.until(lambda: bench.record(bad).stage is Stage.FAILED)
     assert not bench.record(bad).error.is_finding
 
 
@@ -221,3 +221,37 @@ def test_a_check_waits_for_the_one_before_and_for_its_minute(bench: Any) -> None
         bench.fill(bad, 20, first=100)
         capture.until(bench.holds(bad))
         assert capture.source.faults.counts["check"] == before
+
+
+def test_a_privilege_that_all_tables_lack_fails_none_of_them_and_is_waited_for(bench: Any) -> None:
+    """A REVOKE and a GRANT every night: the log holds everything meanwhile."""
+    first, second = two(bench)
+    lacking = [finding(table, is_access=True) for table in (first, second)]
+    for opening in (False, True):
+        if opening:
+            bench.write(first, {"id": 70, "a": "new", "b": None})
+        with pytest.raises(SourceUnavailableError) as caught, bench.running() as capture:  # noqa: PT012 (raised when it is joined)
+            if not opening:
+                capture.until(bench.is_at(*COPIED))
+                bench.database.problems.extend(lacking)
+            capture.join()
+        assert (caught.value.code, caught.value.table) == ("row_level_security", None)
+        assert str(first) in caught.value.message
+        assert bench.is_at(*COPIED)()
+    bench.database.problems.clear()
+    with bench.running() as capture:
+        capture.until(bench.holds(first))
+    assert bench.record(first).snapshot.start_number is None, "no new snapshot"
+
+
+@pytest.mark.parametrize("other", [None, "first", "both"])
+def test_a_privilege_that_some_tables_lack_fails_them(bench: Any, other: str | None) -> None:
+    """Also all of them, if something else is wrong with one: what was logged meanwhile may be of no use."""
+    first, second = two(bench)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*COPIED))
+        found = [finding(first, is_access=True)]
+        if other is not None:
+            found += [finding(second, is_access=True), finding(second if other == "both" else first)]
+        bench.database.problems.extend(found)
+        capture.until(lambda: is_refused(bench, first) and (other is None or is_refused(bench, second)))

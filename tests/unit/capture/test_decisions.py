@@ -116,23 +116,24 @@ def test_identity_as_json_is_the_same_identity() -> None:
 
 
 def test_mark_delivered_before_its_writer_knows_it() -> None:
-    board, written = MarkBoard(), Future[str]()
-    done: list[str] = []
-    board.expect(written, lambda: done.append("one"))
+    board, written = MarkBoard[str](), Future[str]()
+    board.expect(written, "one")
     board.deliver(["x"])
-    assert board.due() == []
+    assert board.take_due() == []
     written.set_result("x")
-    for act in board.due():
-        act()
-    assert done == ["one"]
+    assert board.take_due() == ["one"]
     assert len(board) == 0
 
 
-def test_cancelled_mark_is_forgotten() -> None:
-    board, written = MarkBoard(), Future[str]()
-    board.expect(written, lambda: None, lambda: True)
-    assert board.due() == []
-    assert len(board) == 0
+def test_what_waits_no_longer_for_its_mark_is_forgotten_though_it_could_not_be_written() -> None:
+    board, written, other = MarkBoard[str](), Future[str](), Future[str]()
+    board.expect(written, "one")
+    board.expect(other, "two")
+    board.drop(["one"])
+    written.set_exception(RuntimeError("the source is away"))
+    other.set_result("y")
+    board.deliver(["y"])
+    assert board.take_due() == ["two"]
 
 
 def test_cursor_texts() -> None:

@@ -20,7 +20,7 @@ from replicator.model.errors import (
 )
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId
-from replicator.state.records import Stage
+from replicator.state.records import RequestKind, Stage
 
 COPIED = (Stage.STREAMING,)
 
@@ -34,11 +34,11 @@ def three(bench: Any) -> list[TableId]:
 
 def has_failed(bench: Any, table: TableId, code: str) -> bool:
     record = bench.record(table)
-    return record is not None and record.stage is Stage.FAILING and record.error.code == code
+    return record is not None and record.stage is Stage.FAILED and record.error.code == code
 
 
 def snapshot(bench: Any, table: TableId) -> None:
-    bench.store.add_request("test", "snapshot", {"tables": [str(table)]})
+    bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
 
 
 @pytest.mark.parametrize("place", ["read_chunk", "describe", "accept", "decode"])
@@ -141,7 +141,7 @@ def test_what_is_everybodys_is_not_put_on_a_table(bench: Any, error: Exception) 
         bench.running(lambda s: s.faults.fail("read_chunk", bad, lambda: error)) as capture,
     ):
         capture.join()
-    assert bench.record(bad).stage is not Stage.FAILING
+    assert bench.record(bad).stage is not Stage.FAILED
 
 
 def test_an_error_that_keeps_naming_a_table_in_vain_ends_the_capture(bench: Any) -> None:

@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 from replicator.model.errors import FatalError, FencedError, SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
-from replicator.state.records import Stage
+from replicator.state.records import Preparation, RequestKind, Stage
+from replicator_testbed.captured import without_visibility
 
 COPIED = (Stage.STREAMING,)
 UNAVAILABLE = SourceUnavailableError("away", code="source_unavailable")
@@ -68,8 +69,8 @@ def test_transaction_delivered_but_invisible_is_not_overwritten_by_the_copy(benc
         capture.until(bench.holds(table))
 
 
-def test_without_the_visibility_rule_the_copy_overwrites_it(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPLICATOR_TEST_NO_VISIBILITY", "1")
+def test_without_the_visibility_rule_the_copy_overwrites_it(bench: Any) -> None:
+    bench.make_window = without_visibility
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     bench.settings = replace(bench.settings, snapshot_mode="initial")
@@ -79,7 +80,7 @@ def test_without_the_visibility_rule_the_copy_overwrites_it(bench: Any, monkeypa
         hidden.update(table, (1,), {"a": "new"})
         hidden.commit(visible=False)
         capture.until(lambda: ("1", "new") in {(str(r[0]), r[1]) for r in bench.folded(table)})
-        bench.store.add_request("test", "snapshot", {"tables": [str(table)]})
+        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
         capture.until(lambda: bench.record(table).snapshot.start_number is not None and bench.is_at(*COPIED)())
         bench.database.make_visible(hidden)
     assert not bench.holds(table)()
@@ -237,10 +238,10 @@ def test_changed_columns_set_the_table_aside_and_a_request_copies_it_anew(bench:
             changes.alter(bench.schema("t", extra=["c"]))
             changes.insert(table, {"id": 9, "a": "x", "b": "y", "c": "z"})
         bench.fill(other, 2)
-        capture.until(lambda: bench.record(table).stage is Stage.FAILING and bench.holds(other)())
+        capture.until(lambda: bench.record(table).stage is Stage.FAILED and bench.holds(other)())
         assert bench.record(table).error.code == "schema_changed"
         assert "c added" in bench.record(table).error.message
-        bench.store.add_request("test", "snapshot", {"tables": [str(table)]})
+        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)() and not bench.store.requests("test"))
     assert bench.record(table).incarnation == 2
 
@@ -251,7 +252,7 @@ def test_requested_snapshot_runs_in_place_and_closes_its_request(bench: Any) -> 
     bench.fill(bag, 5)
     with bench.running() as capture:
         capture.until(bench.is_at(*COPIED))
-        bench.store.add_request("test", "snapshot", {"tables": []})
+        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": []})
         capture.until(lambda: not bench.store.requests("test"))
         bench.write(table, {"id": 77, "a": "during", "b": None})
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)() and bench.holds(bag)())
@@ -264,12 +265,12 @@ def test_copies_and_what_is_set_aside_are_told_in_the_log(bench: Any) -> None:
     bench.fill(table, 7)
     with capture_logs() as lines, bench.running() as capture:
         capture.until(bench.is_at(*COPIED))
-        bench.store.add_request("test", "snapshot", {"tables": []})
+        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": []})
         capture.until(lambda: not bench.store.requests("test"))
         capture.until(bench.is_at(*COPIED))
         with bench.database.begin() as changes:
             changes.alter(bench.schema("t", extra=["c"]))
-        capture.until(lambda: bench.record(table).stage is Stage.FAILING)
+        capture.until(lambda: bench.record(table).stage is Stage.FAILED)
     told = [
         (line["event"], line.get("rows"), line.get("in_place"), line.get("code"))
         for line in lines
@@ -299,13 +300,13 @@ def test_dropped_table_that_came_back_begins_a_new_incarnation(bench: Any, is_st
     def come_back(capture: Any) -> None:
         bench.create(bench.schema("t"))
         bench.fill(table, 2, first=50)
-        bench.store.add_request("test", "snapshot", {"tables": [str(table)]})
+        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
         capture.until(lambda: not bench.store.requests("test") and bench.is_at(*COPIED)() and bench.holds(table)())
 
     with bench.running() as capture:
         capture.until(bench.is_at(*COPIED))
         bench.database.drop_table(table)
-        capture.until(bench.is_at(Stage.FAILING))
+        capture.until(bench.is_at(Stage.FAILED))
         if not is_stopped:
             come_back(capture)
     if is_stopped:
@@ -324,9 +325,9 @@ def test_recreation_survives_that_the_log_is_opened_anew_for_it(bench: Any) -> N
         pytest.raises(SourceUnavailableError),
         bench.running(lambda s: s.faults.script("open_log", None, UNAVAILABLE)) as capture,
     ):
-        capture.until(bench.is_at(Stage.FAILING))
+        capture.until(bench.is_at(Stage.FAILED))
         bench.create(bench.schema("t"))
-        bench.store.add_request("test", "snapshot", {"tables": [str(table)], "recreate": True})
+        bench.store.add_request("test", RequestKind.RECREATE, {"tables": [str(table)]})
         capture.join()
     assert bench.record(table).stage is Stage.PENDING
     with bench.running() as capture:
@@ -344,7 +345,7 @@ def test_recreation_of_a_table_that_waits_for_its_copy_is_that_copy(bench: Any) 
     bench.create(bench.schema("t"))
     with bench.running() as capture:
         capture.until(lambda: bench.record(table).stage is Stage.PENDING)
-        bench.store.add_request("test", "snapshot", {"tables": [str(table)], "recreate": True})
+        bench.store.add_request("test", RequestKind.RECREATE, {"tables": [str(table)]})
         capture.until(lambda: not bench.store.requests("test"))
     bench.database.make_visible(hidden)
     with bench.running() as capture:
@@ -357,8 +358,9 @@ def test_copy_that_waits_for_a_transaction_to_become_visible_says_so(bench: Any)
     with bench.running() as capture:
         capture.until(bench.is_at(*COPIED))
         hidden = bench.write(table, {"id": 1, "a": None, "b": None}, visible=False)
-        bench.store.add_request("test", "snapshot", {"tables": [str(table)]})
+        bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
         capture.until(lambda: capture.control.status.get("waiting_for") == [f"transaction {hidden}"])
+        assert capture.control.status["tables"][str(table)]["step"] == "settling"
         bench.database.make_visible(hidden)
         capture.until(lambda: not bench.store.requests("test") and not capture.control.status["waiting_for"])
 
@@ -368,7 +370,7 @@ def test_place_request_is_answered_by_the_number_that_covers_it(bench: Any) -> N
     with bench.running() as capture:
         capture.until(bench.is_at(*COPIED))
         bench.fill(table, 3)
-        bench.store.add_request("test", "place", {})
+        bench.store.add_request("test", RequestKind.POSITION, {})
         capture.until(lambda: any(event == "place" for event, _ in capture.control.announced))
         assert bench.holds(table)()
         last = next(fields["last"] for event, fields in capture.control.announced if event == "place")
@@ -384,7 +386,7 @@ def test_restart_request_begins_at_a_new_place_with_snapshots_in_place(bench: An
     with bench.database.begin() as changes:
         changes.delete(table, (1,))
     bench.database.forget_log()
-    bench.store.add_request("test", "restart", {})
+    bench.store.add_request("test", RequestKind.RESTART, {})
     with bench.running() as capture:
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
     assert bench.record(table).snapshot.start_number is not None
@@ -396,7 +398,7 @@ def test_restart_request_is_heard_while_running(bench: Any) -> None:
     bench.fill(table, 4)
     with bench.running() as capture:
         capture.until(bench.is_at(*COPIED))
-        bench.store.add_request("test", "restart", {})
+        bench.store.add_request("test", RequestKind.RESTART, {})
         capture.until(lambda: not bench.store.requests("test") and bench.is_at(*COPIED)() and bench.holds(table)())
     assert bench.record(table).snapshot.start_number is not None
 
@@ -466,10 +468,10 @@ def test_unsealed_intent_is_prepared_again(bench: Any) -> None:
         bench.running(lambda s: s.faults.script("prepare.after", UNAVAILABLE)) as capture,
     ):
         capture.join()
-    assert bench.store.replicator("test").prepared == "intent"
+    assert bench.store.replicator("test").preparation is Preparation.INTENT
     with bench.running() as capture:
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
-    assert bench.store.replicator("test").prepared == "ready"
+    assert bench.store.replicator("test").preparation is Preparation.READY
 
 
 def test_invisible_transaction_survives_a_restart_in_the_ring(bench: Any) -> None:
@@ -481,7 +483,7 @@ def test_invisible_transaction_survives_a_restart_in_the_ring(bench: Any) -> Non
         hidden.update(table, (1,), {"a": "hidden"})
         id_ = hidden.commit(visible=False)
         capture.until(lambda: any(text.startswith(f"{id_}@") for text in bench.store.last_segment("test").ring))
-    bench.store.add_request("test", "snapshot", {"tables": [str(table)]})
+    bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
     with bench.running() as capture:
         capture.until(lambda: capture.source.faults.counts["visibility"] > 2)
         bench.database.make_visible(hidden)

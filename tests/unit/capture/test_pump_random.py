@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from replicator.model.errors import SourceUnavailableError
-from replicator.state.records import Stage
+from replicator.state.records import RequestKind, Stage
 from replicator.testing.memory import LockedError, MemoryTransaction
 
 PLACES = ("mark", "acknowledge", "pull", "read_chunk", "read_chunk.after", "read_whole.batch", "visibility", "describe")
@@ -80,7 +80,7 @@ def test_what_is_sealed_folds_to_the_source(bench: Any, seed: int) -> None:
     work = Work(bench, rng)
     for round_ in range(6):
         if round_ == 3:
-            bench.store.add_request("test", "snapshot", {"tables": []})
+            bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": []})
         place, after = rng.choice(PLACES), rng.randint(0, 12)
         actions = [work.transaction if rng.random() < 0.7 else None for _ in range(after)]
         try:

@@ -35,7 +35,7 @@ def document(tmp_path: Path) -> Iterator[dict[str, Any]]:
     table = {
         "table": ODD, "state": "failing", "snapshot": None, "changes_applied": 1, "freshness_s": None,
         "error": {"code": "schema_conflict", "message": f"[errno 28] {ODD}", "action": "Do [this]."},
-        "waiting": None, "upkeep": None, "alarms": [],
+        "waiting": None, "upkeep": None, "next_snapshot": None, "alarms": [],
     }  # fmt: skip
     yield {**whole, "tables": [table]}
     store.close()

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from replicator.demo.run import DemoFailedError, tell_failure
+from replicator_testbed.demo.run import DemoFailedError, tell_failure
 
 
 def test_an_error_is_printed_as_it_is_whatever_brackets_it_has() -> None:

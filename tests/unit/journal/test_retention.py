@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.journal import JournalReader, Retention
-from replicator.journal.retention import FULL_SHARE, GIVEN_UP, Needs, plan_retention
+from replicator.journal.retention import FULL_SHARE, Needs, plan_retention
 from replicator.model.errors import FencedError
 from replicator.model.schema import TableId
 from replicator.state import AppliedRecord, Segment, SegmentFile, Stage, TableRecord
+from replicator.state.records import ApplyState
+from replicator.state.table_life import JOURNAL_GIVEN_UP
 
 HUGE = 1 << 40
 DAY_S = 86_400
@@ -50,8 +52,8 @@ def stream(journal, table, stage=Stage.STREAMING):
     journal.store.put_tables("shop", journal.epoch, [TableRecord(table=table, incarnation=1, stage=stage)])
 
 
-def apply(journal, table, last, *, incarnation=1, is_failing=False):
-    record = AppliedRecord(table=table, incarnation=incarnation, last_applied=last, is_failing=is_failing)
+def apply(journal, table, last, *, incarnation=1, state=ApplyState.APPLYING):
+    record = AppliedRecord(table=table, incarnation=incarnation, last_applied=last, state=state)
     journal.store.put_applied("shop", journal.epoch, [record])
 
 
@@ -138,7 +140,7 @@ def test_a_newer_incarnation_than_the_applied_one_is_needed(journal):
 def test_a_failing_table_keeps_its_segments_until_the_journal_is_full(journal, tables):
     a, b = tables
     apply(journal, b, 99)
-    apply(journal, a, -1, is_failing=True)
+    apply(journal, a, -1, state=ApplyState.FAILED)
     assert sweep(journal).segments == 1
     assert kept(journal) == [1, 2, 4]
     swept = sweep(journal, bytes_max=1)
@@ -147,8 +149,8 @@ def test_a_failing_table_keeps_its_segments_until_the_journal_is_full(journal, t
     record = next(r for r in journal.store.tables("shop") if r.table == a)
     assert record == swept.given_up[0]
     assert (record.stage, record.error.code, record.error.action) == (
-        Stage.FAILING,
-        GIVEN_UP,
+        Stage.FAILED,
+        JOURNAL_GIVEN_UP,
         "Run `replicator snapshot shop public.a`.",
     )
     assert JournalReader(journal.store, "shop").is_lost(a, 1, -1)
@@ -157,7 +159,7 @@ def test_a_failing_table_keeps_its_segments_until_the_journal_is_full(journal, t
 
 def test_what_a_healthy_table_needs_is_never_given_up(journal, tables):
     a, _ = tables
-    stream(journal, a, Stage.FAILING)
+    stream(journal, a, Stage.FAILED)
     swept = sweep(journal, bytes_max=1)
     assert swept.segments == 1
     assert kept(journal) == [2, 3, 4]
@@ -165,7 +167,7 @@ def test_what_a_healthy_table_needs_is_never_given_up(journal, tables):
 
 def test_a_table_given_up_needs_nothing_more(journal, tables):
     a, b = tables
-    stream(journal, a, Stage.FAILING)
+    stream(journal, a, Stage.FAILED)
     sweep(journal, bytes_max=1)
     apply(journal, b, 99)
     swept = sweep(journal)
@@ -225,7 +227,7 @@ def test_no_plan_takes_from_a_healthy_table_what_it_needs(
     needs = Needs(
         tables={t: TableRecord(table=t, incarnation=1, stage=s) for t, s in zip(TABLES, stages, strict=True)},
         applied={
-            t: AppliedRecord(table=t, incarnation=i, last_applied=last, is_failing=f)
+            t: AppliedRecord(table=t, incarnation=i, last_applied=last, state=f)
             for t, (i, last, f) in zip(TABLES, applied, strict=True)
         },
     )

@@ -30,6 +30,7 @@ from replicator.model.isolation import TableFailedError
 from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import SegmentFile, Stage, StateStore, TableRecord
+from replicator.state.records import RequestKind
 
 WRITE = Path(__file__).with_name("write_and_crash.py")
 
@@ -224,7 +225,7 @@ def test_memory_is_bounded_over_many_tables(journal):
 
 
 def test_records_and_requests_go_with_the_segment(journal):
-    request = journal.store.add_request("shop", "snapshot", {})
+    request = journal.store.add_request("shop", RequestKind.SNAPSHOT, {})
     record = TableRecord(table=journal.schema_of("a").table, incarnation=1, stage=Stage.SNAPSHOT)
     journal.commit(tables=[record], done_requests=[request])
     assert journal.store.tables("shop") == [record]

@@ -16,8 +16,10 @@ from replicator.state import holder_id
 from replicator.state.records import (
     AlarmRecord,
     AppliedRecord,
+    ApplyState,
     ErrorRecord,
     EventEntry,
+    RequestKind,
     Segment,
     SnapshotProgress,
     Stage,
@@ -46,7 +48,7 @@ def _put(store: StateStore, *, copied_at: datetime, failed_at: datetime, copied_
         NAME, lease.epoch, [TableRecord(table=TABLE, incarnation=copied_in, stage=Stage.STREAMING, snapshot=progress)]
     )
     error = ErrorRecord(code="schema_conflict", message="other columns", action=None, at=failed_at)
-    applied = AppliedRecord(table=TABLE, incarnation=1, is_failing=True, error=error)
+    applied = AppliedRecord(table=TABLE, incarnation=1, state=ApplyState.FAILED, error=error)
     store.put_applied(NAME, lease.epoch, [applied])
 
 
@@ -71,7 +73,7 @@ def test_a_table_that_is_made_anew_is_waited_for_although_the_old_one_was_refuse
 
 def test_a_snapshot_that_was_asked_for_is_waited_for(store: StateStore) -> None:
     _put(store, copied_at=NOON, failed_at=NOON + timedelta(minutes=1))
-    store.add_request(NAME, "snapshot", {"tables": [str(TABLE)]})
+    store.add_request(NAME, RequestKind.SNAPSHOT, {"tables": [str(TABLE)]})
     assert CatchUp(store=store, name=NAME, _asked=0, _place=0).check() is None
 
 
@@ -92,11 +94,15 @@ def _seal(store: StateStore, *, number: int, stages: dict[TableId, Stage], close
     store.seal(NAME, lease.epoch, [segment], tables=tables, done_requests=closes)
 
 
-def _apply(store: StateStore, table: TableId, upto: int, *, is_failing: bool = False) -> None:
+def _apply(store: StateStore, table: TableId, upto: int, state: ApplyState = ApplyState.APPLYING) -> None:
     lease = store.lease(NAME)
     assert lease is not None
-    error = ErrorRecord(code="schema_conflict", message="other columns", action=None, at=NOON) if is_failing else None
-    record = AppliedRecord(table=table, incarnation=1, last_applied=upto, is_failing=is_failing, error=error)
+    error = (
+        ErrorRecord(code="schema_conflict", message="other columns", action=None, at=NOON)
+        if state is ApplyState.FAILED
+        else None
+    )
+    record = AppliedRecord(table=table, incarnation=1, last_applied=upto, state=state, error=error)
     store.put_applied(NAME, lease.epoch, [record])
 
 
@@ -155,14 +161,14 @@ def test_what_is_sealed_waits_for_no_removed_table_and_names_those_set_aside(sto
     other, gone = TableId("public", "u"), TableId("public", "gone")
     _seal(store, number=0, stages={TABLE: Stage.STREAMING, other: Stage.STREAMING, gone: Stage.REMOVED})
     catch_up = CatchUp(store=store, name=NAME)
-    _apply(store, other, -1, is_failing=True)
+    _apply(store, other, -1, ApplyState.FAILED)
     assert catch_up.check_sealed() is None
     _apply(store, TABLE, 0)
     assert catch_up.check_sealed() == CaughtUp(set_aside=(other,))
 
 
 def test_a_copy_that_capture_set_aside_is_not_complete(store: StateStore) -> None:
-    _seal(store, number=0, stages={TABLE: Stage.FAILING})
+    _seal(store, number=0, stages={TABLE: Stage.FAILED})
     _apply(store, TABLE, 0)
     assert CatchUp(store=store, name=NAME).check_sealed() == CaughtUp(set_aside=(TABLE,))
 

@@ -17,10 +17,10 @@ from replicator.runtime.home import Home
 from replicator.runtime.pumps import run_apply, run_capture
 from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore
-from replicator.testing.captured import CaptureControl
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget, MemoryWarehouse, StoredTable
 from replicator.testing.target_contract import items_schema
 from replicator.testing.waiting import wait_until
+from replicator_testbed.captured import CaptureControl
 
 REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
 
@@ -102,7 +102,7 @@ def test_a_later_start_fails_the_tables_that_it_refuses_and_no_other(host: Host)
     host.database.problems.append(Problem(code="select_missing", message="the role may not read it", place=str(bad)))
     MemoryWarehouse.open(host.name).tables[foreign] = StoredTable(uuid="somebody's", incarnation=1, epoch=1)
     with host.running(run_capture):
-        failed = {table: host.wait_for(table, Stage.FAILING) for table in (bad, clash, foreign)}
+        failed = {table: host.wait_for(table, Stage.FAILED) for table in (bad, clash, foreign)}
         host.wait_for(good, Stage.STREAMING)
     codes = {table: record.error.code for table, record in failed.items() if record.error is not None}
     assert codes == {bad: "select_missing", clash: "table_names_clash", foreign: "not_ours"}

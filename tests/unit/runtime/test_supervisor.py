@@ -146,14 +146,14 @@ def test_a_run_that_ends_by_itself_names_the_tables_set_aside(store: StateStore,
     )  # fmt: skip
     records = [
         TableRecord(table=table, incarnation=1, stage=stage)
-        for table, stage in zip(tables, (Stage.STREAMING, Stage.FAILING, Stage.REMOVED), strict=True)
+        for table, stage in zip(tables, (Stage.STREAMING, Stage.FAILED, Stage.REMOVED), strict=True)
     ]
     store.seal(NAME, lease.epoch, [segment], tables=records)
     store.put_applied(NAME, lease.epoch, [AppliedRecord(table=tables[0], incarnation=1, last_applied=0)])
     store.set_desired(NAME, Desired.RUNNING, apply_paused=True)
     supervisor = _supervisor(store, tmp_path)
     supervisor._finished.add(Role.CAPTURE)
-    assert supervisor._look() == Outcome(end=End.COMPLETE, set_aside=("public.half",))
+    assert supervisor._poll() == Outcome(end=End.COMPLETE, set_aside=("public.half",))
 
 
 def test_a_worker_that_the_host_cannot_start_now_is_tried_again(

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from replicator.config import SparkConfig
 from replicator.model.errors import ConfigError, TargetUnavailableError
+from replicator.plugins.target import SparkNeeds
 from replicator.spark.session import (
-    DELTA_PACKAGE,
     SparkHost,
     SparkSettings,
     session_confs,
@@ -48,9 +48,27 @@ def test_statements_are_never_substituted():
         SparkConfig(settings={name: True})
 
 
-def test_delta_is_fetched_unless_its_jars_are_given():
-    assert confs(packages=("a:b:1",))["spark.jars.packages"] == f"{DELTA_PACKAGE},a:b:1"
-    assert "spark.jars.packages" not in confs(jars=("/x/io.delta_delta-spark_4.2_2.13-4.4.0.jar",))
+NEEDS = SparkNeeds(
+    packages=("t:target:1",),
+    provided_by="target-",
+    settings={"spark.t.always": "1", "spark.ui.enabled": "true"},
+    local_settings={"spark.t.local": "1"},
+    cluster_settings={"spark.t.cluster": "1"},
+)
+
+
+def test_what_the_target_needs_is_fetched_unless_its_jars_are_given():
+    assert confs(needs=NEEDS, packages=("a:b:1",))["spark.jars.packages"] == "t:target:1,a:b:1"
+    assert "spark.jars.packages" not in confs(needs=NEEDS, jars=("/x/t_target-1.jar",))
+    assert "spark.jars.packages" not in confs()
+
+
+def test_settings_of_the_target_depend_on_the_master_and_yield_to_the_users():
+    local, cluster = confs(needs=NEEDS, master="local[2]"), confs(needs=NEEDS, master="yarn")
+    assert {name for name in local if ".t." in name} == {"spark.t.always", "spark.t.local"}
+    assert {name for name in cluster if ".t." in name} == {"spark.t.always", "spark.t.cluster"}
+    assert local["spark.ui.enabled"] == "true"
+    assert confs(needs=NEEDS, settings={"spark.t.always": "2"})["spark.t.always"] == "2"
 
 
 def test_unresolved_packages_are_named_with_the_remedy():

@@ -15,12 +15,13 @@ import pytest
 from sqlalchemy import create_engine, inspect
 
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, StateUnavailableError
+from replicator.model.events import SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.merged import Merged
 from replicator.model.schema import TableId
 from replicator.state import local_files, migrations
 from replicator.state.database import is_shared, parse_state_url
 from replicator.state.local_files import network_mount
-from replicator.state.records import AppliedRecord
+from replicator.state.records import AppliedRecord, Preparation, RequestKind, Stage, TargetCopy
 from replicator.state.store import StateStore
 from replicator.state.tables import METADATA
 
@@ -110,36 +111,102 @@ def test_who_claimed_is_not_known_of_what_was_applied_before_it_was_recorded(url
     with monkeypatch.context() as first:
         first.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:1])
         first.setattr(migrations, "FORMAT_VERSION", 1)
-        with closing_store(url) as store:
-            store.create_replicator("a", "config", "/j")
+        StateStore(url).close()
+    _execute(
+        state_file,
+        "INSERT INTO replicators VALUES ('a', 'u', 'running', 'c', '{}', 'none', NULL, '/j', 0, NULL, '', 0)",
+    )
     columns = "replicator, table_name, incarnation, last_applied, row_count, is_failing"
     _execute(state_file, f"INSERT INTO applied ({columns}) VALUES ('a', 'shop.items', 1, 7, 3, 0)")
     with closing_store(url) as store:
-        # A worker of that version may still run.
-        _execute(state_file, f"INSERT INTO applied ({columns}) VALUES ('a', 'shop.late', 1, 7, 3, 0)")
-        for name in ("items", "late"):
-            record = AppliedRecord(
-                table=TableId("shop", name), incarnation=1, claimed_by=None, last_applied=7, rows=3, has_copy=None
-            )
-            assert store.applied("a")[record.table] == record
+        record = AppliedRecord(table=TableId("shop", "items"), incarnation=1, claimed_by=None, last_applied=7, rows=3)
+        assert store.applied("a")[record.table] == record
 
 
 def test_a_store_of_release_0_1_keeps_what_it_knows_and_knows_nothing_of_audits(url, state_file):
     """`format_2.sql` was written by the code of commit c273901."""
-    state_file.parent.mkdir()
-    with closing(sqlite3.connect(state_file)) as connection:
-        connection.executescript((Path(__file__).parent / "format_2.sql").read_text(encoding="utf-8"))
+    _load(state_file, "format_2.sql")
     orders, failed = TableId("public", "orders"), TableId("public", "failed")
     with closing_store(url) as store:
         found = store.applied("shop")
-        assert (found[orders].last_applied, found[orders].claimed_by, found[failed].is_failing) == (9, 1, True)
-        assert {(r.has_copy, r.merged, r.audited_to, r.alarms) for r in found.values()} == {(None, Merged(), None, ())}
+        assert (found[orders].last_applied, found[orders].claimed_by, found[failed].has_failed) == (9, 1, True)
+        assert {(r.merged, r.audited_to, r.alarms) for r in found.values()} == {(Merged(), None, ())}
+        assert TargetCopy.WHOLE not in {r.copy for r in found.values()}
         assert store.tables("shop")[0].table == orders
         lease = store.acquire_lease("shop", "host:1:boot", 60)
-        record = replace(found[orders], has_copy=True, merged=Merged(inserted=3), audited_to="v1")
+        record = replace(found[orders], copy=TargetCopy.WHOLE, merged=Merged(inserted=3), audited_to="v1")
         store.put_applied("shop", lease.epoch, [record])
         assert store.applied("shop")[orders] == record
-    assert _execute(state_file, "SELECT format_version FROM store") == [(3,)]
+    assert _execute(state_file, "SELECT format_version FROM store") == [(migrations.FORMAT_VERSION,)]
+
+
+def test_states_of_format_3_get_their_names(url, state_file):
+    """`format_3.sql` was written by the code of commit 842680e, with every state that was told by what was not there."""
+    _load(state_file, "format_3.sql")
+    with closing_store(url) as store:
+        tables = {r.table.name: r for r in store.tables("shop")}
+        applied = {t.name: r for t, r in store.applied("shop").items()}
+        preparations = [store.replicator(name).preparation for name in ("fresh", "begun", "shop")]
+        requests = [(r.kind, r.payload["tables"]) for r in store.requests("shop")[:3]]
+        kinds = [r.kind for r in (*store.requests("shop"), *store.requests("fresh"))]
+        events = [e.event for e in store.last_segment("shop").events]
+        now = store.now()
+    assert {n: r.stage for n, r in tables.items()} == {
+        "waiting": Stage.PENDING, "pending_again": Stage.PENDING, "pending_recreate": Stage.PENDING,
+        "first_copy": Stage.SNAPSHOT, "in_place": Stage.SNAPSHOT, "streaming": Stage.STREAMING, "never": Stage.STREAMING,
+        "failed_at_once": Stage.FAILED, "failed": Stage.FAILED, "failed_recreate": Stage.FAILED, "removed": Stage.REMOVED,
+    }  # fmt: skip
+    assert {n for n, r in tables.items() if r.is_recreated} == {"failed_recreate", "pending_recreate"}
+    assert {n: (p.kind, p.start_number) for n, r in tables.items() if (p := r.snapshot) is not None} == {
+        "first_copy": (SnapshotKind.FIRST, None), "in_place": (SnapshotKind.IN_PLACE, 6), "streaming": (SnapshotKind.FIRST, None),
+        "failed": (SnapshotKind.FIRST, None), "failed_recreate": (SnapshotKind.FIRST, None),
+    }  # fmt: skip
+    assert (tables["in_place"].snapshot.is_outdated, tables["in_place"].snapshot.keys) == (True, (("4",),))
+    assert (tables["in_place"].identity, tables["in_place"].first_change) == ({"oid": 2, "filenode": 2}, 4)
+    assert (tables["failed_at_once"].error.is_finding, tables["failed"].error.is_finding) == (True, False)
+    assert {n: r.copy for n, r in applied.items()} == {
+        "first_copy": TargetCopy.SNAPSHOT, "in_place": TargetCopy.SNAPSHOT, "streaming": TargetCopy.WHOLE,
+        "never": TargetCopy.CHANGES, "failed": TargetCopy.WHOLE, "failed_recreate": TargetCopy.SNAPSHOT,
+        "pending_again": TargetCopy.UNKNOWN, "pending_recreate": TargetCopy.SNAPSHOT,
+    }  # fmt: skip
+    assert {n for n, r in applied.items() if r.has_failed} == {"failed", "failed_recreate"}
+    assert (applied["streaming"].alarms[0].count, applied["streaming"].source_time) == (
+        2,
+        now.replace(2026, 11, 22, 14, 0, 0, 0),
+    )
+    assert preparations == [Preparation.NONE, Preparation.INTENT, Preparation.READY]
+    assert requests == [
+        (RequestKind.RECREATE, ["public.streaming"]), (RequestKind.SNAPSHOT, []), (RequestKind.RESTART, ["public.streaming"])
+    ]  # fmt: skip
+    assert kinds[3:] == [RequestKind.POSITION, RequestKind.DELETE]
+    snapshots = [(e.phase, e.kind, e.start_number) for e in events if isinstance(e, SnapshotEvent)]
+    assert snapshots == [
+        (SnapshotPhase.STARTED, SnapshotKind.FIRST, None), (SnapshotPhase.COMPLETED, SnapshotKind.FIRST, None),
+        (SnapshotPhase.STARTED, SnapshotKind.IN_PLACE, 6), (SnapshotPhase.STARTED, SnapshotKind.IN_PLACE, 7),
+        (SnapshotPhase.COMPLETED, SnapshotKind.IN_PLACE, 7),
+    ]  # fmt: skip
+    assert events[-1].statement == 'TRUNCATE "start_number"'
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO tables (replicator, table_name, incarnation, stage, document) VALUES ('shop', 'a.b', 1, 'failing', '{}')",
+        "INSERT INTO applied (replicator, table_name, incarnation, last_applied, row_count, is_failing) VALUES ('shop', 'a.b', 1, 7, 3, 0)",
+        "UPDATE replicators SET prepared = 'ready'",
+    ],
+)
+def test_a_worker_of_format_3_cannot_write_any_more(url, state_file, statement):
+    _load(state_file, "format_3.sql")
+    StateStore(url).close()
+    with pytest.raises(sqlite3.OperationalError, match=r"no (such )?column"):
+        _execute(state_file, statement)
+
+
+def _load(state_file, dump):
+    state_file.parent.mkdir()
+    with closing(sqlite3.connect(state_file)) as connection:
+        connection.executescript((Path(__file__).parent / dump).read_text(encoding="utf-8"))
 
 
 def test_a_failed_migration_leaves_the_old_format(url, state_file, monkeypatch):

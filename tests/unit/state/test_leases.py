@@ -15,7 +15,7 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.state import leases
 from replicator.state.leases import holder_id, is_dead
-from replicator.state.records import Stage, TableRecord
+from replicator.state.records import Preparation, Stage, TableRecord
 from replicator.state.store import StateStore
 
 TTL_S = 10.0
@@ -115,7 +115,7 @@ def test_whoever_lost_the_lease_is_refused_everywhere(store, clock):
         lambda: store.put_tables("a", old.epoch, [TABLE]),
         lambda: store.put_applied("a", old.epoch, []),
         lambda: store.drop_segments("a", old.epoch, [1]),
-        lambda: store.set_prepared(old, "ready", Offset.of({"lsn": 1})),
+        lambda: store.set_preparation(old, Preparation.READY, Offset.of({"lsn": 1})),
         lambda: store.start_run(old),
     ):
         with pytest.raises(FencedError) as caught:
@@ -124,7 +124,7 @@ def test_whoever_lost_the_lease_is_refused_everywhere(store, clock):
     store.release_lease(old)
     assert store.lease("a") == new
     assert store.tables("a") == []
-    assert store.replicator("a").prepared == "none"
+    assert store.replicator("a").preparation is Preparation.NONE
 
 
 def test_a_released_lease_cannot_be_renewed(store):

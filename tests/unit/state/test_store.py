@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, FencedError
-from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
+from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
@@ -20,16 +20,20 @@ from replicator.state import holder_id
 from replicator.state.records import (
     AlarmRecord,
     AppliedRecord,
+    ApplyState,
     Desired,
     ErrorRecord,
     EventEntry,
     KeyRange,
+    Preparation,
+    RequestKind,
     Role,
     Segment,
     SegmentFile,
     SnapshotProgress,
     Stage,
     TableRecord,
+    TargetCopy,
 )
 from replicator.state.store import RUNS_KEPT, StateStore
 
@@ -77,21 +81,26 @@ def sealed(store):
 def test_replicators_round_trip(store, clock):
     made = store.create_replicator("shop", "name: shop\n", "file:///j")
     assert store.replicator("shop") == made
-    assert (made.desired, made.prepared, made.identity, made.created_at) == (Desired.RUNNING, "none", {}, clock.time)
+    assert (made.desired, made.preparation, made.identity, made.created_at) == (
+        Desired.RUNNING,
+        Preparation.NONE,
+        {},
+        clock.time,
+    )
     assert made.uuid != store.create_replicator("other", "", "/k").uuid
     assert [r.name for r in store.replicators()] == ["other", "shop"]
     lease = store.acquire_lease("shop", holder_id(), 60)
     store.set_desired("shop", Desired.PAUSED, apply_paused=True)
     store.set_config("shop", "név: bolt\n")
     store.set_identity("shop", {"source": {"system": "7"}, "target": "é"})
-    store.set_prepared(lease, "intent")
-    store.set_prepared(lease, "ready", Offset.of({"lsn": 5}))
-    store.set_prepared(lease, "ready")
+    store.set_preparation(lease, Preparation.INTENT)
+    store.set_preparation(lease, Preparation.READY, Offset.of({"lsn": 5}))
+    store.set_preparation(lease, Preparation.READY)
     store.set_error("shop", ERROR)
     found = store.replicator("shop")
     assert found == replace(
         made, desired=Desired.PAUSED, apply_paused=True, config="név: bolt\n", identity={"source": {"system": "7"}, "target": "é"},
-        prepared="ready", start_offset=Offset.of({"lsn": 5}), error=ERROR,
+        preparation=Preparation.READY, start_offset=Offset.of({"lsn": 5}), error=ERROR,
     )  # fmt: skip
     store.set_error("shop", None)
     assert store.replicator("shop").error is None
@@ -111,7 +120,7 @@ def test_unknown_names_are_refused(store):
         lambda: store.set_desired("x", Desired.PAUSED),
         lambda: store.set_config("x", ""),
         lambda: store.set_error("x", None),
-        lambda: store.add_request("x", "snapshot", {}),
+        lambda: store.add_request("x", RequestKind.SNAPSHOT, {}),
         lambda: store.put_status("x", Role.APPLY, {}),
     ):
         with pytest.raises(ConfigError) as caught:
@@ -210,7 +219,7 @@ def test_empty_segments_do_not_pile_up(sealed):
 
 
 def test_a_seal_closes_requests_and_keeps_records_in_one_go(sealed):
-    ids = [sealed.add_request("r", "snapshot", {"tables": [str(A)]}) for _ in range(3)]
+    ids = [sealed.add_request("r", RequestKind.SNAPSHOT, {"tables": [str(A)]}) for _ in range(3)]
     assert [(r.id, r.kind, r.payload) for r in sealed.requests("r")] == [
         (i, "snapshot", {"tables": ["public.a"]}) for i in ids
     ]
@@ -218,15 +227,15 @@ def test_a_seal_closes_requests_and_keeps_records_in_one_go(sealed):
     sealed.seal("r", 1, [segment(1, 0, -1)], tables=[record], done_requests=ids[:2])
     assert [r.id for r in sealed.requests("r")] == ids[2:]
     assert sealed.tables("r") == [record]
-    assert sealed.add_request("r", "snapshot", {}) not in ids
+    assert sealed.add_request("r", RequestKind.SNAPSHOT, {}) not in ids
 
 
 def test_table_records_round_trip(sealed):
     full = TableRecord(
-        table=B, incarnation=2, stage=Stage.FAILING, schema=SCHEMA, identity={"oid": 5, "columns": ["id"]}, first_change=77, error=ERROR,
+        table=B, incarnation=2, stage=Stage.FAILED, schema=SCHEMA, identity={"oid": 5, "columns": ["id"]}, first_change=77, error=ERROR,
         snapshot=SnapshotProgress(
-            start_number=5, ranges=(KeyRange(after=("1", "a"), upto=("9", "z")), KeyRange(is_done=True)), keys=(("3", "ű"),), rows=9,
-            estimated_rows=100, started_at=NOW, completed_at=NOW,
+            kind=SnapshotKind.IN_PLACE, start_number=5, ranges=(KeyRange(after=("1", "a"), upto=("9", "z")), KeyRange(is_done=True)),
+            keys=(("3", "ű"),), rows=9, estimated_rows=100, started_at=NOW, completed_at=NOW,
         ),
     )  # fmt: skip
     plain = TableRecord(table=A, incarnation=1, stage=Stage.PENDING)
@@ -245,9 +254,9 @@ def test_applied_records_round_trip(sealed):
         last_applied=9,
         rows=4,
         source_time=NOW,
-        is_failing=True,
+        state=ApplyState.FAILED,
         error=ERROR,
-        has_copy=True,
+        copy=TargetCopy.WHOLE,
         merged=Merged(matched=1, inserted=2, deleted=3, not_found=4),
         audited_to="v7",
         alarms=(alarm,),
@@ -305,7 +314,7 @@ def test_dropping_keeps_the_newest_and_remembers_what_is_gone(sealed):
     first = segment(1, 0, 9, files=[file(A, 0, 4), file(B, 5, 9, incarnation=2)])
     second = segment(2, 10, 19, files=[file(A, 10, 14)], events=[entry(A, 15, incarnation=2)])
     sealed.seal("r", 1, [first, second])
-    record = TableRecord(table=A, incarnation=1, stage=Stage.FAILING, error=ERROR)
+    record = TableRecord(table=A, incarnation=1, stage=Stage.FAILED, error=ERROR)
     sealed.drop_segments("r", 1, [1, 2, 99], tables=[record])
     assert sealed.segments("r", 0, 9) == [second]
     assert sealed.dropped("r") == {A: (1, 4), B: (2, 9)}
@@ -328,7 +337,7 @@ def test_deleting_removes_every_row_and_no_others(sealed):
         sealed.put_tables(name, lease.epoch, [TableRecord(table=A, incarnation=1, stage=Stage.STREAMING)])
         sealed.put_applied(name, lease.epoch, [AppliedRecord(table=A, incarnation=1)])
         sealed.put_status(name, Role.APPLY, {})
-        sealed.add_request(name, "snapshot", {})
+        sealed.add_request(name, RequestKind.SNAPSHOT, {})
         sealed.start_run(lease)
     uuid = sealed.replicator("r").uuid
     for _ in range(2):

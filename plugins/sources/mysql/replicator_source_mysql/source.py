@@ -252,10 +252,6 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         return moment.replace(tzinfo=UTC)
 
     @override
-    def covers(self, a: Offset, b: Offset) -> bool:
-        return Position.of(a).covers(Position.of(b))
-
-    @override
     def close(self) -> None:
         for session in self._sessions:
             session.close()

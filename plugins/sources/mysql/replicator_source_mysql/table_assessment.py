@@ -101,6 +101,7 @@ def _unreadable(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) ->
             message=f"{what} by the account {config.user}; the log has all its columns",
             place=str(table.table),
             action=f"GRANT SELECT ON {quoted_table(table.table)} TO {account_of(facts, config)};",
+            is_access=True,
         )
     ]
 

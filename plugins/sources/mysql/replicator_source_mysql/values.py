@@ -48,16 +48,23 @@ def selected(name: str, spec: ColumnSpec) -> str:
 
 def key_expression(name: str, spec: ColumnSpec) -> str:
     """What a key column is ordered and compared by; labels have the order of their numbers."""
-    return f"{quoted(name)} + 0" if spec.kind in _BY_NUMBER else quoted(name)
+    return _number(name) if spec.kind in _BY_NUMBER else quoted(name)
 
 
 def key_selected(name: str, spec: ColumnSpec) -> str:
     """The SELECT expression that gives a key part's text."""
-    if spec.kind in _BY_NUMBER or spec.kind is Kind.BIT:
+    if spec.kind in _BY_NUMBER:
+        return _number(name)
+    if spec.kind is Kind.BIT:
         return f"{quoted(name)} + 0"
     if spec.kind is Kind.BYTES:
         return f"HEX({quoted(name)})"
     return quoted(name)
+
+
+def _number(name: str) -> str:
+    """Of labels. Adding zero would make a double of them (MySQL) or a signed number (MariaDB), and a SET may fill 64 bits."""
+    return f"CAST({quoted(name)} AS UNSIGNED)"
 
 
 def key_proof(name: str, spec: ColumnSpec) -> str | None:
@@ -67,7 +74,7 @@ def key_proof(name: str, spec: ColumnSpec) -> str | None:
     if (spec.kind is Kind.ENUM and None in enum_names(spec.labels, is_key=True)) or (
         spec.kind is Kind.SET and untelling_labels(spec.labels)
     ):
-        return f"{quoted(name)} + 0"
+        return _number(name)
     return None
 
 

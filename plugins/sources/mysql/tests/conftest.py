@@ -1,4 +1,4 @@
-"""Sources over the scratch databases of `replicator.testing.fixtures`."""
+"""Sources over the scratch databases of `replicator_testbed.fixtures`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from replicator.plugins import Secret
 from replicator.plugins.source import SourceContext
-from replicator.testing.mysql_servers import MysqlServer
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.source import MysqlSource
+from replicator_testbed.mysql_servers import MysqlServer
 
 
 def config_of(server: MysqlServer, **settings: Any) -> MysqlConfig:

@@ -12,12 +12,12 @@ from replicator.model.errors import AccessDeniedError, Problem, Severity, TableE
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import PullLimits
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.assessment import assess_server
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.filters import Filters
 from replicator_source_mysql.server import ServerFacts, read_facts
 from replicator_source_mysql.source import MysqlSource
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 Make = Callable[..., MysqlSource]
 

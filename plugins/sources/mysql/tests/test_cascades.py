@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from replicator.model.schema import TableId
-from replicator.testing.mysql_servers import MysqlDatabase
 from replicator_source_mysql.cascades import Cascades, Edge, Reach, reaches, read_edges
+from replicator_testbed.mysql_servers import MysqlDatabase
 
 DELETE_CASCADE, DELETE_SET, UPDATE_CASCADE, UPDATE_SET = 1, 2, 4, 8
 

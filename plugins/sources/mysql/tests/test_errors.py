@@ -21,11 +21,11 @@ from replicator.model.errors import (
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import ChunkRequest, LogReader, PullLimits
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator.testing.waiting import wait_until
 from replicator_source_mysql import lineage
 from replicator_source_mysql.errors import translate, translate_log
 from replicator_source_mysql.source import MysqlSource
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 Make = Callable[..., MysqlSource]
 

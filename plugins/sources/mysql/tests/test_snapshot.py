@@ -13,13 +13,13 @@ from replicator.model.errors import SchemaConflictError, SourceUnavailableError,
 from replicator.model.events import ROW, TRANSACTION_ID
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import ChunkRequest, PullLimits, Seen
-from replicator.testing.mysql_servers import MysqlDatabase
 from replicator_source_mysql import snapshot
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection
 from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.gtid import GtidSet
 from replicator_source_mysql.source import MysqlSource
+from replicator_testbed.mysql_servers import MysqlDatabase
 
 Make = Callable[..., MysqlSource]
 

@@ -12,8 +12,8 @@ from replicator.model.errors import TableError
 from replicator.model.events import OPERATION, ROW
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.source import MysqlSource
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 _LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0)
 Make = Callable[..., MysqlSource]

@@ -18,10 +18,10 @@ import pymysql
 import pytest
 
 from replicator.model.schema import TableId
-from replicator.testing.mysql_servers import Flavor, MysqlServer, has_mysql
 from replicator_source_mysql.binlog import parse_table_map, table_id
 from replicator_source_mysql.ddl import effects
 from replicator_source_mysql.events import query
+from replicator_testbed.mysql_servers import Flavor, MysqlServer, has_mysql
 
 SHOP, APP = "shop", "app"
 NAMES: Final = ("t", "key", 'a`b"c', "größe", "p")

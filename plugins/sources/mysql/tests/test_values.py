@@ -15,8 +15,8 @@ from replicator.model.errors import UnsupportedTypeError
 from replicator.model.events import BEFORE, OPERATION, ROW
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, PullLimits
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.source import MysqlSource
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 _LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0)
 
@@ -471,6 +471,21 @@ def test_keys_that_would_become_one_fail_their_table(
             for _ in _pages(source, schemas[table], limit):
                 pass
         assert (refused.value.code, refused.value.table) == ("ambiguous_key", str(table))
+
+
+@pytest.mark.parametrize("last", ["'l63'", "''"], ids=["telling", "with a label of nothing"])
+def test_keys_of_large_sets_are_read_exactly(mysql_database: MysqlDatabase, source: MysqlSource, last: str) -> None:
+    """64 labels fill 64 bits: more than a double holds, which MySQL makes of a SET plus zero, or a signed number, which MariaDB does."""
+    table = TableId(mysql_database.name, "t")
+    labels = ", ".join([last, *(f"'l{n}'" for n in range(63))])
+    mysql_database.execute(f"CREATE TABLE t (s set({labels}) NOT NULL, v int NOT NULL, PRIMARY KEY (s))")
+    numbers = [2, 10**15, 10**15 + 2, 2**53, 2**53 + 2, 2**53 + 4, 2**63, 2**63 + 2, 2**64 - 4, 2**64 - 2]
+    mysql_database.execute(f"INSERT INTO t VALUES {', '.join(f'({n}, {place})' for place, n in enumerate(numbers))}")
+    schema = source.describe([table])[table].schema
+    for limit in (1, 3, 100):
+        read = [row for page in _pages(source, schema, limit) for row in page.to_pylist()]
+        assert [row["v"] for row in read] == list(range(len(numbers)))
+        assert len({row["s"] for row in read}) == len(numbers)
 
 
 def test_surrogates_of_ucs2_follow_the_setting(

@@ -15,10 +15,10 @@ from replicator.model.errors import Severity, TableError
 from replicator.model.events import ROW
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import ChunkRequest, PullLimits
-from replicator.testing.mysql_servers import MysqlDatabase
 from replicator_source_mysql.binlog import ColumnSpec, Flavor, declared_spec
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_mysql.virtual import is_same_for_all
+from replicator_testbed.mysql_servers import MysqlDatabase
 
 Make = Callable[..., MysqlSource]
 

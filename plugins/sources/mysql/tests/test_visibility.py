@@ -12,10 +12,10 @@ import pytest
 from replicator.model.events import ROW, TRANSACTION_ID
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, PullLimits, Seen
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_source_mysql.gtid import GtidPosition
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_mysql.visibility import MariadbVisibility, xa_commit_id, xid_of_sql
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 READS = 300
 

@@ -26,7 +26,6 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import ChunkRequest, LogBatch, LogReader, PullLimits, Seen
-from replicator.testing.mysql_servers import WATERMARK_TABLE, MysqlDatabase, MysqlServer, has_mysql
 from replicator.testing.waiting import PATIENCE
 from replicator_source_mysql import snapshot
 from replicator_source_mysql.assessment import assess_server
@@ -36,6 +35,7 @@ from replicator_source_mysql.filepos import WRAP, FilePosition
 from replicator_source_mysql.filters import Filters
 from replicator_source_mysql.server import read_facts
 from replicator_source_mysql.source import MysqlSource
+from replicator_testbed.mysql_servers import WATERMARK_TABLE, MysqlDatabase, MysqlServer, has_mysql
 
 Make = Callable[..., MysqlSource]
 LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=0.2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
 import psycopg
@@ -69,19 +69,22 @@ def list_tables(connection: Connection) -> list[TableSummary]:
     return sorted(summaries, key=lambda s: s.table)
 
 
-def read_tables(connection: Connection, tables: Iterable[TableId], publication: str) -> dict[TableId, CatalogTable]:
+def read_tables(
+    connection: Connection, tables: Iterable[TableId], publication: str, filters: MutableMapping[str, str] | None = None
+) -> dict[TableId, CatalogTable]:
     """Read what the catalogue says of these tables now, in one transaction; those that do not exist are missing.
 
     Args:
         connection: An autocommit connection without a transaction.
         tables: The tables asked for.
         publication: The publication through which they are, or will be, replicated; it need not exist.
+        filters: Row filters that were read before, which this adds to. The server locks a table to spell its filter, as `_TREE` says.
     """
     wanted = list(dict.fromkeys(tables))
     with connection.transaction():
         # One view of the catalogue for all the queries. No table is read here, so the rule for chunks does not apply.
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        return _CatalogReader(connection, publication).read(wanted)
+        return _CatalogReader(connection, publication, {} if filters is None else filters).read(wanted)
 
 
 def read_publication(connection: Connection, name: str) -> Publication | None:
@@ -145,6 +148,7 @@ def _fingerprint(publication: str) -> str:
         schema_since=_SCHEMA_SINCE,
         columns_since=_COLUMNS_SINCE,
         used_types=_USED_TYPES,
+        tree=_TREE.format(root="c.oid"),
     )
 
 
@@ -162,14 +166,18 @@ def _type_fault(info: TypeInfo) -> str | None:
 class _CatalogReader:
     """Reads the facts of many tables with one query per kind of fact."""
 
-    def __init__(self, connection: Connection, publication: str) -> None:
+    def __init__(self, connection: Connection, publication: str, filters: MutableMapping[str, str]) -> None:
         self._connection = connection
         self._publication_name = publication
+        self._filters = filters
 
     def read(self, wanted: Sequence[TableId]) -> dict[TableId, CatalogTable]:
         publication = read_publication(self._connection, self._publication_name)
         query = _TABLES_QUERY.format(
-            fingerprint=_fingerprint("%(publication)s"), schema_since=_SCHEMA_SINCE, columns_since=_COLUMNS_SINCE
+            fingerprint=_fingerprint("%(publication)s"),
+            schema_since=_SCHEMA_SINCE,
+            columns_since=_COLUMNS_SINCE,
+            tree=_TREE.format(root="c.oid"),
         )
         parameters = {
             "namespaces": [t.namespace for t in wanted],
@@ -358,22 +366,34 @@ class _CatalogReader:
         if publication is None:
             return {}
         has_lists = self._connection.info.server_version >= VERSION_COLUMN_LISTS
-        lists = "pr.prattrs::int2[], pg_get_expr(pr.prqual, pr.prrelid)" if has_lists else "NULL::int2[], NULL::text"
+        lists = f"pr.prattrs::int2[], {_FILTER_KEY}" if has_lists else "NULL::int2[], NULL::text"
         rows = self._connection.execute(
             f"SELECT pr.prrelid::int8, pr.oid::int8, {lists} FROM pg_publication_rel pr"  # noqa: S608 our own text
             " WHERE pr.prpubid = %s AND pr.prrelid = ANY(%s::oid[])".encode(),
             (publication.oid, list(oids)),
         ).fetchall()
+        self._read_filters({key: oid for _, oid, _, key in rows if key is not None and key not in self._filters})
         return {
             relation: PublishedAs(
                 rel_oid=oid,
                 is_listed=True,
                 by_schema=False,
                 columns=tuple(columns) if columns is not None else None,
-                row_filter=row_filter,
+                row_filter=None if key is None else self._filters[key],
             )
-            for relation, oid, columns, row_filter in rows
+            for relation, oid, columns, key in rows
         }
+
+    def _read_filters(self, wanted: Mapping[str, int]) -> None:
+        """Have the server spell filters, by what stands for each."""
+        if not wanted:
+            return
+        spelled = self._connection.execute(
+            "SELECT pr.oid::int8, pg_get_expr(pr.prqual, pr.prrelid) FROM pg_publication_rel pr WHERE pr.oid = ANY(%s::oid[])",
+            (list(wanted.values()),),
+        )
+        texts: dict[int, str] = dict(spelled.fetchall())
+        self._filters.update({key: texts[oid] for key, oid in wanted.items()})
 
 
 def _operator_sql(namespace: str, name: str) -> str:
@@ -392,6 +412,17 @@ LEFT JOIN pg_namespace rn ON rn.oid = r.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
   AND n.nspname NOT IN ('pg_catalog', 'information_schema')
   AND n.nspname !~ '^pg_(toast|temp_|toast_temp_)'
+"""
+
+# The tables below a partitioned one, itself included. `pg_partition_tree` locks them: one that is being altered for an hour would
+# keep us from the catalogue of all. A partition whose DETACH … CONCURRENTLY has begun is none any more (from 14 on).
+_TREE: Final = """
+(WITH RECURSIVE tree(relid) AS (
+    SELECT {root}
+    UNION ALL
+    SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.relid
+    WHERE to_jsonb(h) ->> 'inhdetachpending' IS DISTINCT FROM 'true'
+) SELECT relid FROM tree)
 """
 
 # Attached again, a partition is the same table, whose changes in between nobody published.
@@ -440,7 +471,7 @@ concat_ws('|', c.oid, c.relfilenode, c.relkind, c.relreplident, c.relpersistence
   c.relispartition, {schema_since}, {columns_since},
   (SELECT md5(string_agg(concat_ws(':', u.is_label, u.oid, u.state), ',' ORDER BY u.is_label, u.oid)) FROM ({used_types}) AS u),
   (SELECT md5(string_agg(concat_ws(':', l.oid, l.relfilenode, l.relreplident, {attached}), ',' ORDER BY l.oid))
-     FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE c.relkind = 'p' AND t.isleaf AND l.relkind <> 'p'))
+     FROM {tree} AS t JOIN pg_class l ON l.oid = t.relid WHERE c.relkind = 'p' AND l.relkind <> 'p'))
 """
 
 _TABLES_QUERY: Final = """
@@ -453,8 +484,9 @@ SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relpersistence::tex
   c.reltuples::float8, obj_description(c.oid, 'pg_class'), {fingerprint}, {schema_since}, {columns_since}, c.xmin::text::int8,
   pg_snapshot_xmax(pg_current_snapshot())::text::int8, c.cmin::text = '0' AND c.xmax::text = '0',
   EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.xmin = c.xmin),
-  (SELECT min(m.amname::text) FROM (SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid)) AS s(oid)
-    JOIN pg_class l ON l.oid = s.oid AND l.relkind = 'r' JOIN pg_am m ON m.oid = l.relam AND m.amname <> 'heap')
+  (SELECT min(m.amname::text) FROM {tree} AS t
+    JOIN pg_class l ON l.oid = t.relid AND l.relkind = 'r' JOIN pg_am m ON m.oid = l.relam AND m.amname <> 'heap'
+    WHERE c.relkind = 'p' OR l.oid = c.oid)
 FROM wanted w JOIN pg_namespace n ON n.nspname = w.nspname::name JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname::name
 WHERE c.relkind IN ('r', 'p')
 """
@@ -498,12 +530,18 @@ SELECT r.oid::int8, n.nspname, l.relname, l.oid::int8, l.relfilenode::int8, {_AT
       AND CASE l.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END),
   l.reltuples::float8
 FROM unnest(%s::oid[]) AS r(oid)
-CROSS JOIN LATERAL pg_partition_tree(r.oid) t
+CROSS JOIN LATERAL {_TREE.format(root="r.oid")} AS t
 JOIN pg_class l ON l.oid = t.relid AND l.relkind <> 'p'
 JOIN pg_namespace n ON n.oid = l.relnamespace
-WHERE t.isleaf
 ORDER BY r.oid, l.oid
 """  # noqa: S608 our own text
+
+# What a filter's text depends on: its own row, and the names of the columns. It can use nothing else that has another name one day.
+_FILTER_KEY: Final = """
+CASE WHEN pr.prqual IS NOT NULL THEN concat_ws(':', pr.oid, pr.xmin,
+  (SELECT md5(string_agg(concat_ws(':', a.attnum, a.attname), ',' ORDER BY a.attnum)) FROM pg_attribute a
+    WHERE a.attrelid = pr.prrelid AND a.attnum > 0)) END
+"""
 
 _PUBLICATION_QUERY: Final = """
 SELECT p.oid::int8, p.xmin::text, pg_get_userbyid(p.pubowner), pg_has_role(p.pubowner, 'USAGE'),

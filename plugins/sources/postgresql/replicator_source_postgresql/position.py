@@ -48,10 +48,3 @@ class Position:
             raise CorruptStreamError(
                 f"the recorded offset {offset.text!r} is not a position in a PostgreSQL log", code="corrupt_offset"
             ) from error
-
-    def covers(self, other: Position) -> bool:
-        """Whether everything up to `other` is also up to here.
-
-        A later timeline continues an earlier one: a log is only ever opened on one whose history passes through the recorded position.
-        """
-        return self.system == other.system and self.timeline >= other.timeline and self.lsn >= other.lsn

@@ -61,6 +61,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         self._publication_name = config.publication or made
         self._lsn_marks = LsnMarks()
         self._objects: dict[TableId, int] = {}
+        self._filters: dict[str, str] = {}
         self._has_read_log = False
         """Then the server grants replication connections, and asking again each minute would take one of the places that are few."""
         bounds = {
@@ -298,10 +299,6 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         return moment.astimezone(UTC)
 
     @override
-    def covers(self, a: Offset, b: Offset) -> bool:
-        return Position.of(a).covers(Position.of(b))
-
-    @override
     def close(self) -> None:
         for session in self._sessions:
             session.close()
@@ -359,7 +356,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
 
     def _read_tables(self, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
         with self._control.use("reading the catalogue") as connection:
-            return discovery.read_tables(connection, tables, self._publication_name)
+            return discovery.read_tables(connection, tables, self._publication_name, self._filters)
 
     def _resolve_types(self, oids: Collection[int]) -> Mapping[int, TypeInfo]:
         with self._log_catalogue.use("reading types") as connection:

@@ -119,10 +119,18 @@ def quoted(table: TableId) -> str:
 
 
 def finding(
-    table: CatalogTable, code: str, message: str, action: str | None, severity: Severity = Severity.BLOCKING
+    table: CatalogTable,
+    code: str,
+    message: str,
+    action: str | None,
+    severity: Severity = Severity.BLOCKING,
+    *,
+    is_access: bool = False,
 ) -> Problem:
     """A finding whose place is the table."""
-    return Problem(code=code, message=message, place=str(table.table), action=action, severity=severity)
+    return Problem(
+        code=code, message=message, place=str(table.table), action=action, severity=severity, is_access=is_access
+    )
 
 
 def assess_persistence(table: CatalogTable) -> list[Problem]:
@@ -182,6 +190,7 @@ def _assess_access(table: CatalogTable, role: str) -> list[Problem]:
                 "schema_usage_missing",
                 "the role may not use its schema",
                 f"GRANT USAGE ON SCHEMA {schema} TO {role};",
+                is_access=True,
             )
         )
     if hidden := [c.name for c in table.published_columns if not c.is_selectable]:
@@ -190,7 +199,8 @@ def _assess_access(table: CatalogTable, role: str) -> list[Problem]:
             if len(hidden) == len(table.published_columns)
             else f"the role may not read the columns {', '.join(hidden)}"
         )
-        problems.append(finding(table, "select_missing", what, f"GRANT SELECT ON {quoted(table.table)} TO {role};"))
+        grant = f"GRANT SELECT ON {quoted(table.table)} TO {role};"
+        problems.append(finding(table, "select_missing", what, grant, is_access=True))
     if table.has_row_security:
         problems.append(
             finding(

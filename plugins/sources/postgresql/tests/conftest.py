@@ -1,4 +1,4 @@
-"""Sources over the scratch databases of `replicator.testing.fixtures`."""
+"""Sources over the scratch databases of `replicator_testbed.fixtures`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from replicator.plugins.source import SourceContext
-from replicator.testing.servers import PostgresServer, ScratchDatabase
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from replicator.model.errors import (
 )
 from replicator.model.schema import TableId
 from replicator.plugins import ChunkRequest, Secret
-from replicator.testing.proxy import FaultProxy
-from replicator.testing.servers import PostgresServer, ScratchDatabase, find_distribution, free_port
 from replicator_source_postgresql import assessment
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.proxy import FaultProxy
+from replicator_testbed.servers import PostgresServer, ScratchDatabase, find_distribution, free_port
 
 MakeSource = Callable[..., PostgresqlSource]
 

@@ -12,10 +12,10 @@ from psycopg import sql
 
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
-from replicator.testing.servers import ScratchDatabase
 from replicator.testing.source_contract import Row, SourceContract, SourceHarness, TableKind, WriterTransaction
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.servers import ScratchDatabase
 
 COLUMNS = ("id", "name", "amount", "note")
 KEYS = {TableKind.KEYED: ("id",), TableKind.COMPOSITE: ("name", "id"), TableKind.KEYLESS: COLUMNS}

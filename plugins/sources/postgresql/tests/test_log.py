@@ -21,11 +21,11 @@ from replicator.model.errors import (
 from replicator.model.events import DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import LogBatch, PullLimits
-from replicator.testing.servers import PostgresServer, ScratchDatabase
 from replicator_source_postgresql.errors import translate
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.types import SESSION_OPTIONS, TYPES_QUERY, TypeInfo, column_type, type_infos
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 MANY = PullLimits(rows=10_000, bytes=64 << 20, wait_s=5)
 PULLS_MAX = 10_000

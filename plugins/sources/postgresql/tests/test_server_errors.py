@@ -19,12 +19,12 @@ from replicator.model.errors import (
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, LogReader, PullLimits
-from replicator.testing.servers import PostgresServer, ScratchDatabase
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql.feed import KEEPALIVE_SIZE, Feed
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_source_postgresql.wire import Frames
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 MakeSource = Callable[..., PostgresqlSource]
 A, B = TableId("public", "a"), TableId("public", "b")

@@ -13,12 +13,12 @@ import pytest
 from replicator.model.errors import SchemaConflictError, TableError, TransientError, UnsupportedTypeError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen
-from replicator.testing.servers import ScratchDatabase
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql import chunksql
 from replicator_source_postgresql.discovery import read_tables
 from replicator_source_postgresql.snapshot import PgVisibility, read_plan
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.servers import ScratchDatabase
 
 T = TableId("public", "t")
 MakeSource = Callable[..., PostgresqlSource]

@@ -19,13 +19,13 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import ChunkRequest, LogBatch, LogReader, PullLimits, Seen
-from replicator.testing.servers import PostgresServer, ScratchDatabase, find_distribution
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql import hooks
 from replicator_source_postgresql import source as module
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.servers import PostgresServer, ScratchDatabase, find_distribution
 
 T = TableId("public", "t")
 MakeSource = Callable[..., PostgresqlSource]
@@ -112,13 +112,6 @@ def test_an_offset_that_is_not_ours_is_corrupt() -> None:
     for value in ({}, {"lsn": "x", "timeline": 1, "system": "7"}, {"lsn": "0/1", "timeline": None, "system": "7"}):
         with pytest.raises(CorruptStreamError):
             Position.of(Offset.of(value))
-
-
-def test_positions_of_different_servers_are_not_compared() -> None:
-    low, high = Position(lsn=1, timeline=1, system="7"), Position(lsn=2, timeline=2, system="7")
-    assert high.covers(low)
-    assert not low.covers(high)
-    assert not Position(lsn=9, timeline=9, system="8").covers(low)
 
 
 # -- the server's answers

@@ -16,7 +16,6 @@ import pytest
 from psycopg import sql
 
 from replicator.model.errors import UnsupportedTypeError
-from replicator.testing.servers import ScratchDatabase
 from replicator_source_postgresql import values as v
 from replicator_source_postgresql.copyout import CopyScript, copy_columns
 from replicator_source_postgresql.feed import Feed
@@ -30,6 +29,7 @@ from replicator_source_postgresql.types import (
     type_infos,
 )
 from replicator_source_postgresql.wire import Frames, read_tuples
+from replicator_testbed.servers import ScratchDatabase
 
 US = timedelta(microseconds=1)
 TYPES = """

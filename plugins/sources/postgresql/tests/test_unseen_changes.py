@@ -9,8 +9,8 @@ import pytest
 from replicator.model.errors import ConfigError, FatalError, KeyMissingError, Severity, TableError
 from replicator.model.schema import TableId
 from replicator.plugins.source import PullLimits
-from replicator.testing.servers import ScratchDatabase
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.servers import ScratchDatabase
 
 MakeSource = Callable[..., PostgresqlSource]
 T = TableId("public", "t")

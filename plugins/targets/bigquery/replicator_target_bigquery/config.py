@@ -18,7 +18,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class CredentialsConfig(ConfigModel):
-    """Who the clients are. Left out altogether: Google's application default credentials."""
+    """The credentials of the clients. Default: Google's application default credentials."""
 
     file: Path | None = Field(
         None,
@@ -33,7 +33,7 @@ class CredentialsConfig(ConfigModel):
 
 
 class StagingConfig(ConfigModel):
-    """Where journal files stand while BigQuery loads them."""
+    """Where journal files are stored while BigQuery loads them."""
 
     bucket: str = Field(
         min_length=3,
@@ -64,7 +64,7 @@ class StagingConfig(ConfigModel):
 
 
 class TableConfig(ConfigModel):
-    """How one table is made in BigQuery. Takes effect when the table is made."""
+    """How one table is created in BigQuery. Takes effect when the table is created."""
 
     partition_by: str | None = Field(
         None, description="Column of the source (a date or a timestamp) to partition the table by."
@@ -80,7 +80,7 @@ class TableConfig(ConfigModel):
 
 
 class BudgetConfig(ConfigModel):
-    """What may be used up. Nearing a bound lengthens the pause between batches; nothing fails for it."""
+    """Limits on what may be used. Near a limit the pauses between batches grow; no table fails because of it."""
 
     load_jobs_per_day: int = Field(
         50_000, ge=1, description="Load jobs that this replicator may start in 24 hours; a project may start 100,000."
@@ -98,7 +98,7 @@ class BudgetConfig(ConfigModel):
 
 
 class BigQueryConfig(ConfigModel):
-    """Which project and datasets tables are kept in, and how."""
+    """Project, datasets, and how tables are created. Default of `apply.max_wait`: 5m after the end of a table's last batch."""
 
     project: str = Field(min_length=1, pattern=r"^[a-z0-9.:-]+$", description="Project that holds the datasets.")
     billing_project: str | None = Field(

@@ -144,7 +144,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         """Write this epoch into the ledger, waiting for a transaction that is about to commit, and then read it."""
         with translated(str(table.table)):
             held = self._claim(table)
-        return Claim(last_applied=held.last, exists=held.row.is_of(table))
+        return Claim(last_applied=held.last)
 
     def apply_ddl(self, table: TargetTable, event: DDLEvent, sequence_num: int) -> None:
         """CREATE_TABLE, DROP_TABLE and TRUNCATE_TABLE; datasets are made with their first table and never dropped."""
@@ -212,13 +212,7 @@ class BigQueryTarget(DeltaTarget[BigQueryConfig]):
         with translated(str(table.table)):
             return Audit(place=None, merged=self._holding(table).row.merged)
 
-    def complete_snapshot(
-        self,
-        table: TargetTable,
-        schema: TableSchema,  # noqa: ARG002 - the number alone tells which rows are meant
-        start_number: int,
-        sequence_num: int,
-    ) -> None:
+    def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:
         """Delete (soft: mark) what the snapshot did not find."""
         with translated(str(table.table)):
             held = self._holding(table)

@@ -202,7 +202,7 @@ def test_a11_dropping_what_is_not_there_succeeds(new_copy):
     copy = new_copy(is_created=False)
     copy.ddl(DDLOperation.DROP_TABLE, 1)
     copy.ddl(DDLOperation.DROP_DATABASE, 2)
-    assert copy.restart() == Claim(last_applied=2, exists=False)
+    assert copy.restart() == Claim(last_applied=2)
 
 
 def test_a18_names_are_made_safe_and_collisions_are_reported():
@@ -238,7 +238,7 @@ def test_a22_tables_of_one_name_in_two_schemas_are_two_tables(new_copy):
 def test_a23_a_restart_goes_on_and_a_deleted_replicator_begins_anew(new_copy, warehouse):
     copy = new_copy()
     copy.apply(insert(1, person(1, "a")))
-    assert copy.restart(epoch=2) == Claim(last_applied=1, exists=True)
+    assert copy.restart(epoch=2) == Claim(last_applied=1)
     copy.target.drop(copy.table)
     assert not warehouse.exists(copy.table)
-    assert copy.restart(epoch=3) == Claim(last_applied=EMPTY_LEDGER, exists=False)
+    assert copy.restart(epoch=3) == Claim(last_applied=EMPTY_LEDGER)

@@ -14,12 +14,12 @@ from google.auth.compute_engine import _metadata
 from replicator.model.errors import Severity
 from replicator.plugins.target import TargetContext, TargetTable
 from replicator.testing.batches import insert
-from replicator.testing.bigquery import BUCKET, LOCATION, PROJECT, WITHOUT_RESTS, BigQueryEmulator
-from replicator.testing.rig import Rig
-from replicator.testing.servers import ScratchDatabase
 from replicator.testing.target_contract import UUID, Copy, as_tuples, item, items_schema
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.target import BigQueryTarget
+from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, WITHOUT_RESTS, BigQueryEmulator
+from replicator_testbed.rig import Rig
+from replicator_testbed.servers import ScratchDatabase
 
 sys.path.insert(0, str(Path(__file__).parent))
 from cloud import MACHINE, Cloud

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from replicator.model.merged import Merged
-from replicator.testing.applied import A, Shop
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.target_contract import item
+from replicator_testbed.applied import A, Shop
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from google.api_core.exceptions import NotFound
 
-from replicator.demo import shop
-from replicator.testing.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
-from replicator.testing.copies import BigQueryCopies
-from replicator.testing.rig import Rig, crashes, with_crashes
-from replicator.testing.servers import ScratchDatabase
+from replicator_testbed.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
+from replicator_testbed.copies import BigQueryCopies
+from replicator_testbed.demo import shop
+from replicator_testbed.rig import Rig, crashes, with_crashes
+from replicator_testbed.servers import ScratchDatabase
 
 sys.path.insert(0, str(Path(__file__).parent))
 from service import Fault, Kind, Service, job, request

@@ -54,7 +54,7 @@ def test_a_table_that_somebody_dropped_is_set_aside(copy, warehouse):
         copy.restart()
     assert found.value.code == "target_replaced"
     copy.table = replace(copy.table, incarnation=2)
-    assert copy.claim() == Claim(last_applied=EMPTY_LEDGER, exists=False)
+    assert copy.claim() == Claim(last_applied=EMPTY_LEDGER)
     copy.create(2)
     copy.apply(insert(3, item(3, "c")))
     assert copy.live() == as_tuples(copy.schema, [item(3, "c")])
@@ -226,7 +226,7 @@ def test_a_zombie_of_an_older_incarnation_cannot_drop_what_the_newer_one_made(co
         with pytest.raises((FencedError, TableError)):
             act()
     assert heir.live() == as_tuples(heir.schema, [item(6, "new")])
-    assert heir.restart() == Claim(last_applied=6, exists=True)
+    assert heir.restart() == Claim(last_applied=6)
 
 
 def test_a_crash_in_the_middle_of_a_drop_is_no_loss(copy, warehouse):
@@ -234,9 +234,9 @@ def test_a_crash_in_the_middle_of_a_drop_is_no_loss(copy, warehouse):
     path = warehouse.names.ledger(copy.table.table)
     warehouse.query(f"UPDATE `{path}` SET state = 'dropping' WHERE TRUE")
     warehouse.client.delete_table(warehouse.names.path(copy.table.table))
-    assert copy.restart() == Claim(last_applied=1, exists=False)
+    assert copy.restart() == Claim(last_applied=1)
     copy.ddl(DDLOperation.DROP_TABLE, 2)
-    assert copy.restart() == Claim(last_applied=2, exists=False)
+    assert copy.restart() == Claim(last_applied=2)
 
 
 def test_upkeep_removes_what_older_processes_left_in_staging(copy, warehouse):

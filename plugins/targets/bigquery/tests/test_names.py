@@ -14,10 +14,10 @@ from replicator.model.events import DDLOperation
 from replicator.model.naming import cut, folded
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.testing import hostile
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.target_contract import UUID, Copy, as_tuples
 from replicator_target_bigquery.tables import DESCRIPTION_MAX, TABLE_DESCRIPTION_MAX
+from replicator_testbed import hostile
 
 # What the statements call their own values, and what BigQuery calls its pseudo columns.
 HELPERS = [
@@ -90,7 +90,7 @@ def run(warehouse: Any, folder: Path, schema: TableSchema, *, deletes: str = "ha
     assert copy.live() == as_tuples(schema, [row(0), mixed(1, 11), mixed(2, 2)])
     copy.apply(update(20, row(7, "whole"), before=key(0)), update(21, row(2, "whole")))
     assert copy.live() == as_tuples(schema, [mixed(1, 11), row(7, "whole"), row(2, "whole")])
-    copy.target.complete_snapshot(copy.table, schema, 20, 30)
+    copy.target.complete_snapshot(copy.table, 20, 30)
     assert copy.live() == as_tuples(schema, [row(7, "whole"), row(2, "whole")])
     copy.ddl(DDLOperation.TRUNCATE_TABLE, 31)
     assert copy.live() == as_tuples(schema, [])

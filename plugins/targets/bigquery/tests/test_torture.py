@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
-from replicator.testing.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer
-from replicator.testing.rig import Rig, is_worker, with_crashes
-from replicator.testing.servers import ScratchDatabase
 from replicator.testing.waiting import wait_until
+from replicator_testbed.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.rig import Rig, is_worker, with_crashes
+from replicator_testbed.servers import ScratchDatabase
 
 sys.path.insert(0, str(Path(__file__).parent))
 from torture import COLUMNS, Database, Writer, differences, prepare

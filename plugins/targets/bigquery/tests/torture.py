@@ -15,10 +15,10 @@ from typing import Any
 import psycopg
 import pymysql
 
-from replicator.testing.bigquery import canonical_sum, target_sum
-from replicator.testing.compare import Sum
-from replicator.testing.mysql_servers import MysqlDatabase
-from replicator.testing.servers import ScratchDatabase
+from replicator_testbed.bigquery import canonical_sum, target_sum
+from replicator_testbed.compare import Sum
+from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.servers import ScratchDatabase
 
 KEYS = 12
 DAYS = 5

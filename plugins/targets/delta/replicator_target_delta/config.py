@@ -41,7 +41,7 @@ class MaintenanceConfig(ConfigModel):
 
 
 class DeltaConfig(ConfigModel):
-    """Where Delta tables are kept, and how."""
+    """Where Delta tables are stored, and how. Default of `apply.max_wait`: 5s; an idle table never waits."""
 
     path: str = Field(
         min_length=1,

@@ -26,6 +26,7 @@ from replicator.plugins.target import (
     Claim,
     DeltaTarget,
     Ledger,
+    SparkNeeds,
     TargetContext,
     TargetTable,
 )
@@ -50,6 +51,7 @@ from replicator_target_delta.ledger import (
 from replicator_target_delta.names import column_problems
 from replicator_target_delta.rewrite import readable_files
 from replicator_target_delta.sharing import SharingCheck
+from replicator_target_delta.spark import SPARK_NEEDS
 from replicator_target_delta.storage import DROP_MARK, Storage, absolute
 from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, DamagedLogError, read_log
 from replicator_target_delta.types import type_problems
@@ -93,7 +95,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     type_name: ClassVar[str] = "delta"
     config_model: ClassVar[type[DeltaConfig]] = DeltaConfig
     sees_others: ClassVar[bool] = True
-    needs_spark: ClassVar[bool] = True
+    spark_needs: ClassVar[SparkNeeds | None] = SPARK_NEEDS
 
     def __init__(self, config: DeltaConfig, context: TargetContext) -> None:
         super().__init__(config, context)
@@ -166,7 +168,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         place = self._place(table.table)
         with translated(str(table.table)), place.turns.writing():
             held = self._claim(table, place)
-            return Claim(last_applied=held.last, exists=exists(table, held.properties))
+            return Claim(last_applied=held.last)
 
     def apply_ddl(self, table: TargetTable, event: DDLEvent, sequence_num: int) -> None:
         """CREATE_TABLE, DROP_TABLE and TRUNCATE_TABLE; databases are folders and need nothing."""
@@ -223,13 +225,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         with translated(str(table.table)):
             return history.audit(self._storage, self._place(table.table).path, table, since)
 
-    def complete_snapshot(
-        self,
-        table: TargetTable,
-        schema: TableSchema,  # noqa: ARG002 - the number alone tells which rows are meant
-        start_number: int,
-        sequence_num: int,
-    ) -> None:
+    def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:
         """Delete (soft: mark) what the snapshot did not find."""
         place = self._place(table.table)
         with translated(str(table.table)), place.turns.writing():

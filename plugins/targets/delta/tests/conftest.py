@@ -13,10 +13,10 @@ import pytest
 from replicator.model.events import DDLEvent, DDLOperation, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import Batch, BatchFile, BatchResult, TableOptions, TargetContext, TargetTable
-from replicator.testing.delta import read_delta, rows_of
-from replicator.testing.spark import spark, spark_host  # noqa: F401 - fixtures
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.target import DeltaLakeTarget
+from replicator_testbed.delta import read_delta, rows_of
+from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
 
 PEOPLE = TableSchema(
     table=TableId("public", "people"),

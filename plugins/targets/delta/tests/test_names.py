@@ -15,10 +15,10 @@ from replicator.model.naming import folded
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
 from replicator.spark import reduce
-from replicator.testing import hostile
 from replicator_target_delta import merge
 from replicator_target_delta.comments import column_comment, table_comment
 from replicator_target_delta.tablelog import TABLE
+from replicator_testbed import hostile
 
 # Every string in these modules that may be the name of a column, so that a new helper column is met by itself.
 TABLE_ID = TableId("public", "t")
@@ -119,7 +119,7 @@ def run_keyed(lake: Any) -> None:
         has_absent=False,
     )
     assert rows_in(lake) == (wanted - {whole(0), whole(5)}) | {whole(7, "whole"), whole(5, "whole")}
-    lake.target.complete_snapshot(lake.table, schema, start, lake.number())
+    lake.target.complete_snapshot(lake.table, start, lake.number())
     assert rows_in(lake) == {whole(7, "whole"), whole(5, "whole")}
 
 

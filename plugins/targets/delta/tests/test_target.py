@@ -48,7 +48,7 @@ def test_claim_of_a_new_epoch_keeps_the_ledger_and_fences_the_old_one(lake):
             lake.table, lake.batch([lake.insert(id=9, name="z", note="")], is_append=True, has_absent=False)
         ),
         lambda: paused.advance(lake.table, 1000),
-        lambda: paused.complete_snapshot(lake.table, lake.schema, 1000, 1001),
+        lambda: paused.complete_snapshot(lake.table, 1000, 1001),
         lambda: lake.create(paused, lake.owned(incarnation=1)),
         lambda: lake.event(DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=lake.schema.table), paused),
         lambda: lake.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=lake.schema.table), paused),
@@ -172,7 +172,7 @@ def test_completed_snapshot_removes_what_it_did_not_find(new_lake, deletes):
     lake.apply(lake.change("INSERT", is_snapshot=True, row={"id": 2, "name": "kept", "note": ""}))
     number = lake.number()
     for target in (lake.target, lake.target, lake.process()):
-        target.complete_snapshot(lake.table, lake.schema, start, number)
+        target.complete_snapshot(lake.table, start, number)
     if deletes == "hard":
         assert lake.rows("id") == {(2,)}
     else:
@@ -250,7 +250,7 @@ def test_dropped_table_takes_no_changes_until_it_is_made_anew(lake):
     lake.target.advance(lake.table, start)
     for attempt in (
         lambda: lake.apply(lake.change("INSERT", row={"id": 2, "name": "b", "note": None}, is_snapshot=True)),
-        lambda: lake.target.complete_snapshot(lake.table, lake.schema, start, lake.number()),
+        lambda: lake.target.complete_snapshot(lake.table, start, lake.number()),
         lambda: lake.event(DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=lake.schema.table)),
     ):
         with pytest.raises(SchemaConflictError, match="--recreate"):
@@ -291,7 +291,7 @@ def test_changes_go_into_no_table_made_anew_since_the_claim(lake, owner):
         with pytest.raises(TableError if owner == "u-2" else TargetUnavailableError):
             lake.target.apply_batch(lake.table, batch)
     with pytest.raises(TableError if owner == "u-2" else TargetUnavailableError):
-        lake.target.complete_snapshot(lake.table, lake.schema, 100, 101)
+        lake.target.complete_snapshot(lake.table, 100, 101)
     assert lake.rows() == set()
 
 

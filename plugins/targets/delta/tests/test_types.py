@@ -13,8 +13,8 @@ import pytest
 from replicator.model.events import change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
-from replicator.testing.delta import read_delta
 from replicator_target_delta.rewrite import as_text
+from replicator_testbed.delta import read_delta
 
 WIDE = Decimal("12345678901234567890123456789012345678901234567890.0000000001")
 LATE = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.testing.mysql_servers import MysqlDatabase, MysqlServer, has_mariadb, has_mysql
 from replicator_source_mysql.binlog import (
     ColumnSpec,
     DecodedRows,
@@ -33,6 +32,7 @@ from replicator_source_mysql.binlog.events import (
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.textrows import text_rows
 from replicator_source_mysql.values import decoded, selected
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mariadb, has_mysql
 
 SIZE_MAX = 1 << 30
 # Nothing here asks what survives a crash.

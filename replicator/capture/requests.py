@@ -1,0 +1,74 @@
+"""What the operator, or another process, asks of the running capture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from replicator.capture.marks import MarkBoard
+from replicator.capture.parts import Parts
+from replicator.capture.tables import Tables
+from replicator.capture.tracker import CatalogTracker
+from replicator.model.schema import TableId
+from replicator.state import table_life
+from replicator.state.records import Request, RequestKind
+
+
+@dataclass(frozen=True, slots=True)
+class PositionMark:
+    """The mark that closes a request for a position."""
+
+    request: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Requests:
+    """The requests of one open log. Called by the loop's thread alone.
+
+    Attributes:
+        wants_restart: Somebody asked for snapshots from a new position: the log is to be opened there.
+    """
+
+    parts: Parts
+    tables: Tables
+    tracker: CatalogTracker
+    marks: MarkBoard[Any]
+    wants_restart: bool = False
+    _begun: set[int] = field(default_factory=set)
+    _looked_at: float = -math.inf
+
+    def take_due(self) -> None:
+        """Begin what was asked since it was last looked, now and then."""
+        now = self.parts.clock()
+        if now - self._looked_at < self.parts.settings.request_every_s:
+            return
+        self._looked_at = now
+        for request in self.parts.store.requests(self.parts.lease.replicator):
+            if request.id not in self._begun:
+                self._begun.add(request.id)
+                self._begin(request)
+
+    def _begin(self, request: Request) -> None:
+        match request.kind:
+            case RequestKind.RESTART:
+                self.wants_restart = True
+            case RequestKind.POSITION:
+                self.marks.expect(self.parts.write_mark(), PositionMark(request.id))
+            case RequestKind.SNAPSHOT | RequestKind.RECREATE:
+                self._begin_snapshots(request)
+            case RequestKind.DELETE:
+                pass  # The supervisor's.
+
+    def _begin_snapshots(self, request: Request) -> None:
+        names = request.payload["tables"]
+        wanted = {TableId.parse(n) for n in names}
+        chosen = [f for f in self.tables.all(*table_life.REPLICATED) if not names or f.table in wanted]
+        chosen = [f for f in chosen if not self.parts.failures.is_left_out(request.id, f.table)]
+        if request.kind is RequestKind.RECREATE:
+            self.tracker.recreate([f.table for f in chosen])
+        tables = [f.table for f in chosen if not table_life.waits(f.record)]
+        if tables:
+            self.tracker.start(tables, requests=[request.id])
+        else:
+            self.tracker.done_requests.append(request.id)

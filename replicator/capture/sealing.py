@@ -1,0 +1,168 @@
+"""Makes what was delivered durable: files, index row, acknowledgement, in that order. Between transactions only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from replicator.capture.settings import CaptureSettings
+from replicator.capture.tables import Tables
+from replicator.capture.tracker import CatalogTracker
+from replicator.capture.window import Window
+from replicator.journal.writer import JournalWriter
+from replicator.model.control import Control
+from replicator.model.crash import crash_point
+from replicator.model.offset import Offset
+from replicator.plugins.source import DeltaSource, LogBatch, LogReader, Visibility
+
+_VISIBILITY_WAIT_S: Final = 0.25
+"""How long a seal waits to learn which transactions later reads see; without an answer the ring is sealed as it is."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Unsealed:
+    """What the log delivered since the last seal.
+
+    Attributes:
+        position: Where the log is.
+        offset: To be sealed; None if it has not moved.
+        positions: Requests for a position that the next seal closes.
+        is_open: A transaction is open: nothing may be sealed.
+        is_idle: The last pull brought nothing.
+        since: When the first of what is not sealed was delivered, on the monotonic clock; None if there is nothing.
+    """
+
+    position: Offset
+    offset: Offset | None = None
+    source_time: datetime | None = None
+    positions: list[int] = field(default_factory=list)
+    is_open: bool = False
+    is_idle: bool = False
+    since: float | None = None
+
+    def add(self, batch: LogBatch, now: float) -> None:
+        """Take note of a batch."""
+        self.is_open = batch.open_transaction is not None
+        if self.is_open:
+            crash_point("capture.mid_transaction")
+        self.offset = batch.offset or self.offset
+        self.position = batch.offset or self.position
+        self.source_time = batch.source_time or self.source_time
+        self.is_idle = not batch.events and not batch.marks
+        if self.since is None and batch.events:
+            self.since = now
+
+
+@dataclass(slots=True, kw_only=True)
+class Sealer:
+    """Seals one open log. Called by the loop's thread alone.
+
+    Attributes:
+        submit: Runs a call in the control thread.
+        control: Is told of each seal.
+        unsealed: What the log delivered.
+    """
+
+    source: DeltaSource[Any]
+    reader: LogReader
+    writer: JournalWriter
+    window: Window
+    tables: Tables
+    tracker: CatalogTracker
+    settings: CaptureSettings
+    clock: Callable[[], float]
+    submit: Callable[..., Future[Any]]
+    control: Control
+    unsealed: Unsealed
+    _sealed_at: float = field(init=False)
+    _sealed_source_time: datetime | None = None
+    _seeing: Future[Visibility] | None = None
+
+    def __post_init__(self) -> None:
+        """The log was opened behind the last seal."""
+        self._sealed_at = self.clock()
+
+    @property
+    def has_unsealed(self) -> bool:
+        """Whether anything waits for a seal but the offset."""
+        is_done = self.tracker.done_requests or self.unsealed.positions
+        return bool(self.writer.pending_rows or self.tables.has_changed or is_done)
+
+    @property
+    def idle_wait_s(self) -> float:
+        """How long until the next seal is due of a log that brings nothing."""
+        return max(0.0, self.settings.seal_gap_s - (self.clock() - self._sealed_at))
+
+    def seal(self, *, is_final: bool = False) -> None:
+        """Commit if the policy asks for it."""
+        now, settings, unsealed = self.clock(), self.settings, self.unsealed
+        if self.has_unsealed:
+            since = unsealed.since if unsealed.since is not None else self._sealed_at
+            is_due = (
+                is_final
+                or self.writer.pending_rows >= settings.seal_rows
+                or self.writer.pending_bytes >= settings.seal_bytes
+                or now - since >= settings.seal_every_s
+                or (unsealed.is_idle and now - self._sealed_at >= settings.seal_gap_s)
+            )
+        else:
+            has_moved = unsealed.offset is not None or unsealed.source_time != self._sealed_source_time
+            is_due = has_moved and (is_final or now - self._sealed_at >= settings.idle_seal_s)
+        if is_due:
+            self.commit()
+        elif self.tracker.is_settling:
+            self._prune()
+
+    def commit(self) -> None:
+        """Files, index row, acknowledgement: in that order."""
+        unsealed = self.unsealed
+        assert not unsealed.is_open, "no position inside a transaction is durable"
+        self._prune()
+        offset, positions = unsealed.offset, unsealed.positions
+        crash_point("capture.before_seal")
+        segments = self.writer.commit(
+            offset=offset,
+            source_time=unsealed.source_time,
+            ring=self.window.ring_texts(),
+            tables=self.tables.take_changed(),
+            done_requests=[*self.tracker.done_requests, *positions],
+        )
+        crash_point("capture.after_seal")
+        unsealed.offset, unsealed.positions, unsealed.since = None, [], None
+        self.tracker.done_requests.clear()
+        self._sealed_source_time = unsealed.source_time
+        self._sealed_at = self.clock()
+        if offset is not None:
+            crash_point("capture.before_ack")
+            self.reader.acknowledge(offset)
+            crash_point("capture.after_ack")
+        self._announce(
+            segments[-1].last if segments else self.writer.next_sequence_num - 1, has_positions=bool(positions)
+        )
+
+    def _announce(self, last: int, *, has_positions: bool) -> None:
+        self.control.announce("sealed", last=last)
+        self.control.announce("progress")
+        if has_positions:
+            self.control.announce("place", last=last)
+
+    def _prune(self) -> None:
+        """Let the ring forget what every later read sees, if the control thread says so in time.
+
+        An answer that came late is as good: visibility is monotone.
+        """
+        if not self.window.ring_size or self.window.is_reading:
+            return
+        if self._seeing is None:
+            self._seeing = self.submit(self.source.visibility)
+        try:
+            visibility = self._seeing.result(timeout=_VISIBILITY_WAIT_S)
+        except TimeoutError:
+            if self._seeing.done():
+                raise
+            return
+        self._seeing = None
+        self.window.prune(visibility)

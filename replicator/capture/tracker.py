@@ -1,0 +1,530 @@
+"""Keeps what is followed in line with the source's catalogue, and begins snapshots at places in the log.
+
+Every step asks the source in the control thread, then has a mark written, and acts when the mark is delivered: by
+then everything that the answer could know of has been delivered. Nothing here is durable before the commit that holds
+what it led to; a crash in between asks again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from replicator.capture.asking import Answer, Descriptions, describe, prepare
+from replicator.capture.catalogue import Change, judge, same_columns, same_shape, truncated
+from replicator.capture.checks import Checks
+from replicator.capture.marks import MarkBoard
+from replicator.capture.settings import CaptureSettings
+from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture.starting import (
+    Delivered,
+    Described,
+    Looked,
+    LookedFirst,
+    Question,
+    Reads,
+    Starting,
+    Step,
+    advance,
+    question,
+)
+from replicator.capture.tables import Followed, Tables
+from replicator.capture.window import Window
+from replicator.journal.writer import JournalWriter
+from replicator.model.errors import FatalError, SchemaConflictError, TableError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.isolation import of_table
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.source import DeltaSource, TableDescription, Visibility
+from replicator.state import table_life
+from replicator.state.records import Stage, TableRecord
+
+
+@dataclass(frozen=True, slots=True)
+class StartingMark:
+    """The mark of the snapshots that begin together under this id."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonMark:
+    """The mark of the comparison with the catalogue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """A comparison of tables with the catalogue: it is asked, and judged once the log has caught up with its answer.
+
+    `truncates`: TRUNCATEs delivered when it was asked.
+    """
+
+    tables: tuple[TableId, ...]
+    truncates: Mapping[TableId, int]
+    found: Descriptions = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Inquiry:
+    """A call in the control thread, and which starting snapshots its answer is for."""
+
+    future: Future[Any]
+    ids: tuple[int, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class CatalogTracker:
+    """Catalogue, DDL and requests for snapshots. Called by the loop's thread alone.
+
+    Attributes:
+        submit: Runs a call in the control thread.
+        configured: The tables that the configuration selects.
+        checks: What a table must pass before it is copied.
+        decoded: The tables whose changes the open log hands out; one leaves it when its changes cannot be decoded.
+        done_requests: Requests that the next commit closes.
+        to_recreate: Tables whose next snapshot begins a new incarnation, whatever their shape. What makes it durable: until a captured
+            table's snapshot begins, the request for it stays open; the record of one that is not captured says so (`is_recreated`).
+        changed_at: Of tables whose snapshot waits to begin: the number of the last change that the log does not have.
+        needs_reopening: A snapshot waits that can only begin behind a log that is opened again, because this one skips its table.
+    """
+
+    source: DeltaSource[Any]
+    submit: Callable[..., Future[Any]]
+    writer: JournalWriter
+    window: Window
+    marks: MarkBoard[Any]
+    tables: Tables
+    snapshots: SnapshotRunner
+    settings: CaptureSettings
+    configured: Sequence[TableId]
+    checks: Checks
+    decoded: set[TableId]
+    done_requests: list[int] = field(default_factory=list)
+    to_recreate: set[TableId] = field(default_factory=set)
+    changed_at: dict[TableId, int] = field(default_factory=dict)
+    needs_reopening: bool = False
+    _starting: dict[int, Starting] = field(default_factory=dict)
+    _ids: Iterator[int] = field(default_factory=itertools.count)
+    _inquiries: tuple[_Inquiry, ...] = ()
+    _comparison: _Comparison | None = None
+    _comparing: Future[Answer] | None = None
+
+    # --- driven by the loop -------------------------------------------------------------------------------------------
+
+    def poll(self) -> None:
+        """Take in the answers of the control thread; raises what it raised."""
+        due = [inquiry for inquiry in self._inquiries if inquiry.future.done()]
+        self._inquiries = tuple(inquiry for inquiry in self._inquiries if not inquiry.future.done())
+        for inquiry in due:
+            answer = inquiry.future.result()
+            for id_ in inquiry.ids:
+                if id_ in self._starting:
+                    self._take_answer(self._starting[id_], answer)
+        if self._comparing is not None and self._comparing.done():
+            answer, self._comparing = self._comparing.result(), None
+            self._take_comparison(answer)
+
+    def take_mark(self, mark: StartingMark | ComparisonMark) -> None:
+        """The log delivered a mark, and no transaction is open."""
+        match mark:
+            case StartingMark():
+                delivered = Delivered(next_number=self.writer.next_sequence_num)
+                self._starting[mark.id] = advance(self._starting[mark.id], delivered)
+            case ComparisonMark():
+                self._judge()
+
+    def begin_due(self) -> None:
+        """Between transactions: begin the snapshots for which reads see enough, and that wait for nobody."""
+        for starting in list(self._starting.values()):
+            if starting.step is not Step.SETTLING:
+                continue
+            starting = advance(starting, Reads(see_below=self.window.start_number(starting.floor)))  # noqa: PLW2901
+            if starting.step is Step.SETTLING:
+                self._starting[starting.id] = starting
+                continue
+            del self._starting[starting.id]
+            for table in starting.tables:
+                with of_table(table, "starting its snapshot"):
+                    self._begin(table, starting.found.get(table))
+            self.done_requests.extend(starting.requests)
+        self._look_again()
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether snapshots wait for transactions to become visible: the ring wants pruning."""
+        return any(starting.step is Step.SETTLING for starting in self._starting.values())
+
+    @property
+    def since(self) -> Visibility | None:
+        """By when those had begun who keep the first snapshot from beginning; None if none waits for anybody."""
+        return next((s.waits_for for s in self._starting.values() if s.waits_for is not None), None)
+
+    def step_of(self, table: TableId) -> Step | None:
+        """At which step the next snapshot of the table is; None if none is to begin."""
+        return next((s.step for s in self._starting.values() if table in s.tables), None)
+
+    # --- snapshots that are to begin ----------------------------------------------------------------------------------
+
+    def start(
+        self, tables: Sequence[TableId], *, found: Descriptions | None = None, requests: Sequence[int] = ()
+    ) -> None:
+        """Begin snapshots of these tables at a coming position in the log.
+
+        Args:
+            tables: To be copied.
+            found: What the catalogue says, if it was asked after the tables were last prepared; else they are prepared
+                again and it is asked.
+            requests: What is done once they have begun.
+        """
+        starting = Starting(id=next(self._ids), tables=tuple(tables), requests=tuple(requests))
+        if found is not None:
+            starting = advance(starting, Described(tables=starting.tables, found=found))
+        self._put(starting)
+
+    def recreate(self, tables: Sequence[TableId]) -> None:
+        """Have the next snapshots of these tables begin new incarnations."""
+        self.to_recreate.update(tables)
+        for followed in map(self.tables.get, tables):
+            if followed is not None and not followed.is_captured:
+                self.tables.put(self._uncaptured(followed.record))
+
+    def refuse(self, refused: Mapping[TableId, TableError]) -> None:
+        """These tables stop, each for its reason."""
+        for table, error in refused.items():
+            followed = self.tables.get(table)
+            if followed is not None and table_life.is_replicated(followed.record):
+                self.fail(followed, error)
+
+    def _put(self, starting: Starting) -> None:
+        """Keep it, and ask what it waits for."""
+        self._starting[starting.id] = starting
+        match question(starting):
+            case Question.CATALOGUE:
+                asked = (self.source, self.configured, self.captured(), starting.tables, self.checks)
+                self._ask((starting.id,), prepare_and_describe, *asked)
+            case Question.VISIBILITY:
+                self._ask((starting.id,), self.source.visibility)
+            case Question.MARK:
+                self.marks.expect(self.submit(self.source.mark), StartingMark(starting.id))
+            case Question.NOTHING:
+                pass
+
+    def _take_answer(self, starting: Starting, answer: Any) -> None:
+        match starting.step:
+            case Step.PREPARING:
+                self.refuse(answer.refused)
+                fit = tuple(t for t in starting.tables if t not in answer.refused)
+                self._put(advance(starting, Described(tables=fit, found=answer.found)))
+            case Step.LOOKING:
+                may_lack = not all(self._is_followed_as(t, starting.found.get(t)) for t in starting.tables)
+                self._put(advance(starting, LookedFirst(since=answer, may_lack=may_lack)))
+            case _:
+                self._starting[starting.id] = advance(starting, Looked(seen=answer))
+
+    def _look_again(self) -> None:
+        """Ask once for all that wait for somebody."""
+        asked = {id_ for inquiry in self._inquiries for id_ in inquiry.ids}
+        settling = [s for s in self._starting.values() if s.step is Step.SETTLING and s.id not in asked]
+        ids = tuple(s.id for s in settling if question(s) is Question.VISIBILITY)
+        if ids:
+            self._ask(ids, self.source.visibility)
+
+    def _ask(self, ids: tuple[int, ...], call: Callable[..., Any], *arguments: Any) -> None:
+        self._inquiries = (*self._inquiries, _Inquiry(self.submit(call, *arguments), ids))
+
+    def _is_followed_as(self, table: TableId, found: TableDescription | None) -> bool:
+        """Whether the log has left out nothing of the table as it is now."""
+        followed = self.tables.get(table)
+        is_captured = followed is not None and followed.is_captured
+        return is_captured and self._change(table, found, 0) in (Change.NONE, Change.EXPLAINED)
+
+    def _begin(self, table: TableId, found: TableDescription | None) -> None:
+        followed = self.tables.get(table)
+        if followed is None or not table_life.is_replicated(followed.record):
+            return
+        if found is None:
+            self.gone(followed)
+            return
+        if table not in self.decoded:
+            self._suspend(followed)
+            self.needs_reopening = True
+            return
+        self.source.accept({table: found.identity})
+        record = followed.record
+        self.snapshots.drop(table)
+        is_recreated = table in self.to_recreate or record.is_recreated
+        self.to_recreate.discard(table)
+        if record.schema is None:
+            self.tables.begin_copy(followed, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode)
+        elif same_shape(record.schema, found.schema) and not is_recreated:
+            # A read of a table without a key counts only if it saw all that was delivered before it: none of that may stay, or
+            # what was written in between would be there twice.
+            number = self.writer.next_sequence_num
+            self.tables.begin_in_place(
+                followed, found, self.window.start_number(number) if found.schema.key else number
+            )
+        else:
+            self.tables.begin_copy(followed, found, incarnation=record.incarnation + 1, mode="initial")
+            # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.
+            self.needs_reopening = self.needs_reopening or not same_shape(record.schema, found.schema)
+        changed_at = self.changed_at.pop(table, None)
+        if followed.record.stage is Stage.SNAPSHOT:
+            if changed_at is not None and changed_at >= self.window.start_number(self.writer.next_sequence_num):
+                # Its transaction may be one that the reads do not see.
+                self.outdate(followed)
+            self.snapshots.begin(followed)
+
+    # --- the catalogue ------------------------------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        """Ask the catalogue for every captured table, unless an answer is on its way."""
+        if self._comparison is not None:
+            return
+        self.snapshots.suspicious.clear()
+        captured = self.captured()
+        if not captured:
+            return
+        self._comparison = _Comparison(tables=tuple(captured), truncates={t: self._truncates(t) for t in captured})
+        self._comparing = self.submit(describe, self.source, captured)
+
+    def compare_with(self, tables: Sequence[TableId], found: Descriptions) -> None:
+        """The same with an answer that is there already."""
+        self._judge_later(_Comparison(tables=tuple(tables), truncates={}, found=found))
+
+    def _take_comparison(self, answer: Answer) -> None:
+        assert self._comparison is not None, "it was asked"
+        self.refuse(answer.refused)
+        tables = tuple(t for t in self._comparison.tables if t not in answer.refused)
+        self._judge_later(replace(self._comparison, tables=tables, found=answer.found))
+
+    def _judge_later(self, comparison: _Comparison) -> None:
+        """Judge the tables that differ once the log has caught up with the answer."""
+        found, truncates = comparison.found, comparison.truncates
+        different = tuple(
+            t for t in comparison.tables if self._change(t, found.get(t), truncates.get(t, 0)) is not Change.NONE
+        )
+        if not different:
+            self._comparison = None
+            return
+        self._comparison = replace(comparison, tables=different)
+        self.marks.expect(self.submit(self.source.mark), ComparisonMark())
+
+    def _judge(self) -> None:
+        comparison, self._comparison = self._comparison, None
+        assert comparison is not None, "its mark was written"
+        again: list[TableId] = []
+        for table in comparison.tables:
+            followed = self.tables.get(table)
+            if followed is not None and followed.is_captured:
+                with of_table(table, "comparing it with the catalogue"):
+                    found, before = comparison.found.get(table), comparison.truncates.get(table, 0)
+                    again += self._judge_one(followed, found, before)
+        if again:
+            self.start(again)
+
+    def _judge_one(self, followed: Followed, found: TableDescription | None, before: int) -> Sequence[TableId]:
+        """Act on what became of a table; return it if it must be copied again."""
+        change = self._change(followed.table, found, before)
+        if change is Change.GONE or found is None:
+            self.gone(followed)
+        elif change is Change.EXPLAINED:
+            self.tables.put(replace(followed.record, identity=dict(found.identity)))
+        elif change is Change.ASK_AGAIN:
+            self.snapshots.suspicious.add(followed.table)
+        elif change is Change.COLUMNS:
+            self.fail(followed, _columns_changed(followed.schema, found.schema))
+        elif change in (Change.OBJECT, Change.KEY):
+            return [self._unexplained(followed, change)]
+        return []
+
+    def _change(self, table: TableId, found: TableDescription | None, before: int) -> Change:
+        followed = self.tables.get(table)
+        if followed is None or not followed.is_captured:
+            return Change.NONE
+        identity = followed.record.identity or {}
+        with of_table(table, "comparing it with the catalogue"):
+            return judge(followed.schema, identity, found, truncates_since=followed.truncates - before)
+
+    def _unexplained(self, followed: Followed, change: Change) -> TableId:
+        if change is Change.OBJECT and self.settings.unexplained_change == "stop":
+            raise FatalError(
+                "the table was replaced by another one, or is published differently, and the log does not show it.",
+                code="unexplained_change",
+                table=str(followed.table),
+                action="Take a new snapshot of it (`replicator snapshot NAME TABLE`), or set `snapshot.unexplained_change: resnapshot`.",
+            )
+        self._suspend(followed)
+        return followed.table
+
+    # --- changes of tables in the log ---------------------------------------------------------------------------------
+
+    def ddl(self, event: DDLEvent, number: int) -> None:
+        """Apply the policy for a DDL event of the log at its place."""
+        followed = self.tables.get(event.table)
+        if followed is not None and followed.is_captured:
+            with of_table(event.table, f"processing its {event.operation.value}"):
+                self._ddl(followed, event, number)
+
+    def _ddl(self, followed: Followed, event: DDLEvent, number: int) -> None:
+        match event.operation:
+            case DDLOperation.TRUNCATE_TABLE:
+                followed.truncates += 1
+                identity = truncated(followed.record.identity or {}, event.transaction_id)
+                self.tables.put(replace(followed.record, identity=identity))
+                self.snapshots.suspicious.add(followed.table)
+                self._by_policy(followed, event, number, self.settings.truncate)
+            case DDLOperation.DROP_TABLE:
+                self.gone(followed, event, number)
+            case DDLOperation.ALTER_TABLE:
+                self.alter(followed, event.schema)
+            case DDLOperation.RENAME_TABLE:
+                self.fail(
+                    followed,
+                    SchemaConflictError(
+                        f"it was renamed to {event.new_table}." if event.new_table else "it was renamed.",
+                        code="table_renamed",
+                        table=str(followed.table),
+                        action="Use the table's new name in `tables.include`.",
+                    ),
+                )
+            case DDLOperation.CREATE_TABLE:
+                # Another object took the name, or rows came or went that the log does not name.
+                self._suspend(followed)
+                self.start([followed.table])
+            case _:
+                pass  # The rest concerns no table that is being followed.
+
+    def unlogged(self, table: TableId, number: int) -> None:
+        """Rows of the table may have changed without a trace in the log: it is copied again.
+
+        One copy answers for all such changes up to its beginning. Those that come while it runs do not disturb it: one
+        more follows when it is complete.
+        """
+        followed = self.tables.get(table)
+        if followed is None:
+            return
+        match followed.record.stage:
+            case Stage.STREAMING:
+                self.changed_at[table] = number
+                self._suspend(followed)
+                self.start([table])
+            case Stage.PENDING:
+                self.changed_at[table] = number
+            case Stage.SNAPSHOT:
+                self.outdate(followed)
+            case _:
+                pass  # It is copied anew before anybody reads it again, or never.
+
+    def outdate(self, followed: Followed) -> None:
+        """Another copy must follow the one that runs."""
+        self.tables.put_progress(followed, replace(self.tables.progress(followed), is_outdated=True))
+
+    def copy_outdated(self, tables: Sequence[TableId]) -> None:
+        """Copy those of the tables again whose last copy was outdated before it was complete."""
+        again = [f for f in map(self.tables.get, tables) if f is not None and _is_outdated(f)]
+        for followed in again:
+            self._suspend(followed)
+        if again:
+            self.start([f.table for f in again])
+
+    def gone(self, followed: Followed, event: DDLEvent | None = None, number: int | None = None) -> None:
+        """The table is not in the source any more."""
+        if followed.is_captured:
+            event = event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=followed.table)
+            self._by_policy(followed, event, number, self.settings.drop_table)
+            if self.settings.drop_table == "apply":
+                self.to_recreate.add(followed.table)
+        self.fail(
+            followed,
+            SchemaConflictError(
+                "the table does not exist in the source.",
+                code="table_missing",
+                table=str(followed.table),
+                action="Exclude it in `tables.exclude`; or create it again and run `replicator snapshot NAME TABLE`.",
+            ),
+        )
+
+    def fail(self, followed: Followed, error: TableError) -> None:
+        """The table stops; the others go on."""
+        self.snapshots.drop(followed.table)
+        self.tables.put(self._uncaptured(followed.record))
+        self.tables.fail(followed, error)
+
+    def alter(self, followed: Followed, schema: TableSchema | None) -> None:
+        """The log brings another shape: another key begins a snapshot in place, other columns fail the table."""
+        if schema is not None and same_shape(followed.schema, schema):
+            return
+        if schema is not None and same_columns(followed.schema, schema):
+            self._suspend(followed)
+            self.start([followed.table])
+            return
+        self.fail(followed, _columns_changed(followed.schema, schema))
+
+    def _suspend(self, followed: Followed) -> None:
+        """Write nothing of the table until its new copy begins, also after a restart."""
+        self.snapshots.drop(followed.table)
+        self.tables.put(table_life.suspended(self._uncaptured(followed.record)))
+
+    def _uncaptured(self, record: TableRecord) -> TableRecord:
+        return table_life.recreated(record) if record.table in self.to_recreate else record
+
+    def _by_policy(self, followed: Followed, event: DDLEvent, number: int | None, policy: str) -> None:
+        if policy == "stop":
+            raise FatalError(
+                f"{event.operation.value} reached a table whose policy for it is `stop`.",
+                code="ddl_stop",
+                table=str(followed.table),
+                action="Change the policy in `ddl:` to `apply` or `ignore`.",
+            )
+        if policy == "apply":
+            self.tables.event(followed, event, number)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def captured(self) -> Sequence[TableId]:
+        """The tables whose changes are written."""
+        return [f.table for f in self.tables.all(*table_life.CAPTURED)]
+
+    def _truncates(self, table: TableId) -> int:
+        followed = self.tables.get(table)
+        return followed.truncates if followed else 0
+
+
+def prepare_and_describe(
+    source: DeltaSource[Any],
+    configured: Sequence[TableId],
+    captured: Sequence[TableId],
+    tables: Sequence[TableId],
+    checks: Checks,
+) -> Answer:
+    """In the control thread: prepare the source again for what is configured, and ask about those of `tables` that it does not refuse."""
+    refused = prepare(source, configured, is_first=False, captured=captured).refused
+    answer = describe(source, [t for t in tables if t not in refused])
+    unfit = checks.of_copies(list(answer.found))
+    found = {t: d for t, d in answer.found.items() if t not in unfit}
+    return Answer(found=found, refused={**refused, **answer.refused, **unfit})
+
+
+def _is_outdated(followed: Followed) -> bool:
+    snapshot = followed.record.snapshot
+    return followed.record.stage is Stage.STREAMING and snapshot is not None and snapshot.is_outdated
+
+
+def _columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaConflictError:
+    return SchemaConflictError(
+        f"its columns changed: {_difference(before, after)}." if after else "its columns changed.",
+        code="schema_changed",
+        table=str(before.table),
+        action="Run `replicator snapshot NAME TABLE`: it takes the table with its new columns.",
+    )
+
+
+def _difference(before: TableSchema, after: TableSchema) -> str:
+    old = {c.name: c.source_type for c in before.columns}
+    new = {c.name: c.source_type for c in after.columns}
+    parts = [f"{n} added" for n in new if n not in old] + [f"{n} dropped" for n in old if n not in new]
+    parts += [f"{n} was {old[n]} and is {new[n]}" for n in old if n in new and old[n] != new[n]]
+    return ", ".join(parts) or "their order or Arrow types"

@@ -1,0 +1,112 @@
+"""What the loop of an open log does now and then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from replicator.capture.parts import Parts
+from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture.tables import Tables
+from replicator.capture.tracker import CatalogTracker
+from replicator.model.schema import TableId
+from replicator.plugins.source import Standing
+from replicator.state import table_life
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What the control thread found out for the status."""
+
+    retained_bytes: int | None = None
+    clock_ahead_s: float | None = None
+    standing: Standing = field(default_factory=Standing)
+
+
+@dataclass(slots=True)
+class _Clocks:
+    """When things were last done, on the monotonic clock."""
+
+    compared: float
+    swept: float = -math.inf
+    measured: float = -math.inf
+    reported: float = -math.inf
+
+
+@dataclass(slots=True, kw_only=True)
+class Upkeep:
+    """Comparisons with the catalogue, new tables, checks, measures and retention. Called by the loop's thread alone.
+
+    Attributes:
+        measures: The last that the control thread found out.
+        added: Tables that the configuration selects and that were not there when the log was opened.
+    """
+
+    parts: Parts
+    tables: Tables
+    tracker: CatalogTracker
+    snapshots: SnapshotRunner
+    measures: Measures = field(default_factory=Measures)
+    added: tuple[TableId, ...] = ()
+    _selecting: Future[Sequence[TableId]] | None = None
+    _measuring: Future[tuple[int | None, datetime, Standing]] | None = None
+    _clocks: _Clocks = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The log was opened with what the catalogue said just before."""
+        self._clocks = _Clocks(compared=self.parts.clock())
+
+    def run_due(self) -> None:
+        """Begin what is due, and take in what is done."""
+        now = self.parts.clock()
+        self._compare(now)
+        self.parts.checks.watch(self.tracker.captured(), self.parts.control.submit, self.tracker.refuse)
+        self._measure(now)
+        if now - self._clocks.swept >= self.parts.settings.retention_every_s:
+            self._clocks.swept = now
+            self._sweep()
+
+    def is_report_due(self) -> bool:
+        """Whether to report."""
+        return self.parts.clock() - self._clocks.reported >= self.parts.settings.report_every_s
+
+    def note_report(self) -> None:
+        """It was reported."""
+        self._clocks.reported = self.parts.clock()
+
+    def _compare(self, now: float) -> None:
+        parts = self.parts
+        if now - self._clocks.compared >= parts.settings.compare_every_s or self.snapshots.suspicious:
+            self._clocks.compared = now
+            self.tracker.compare()
+            if parts.select is not None and self._selecting is None:
+                self._selecting = parts.control.submit(parts.select)
+        if self._selecting is not None and self._selecting.done():
+            selected, self._selecting = self._selecting.result(), None
+            self.added = tuple(table for table in selected if table not in parts.selected)
+
+    def _measure(self, now: float) -> None:
+        if now - self._clocks.measured >= self.parts.settings.measure_every_s and self._measuring is None:
+            self._clocks.measured = now
+            self._measuring = self.parts.control.submit(self._ask_measures)
+        if self._measuring is not None and self._measuring.done():
+            retained, source_now, standing = self._measuring.result()
+            self._measuring = None
+            self.measures = Measures(retained, (source_now - self.parts.now()).total_seconds(), standing)
+
+    def _ask_measures(self) -> tuple[int | None, datetime, Standing]:
+        """In the control thread."""
+        source = self.parts.source
+        return source.retained_bytes(), source.now(), source.standing()
+
+    def _sweep(self) -> None:
+        for record in self.parts.retention.sweep().given_up:
+            followed = self.tables.get(record.table)
+            if followed is None:
+                continue
+            assert record.error is not None, "it says why"
+            self.snapshots.drop(record.table)
+            self.tables.adopt(table_life.failed(followed.record, record.error))

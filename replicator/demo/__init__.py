@@ -1,5 +1,0 @@
-"""`replicator demo`: the main job end to end, on an embedded source, with a `kill -9` in the middle."""
-
-from replicator.demo.run import run_demo
-
-__all__ = ["run_demo"]

@@ -1,0 +1,202 @@
+"""A table's life: its states, and one function per transition. Pure; nobody else assigns a state.
+
+Capture's word (`TableRecord.stage`):
+
+    added ──▶ PENDING ──────── begun, begun_in_place ───────▶ SNAPSHOT ── completed ──▶ STREAMING
+              ▲  ▲ └────────────── begun_without_snapshot ──────────────────────────────▲ │
+              │  └───────────────────────── suspended ───────────┴────────────────────────┘
+              │ suspended
+    every state but REMOVED ── failed, journal_lost ──▶ FAILED;   a snapshot that is asked for begins there, too: begun, begun_in_place
+    every state ── removed ──▶ REMOVED ── returned ──▶ PENDING, as the next incarnation
+
+Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
+
+Apply's word (`AppliedRecord.state`): `refused` ──▶ FAILED, `taken_up` ──▶ APPLYING, `begun_in_target` begins again with the next
+incarnation. It does not change capture's word: capture goes on, and the journal keeps what apply will need.
+
+Both together are what is shown (`has_failed`) and what the journal must keep (`needs_journal`). A table whose changes the journal had to
+drop (`journal_given_up`) needs nothing of it until its next snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from replicator.model.schema import TableId, TableSchema
+from replicator.state.records import (
+    AlarmRecord,
+    AppliedRecord,
+    ApplyState,
+    ErrorRecord,
+    SnapshotProgress,
+    Stage,
+    TableRecord,
+)
+
+JOURNAL_GIVEN_UP: Final = "journal_given_up"
+"""Code of the error of a table whose changes the journal had to drop."""
+
+CAPTURED: Final = (Stage.SNAPSHOT, Stage.STREAMING)
+"""The changes of these tables are written."""
+UNFINISHED: Final = (Stage.PENDING, Stage.SNAPSHOT)
+"""The snapshots of these tables are not complete, or have not begun."""
+REPLICATED: Final = (Stage.PENDING, Stage.SNAPSHOT, Stage.STREAMING, Stage.FAILED)
+"""Everything that the configuration selects."""
+
+
+# --- what is asked ------------------------------------------------------------------------------------------------------
+
+
+def is_captured(record: TableRecord) -> bool:
+    """Whether the table's changes are written."""
+    return record.stage in CAPTURED
+
+
+def is_replicated(record: TableRecord) -> bool:
+    """Whether the configuration selects the table, as far as capture has acted on it."""
+    return record.stage is not Stage.REMOVED
+
+
+def waits(record: TableRecord) -> bool:
+    """Whether the table waits for a snapshot to begin."""
+    return record.stage is Stage.PENDING
+
+
+def is_unfinished(record: TableRecord) -> bool:
+    """Whether its snapshot is not complete, or has not begun."""
+    return record.stage in UNFINISHED
+
+
+def is_complete(record: TableRecord) -> bool:
+    """Whether its snapshot is captured, and its changes are."""
+    return record.stage is Stage.STREAMING
+
+
+def has_failed(record: TableRecord, applied: AppliedRecord | None = None) -> bool:
+    """Whether capture or apply has given the table up until a snapshot begins."""
+    return record.stage is Stage.FAILED or (applied is not None and applied.has_failed)
+
+
+def needs_journal(record: TableRecord) -> bool:
+    """Whether what apply has not applied yet must stay in the journal: not for a removed table, nor where some of it was dropped."""
+    is_given_up = record.stage is Stage.FAILED and record.error is not None and record.error.code == JOURNAL_GIVEN_UP
+    return is_replicated(record) and not is_given_up
+
+
+# --- capture's transitions ----------------------------------------------------------------------------------------------
+
+
+def added(table: TableId) -> TableRecord:
+    """The configuration selects a table that it never selected before."""
+    return TableRecord(table=table, incarnation=1, stage=Stage.PENDING)
+
+
+def returned(record: TableRecord) -> TableRecord:
+    """The configuration selects a table again that it had left out: what is known of it is of no use."""
+    _assert_in(record, (Stage.REMOVED,))
+    return TableRecord(table=record.table, incarnation=record.incarnation + 1, stage=Stage.PENDING)
+
+
+def removed(record: TableRecord) -> TableRecord:
+    """The configuration selects the table no longer."""
+    return replace(record, stage=Stage.REMOVED, snapshot=None, error=None)
+
+
+def suspended(record: TableRecord) -> TableRecord:
+    """Nothing of the table is written until its next snapshot begins, which it waits for."""
+    _assert_in(record, REPLICATED)
+    return replace(record, stage=Stage.PENDING, snapshot=None, error=None)
+
+
+def begun(
+    record: TableRecord,
+    schema: TableSchema,
+    identity: Mapping[str, Any],
+    *,
+    incarnation: int,
+    snapshot: SnapshotProgress,
+) -> TableRecord:
+    """The snapshot of an incarnation begins, into an empty table."""
+    _assert_in(record, REPLICATED)
+    return TableRecord(
+        table=record.table,
+        incarnation=incarnation,
+        stage=Stage.SNAPSHOT,
+        schema=schema,
+        identity=dict(identity),
+        snapshot=snapshot,
+    )
+
+
+def begun_without_snapshot(
+    record: TableRecord, schema: TableSchema, identity: Mapping[str, Any], *, incarnation: int
+) -> TableRecord:
+    """An incarnation begins of which only changes are wanted."""
+    _assert_in(record, REPLICATED)
+    return TableRecord(
+        table=record.table, incarnation=incarnation, stage=Stage.STREAMING, schema=schema, identity=dict(identity)
+    )
+
+
+def begun_in_place(
+    record: TableRecord, identity: Mapping[str, Any], *, snapshot: SnapshotProgress, number: int
+) -> TableRecord:
+    """A snapshot of a table that the target holds begins with the event of this number."""
+    _assert_in(record, REPLICATED)
+    return replace(
+        record,
+        stage=Stage.SNAPSHOT,
+        identity=dict(identity),
+        snapshot=snapshot,
+        first_change=number if record.first_change is None else record.first_change,
+        error=None,
+    )
+
+
+def completed(record: TableRecord, at: datetime) -> TableRecord:
+    """The snapshot is complete."""
+    _assert_in(record, (Stage.SNAPSHOT,))
+    assert record.snapshot is not None, "a snapshot is running"
+    return replace(record, stage=Stage.STREAMING, snapshot=replace(record.snapshot, completed_at=at))
+
+
+def failed(record: TableRecord, error: ErrorRecord) -> TableRecord:
+    """Nothing of the table is written until a snapshot is asked for. A second failure replaces the first."""
+    _assert_in(record, REPLICATED)
+    return replace(record, stage=Stage.FAILED, error=error)
+
+
+def journal_lost(record: TableRecord, message: str, *, action: str, at: datetime) -> TableRecord:
+    """The journal had to drop changes of the table that are not applied: only a new snapshot makes up for them."""
+    return failed(record, ErrorRecord(code=JOURNAL_GIVEN_UP, message=message, action=action, at=at))
+
+
+def recreated(record: TableRecord) -> TableRecord:
+    """The next snapshot of the table is to begin a new incarnation."""
+    _assert_in(record, REPLICATED)
+    return replace(record, is_recreated=True)
+
+
+# --- apply's transitions ------------------------------------------------------------------------------------------------
+
+
+def refused(applied: AppliedRecord, error: ErrorRecord) -> AppliedRecord:
+    """The target cannot take the table's changes; the target keeps what it has."""
+    return replace(applied, state=ApplyState.FAILED, error=error)
+
+
+def taken_up(applied: AppliedRecord) -> AppliedRecord:
+    """Something was applied, or a snapshot makes up for what could not be."""
+    return replace(applied, state=ApplyState.APPLYING, error=None)
+
+
+def begun_in_target(applied: AppliedRecord, incarnation: int, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:
+    """Apply goes on with a new incarnation: nothing of it is applied, and it replaces what the target has."""
+    return AppliedRecord(table=applied.table, incarnation=incarnation, alarms=alarms)
+
+
+def _assert_in(record: TableRecord, stages: Collection[Stage]) -> None:
+    assert record.stage in stages, f"{record.table} is {record.stage.value}"

@@ -1,0 +1,1 @@
+"""Starts real servers, drives the `replicator` command, and compares both sides."""

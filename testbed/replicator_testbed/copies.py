@@ -1,0 +1,66 @@
+"""Row counts and checksums of the copies that a target holds.
+
+They are read by clients that have no part in making them; no code of the replication path is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from replicator_testbed import compare
+from replicator_testbed.delta import read_delta, rows_of
+
+
+class Copies(Protocol):
+    """The tables of one target."""
+
+    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
+        """Sum a source's rows as this target must hold them."""
+
+    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
+        """Sum the copy of a table of the source."""
+
+
+class DeltaCopies:
+    """Delta tables.
+
+    Args:
+        lake: The target's `path`.
+    """
+
+    def __init__(self, lake: Path) -> None:
+        self._lake = lake
+
+    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
+        """Delta has a type for each of theirs."""
+        return compare.sum_rows(rows)
+
+    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
+        """Read with delta-rs, not with the Spark that wrote it."""
+        return compare.sum_rows(rows_of(read_delta(self._lake / namespace / table, columns)))
+
+
+class BigQueryCopies:
+    """Tables of the emulator, read with Google's own client.
+
+    Args:
+        client: As `BigQueryEmulator.client` gives it.
+        prefix: What the target's `dataset` puts before the namespace.
+    """
+
+    def __init__(self, client: Any, prefix: str = "") -> None:
+        self._client, self._prefix = client, prefix
+
+    def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
+        """BigQuery holds some as text."""
+        from replicator_testbed import bigquery
+
+        return bigquery.canonical_sum(rows)
+
+    def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
+        """Query all of it."""
+        from replicator_testbed import bigquery
+
+        return bigquery.target_sum(self._client, f"{bigquery.PROJECT}.{self._prefix}{namespace}.{table}", columns)

@@ -1,0 +1,23 @@
+"""Scratch databases of every kind that can be copied from, alike to whoever copies and compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from replicator_testbed.mysql_servers import MysqlDatabase
+from replicator_testbed.servers import ScratchDatabase
+
+Database = ScratchDatabase | MysqlDatabase
+
+
+def source_block(database: Database, *, password: str, changed: Mapping[str, Any] | None = None) -> str:
+    """The lines of a YAML file's `source:` block, indented.
+
+    Args:
+        database: What is copied from.
+        password: The variable of the environment that holds the password.
+        changed: Keys that are others than the database's own.
+    """
+    block = {**database.source, "password": f"${{env:{password}}}", **(changed or {})}
+    return "\n".join(f"  {key}: {value}" for key, value in block.items())

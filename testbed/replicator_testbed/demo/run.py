@@ -1,0 +1,225 @@
+"""The demo's script: a live shop, a replicator, a `kill -9`, and the proof."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from replicator.runtime.caught_up import CatchUp
+from replicator.service import status
+from replicator.state.store import StateStore
+from replicator_testbed.compare import Sum
+from replicator_testbed.databases import source_block
+from replicator_testbed.demo import shop
+from replicator_testbed.demo.sources import DemoSource, demo_source
+from replicator_testbed.demo.targets import DemoTarget, demo_target
+from replicator_testbed.servers import ServerProgramsNotFoundError
+
+NAME: Final = "demo"
+# A slow machine needs minutes for what takes half a minute on others.
+_WAIT_S: Final = 300.0
+
+_YAML: Final = """\
+name: demo
+source:
+{source}
+target:
+{target}
+tables:
+  include: [{namespace}.*]
+snapshot: {{chunk_rows: 5000}}
+{more}"""
+
+
+class DemoFailedError(Exception):
+    """Something did not happen that must."""
+
+
+def run_demo(*, source: str = "postgresql", target: str = "delta", keep: bool = False) -> int:
+    """Run the demo; return the exit code: 0 when source and target are equal.
+
+    Args:
+        source: `postgresql` or `mysql`.
+        target: A name of `targets.NAMES`.
+        keep: Leave the scratch folder for a look.
+    """
+    console = Console()
+    # So that whoever ends the demo does not leave its replicator and its servers behind.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    folder = Path(tempfile.mkdtemp(prefix="replicator-demo-"))
+    try:
+        with demo_source(source) as origin, demo_target(target, folder) as side:
+            return _Demo(console, folder, origin, side).run()
+    except ServerProgramsNotFoundError as error:
+        tell_failure(console, "The demo needs a server:", error)
+        return 1
+    except DemoFailedError as error:
+        tell_failure(console, "The demo failed:", error)
+        return 1
+    finally:
+        if keep:
+            console.print(f"Kept {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def tell_failure(console: Console, what: str, error: Exception) -> None:
+    """Print what failed; an error's text may have codes and paths in brackets, which are no markup."""
+    console.print(f"[red]{what}[/red] {escape(str(error))}", markup=True, highlight=False)
+
+
+class _Demo:
+    def __init__(self, console: Console, folder: Path, source: DemoSource, target: DemoTarget) -> None:
+        self._console, self._folder, self._source, self._target = console, folder, source, target
+        self._file = folder / "demo.yaml"
+        self._file.write_text(
+            _YAML.format(
+                source=source_block(source.database, password="DEMO_PASSWORD"),  # noqa: S106 - a variable's name
+                namespace=source.database.namespace,
+                target=target.block,
+                more=target.more,
+            ),
+            encoding="utf-8",
+        )
+        self._environ = {
+            **os.environ,
+            "REPLICATOR_HOME": str(folder / "home"),
+            "DEMO_PASSWORD": source.database.server.password or "unused",
+        }
+        self._state = folder / "home" / "state.db"
+        self._store: StateStore | None = None
+        self._began = time.monotonic()
+
+    def run(self) -> int:
+        self._say(f"{self._source.title} runs; filling the shop database …")
+        self._source.shop.fill()
+        writer = self._source.shop.writer()
+        writer.start()
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            lines = len(self._file.read_text().splitlines())
+            self._say(f"{lines} lines of YAML; a writer changes the shop all the time. Starting the replicator …")
+            process = self._start()
+            self._wait_for(process, f"rows of the snapshot arrive in {self._target.title}", lambda s: _applied(s) > 0)
+            self._show("before the crash")
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            applied = _applied(self._status() or {"tables": []})
+            self._say("[bold red]kill -9[/bold red] of the replicator, half-way. Starting it again …")
+            process = self._start()
+            self._wait_for(
+                process,
+                "every table has its snapshot, and changes are replicated",
+                lambda s: _is_streaming(s) and _applied(s) > applied,
+            )
+            self._show("all tables are streaming")
+            target = writer.transactions + 100
+            self._wait_for(process, "100 more transactions at the source", lambda _: writer.transactions >= target)
+            writer.stop()
+            self._say(f"The writer stops after {writer.transactions:,} transactions. Catching up …")
+            catch_up = self._catch_up()
+            self._wait_for(process, "everything is applied", lambda _: catch_up.check() is not None)
+            self._show("caught up")
+        finally:
+            writer.stop()
+            if process is not None:
+                process.send_signal(signal.SIGINT)
+                process.wait()
+        return self._compare()
+
+    def _compare(self) -> int:
+        title = self._target.title
+        table = Table("table", "rows at source", f"rows in {title}", "checksum at source", f"checksum in {title}", "")
+        is_equal = True
+        for name in shop.TABLES:
+            source, target = self._sums(name)
+            is_equal &= source == target
+            table.add_row(
+                name,
+                f"{source.rows:,}",
+                f"{target.rows:,}",
+                source.checksum[:10],
+                target.checksum[:10],
+                "[green]equal[/green]" if source == target else "[red]DIFFERENT[/red]",
+            )
+        self._console.print(table)
+        self._say("[bold green]source == target[/bold green]" if is_equal else "[bold red]source != target[/bold red]")
+        return 0 if is_equal else 1
+
+    def _sums(self, table: str) -> tuple[Sum, Sum]:
+        """Of the source and of the target."""
+        database = self._source.database
+        columns = database.columns(table)
+        copies = self._target.copies
+        return copies.wanted(database.rows(table, columns)), copies.found(database.namespace, table, columns)
+
+    def _catch_up(self) -> CatchUp:
+        assert self._store is not None, "the status was seen"
+        return CatchUp(store=self._store, name=NAME)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with (self._folder / "run.log").open("ab") as log:
+            command = [sys.executable, "-m", "replicator.cli", "run", str(self._file)]
+            return subprocess.Popen(command, env=self._environ, stdout=log, stderr=log, start_new_session=True)
+
+    def _status(self) -> Mapping[str, Any] | None:
+        """As `replicator status --json` says; None while nothing is stored yet.
+
+        Asked in this process: a command for each look would take the CPU from the work.
+        """
+        if self._store is None:
+            if not self._state.exists():
+                return None
+            self._store = StateStore(f"sqlite:///{self._state}")
+        record = self._store.replicator(NAME)
+        return status.status(self._store, record) if record else None
+
+    def _wait_for(
+        self, process: subprocess.Popen[bytes], what: str, is_there: Callable[[Mapping[str, Any]], bool]
+    ) -> None:
+        deadline = time.monotonic() + _WAIT_S
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise DemoFailedError(f"the replicator ended with status {process.returncode}: {self._tail()}")
+            if (now := self._status()) and is_there(now):
+                return
+            time.sleep(0.5)
+        if self._status():
+            self._show("this is not waited for any longer")
+        raise DemoFailedError(f"waited {_WAIT_S:.0f} s, but not {what}: {self._tail()}")
+
+    def _show(self, title: str) -> None:
+        command = [sys.executable, "-m", "replicator.cli", "status", NAME]
+        answer = subprocess.run(
+            command, env={**self._environ, "COLUMNS": "140"}, capture_output=True, text=True, check=True
+        )
+        self._say(f"[bold]replicator status[/bold] {NAME}  ({title})")
+        self._console.print(answer.stdout, markup=False, highlight=False)
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"[dim]{time.monotonic() - self._began:5.1f} s[/dim]  {text}", markup=True, highlight=False)
+
+    def _tail(self) -> str:
+        log = self._folder / "run.log"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-8:]) if log.exists() else "no log"
+
+
+def _applied(document: Mapping[str, Any]) -> int:
+    return sum(int(t["changes_applied"]) for t in document["tables"])
+
+
+def _is_streaming(document: Mapping[str, Any]) -> bool:
+    tables = document["tables"]
+    return bool(tables) and all(t["state"] == "streaming" and t["freshness_s"] is not None for t in tables)

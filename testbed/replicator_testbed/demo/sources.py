@@ -1,0 +1,93 @@
+"""The demo's sources: a shop on a server that the demo starts, who writes to it, and its rows to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from replicator_testbed.databases import Database
+from replicator_testbed.demo import shop
+from replicator_testbed.mysql_servers import MysqlServer, has_mysql, server_version
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
+
+
+class Writer(Protocol):
+    """Writes to the shop until stopped."""
+
+    transactions: int
+
+    def start(self) -> None:
+        """Begin to write."""
+
+    def stop(self) -> None:
+        """End after the running transaction; raise what went wrong in the meantime. May be called twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shop:
+    """The shop in a database of any kind.
+
+    Attributes:
+        fill: Makes its tables and their first rows.
+        writer: A writer that has not begun yet.
+        view_pages: Inserts so many page views in one transaction.
+    """
+
+    fill: Callable[[], None]
+    writer: Callable[[], Writer]
+    view_pages: Callable[[int], None]
+
+
+def shop_of(database: Database, size: shop.Size, *, pause_s: float = 0.01) -> Shop:
+    """The shop in the SQL of its database; its writer rests so long between two transactions."""
+    if isinstance(database, ScratchDatabase):
+        return Shop(
+            fill=lambda: shop.fill(database.dsn, size),
+            writer=lambda: shop.Writer(database.dsn, size, pause_s=pause_s),
+            view_pages=lambda count: shop.view_pages(database.dsn, count),
+        )
+    from replicator_testbed.demo import mysql_shop  # with a driver that the other one does without
+
+    return Shop(
+        fill=lambda: mysql_shop.fill(database, size),
+        writer=lambda: mysql_shop.Writer(database, size, pause_s=pause_s),
+        view_pages=lambda count: mysql_shop.view_pages(database, count),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSource:
+    """A shop on a server that runs."""
+
+    title: str
+    database: Database
+    shop: Shop
+
+
+@contextmanager
+def demo_source(name: str) -> Iterator[DemoSource]:
+    """Start a server for the shop, and remove it afterwards.
+
+    Args:
+        name: `postgresql` or `mysql`, which is a MariaDB where no MySQL is installed.
+
+    Raises:
+        ServerProgramsNotFoundError: No such server is installed.
+    """
+    with _mysql() if name == "mysql" else _postgresql() as (title, database):
+        # Some thirty transactions a second leave the processor to what is to be seen.
+        yield DemoSource(title=title, database=database, shop=shop_of(database, shop.Size(), pause_s=0.03))
+
+
+@contextmanager
+def _postgresql() -> Iterator[tuple[str, Database]]:
+    with PostgresServer.embedded() as server, server.database("shop") as database:
+        yield "An embedded PostgreSQL", database
+
+
+@contextmanager
+def _mysql() -> Iterator[tuple[str, Database]]:
+    with MysqlServer("mysql" if has_mysql() else "mariadb") as server, server.database("shop") as database:
+        yield f"{'MySQL' if server.flavor == 'mysql' else 'MariaDB'} {server_version(server)}", database

@@ -1,0 +1,62 @@
+"""The demo's targets: what stands in the YAML, and the sum of a table as that target holds it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from replicator_testbed.copies import BigQueryCopies, Copies, DeltaCopies
+from replicator_testbed.java import short_lived_options
+
+NAMES: Final = ("delta", "bigquery")
+_SPARK: Final = """\
+# Fewer, larger merges: two cores have a source, a writer and this to run.
+apply: {{tables_parallel: 2, max_wait: 10s}}
+# Java's options for a Spark that lives for two minutes.
+spark: {{settings: {settings}}}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoTarget:
+    """A target that the demo can copy to.
+
+    Attributes:
+        block: The `target:` block of the YAML, indented.
+        more: Further blocks of the YAML, as whole lines.
+        copies: What it holds.
+    """
+
+    title: str
+    block: str
+    more: str
+    copies: Copies
+
+
+@contextmanager
+def demo_target(name: str, folder: Path) -> Iterator[DemoTarget]:
+    """Make a place for the copies, and remove it afterwards."""
+    if name == "delta":
+        lake = folder / "lake"
+        settings = json.dumps(short_lived_options())
+        yield DemoTarget(
+            title="Delta",
+            block=f"  type: delta\n  path: {lake}",
+            more=_SPARK.format(settings=settings),
+            copies=DeltaCopies(lake),
+        )
+        return
+    # The emulator is a package of the tests: only here.
+    from replicator_testbed.bigquery import BigQueryEmulator
+
+    with BigQueryEmulator(folder / "emulator.log") as emulator, closing(emulator.client()) as client:
+        yield DemoTarget(
+            title="BigQuery (emulator)",
+            block=emulator.block(),
+            more="apply: {max_wait: 1s}\n",
+            copies=BigQueryCopies(client),
+        )

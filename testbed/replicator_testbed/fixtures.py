@@ -1,0 +1,121 @@
+"""pytest fixtures for the host's tests and for those of plugins: load them with `-p replicator_testbed.fixtures`.
+
+Servers live as long as the test session and are shared, so a test that changes a server's settings, stops or kills it
+makes its own with `PostgresServer`. Databases live as long as one test.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator_testbed.proxy import FaultProxy
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytest_plugins = ("replicator.testing.plugin",)
+
+
+def pytest_report_header() -> list[str]:
+    """Say loudly what cannot be tested here."""
+    return (
+        []
+        if has_mysql()
+        else ["NO MYSQL: the MySQL source is tested on MariaDB only (tools/install_mysql.sh says why)"]
+    )
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The machine's own PostgreSQL, running."""
+    with PostgresServer.distribution() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def embedded_postgres() -> Iterator[PostgresServer]:
+    """The embedded PostgreSQL, its newest version, running."""
+    with PostgresServer.embedded() as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["postgres", "embedded_postgres"], ids=["distribution", "embedded"])
+def any_postgres(request: pytest.FixtureRequest) -> PostgresServer:
+    """Each of the two servers in turn."""
+    server: PostgresServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[ScratchDatabase]:
+    """A fresh database on the machine's own PostgreSQL."""
+    with postgres.database() as database:
+        yield database
+
+
+@pytest.fixture
+def any_database(any_postgres: PostgresServer) -> Iterator[ScratchDatabase]:
+    """A fresh database, once on each of the two servers."""
+    with any_postgres.database() as database:
+        yield database
+
+
+@pytest.fixture
+def fault_proxy(postgres: PostgresServer) -> Iterator[FaultProxy]:
+    """A network to the machine's own PostgreSQL that fails on demand: `database.server.dsn(name, port=proxy.port)`."""
+    with FaultProxy(postgres.host, postgres.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def replicator_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A REPLICATOR_HOME of the test's own, for this process and those that it starts."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("REPLICATOR_HOME", str(home))
+    monkeypatch.delenv("REPLICATOR_STATE_URL", raising=False)
+    return home
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MysqlServer]:
+    """The machine's own MariaDB, running."""
+    with MysqlServer.mariadb() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[MysqlServer]:
+    """The MySQL that was unpacked beside the system, running; where there is none the test is skipped, and a warning says so."""
+    if not has_mysql():
+        pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
+    with MysqlServer.mysql() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mysql_without_gtids() -> Iterator[MysqlServer]:
+    """As `mysql`, with GTIDs off, and with the table of watermarks."""
+    if not has_mysql():
+        pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
+    with MysqlServer.without_gtids() as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["mariadb", "mysql"])
+def any_mysql(request: pytest.FixtureRequest) -> MysqlServer:
+    """Each of the two servers in turn."""
+    server: MysqlServer = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture
+def mysql_database(any_mysql: MysqlServer) -> Iterator[MysqlDatabase]:
+    """A fresh database, once on each of the two servers."""
+    with any_mysql.database() as database:
+        yield database

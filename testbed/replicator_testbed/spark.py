@@ -1,0 +1,54 @@
+"""One Spark for a whole test session: `from replicator_testbed.spark import spark, spark_host` in a conftest."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+from typing import Any, Final
+
+import pytest
+
+from replicator.plugins.registry import Registry
+from replicator.plugins.target import SparkNeeds
+from replicator.spark.session import SparkHost, SparkSettings
+from replicator_testbed.java import short_lived_options
+from replicator_testbed.spark_cluster import SparkCluster
+
+MASTER_VARIABLE: Final = "REPLICATOR_TEST_SPARK"
+"""`cluster` lets tests that share a Spark run on a standalone cluster of their own instead of in the driver."""
+
+
+def lake_needs() -> SparkNeeds:
+    """What the target that writes Delta tables asks of Spark."""
+    needs = Registry.discover().target("delta").spark_needs
+    assert needs is not None
+    return needs
+
+
+@functools.cache
+def shared_spark() -> SparkHost:
+    """The Spark that all tests of this process share; it ends with the process."""
+    master, settings = "local[2]", short_lived_options()
+    if os.environ.get(MASTER_VARIABLE) == "cluster":
+        cluster = SparkCluster()
+        atexit.register(cluster.close)
+        cluster.__enter__()
+        master, settings = cluster.url, {**settings, **cluster.settings()}
+    host = SparkHost(
+        SparkSettings(master=master, needs=lake_needs(), memory="1500m", settings=settings), cores=os.cpu_count() or 2
+    )
+    atexit.register(host.stop)
+    return host
+
+
+@pytest.fixture(scope="session")
+def spark_host() -> SparkHost:
+    """The shared Spark's owner."""
+    return shared_spark()
+
+
+@pytest.fixture(scope="session")
+def spark(spark_host: SparkHost) -> Any:
+    """The shared SparkSession, with Delta."""
+    return spark_host.session()

@@ -1,0 +1,131 @@
+"""A table's life: from where each transition may come, and that nobody else assigns a state."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import replicator
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.state import table_life
+from replicator.state.records import AppliedRecord, ErrorRecord, SnapshotProgress, Stage, TableRecord
+
+T = TableId("public", "t")
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
+SCHEMA = TableSchema(table=T, columns=(Column(name="id", type=pa.int64(), source_type="bigint"),), key=("id",))
+ERROR = ErrorRecord(code="schema_changed", message="its columns changed.", action=None, at=NOW)
+PROGRESS = SnapshotProgress(rows=3)
+HOUSE = Path(replicator.__file__).parent
+
+Transition = Callable[[TableRecord], TableRecord]
+TRANSITIONS: dict[str, tuple[Transition, Stage]] = {
+    "returned": (table_life.returned, Stage.PENDING),
+    "removed": (table_life.removed, Stage.REMOVED),
+    "suspended": (table_life.suspended, Stage.PENDING),
+    "begun": (lambda r: table_life.begun(r, SCHEMA, {"oid": 1}, incarnation=2, snapshot=PROGRESS), Stage.SNAPSHOT),
+    "begun_without_snapshot": (
+        lambda r: table_life.begun_without_snapshot(r, SCHEMA, {"oid": 1}, incarnation=1),
+        Stage.STREAMING,
+    ),
+    "begun_in_place": (
+        lambda r: table_life.begun_in_place(r, {"oid": 1}, snapshot=PROGRESS, number=7),
+        Stage.SNAPSHOT,
+    ),
+    "completed": (lambda r: table_life.completed(r, NOW), Stage.STREAMING),
+    "failed": (lambda r: table_life.failed(r, ERROR), Stage.FAILED),
+}
+ALLOWED = {
+    Stage.PENDING: {"removed", "suspended", "begun", "begun_without_snapshot", "begun_in_place", "failed"},
+    Stage.SNAPSHOT: {
+        "removed",
+        "suspended",
+        "begun",
+        "begun_without_snapshot",
+        "begun_in_place",
+        "completed",
+        "failed",
+    },
+    Stage.STREAMING: {"removed", "suspended", "begun", "begun_without_snapshot", "begun_in_place", "failed"},
+    Stage.FAILED: {"removed", "suspended", "begun", "begun_without_snapshot", "begun_in_place", "failed"},
+    Stage.REMOVED: {"removed", "returned"},
+}
+
+
+def record(stage: Stage) -> TableRecord:
+    return TableRecord(
+        table=T,
+        incarnation=1,
+        stage=stage,
+        schema=SCHEMA,
+        identity={"oid": 9},
+        snapshot=PROGRESS,
+        error=ERROR if stage is Stage.FAILED else None,
+    )
+
+
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_each_state_allows_the_transitions_of_the_diagram(stage: Stage, name: str) -> None:
+    transition, after = TRANSITIONS[name]
+    if name in ALLOWED[stage]:
+        assert transition(record(stage)).stage is after
+    else:
+        with pytest.raises(AssertionError, match=f"is {stage.value}"):
+            transition(record(stage))
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_only_what_has_failed_has_an_error(stage: Stage) -> None:
+    for name in ALLOWED[stage] - {"completed"}:
+        made = TRANSITIONS[name][0](record(stage))
+        assert (made.error is None) == (made.stage is not Stage.FAILED), name
+
+
+def test_a_table_is_in_exactly_one_of_waiting_captured_failed_and_removed() -> None:
+    for stage in Stage:
+        of = record(stage)
+        says = [table_life.waits(of), table_life.is_captured(of), table_life.has_failed(of)]
+        assert sum(says) + (not table_life.is_replicated(of)) == 1
+
+
+def test_what_apply_refused_goes_on_being_captured() -> None:
+    refused = table_life.refused(AppliedRecord(table=T, incarnation=1), ERROR)
+    streaming = record(Stage.STREAMING)
+    assert (table_life.has_failed(streaming, refused), table_life.is_captured(streaming)) == (True, True)
+    assert not table_life.has_failed(streaming, table_life.taken_up(refused))
+
+
+def test_a_new_incarnation_in_the_target_knows_nothing_but_its_alarms() -> None:
+    before = table_life.refused(AppliedRecord(table=T, incarnation=1, last_applied=8, rows=3), ERROR)
+    assert table_life.begun_in_target(before, 2, ()) == AppliedRecord(table=T, incarnation=2)
+
+
+def test_a_table_whose_changes_were_dropped_needs_the_journal_again_once_a_snapshot_begins() -> None:
+    lost = table_life.journal_lost(record(Stage.STREAMING), "dropped", action="Take a snapshot.", at=NOW)
+    assert not table_life.needs_journal(lost)
+    assert table_life.needs_journal(table_life.suspended(lost))
+    assert table_life.needs_journal(record(Stage.FAILED))
+    assert not table_life.needs_journal(record(Stage.REMOVED))
+
+
+def test_nobody_else_assigns_a_state() -> None:
+    """Product code makes no record and replaces no state but here, and where the state store reads what it holds."""
+    owners = {HOUSE / "state" / "table_life.py", HOUSE / "state" / "codec.py"}
+    files = {p for p in HOUSE.rglob("*.py") if HOUSE / "testing" not in p.parents} - owners
+    found = [f"{path.relative_to(HOUSE)}:{line}" for path in sorted(files) for line in _assignments(path)]
+    assert not found
+
+
+def _assignments(path: Path) -> Iterator[int]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            keywords = {k.arg for k in node.keywords}
+            name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            makes_record = name == "TableRecord"
+            if makes_record or (name in ("replace", "_put") and keywords & {"stage", "state", "is_recreated"}):
+                yield node.lineno
