@@ -139,8 +139,6 @@ def stops_equal(rig: Rig, process: subprocess.Popen[str], copies: Copies) -> Non
     assert "internal_error" not in rig.output()
 
 
-# Of the long runs until it has been seen to be quick.
-@pytest.mark.slow
 def test_a_cluster_copies_and_looks_after_tables_though_an_executor_is_killed(
     cluster: SparkCluster, rig: Rig, copies: Copies
 ) -> None:
