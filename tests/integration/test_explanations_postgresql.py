@@ -380,9 +380,9 @@ def test_a_table_that_is_locked_for_long_keeps_nobody_from_the_catalogue(fresh: 
         with fresh.connect() as holder, holder.transaction():
             holder.execute("LOCK TABLE t, parts IN ACCESS EXCLUSIVE MODE")
             fresh.execute("DROP TABLE gone", "INSERT INTO other VALUES (1)")
-            running.wait_until(lambda: captured.stage(gone) is Stage.FAILING, "the catalogue is read")
+            running.wait_until(lambda: captured.stage(gone) is Stage.FAILED, "the catalogue is read")
             captured.catch_up(running)
             assert captured.rows(other) == Counter([(1,)])
         fresh.execute("UPDATE t SET v = 1 WHERE id = 12", "ALTER TABLE t RENAME id TO key")
-        running.wait_until(lambda: captured.stage(T) is Stage.FAILING, "the new name is seen")
+        running.wait_until(lambda: captured.stage(T) is Stage.FAILED, "the new name is seen")
     assert captured.rows(T) == Counter((i, int(i == 12), f"note {i}") for i in range(11, 16))

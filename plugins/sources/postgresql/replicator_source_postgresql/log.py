@@ -76,7 +76,7 @@ _IS_KNOWN: Final = _IS_ROW | _IS_RARE | _kinds(p.BEGIN, p.COMMIT, p.ORIGIN, p.TY
 
 @dataclass(slots=True)
 class _Transaction:
-    """The transaction inside which the stream is. `has_events`: rows or DDL events of it were handed out."""
+    """The transaction inside which the stream is. `has_events`: rows or DDL events of it were delivered."""
 
     id: int
     commit_lsn: int
@@ -178,7 +178,7 @@ class PgLogReader(LogReader):
         # Marks of the open transaction; they count when it commits.
         self._open_marks: list[str] = []
         self._xid_near = xid_near
-        # The last place that was offered as an offset, and a place up to which nothing is missing.
+        # The last position that was offered as an offset, and a position up to which nothing is missing.
         self._offered_lsn = start_lsn
         self._offered_at = clock()
         self._idle_lsn = start_lsn
@@ -221,12 +221,12 @@ class PgLogReader(LogReader):
             xid_near: A recent 64-bit transaction id: `pg_snapshot_xmax(pg_current_snapshot())` as a number.
             marks: `mark_prefix(context.uuid)`.
             lsn_marks: The source's `LsnMarks`; used on servers before 14 only.
-            offset_fields: Copied into every offset beside `lsn` (timeline, system id, …).
+            offset_fields: Added to every offset next to `lsn` (timeline, system id, …).
             log_end: Where the server's log ends now, and the server's clock just before; asked when keepalives do not tell how far an idle
                 log is complete, once a second at most. None where the server cannot say (a standby).
             has_early_keepalives: The server sends keepalives in the middle of a backlog. Otherwise one that wants no answer means that
                 the whole log was sent.
-            objects: The oids under which tables are followed; looked at again with each Relation message.
+            objects: The oids under which tables are replicated; checked again with each Relation message.
             unrepresentable: What to do with values that the canonical type cannot hold. Those in key columns always fail the table.
             is_raw: The database has no encoding: texts come as they are.
             idle_move_s: An idle database's offset moves at most once in so many seconds (and when the server asks for
@@ -258,12 +258,12 @@ class PgLogReader(LogReader):
         count_max = _MESSAGES_PER_ROW * limits.rows
         queued = sum(len(block.sizes) for block in self._queue)
         if queued < count_max:
-            # What is already here is handed out without waiting.
+            # What is already here is delivered without waiting.
             wait_s = 0.0 if queued else limits.wait_s
             try:
                 self._queue += self._feed.receive(count_max=count_max - queued, bytes_max=bytes_max, wait_s=wait_s)
             except ReplicatorError as error:
-                # What came before is handed out first; the feed says so again.
+                # What came before is delivered first; the feed reports the error again.
                 if not queued:
                     raise self._located(error) from error
         if not self._queue:
@@ -349,7 +349,7 @@ class PgLogReader(LogReader):
     def _decode_rows(
         self, part: _Part, transactions: _Transactions, errors: dict[TableId, TableError]
     ) -> tuple[list[TableChanges], npt.NDArray[np.int64], int]:
-        """Decode the followed tables' rows; return them, the number of ordinals before each message, and how many ordinals there are."""
+        """Decode the replicated tables' rows; return them, the number of ordinals before each message, and how many ordinals there are."""
         rows = np.flatnonzero(_IS_ROW[part.kinds])
         if (part.frames.ends[rows] - part.frames.starts[rows] < _HEADER + 6).any():
             raise MalformedError("a row message is too short")
@@ -424,7 +424,7 @@ class PgLogReader(LogReader):
         return TableChanges(schema=schema, rows=pa.RecordBatch.from_arrays(columns, schema=change_schema(schema)))
 
     def _end_transactions(self, part: _Part, transactions: _Transactions, before: Longs, count: int) -> pa.RecordBatch:
-        """Note the transaction that stays open, and list those that ended, if something of them was handed out."""
+        """Note the transaction that stays open, and list those that ended, if something of them was delivered."""
         begins, commits = np.flatnonzero(part.kinds == p.BEGIN), np.flatnonzero(part.kinds == p.COMMIT)
         opened = self._open
         starts = before[begins] if opened is None else np.concatenate([[0], before[begins]])
@@ -565,7 +565,7 @@ class PgLogReader(LogReader):
         return replace(event, transaction_id=str(opened.id), source_timestamp=_moment(opened.committed_us))
 
     def _see_keepalives(self, part: _Part) -> None:
-        """At the end of what is handed out: note up to where an idle log is complete."""
+        """At the end of what is delivered: record up to where an idle log is complete."""
         keepalives = np.flatnonzero(part.kinds == 0)
         if self._open is not None or not len(keepalives):
             return
@@ -598,7 +598,7 @@ class PgLogReader(LogReader):
             self._idle_time = moment
 
     def _finish(self, batch: LogBatch) -> LogBatch:
-        """Add what does not come from changes: the position and time of an idle log, marks that are places."""
+        """Add what does not come from changes: the position and time of an idle log, marks that are positions."""
         if self._open is not None:
             return batch
         reached = self._lsn_marks.reached(max(self._idle_lsn, self._offered_lsn))
