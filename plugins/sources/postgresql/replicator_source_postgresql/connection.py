@@ -78,7 +78,7 @@ class Session:
         return connection.info.backend_pid if connection is not None and not connection.closed else None
 
     def release(self) -> None:
-        """Close the connection; the next use opens another. For connections that take up a scarce place on the server."""
+        """Close the connection; the next use opens another. For connections that use a scarce resource of the server."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -91,7 +91,7 @@ class Session:
         if connection is None:
             return
         if not self._lock.acquire(blocking=False):
-            # Whoever waits in it gets QueryCanceled, or finds the connection closed.
+            # A waiting thread gets QueryCanceled, or finds the connection closed.
             if not connection.closed:
                 connection.cancel_safe(timeout=_CLOSE_WAIT_S)
             if not self._lock.acquire(timeout=_CLOSE_WAIT_S):

@@ -1,4 +1,4 @@
-"""Whether the log goes on exactly where it was left: the same server, the same history, a slot that nobody moved."""
+"""Whether the log continues at the recorded position: the same server, the same history, a slot that nobody advanced."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def verify_joins(
 
 
 def verify_not_moved(slot: SlotState | None, slot_name: str, after: Position, replicator: str) -> None:
-    """See that a slot that is being read was not made anew, beyond `after`, since `verify_joins`.
+    """Check that a slot that is being read was not recreated, ahead of `after`, since `verify_joins`.
 
     Raises:
         LogGapError: It was.

@@ -171,7 +171,7 @@ def copy_columns(frames: Frames, count: int) -> list[Places]:
         count: How many fields each row must have.
 
     Returns:
-        Each column's places.
+        Each column's offsets.
 
     Raises:
         MalformedError: A row has other fields or does not fill its frame exactly.
@@ -196,7 +196,7 @@ def copy_columns(frames: Frames, count: int) -> list[Places]:
             columns.append(Places(begin, places, kinds))
     except IndexError as error:
         raise MalformedError("a field runs over the end of all rows") from error
-    # Places only ever grow, so a field that runs over the end of its row shows here too.
+    # Offsets only grow, so a field that runs over the end of its row shows here too.
     if (places != limits).any():
         raise MalformedError("a row does not end with its last field")
     return columns

@@ -131,7 +131,7 @@ def resolve_types(connection: Connection, oids: Iterable[int]) -> Mapping[int, T
 
 
 def fingerprint_query(table: TableId, publication: str) -> str:
-    """A statement that returns one text, equal as long as nothing that `CatalogTable` tells changes; no row if the table is gone."""
+    """A statement that returns one text, equal as long as nothing in `CatalogTable` changes; no row if the table no longer exists."""
     literals = {"namespace": table.namespace, "name": table.name, "publication": publication}
     quoted = {key: sql.Literal(value).as_string(None) for key, value in literals.items()}
     return (
@@ -216,7 +216,7 @@ class _CatalogReader:
          has_new_columns, other_storage) = row  # fmt: skip
         published = members.get(oid)
         if publication is not None and namespace in publication.schemas:
-            # Through its schema a table is published whole, whatever filter stands beside its own name.
+            # Through its schema a table is published whole, whatever filter its own entry has.
             rel_oid = published.rel_oid if published is not None else publication.schemas[namespace]
             published = PublishedAs(
                 rel_oid=rel_oid, is_listed=published is not None, by_schema=True, columns=None, row_filter=None

@@ -54,7 +54,7 @@ _TRANSIENT: Final[Mapping[str, tuple[str, str | None]]] = {
 }
 _TRANSIENT_CLASSES: Final = ("08", "53", "57", "58")
 _ACCESS_DENIED: Final = ("28000", "28P01", "42501")
-# A table, or one of its columns, is gone: it concerns this table only.
+# A table, or one of its columns, no longer exists: it concerns this table only.
 _TABLE_CHANGED: Final = ("42P01", "42703", "42809", "42846", "42883")
 
 
@@ -138,7 +138,7 @@ def translate_log(error: psycopg.Error, *, doing: str, slot: str) -> ReplicatorE
         case "58P01":
             return OffsetExpiredError(message, code="log_removed", action=RESTART_ACTION)
         case "42704":
-            # The slot itself, or the publication as it was at the place that is being decoded.
+            # The slot itself, or the publication as it was at the position that is being decoded.
             return LogGapError(message, code="slot_or_publication_missing", action=RESTART_ACTION)
         case "55000" | "0A000":
             # The slot was invalidated, or is none of pgoutput's.

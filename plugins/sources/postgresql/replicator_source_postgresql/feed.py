@@ -64,7 +64,7 @@ class Feed:
         self._poll.register(self._pgconn.socket, select.POLLIN)
         self._durable_lsn = start_lsn
         self._status_at = clock()
-        # Received and not handed out yet; and why nothing more can come behind it.
+        # Received and not delivered yet; and why nothing more can come after it.
         self._unread: list[Block] = []
         self._end: ReplicatorError | None = None
         self._owes_answer = False
@@ -98,11 +98,11 @@ class Feed:
     def receive(self, *, count_max: int, bytes_max: int, wait_s: float) -> list[Block]:
         """Fetch what there is, waiting at most `wait_s` for the first message.
 
-        While data flows it goes on for a moment, until a bound is reached (the last read may go over) or nothing more comes. A keepalive
+        While data flows it continues for a moment, until a limit is reached (the last read may go over) or nothing more comes. A keepalive
         that wants an answer gets it at once, and `is_answer_wanted` is set until the caller clears it.
 
         Raises:
-            ReplicatorError: The stream broke or was ended by the server. What came before has been handed out.
+            ReplicatorError: The stream broke or was ended by the server. What came before has been delivered.
         """
         if self._clock() - self._status_at >= _STATUS_INTERVAL_S:
             self.confirm()

@@ -1,4 +1,4 @@
-"""Marks: places in the log that a mark's writer can recognise when the log is read."""
+"""Marks: log positions that a mark's writer can recognise when the log is read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LsnMarks:
         self._count = 0
 
     def expect(self, lsn: int) -> str:
-        """Register a place in the log and return its mark, `lsn:16/B374D848#1`.
+        """Register a log position and return its mark, `lsn:16/B374D848#1`.
 
         `lsn` is what `pg_logical_emit_message(true, …)` returned, asked after its transaction has ended: everything
         that was visible before committed below it, and the server soon sends something beyond it.
@@ -37,7 +37,7 @@ class LsnMarks:
             return mark
 
     def lowest(self) -> int | None:
-        """The first place that is awaited."""
+        """The first position that is awaited."""
         with self._lock:
             return min(self._awaited.values(), default=None)
 

@@ -233,7 +233,7 @@ def decode_rows(
     Args:
         frames: The messages.
         kinds: Each message's kind: I, U or D.
-        places: Where each message goes on behind the relation id.
+        places: Where each message continues after the relation id.
         limits: Where each message ends.
         shape: What the relation's rows are.
         unrepresentable: For columns outside the key; values in key columns that cannot be held always fail.
@@ -315,7 +315,7 @@ class _RowDecoder:
         )
 
     def _fill(self, position: int, is_key: bool) -> Places:
-        """A column's places in the new tuples; what is unchanged is looked for in the old one: a whole row has all, a key its own."""
+        """A column's offsets in the new tuples; what is unchanged is taken from the old one: a whole row has all, a key its own."""
         new = self._new[position]
         if new.kinds is None or not len(self._old_rows):
             return new
@@ -398,7 +398,7 @@ class _RowDecoder:
         return self._struct(schema.before_type, _spread(olds, rows, self._count), is_null)
 
     def _key_changed(self, olds: Sequence[pa.Array], news: Sequence[pa.Array]) -> Bools:
-        """Which old tuples bear another key than the new tuple of their message; true for deletes, which have none."""
+        """Which old tuples have another key than the new tuple of their message; true for deletes, which have none."""
         index = np.full(self._count, -1, np.int64)
         index[self._new_rows] = np.arange(len(self._new_rows))
         places = index[self._old_rows]

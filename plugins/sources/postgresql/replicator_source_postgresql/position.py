@@ -12,10 +12,10 @@ from replicator_source_postgresql.lsn import lsn_from_text, lsn_to_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """A place in the write-ahead log up to which everything is known.
+    """A position in the write-ahead log up to which everything is known.
 
     Attributes:
-        lsn: End of a commit, or a place without open transactions.
+        lsn: End of a commit, or a position without open transactions.
         timeline: The history of the server that `lsn` belongs to; a promotion begins a new one.
         system: The cluster's system identifier.
     """

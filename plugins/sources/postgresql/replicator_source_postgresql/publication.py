@@ -1,7 +1,7 @@
 """A replicator's publication: made, kept in line with its tables, checked where it is the user's own, and dropped.
 
 The comment of one that is ours says whose it is, and so whose the slot of the same name is. It is made before the slot (a slot older
-than its publication fails for ever) and dropped after it. A crash in between leaves something that the next call brings in line.
+than its publication fails permanently) and dropped after it. A crash in between leaves something that the next call corrects.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def align_publication(
     else:
         if removed := sorted(listed - wanted):
             statements.append(f"ALTER PUBLICATION {_quote(name)} DROP TABLE {_table_list(removed)}")
-        # Somebody's column list or row filter would make the copy partial. Listed anew, the table has another
+        # Somebody's column list or row filter would make the target partial. Listed again, the table has another
         # identity, which the host notices.
         if narrowed := sorted(t.table for t in tables if t.table in listed and _is_narrowed(t)):
             statements.append(f"ALTER PUBLICATION {_quote(name)} DROP TABLE {_table_list(narrowed)}")

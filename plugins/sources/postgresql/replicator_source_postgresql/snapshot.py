@@ -354,7 +354,7 @@ def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> Rea
     """What to read of a table, replicated through `publication`, so that the rows have the shape that the host follows.
 
     Raises:
-        SchemaConflictError: A column of `schema` is gone or has another type, or the key is another.
+        SchemaConflictError: A column of `schema` no longer exists or has another type, or the key changed.
     """
     columns = {c.name: c for c in table.replicable_columns}
     for column in schema.columns:

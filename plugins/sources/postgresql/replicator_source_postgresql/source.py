@@ -63,7 +63,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         self._objects: dict[TableId, int] = {}
         self._filters: dict[str, str] = {}
         self._has_read_log = False
-        """Then the server grants replication connections, and asking again each minute would take one of the places that are few."""
+        """Then the server grants replication connections, and asking again each minute would use one of the few that are allowed."""
         bounds = {
             "lock_timeout": _milliseconds(config.lock_timeout),
             "statement_timeout": _milliseconds(config.statement_timeout),
@@ -142,7 +142,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         """See `DeltaSource.prepare`.
 
         Steps: publication in line with the tables (one transaction) → an older slot of ours dropped (`is_first` only) → slot
-        made. A crash after any of them is mended by the next call with `is_first`.
+        made. A crash after any of them is repaired by the next call with `is_first`.
         """
         found = self._read_tables(tables)
         there = [found[table] for table in tables if table in found]
@@ -236,12 +236,13 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                 lsn_marks=self._lsn_marks,
                 offset_fields=Position(lsn=0, timeline=system.timeline, system=system.identifier).fields,
                 objects=self._objects,
-                log_end=self._log_end if has_early_keepalives else None,
+                log_end=self._log_end if row[1] is not None else None,
+                has_early_keepalives=has_early_keepalives,
                 unrepresentable=self.config.unrepresentable,
                 is_raw=has_no_encoding,
             )
             unless_returned.callback(reader.close)
-            # Nobody else can move it any more; somebody may have made it anew since it was looked at.
+            # Nobody else can advance it any more; somebody may have recreated it since it was read.
             with self._control.use("reading the replication slot") as connection:
                 state = slot.read_slot(connection, self._slot_name)
             continuity.verify_not_moved(state, self._slot_name, position, self.context.replicator)

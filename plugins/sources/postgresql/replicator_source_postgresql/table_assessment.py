@@ -1,4 +1,4 @@
-"""What keeps one table from being replicated right, and the SQL that cures it. Without I/O."""
+"""What prevents one table from being replicated correctly, and the SQL that fixes it. Without I/O."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def finding(
     *,
     is_access: bool = False,
 ) -> Problem:
-    """A finding whose place is the table."""
+    """A problem whose `place` is the table."""
     return Problem(
         code=code, message=message, place=str(table.table), action=action, severity=severity, is_access=is_access
     )

@@ -234,7 +234,7 @@ def column_type(type_oid: int, typmod: int, type_info: TypeInfo) -> PgType | Non
     return _pg_type(type_info, _name(type_info), pa.string(), v.text, None)
 
 
-# Their values are oids, and their texts the names that those objects bear at the moment: a rename changes the text of rows
+# Their values are oids, and their texts the names that those objects have at the moment: a rename changes the text of rows
 # that nobody wrote, and nothing in the log says so.
 _NAMING: Final = frozenset(
     {"regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc",

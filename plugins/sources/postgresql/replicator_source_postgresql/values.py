@@ -408,7 +408,7 @@ def _fixed(values: pa.Array, wire: str) -> npt.NDArray[Any]:
 
 
 def _scatter(numbers: npt.NDArray[Any], values: pa.Array, arrow: pa.DataType, unheld: Bools | None = None) -> pa.Array:
-    """Put the numbers of the non-null values back in their places, null where `unheld`."""
+    """Put the numbers of the non-null values back at their indexes, null where `unheld`."""
     native = numbers.astype(numbers.dtype.newbyteorder("="))
     if not values.null_count:
         return pa.array(native, arrow, mask=unheld if unheld is not None and unheld.any() else None)

@@ -1,6 +1,6 @@
-"""CopyData messages in bulk: fetched without a Python statement per message, joined to one buffer, and read at many places at once.
+"""CopyData messages in bulk: fetched without a Python statement per message, joined to one buffer, and read at many offsets at once.
 
-There is no Python object per value: values are places in the buffer, and a column's values become one Arrow array with one gather.
+There is no Python object per value: values are offsets in the buffer, and a column's values become one Arrow array with one gather.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Frames:
-    """Messages joined to one buffer: `data` (padded, so that eight bytes can be read at every place) and where each begins and ends."""
+    """Messages joined to one buffer: `data` (padded, so that eight bytes can be read at every offset) and where each begins and ends."""
 
     data: bytes
     starts: Longs
@@ -106,7 +106,7 @@ class Frames:
         return np.ndarray((len(self.data) - 7,), "<u8", buffer=self.data, strides=(1,))
 
     def words(self, places: Longs) -> npt.NDArray[np.uint64]:
-        """The eight bytes at each place, the first one lowest."""
+        """The eight bytes at each offset, the first one lowest."""
         return self._words[places]
 
     def int64(self, places: Longs) -> Longs:
@@ -122,7 +122,7 @@ class Frames:
         return self._words[places].astype(np.uint16).byteswap().view(np.int16).astype(np.int64)
 
     def values(self, starts: Longs, ends: Longs, valid: Bools | None = None) -> pa.Array:
-        """The bytes between starts and ends as a binary array, null where not `valid`. Places must ascend and not overlap.
+        """The bytes between starts and ends as a binary array, null where not `valid`. Offsets must ascend and not overlap.
 
         The whole buffer is seen as an array in which wanted values and gaps alternate; Arrow gathers the wanted ones.
         """
@@ -147,7 +147,7 @@ class Places:
     kinds: Bytes | None
 
     def take(self, rows: npt.NDArray[Any]) -> Places:
-        """The places of some rows."""
+        """The offsets of some rows."""
         return Places(self.starts[rows], self.ends[rows], None if self.kinds is None else self.kinds[rows])
 
     def is_kind(self, kind: int) -> Bools:
@@ -177,7 +177,7 @@ def read_tuples(frames: Frames, places: Longs, limits: Longs, column_count: int)
         column_count: What each tuple must have.
 
     Returns:
-        The values' places per column, and where each tuple ended.
+        The values' offsets per column, and where each tuple ended.
 
     Raises:
         MalformedError: A tuple has other columns or runs over its message's end.

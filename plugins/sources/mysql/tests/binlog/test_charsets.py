@@ -119,6 +119,7 @@ def test_every_collation_of_the_server_is_known(binlog) -> None:
     table = "collation_character_set_applicability" if binlog.flavor == "mariadb" else "collations"
     rows = binlog.execute(f"SELECT id, character_set_name FROM information_schema.{table} WHERE id IS NOT NULL")
     assert len(rows) > 200
+    rows = [(i, "utf8mb3" if charset == "utf8" else charset) for i, charset in rows]  # as older servers call it
     assert {int(i): charset for i, charset in rows} == {int(i): charset_of(int(i), binlog.flavor) for i, _ in rows}
 
 

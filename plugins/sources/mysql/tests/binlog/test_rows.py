@@ -463,6 +463,19 @@ def test_an_unknown_type_code_sets_the_table_aside(binlog) -> None:
         RowDecoder(table_map, schema, [spec], [0], on_nulled=lambda *_: None)
 
 
+@pytest.mark.parametrize(
+    ("bits", "unsigned"), [("8080", [1, 0, 0, 0, 0, 0, 0, 0, 1]), ("81", [None, 1, 0, 0, 0, 0, 0, 0, 1])]
+)
+def test_years_may_lack_a_bit_of_their_own(bits: str, unsigned: list[int | None]) -> None:
+    """MySQL 8.0.15 counts them not; made by hand: a YEAR and eight INT."""
+    head = bytes.fromhex("010000000000 0100 0164 00 0174 00 09 0d 0303030303030303 00 0000".replace(" ", ""))
+    signs = bytes.fromhex(bits)
+    table_map = parse_table_map(head + bytes([1, len(signs)]) + signs, "mysql")
+    assert [c.is_unsigned for c in table_map.columns] == unsigned
+    with pytest.raises(CorruptStreamError):
+        parse_table_map(head + bytes([1, 0]), "mysql")
+
+
 def test_each_version_of_a_table_is_parsed_once(binlog) -> None:
     binlog.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     binlog.forget()
