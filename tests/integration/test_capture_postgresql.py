@@ -19,7 +19,7 @@ from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource, SourceContext
 from replicator.state.records import Stage
-from replicator.testing.waiting import wait_until
+from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.captured import Captured, RunningCapture, without_visibility
@@ -175,10 +175,10 @@ def after_reads(source: DeltaSource[Any], act: Callable[[int, ChunkRequest], Non
     source.read_chunk = acting  # type: ignore[method-assign]
 
 
-def has_begun_chunks(captured: Captured, name: str) -> bool:
-    """Whether a chunk of the table's running snapshot is sealed."""
+def has_sealed_chunks(captured: Captured, name: str) -> bool:
+    """Whether a chunk of the table's newest snapshot is sealed; one commit may hold all of them, and the snapshot's end."""
     progress = captured.record(table(name)).snapshot
-    return progress is not None and progress.completed_at is None and progress.ranges[0].after is not None
+    return progress is not None and (progress.completed_at is not None or progress.ranges[0].after is not None)
 
 
 # --- the order of visibility --------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_change_that_was_delivered_before_a_chunk_could_see_it_survives(
             capture.append(running)
             request = captured.request("snapshot", tables=[])
             running.wait_until(lambda: captured.is_done(request), "the snapshot has begun")
-            running.wait_until(lambda: has_begun_chunks(captured, "hot"), "a chunk is sealed")
+            running.wait_until(lambda: has_sealed_chunks(captured, "hot"), "a chunk is sealed")
             assert database.execute("SELECT count(*) FROM hot WHERE v = 0") == [(40,)]
             standby.release()
             captured.wait_for_streaming(running)
@@ -252,11 +252,12 @@ def test_change_that_was_sealed_before_a_restart_survives_the_chunk_that_cannot_
 
         def stop_before_the_second(number: int, _: ChunkRequest) -> None:
             if number == 2:
-                again.wait(60)
+                again.wait(60 * PATIENCE)
 
         with captured.running(lambda source: before_reads(source, stop_before_the_second)) as running:
-            captured.request("snapshot", tables=[])
-            running.wait_until(lambda: has_begun_chunks(captured, "hot"), "a chunk is sealed")
+            request = captured.request("snapshot", tables=[])
+            running.wait_until(lambda: captured.is_done(request), "the snapshot has begun")
+            running.wait_until(lambda: has_sealed_chunks(captured, "hot"), "a chunk is sealed")
             standby.hold()
             stack.enter_context(committing(database, "UPDATE hot SET v = 1"))
             running.wait_until(lambda: running.control.status["ring"], "it is delivered")

@@ -130,7 +130,7 @@ def test_a_table_that_is_gone_is_about_that_table(
         source.read_chunk(ChunkRequest(schema=schema))
     assert (found.value.code, found.value.table) == ("table_changed", str(table))
     assert "(1146)" in str(found.value)
-    with pytest.raises(TableError, match="no such table"):
+    with pytest.raises(TableError, match="no longer exists"):
         source.read_chunk(ChunkRequest(schema=schema))
 
 

@@ -146,6 +146,7 @@ class PgLogReader(LogReader):
         objects: Mapping[TableId, int] = MappingProxyType({}),
         unrepresentable: Unrepresentable = "fail",
         log_end: Callable[[], tuple[int, datetime]] | None = None,
+        has_early_keepalives: bool = False,
         idle_move_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -154,9 +155,12 @@ class PgLogReader(LogReader):
         self._followed = dict(schemas)
         self._objects = objects
         self._log_end = log_end
+        self._has_early_keepalives = has_early_keepalives
         # A moment, and where the log ended then: once the stream is there, everything before that moment was delivered.
         self._awaited: tuple[int, datetime] | None = None
         self._ask_end_at = clock()
+        # When a time was last told, or asked for in vain.
+        self._timed_at = clock()
         self._resolve_types = resolve_types
         self._marks = marks
         self._lsn_marks = lsn_marks
@@ -198,6 +202,7 @@ class PgLogReader(LogReader):
         objects: Mapping[TableId, int] = MappingProxyType({}),
         unrepresentable: Unrepresentable = "fail",
         log_end: Callable[[], tuple[int, datetime]] | None = None,
+        has_early_keepalives: bool = False,
         idle_move_s: float = 10.0,
         is_raw: bool = False,
     ) -> PgLogReader:
@@ -217,8 +222,10 @@ class PgLogReader(LogReader):
             marks: `mark_prefix(context.uuid)`.
             lsn_marks: The source's `LsnMarks`; used on servers before 14 only.
             offset_fields: Added to every offset next to `lsn` (timeline, system id, …).
-            log_end: Where the server's log ends now, and the server's clock just before; for servers that send keepalives in the
-                middle of a backlog. Asked once a second at most. None: a keepalive means that the whole log was sent.
+            log_end: Where the server's log ends now, and the server's clock just before; asked when keepalives do not tell how far an idle
+                log is complete, once a second at most. None where the server cannot say (a standby).
+            has_early_keepalives: The server sends keepalives in the middle of a backlog. Otherwise one that wants no answer means that
+                the whole log was sent.
             objects: The oids under which tables are replicated; checked again with each Relation message.
             unrepresentable: What to do with values that the canonical type cannot hold. Those in key columns always fail the table.
             is_raw: The database has no encoding: texts come as they are.
@@ -238,7 +245,8 @@ class PgLogReader(LogReader):
         feed = Feed.open(conninfo, slot=slot, publication=publication, start_lsn=start_lsn, is_raw=is_raw)
         return cls(
             feed, schemas=schemas, resolve_types=resolve_types, start_lsn=start_lsn, xid_near=xid_near, marks=marks, lsn_marks=lsn_marks,
-            offset_fields=offset_fields, objects=objects, log_end=log_end, unrepresentable=unrepresentable, idle_move_s=idle_move_s,
+            offset_fields=offset_fields, objects=objects, log_end=log_end, has_early_keepalives=has_early_keepalives,
+            unrepresentable=unrepresentable, idle_move_s=idle_move_s,
         )  # fmt: skip
 
     def pull(self, limits: PullLimits) -> LogBatch:
@@ -566,8 +574,9 @@ class PgLogReader(LogReader):
         place = int(part.frames.starts[keepalives[-1]])
         end, moment = (int(number) for number in part.frames.int64(np.array([place + 1, place + 9])))
         self._idle_lsn = max(self._idle_lsn, end)
-        if self._log_end is not None:
-            self._compare_end(end, self._log_end)
+        if self._has_early_keepalives:
+            if self._log_end is not None:
+                self._compare_end(end, self._log_end)
         # The server sends one unasked when it has read its whole log; one that wants an answer may come in the middle of a backlog.
         elif not part.frames.data[place + KEEPALIVE_SIZE - 1]:
             self._idle_time = _moment(moment + _EPOCH_2000_US)
@@ -579,6 +588,15 @@ class PgLogReader(LogReader):
         if self._awaited is not None and reached >= self._awaited[0]:
             self._idle_time, self._awaited = self._awaited[1], None
 
+    def _ask_idle(self, log_end: Callable[[], tuple[int, datetime]]) -> None:
+        """Ask once in a while where the log ends: a server whose whole log is confirmed sends no more keepalives that tell the time."""
+        if self._idle_time is not None or self._clock() - self._timed_at < self._idle_move_s:
+            return
+        self._timed_at = self._clock()
+        end, moment = log_end()
+        if end <= max(self._idle_lsn, self._offered_lsn):
+            self._idle_time = moment
+
     def _finish(self, batch: LogBatch) -> LogBatch:
         """Add what does not come from changes: the position and time of an idle log, marks that are positions."""
         if self._open is not None:
@@ -586,9 +604,13 @@ class PgLogReader(LogReader):
         reached = self._lsn_marks.reached(max(self._idle_lsn, self._offered_lsn))
         if reached:
             batch = replace(batch, marks=[*batch.marks, *reached])
+        if not batch.events and not self._queue and self._log_end is not None:
+            self._ask_idle(self._log_end)
         if self._idle_time is not None:
             batch = replace(batch, source_time=self._idle_time)
             self._idle_time = None
+        if batch.source_time is not None:
+            self._timed_at = self._clock()
         is_due = self._clock() - self._offered_at >= self._idle_move_s or self._feed.is_answer_wanted
         if batch.offset is None and self._idle_lsn > self._offered_lsn and is_due:
             self._feed.is_answer_wanted = False

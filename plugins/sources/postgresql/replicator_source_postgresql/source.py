@@ -236,7 +236,8 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                 lsn_marks=self._lsn_marks,
                 offset_fields=Position(lsn=0, timeline=system.timeline, system=system.identifier).fields,
                 objects=self._objects,
-                log_end=self._log_end if has_early_keepalives else None,
+                log_end=self._log_end if row[1] is not None else None,
+                has_early_keepalives=has_early_keepalives,
                 unrepresentable=self.config.unrepresentable,
                 is_raw=has_no_encoding,
             )

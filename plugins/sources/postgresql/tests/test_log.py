@@ -422,12 +422,12 @@ def test_only_what_was_acknowledged_is_confirmed(log: Log) -> None:
 def test_where_the_log_ends_tells_what_keepalives_in_a_backlog_do_not(log: Log) -> None:
     table = log.table("t", "id int PRIMARY KEY")
     moment, end = datetime(2026, 1, 1, tzinfo=UTC), [1 << 62]
-    reader = log.open(log.schema(table), idle_move_s=0, log_end=lambda: (end[0], moment))
+    reader = log.open(log.schema(table), idle_move_s=0, log_end=lambda: (end[0], moment), has_early_keepalives=True)
     log.run("INSERT INTO public.t VALUES (1)")
     assert moment not in [batch.source_time for batch in log.batches(reader)]
     reader.close()
     end[0] = 1
-    reader = log.open(log.schema(table), idle_move_s=0, log_end=lambda: (end[0], moment))
+    reader = log.open(log.schema(table), idle_move_s=0, log_end=lambda: (end[0], moment), has_early_keepalives=True)
     assert list(until(reader, lambda batch: batch.source_time == moment))
 
 

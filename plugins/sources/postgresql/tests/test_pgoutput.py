@@ -541,6 +541,22 @@ def test_an_idle_log_moves_the_offset_once_in_a_while() -> None:
     assert reader.pull(MANY).offset is None
 
 
+def test_an_idle_log_is_complete_up_to_now_where_it_ends_behind_nothing_new() -> None:
+    """A server whose whole log is confirmed sends no more keepalives unless it wants an answer."""
+    clock, moment, end = Clock(), datetime(2026, 1, 1, tzinfo=UTC), [1008]
+    reader = reader_of(
+        transaction(relation(), insert(1, "a", "1")), clock=clock, idle_move_s=10, log_end=lambda: (end[0], moment)
+    )
+    assert reader.pull(MANY).source_time == COMMITTED
+    assert reader.pull(MANY).source_time is None
+    clock.now = 10
+    assert reader.pull(MANY).source_time == moment
+    assert reader.pull(MANY).source_time is None
+    end[0] = 1009  # which may be a commit that is on its way
+    clock.now = 20
+    assert reader.pull(MANY).source_time is None
+
+
 def test_a_server_that_wants_an_answer_gets_the_idle_position_at_once() -> None:
     reader = reader_of([keepalive(5000, wants_answer=True)])
     feed: Any = reader._feed

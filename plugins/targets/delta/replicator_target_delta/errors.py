@@ -272,7 +272,8 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
         return FatalError(
             "Spark's executors cannot find a journal file that exists on this host.",
             code="path_not_shared",
-            action="Let all hosts of the cluster mount the journal's folder at this path, or choose a journal.uri that all can reach.",
+            action="Let all hosts of the cluster mount the journal's folder at this path and run the executors as the user of this "
+            "process, or choose a journal.uri that all can reach.",
         )
     if unread:
         return CorruptStreamError(
