@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from replicator.capture.progress import Reading
+from replicator.capture.progress import Reading, ReadingKind
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.spool import Spool
 from replicator.model.crash import crash_point
@@ -162,9 +162,9 @@ class ChunkReader:
                 self.release()
                 return
             crash_point("capture.chunk_read")
-            is_last = reading.place is None or (chunk.rows.num_rows < reading.limit and not chunk.is_cut)
+            is_last = reading.kind is ReadingKind.KEYS or (chunk.rows.num_rows < reading.limit and not chunk.is_cut)
             if chunk.rows.num_rows and (
-                chunk.cursor is None or (reading.place is not None and chunk.cursor == reading.after)
+                chunk.cursor is None or (reading.kind is ReadingKind.RANGE and chunk.cursor == reading.after)
             ):
                 raise PluginError(
                     "reading a chunk did not advance its cursor.", code="cursor_stuck", table=str(reading.schema.table)

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from replicator.model.schema import TableSchema
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator.state.records import KeyRange, SnapshotProgress
 
 
+class ReadingKind(StrEnum):
+    """What a reading reads."""
+
+    RANGE = "range"
+    """A range of keys to its end, chunk after chunk."""
+    KEYS = "keys"
+    """The rows of some keys in one chunk."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A piece of a snapshot: a range of keys to its end, chunk after chunk, or the rows of some keys in one chunk.
+    """A piece of a snapshot.
 
-    `place` is the range's index in `SnapshotProgress.ranges`; None for keys.
+    Attributes:
+        index: Of the range, in `SnapshotProgress.ranges`.
+        keys: Only of `ReadingKind.KEYS`.
     """
 
     schema: TableSchema
     limit: int
-    place: int | None = 0
+    kind: ReadingKind = ReadingKind.RANGE
+    index: int = 0
     after: Cursor | None = None
     upto: Cursor | None = None
     keys: tuple[Cursor, ...] = ()
@@ -36,11 +49,11 @@ def next_reading(progress: SnapshotProgress, schema: TableSchema, chunk_rows: in
 
     Then the keys that came incomplete by the log, a chunk at a time; None when nothing is left.
     """
-    for place, part in enumerate(progress.ranges):
+    for index, part in enumerate(progress.ranges):
         if not part.is_done:
-            return Reading(schema=schema, limit=chunk_rows, place=place, after=part.after, upto=part.upto)
+            return Reading(schema=schema, limit=chunk_rows, index=index, after=part.after, upto=part.upto)
     if progress.keys:
-        return Reading(schema=schema, limit=chunk_rows, place=None, keys=progress.keys[:chunk_rows])
+        return Reading(schema=schema, limit=chunk_rows, kind=ReadingKind.KEYS, keys=progress.keys[:chunk_rows])
     return None
 
 
@@ -65,13 +78,13 @@ def after_chunk(
             to it.
     """
     ranges, keys = progress.ranges, progress.keys
-    if reading.place is None:
+    if reading.kind is ReadingKind.KEYS:
         read = set(reading.keys)
         keys = tuple(k for k in keys if k not in read)
     else:
-        part = ranges[reading.place]
+        part = ranges[reading.index]
         moved = replace(part, after=cursor if cursor is not None else part.after, is_done=is_last)
-        ranges = (*ranges[: reading.place], moved, *ranges[reading.place + 1 :])
+        ranges = (*ranges[: reading.index], moved, *ranges[reading.index + 1 :])
     return with_keys(replace(progress, ranges=ranges, keys=keys, rows=progress.rows + rows), unsettled)
 
 

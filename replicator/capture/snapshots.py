@@ -22,7 +22,15 @@ import pyarrow.compute as pc
 from replicator.capture.catalogue import same_identity
 from replicator.capture.chunks import ChunkRead, ChunkReader, Ended, Job, WholeBegan, WholeRead
 from replicator.capture.marks import MarkBoard
-from replicator.capture.progress import Reading, after_chunk, is_complete, next_reading, start_over, with_keys
+from replicator.capture.progress import (
+    Reading,
+    ReadingKind,
+    after_chunk,
+    is_complete,
+    next_reading,
+    start_over,
+    with_keys,
+)
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.spool import Spool
 from replicator.capture.tables import Followed, Tables, renumbered
@@ -262,7 +270,7 @@ class SnapshotRunner:
             self.suspicious.add(followed.table)
             return
         rows = self.window.emit(read)
-        self.tables.take_rows(followed, rows, is_plain=result.reading.place is not None)
+        self.tables.take_rows(followed, rows, is_plain=result.reading.kind is ReadingKind.RANGE)
         progress = after_chunk(
             self.tables.progress(followed),
             result.reading,

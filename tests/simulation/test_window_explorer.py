@@ -21,7 +21,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.capture.progress import Reading, after_chunk, is_complete, next_reading, start_over, with_keys
+from replicator.capture.progress import (
+    Reading,
+    ReadingKind,
+    after_chunk,
+    is_complete,
+    next_reading,
+    start_over,
+    with_keys,
+)
 from replicator.capture.window import Verdict, Window
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotKind, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
@@ -226,7 +234,7 @@ class World:
     def read(self) -> None:
         reading = self.next_reading()
         assert reading is not None
-        if reading.place is None:
+        if reading.kind is ReadingKind.KEYS:
             wanted = [int(k[0]) for k in reading.keys]
             rows = [(k, *v) for k, v in sorted(self.state.items()) if k in wanted]
         else:
@@ -243,7 +251,7 @@ class World:
         if progress is None:
             return None
         for waiting in self.made:
-            if waiting.reading.place is None:
+            if waiting.reading.kind is ReadingKind.KEYS:
                 return None
             progress = advanced(progress, waiting, ())
         return next_reading(progress, SCHEMA, self.chunk_rows)
