@@ -114,9 +114,9 @@ def replication(
 
 
 def _prepare(resources: ExitStack, rig: Rig, proxy: FaultProxy) -> str:
-    """Put home, journal and lake on small disks, and the proxy before the source; return why there are no such disks."""
+    """Put home (with Spark's jars in it), journal and lake on small disks, and the proxy before the source; return why there are none."""
     small = rig.folder / "small"
-    disks = {small: "24m", rig.lake: "512m", rig.home: "24m"}
+    disks = {small: "24m", rig.lake: "512m", rig.home: "512m"}
     for folder in disks:
         folder.mkdir()
     errors = [_mount(resources, folder, f"size={size}") for folder, size in disks.items()]
