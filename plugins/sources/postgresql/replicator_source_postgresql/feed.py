@@ -79,7 +79,7 @@ class Feed:
         publication: str,
         start_lsn: int,
         is_raw: bool = False,
-        pause: Any = time.sleep,
+        pause: Callable[[float], None] = time.sleep,
     ) -> Feed:
         """Connect and start; parameters and errors as `PgLogReader.open`."""
         options = f"{SESSION_OPTIONS} -c {'='.join(RAW_SETTING)}" if is_raw else SESSION_OPTIONS
@@ -120,6 +120,8 @@ class Feed:
                 break
             self._pause(_GATHER_S)
             more = self._read()
+        if self._end is not None and not blocks:
+            raise self._end
         return blocks
 
     def confirm(self, durable_lsn: int | None = None) -> None:
@@ -147,14 +149,14 @@ class Feed:
             # Twice: a read may stop short of what TLS has decrypted already, of which the socket knows nothing.
             blocks = self._read() or self._read()
             now = self._clock()
-            if blocks or now >= until:
+            if blocks or self._end is not None or now >= until:
                 return blocks
             if now - self._status_at >= _STATUS_INTERVAL_S:
                 self.confirm()
             self._poll.poll(max(1, round(1000 * min(until - now, _STATUS_INTERVAL_S))))
 
     def _read(self) -> list[Block]:
-        """What has arrived, without waiting; one read of the socket."""
+        """What has arrived, without waiting; one read of the socket. If nothing more can come, `_end` says why."""
         with self._lock:
             if self._end is None and self._pgconn.status != pq.ConnStatus.OK:
                 self._end = SourceUnavailableError(
@@ -165,8 +167,6 @@ class Feed:
             if self._end is None and self._owes_answer:
                 self._send_status()
             blocks, self._unread = self._unread, []
-            if self._end is not None and not blocks:
-                raise self._end
         return blocks
 
     def _receive(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -116,8 +117,8 @@ def test_an_error_that_follows_changes_at_once_does_not_take_them_along(
     tables.execute("INSERT INTO a VALUES (1, 1)")
     (end,) = tables.execute("SELECT pg_current_wal_lsn()")[0]
     wait_until(lambda: tables.execute(f"SELECT sent_lsn >= '{end}' {where}") == [(True,)], "the change was sent")
-    frames = Frames.join(feed.receive(count_max=1000, bytes_max=1 << 20, wait_s=60))
-    feed.close()
+    with closing(feed):
+        frames = Frames.join(feed.receive(count_max=1000, bytes_max=1 << 20, wait_s=60))
     kinds = [
         chr(frames.data[start + 25])
         for start, end in zip(frames.starts, frames.ends, strict=True)

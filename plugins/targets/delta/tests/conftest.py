@@ -12,7 +12,15 @@ import pytest
 
 from replicator.model.events import DDLEvent, DDLOperation, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.plugins.target import Batch, BatchFile, BatchResult, TableOptions, TargetContext, TargetTable
+from replicator.plugins.target import (
+    EMPTY_LEDGER,
+    Batch,
+    BatchFile,
+    BatchResult,
+    TableOptions,
+    TargetContext,
+    TargetTable,
+)
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.delta import read_delta, rows_of
@@ -140,7 +148,7 @@ class Lake:
 def lake(spark, tmp_path: Path) -> Lake:  # noqa: F811
     """A lake with the table `public.people` in it."""
     lake = Lake(spark, tmp_path)
-    assert not lake.target.claim(lake.table).exists
+    assert lake.target.claim(lake.table).last_applied == EMPTY_LEDGER
     lake.create()
     return lake
 

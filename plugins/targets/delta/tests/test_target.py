@@ -10,7 +10,7 @@ import pytest
 from replicator.model.errors import FencedError, SchemaConflictError, TableError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId
-from replicator.plugins.target import TableOptions, TargetContext
+from replicator.plugins.target import EMPTY_LEDGER, TableOptions, TargetContext
 from replicator_target_delta.ledger import Transaction
 from replicator_target_delta.target import DeltaLakeTarget
 
@@ -40,7 +40,7 @@ def test_claim_of_a_new_epoch_keeps_the_ledger_and_fences_the_old_one(lake):
     woken = lake.batch([lake.insert(id=9, name="zombie", note="")])
     successor, table = lake.process(), lake.owned(epoch=2)
     claim = successor.claim(table)
-    assert (claim.last_applied, claim.exists) == (1, True)
+    assert claim.last_applied == 1
     version = lake.version()
     for attempt in (
         lambda: paused.apply_batch(lake.table, woken),
@@ -67,7 +67,7 @@ def test_old_incarnation_cannot_write_into_its_replacement(lake):
     paused = lake.target
     successor, table = lake.process(), lake.owned(epoch=2, incarnation=1)
     claim = successor.claim(table)
-    assert (claim.last_applied, claim.exists) == (-1, False)
+    assert claim.last_applied == -1
     assert lake.rows() == {(1, "a", "x")}
     lake.create(successor, table)
     assert lake.rows() == set()
@@ -82,9 +82,9 @@ def test_old_incarnation_cannot_write_into_its_replacement(lake):
 def test_late_creation_by_an_older_incarnation_is_replaced(spark, tmp_path, new_lake):
     lake = new_lake()
     successor, table = lake.process(), lake.owned(epoch=2, incarnation=1)
-    assert not successor.claim(table).exists
+    assert successor.claim(table).last_applied == EMPTY_LEDGER
     lake.create(successor, table)
-    assert successor.claim(table).exists
+    assert successor.claim(table).last_applied > EMPTY_LEDGER
 
 
 def test_new_incarnation_replaces_columns_key_and_rows_in_one_commit(lake):
@@ -139,7 +139,7 @@ def test_dropped_table_keeps_its_ledger_and_can_come_again(lake):
     number = lake.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=lake.schema.table))
     assert {p.relative_to(lake.path).parts[0] for p in lake.path.rglob("*") if p.is_file()} == {"_delta_log"}
     claim = lake.process().claim(lake.table)
-    assert (claim.last_applied, claim.exists) == (number, False)
+    assert claim.last_applied == number
     table = lake.owned(incarnation=1)
     lake.target.claim(table)
     lake.create(lake.target, table)
@@ -229,7 +229,7 @@ def test_table_made_by_an_older_epoch_behind_the_claim_is_claimed_again(lake):
     lake.schema = replace(lake.schema, table=TableId("public", "later"))
     paused, successor, table = lake.target, lake.process(), lake.owned(epoch=2)
     paused.claim(lake.owned())
-    assert not successor.claim(table).exists
+    assert successor.claim(table).last_applied == EMPTY_LEDGER
     event = DDLEvent(operation=DDLOperation.CREATE_TABLE, table=lake.schema.table, schema=lake.schema)
     paused.apply_ddl(lake.owned(), event, 0)
     with pytest.raises(TargetUnavailableError) as caught:
