@@ -600,7 +600,8 @@ class PgLogReader(LogReader):
     def _finish(self, batch: LogBatch) -> LogBatch:
         """Add what does not come from changes: the position and time of an idle log, marks that are positions."""
         if self._open is not None:
-            return batch
+            # A pull that brought nothing does not end the transaction that an earlier one left open.
+            return replace(batch, open_transaction=str(self._open.id))
         reached = self._lsn_marks.reached(max(self._idle_lsn, self._offered_lsn))
         if reached:
             batch = replace(batch, marks=[*batch.marks, *reached])

@@ -366,6 +366,13 @@ def test_bytes_bound_a_pull_up_to_one_message() -> None:
     assert len(counts) >= 4
 
 
+def test_a_pull_that_brings_nothing_leaves_an_open_transaction_open() -> None:
+    reader = reader_of([begin(101, 900)])
+    first, silent = reader.pull(MANY), reader.pull(MANY)
+    assert first.open_transaction == silent.open_transaction is not None
+    assert silent.offset is None
+
+
 def test_a_transaction_that_only_ends_in_a_pull_is_listed() -> None:
     reader = reader_of([*transaction(relation(), insert(1, "a", "1"))[:-1]])
     assert reader.pull(MANY).open_transaction == "100"
