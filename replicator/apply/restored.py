@@ -1,7 +1,7 @@
 """Whether a target's ledger proves that the state store was restored from an older copy. Pure.
 
 Numbers are given again behind such a copy, so the target would take new changes for applied ones. In an unbroken history the store knows
-every incarnation and epoch before they claim the table, and whoever applies has the lease after reading what it applies
+every incarnation and epoch before they claim the table, and a worker that applies holds the lease after reading what it applies
 (`docs/adr/0011-a-ledger-is-compared-before-it-is-claimed.md`).
 """
 

@@ -28,7 +28,7 @@ class Step(StrEnum):
     """A mark is on its way through the log: when it is delivered, so is everything that the catalogue could know of."""
     SETTLING = "settling"
     """Reads must see every transaction delivered so far: none of their rows can be mistaken for a stale one then. And where the log may
-    lack changes, whoever had begun must have ended: what such a transaction wrote before must be in the snapshot."""
+    lack changes, every transaction that had begun must have ended: what it wrote before must be in the snapshot."""
     READY = "ready"
     """The snapshots begin."""
 
@@ -53,10 +53,10 @@ class Starting:
         since: Taken once the tables were published as `found` has them, from MARKING on.
         may_lack: The log may have left out changes made before `since`.
         floor: The number above everything delivered before the mark, from SETTLING on.
-        by: Taken once the floor was known, to say who keeps it from being reached.
+        by: Taken once the floor was known, to name the transactions that delay it.
         seen: The last that was taken since.
         is_hidden: Reads may not see a transaction below the floor.
-        is_early: Somebody who had begun by `since` has not ended.
+        is_early: A transaction that had begun by `since` has not ended.
     """
 
     id: int
@@ -74,7 +74,7 @@ class Starting:
 
     @property
     def waits_for(self) -> Visibility | None:
-        """By when those had begun who keep it from beginning; None if nobody does."""
+        """The visibility by which the transactions that delay it had begun; None if none does."""
         return self.since if self.is_early else self.by if self.is_hidden else None
 
 

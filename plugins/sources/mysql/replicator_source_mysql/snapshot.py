@@ -2,7 +2,7 @@
 
 What a read sees, and what it holds open on the server, its coordinate system says (`coordinates`, `ReadView`): a consistent
 snapshot, or one statement of which some transactions are unknown and left to the log. In a table without a key nothing can be
-left to the log row by row, so it is read in a snapshot everywhere. Every read gives way to whoever waits for the table's
+left to the log row by row, so it is read in a snapshot everywhere. Every read gives way to a session that waits for the table's
 metadata lock.
 """
 

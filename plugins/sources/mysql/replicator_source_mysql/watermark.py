@@ -79,7 +79,7 @@ def ordered_end_of_log(connection: Connection) -> FilePosition:
 
 
 def write_watermark(connection: Connection, table: TableId, *, commit: str = _COMMIT) -> FilePosition:
-    """Commit one. Up to the place returned everything is visible to whoever looks from now on.
+    """Commit one. Everything up to the returned position is visible to every read from now on.
 
     Args:
         connection: Without an open transaction; a consistent snapshot on it ends.

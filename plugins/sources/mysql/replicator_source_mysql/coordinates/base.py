@@ -1,4 +1,4 @@
-"""What a coordinate system answers. Whoever needs a position, a mark or a view of a table asks here, not what server it is."""
+"""What a coordinate system answers. Code that needs a position, a mark or a view of a table asks here, not which server it is."""
 
 from __future__ import annotations
 

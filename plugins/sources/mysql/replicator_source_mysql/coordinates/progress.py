@@ -117,7 +117,7 @@ class GtidProgress(Progress, Generic[Gtids]):
         # Unknown on another server, and where what is durable is skipped.
         is_known = start.server == server and start.restart is None
         super().__init__(start, server, Cursor(start.file, start.pos) if is_known else Cursor("", 0))
-        # But for the GTIDs of the transactions since, which are added when somebody asks.
+        # Without the GTIDs of the transactions since, which are added on demand.
         self._before: Gtids = cast("Gtids", start.begin)
         self._committed: list[str] = []
         self._skipping: Gtids | None = cast("Gtids", start.executed) if start.restart is not None else None
