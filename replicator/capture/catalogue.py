@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
+from replicator.model.errors import SchemaConflictError
 from replicator.model.schema import TableSchema
 from replicator.plugins.source import TableDescription
 
@@ -28,7 +29,7 @@ class Change(StrEnum):
     OBJECT = "object"
     KEY = "key"
     COLUMNS = "columns"
-    GONE = "gone"
+    MISSING = "missing"
 
 
 def same_columns(a: TableSchema, b: TableSchema) -> bool:
@@ -69,7 +70,7 @@ def judge(
             ask again, until none comes in between.
     """
     if found is None:
-        return Change.GONE
+        return Change.MISSING
     # A part that an older version did not know is learned.
     new = found.identity.keys() - identity.keys() if identity else frozenset()
     parts = different_parts(identity, found.identity) - new
@@ -88,6 +89,16 @@ def judge(
     return Change.OBJECT
 
 
+def columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaConflictError:
+    """Why a table fails whose columns changed."""
+    return SchemaConflictError(
+        f"its columns changed: {_difference(before, after)}." if after else "its columns changed.",
+        code="schema_changed",
+        table=str(before.table),
+        action="Run `replicator snapshot NAME TABLE`: it takes the table with its new columns.",
+    )
+
+
 def truncated(identity: Mapping[str, Any], transaction: str | None) -> Mapping[str, Any]:
     """What is accepted of a table once its TRUNCATE was delivered.
 
@@ -99,3 +110,11 @@ def truncated(identity: Mapping[str, Any], transaction: str | None) -> Mapping[s
 def _normal(identity: Mapping[str, Any]) -> dict[str, Any]:
     normal: dict[str, Any] = json.loads(json.dumps(dict(identity), sort_keys=True, default=str))
     return normal
+
+
+def _difference(before: TableSchema, after: TableSchema) -> str:
+    old = {c.name: c.source_type for c in before.columns}
+    new = {c.name: c.source_type for c in after.columns}
+    parts = [f"{n} added" for n in new if n not in old] + [f"{n} dropped" for n in old if n not in new]
+    parts += [f"{n} was {old[n]} and is {new[n]}" for n in old if n in new and old[n] != new[n]]
+    return ", ".join(parts) or "their order or Arrow types"

@@ -28,6 +28,7 @@ from replicator.capture.alive import KeepAlive
 from replicator.capture.asking import Prepared, describe, prepare
 from replicator.capture.checks import Assess, Checks, nothing_found
 from replicator.capture.chunks import ChunkReader, WholeRead
+from replicator.capture.comparison import ComparisonMark
 from replicator.capture.failures import Failures
 from replicator.capture.marks import MarkBoard
 from replicator.capture.opening import bring_in_line, check, followed_schemas
@@ -38,7 +39,7 @@ from replicator.capture.sealing import Sealer, Unsealed
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import Followed, Tables
-from replicator.capture.tracker import CatalogTracker, ComparisonMark, StartingMark
+from replicator.capture.tracker import CatalogTracker, StartingMark
 from replicator.capture.upkeep import Upkeep
 from replicator.capture.window import Window
 from replicator.journal.retention import Retention

@@ -78,7 +78,7 @@ def test_starting_over_keeps_the_bounds_of_ranges() -> None:
         (SCHEMA, {**IDENTITY, "publish": ["insert", "update"]}, 0, Change.OBJECT),
         (replace(SCHEMA, key=()), IDENTITY, 0, Change.KEY),
         (WIDER, IDENTITY, 0, Change.COLUMNS),
-        (None, IDENTITY, 0, Change.GONE),
+        (None, IDENTITY, 0, Change.MISSING),
     ],
 )
 def test_difference_in_the_catalogue(
