@@ -41,7 +41,7 @@ def prepared(folder: Path, database: MysqlDatabase, tables: Sequence[OddTable]) 
     load.fill(20)
     load.run(4 * len(tables))
     rig = Rig(folder=folder, database=database, tables=[table.name for table in tables], extra=EXTRA)
-    rig.write_yaml(source={"unrepresentable": "'null'"})
+    rig.write_yaml(source={"unrepresentable": "null"})
     return rig
 
 
