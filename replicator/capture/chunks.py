@@ -16,6 +16,7 @@ from replicator.capture.settings import CaptureSettings
 from replicator.capture.spool import Spool
 from replicator.model.crash import crash_point
 from replicator.model.errors import PluginError, TransientError
+from replicator.model.identity import TableIdentity
 from replicator.plugins.source import Chunk, DeltaSource, Visibility
 
 
@@ -52,7 +53,7 @@ class WholeRead:
 
     job: Job
     rows: Spool
-    identity: Any
+    identity: TableIdentity | None
     mark: Future[str]
 
 

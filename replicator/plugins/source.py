@@ -16,13 +16,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import pyarrow as pa
 from pydantic import BaseModel
 
 from replicator.model.errors import Problem, TableError
 from replicator.model.events import DDLEvent
+from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 
@@ -59,16 +60,15 @@ class TableDescription:
 
     Attributes:
         schema: Its shape, with the replicable columns and the key by which changes are identified.
-        identity: JSON object whose parts change when the table is another object or is published in another way
-            (PostgreSQL: oid, relfilenode, publication oid, column list, row filter, publish flags, replica identity,
-            partitions). Compared for equality by the host, part by part.
+        identity: What changes when the table becomes another object, gets other storage, or is published in another way; compared by the
+            host.
         estimated_rows: From statistics; None if unknown.
         storage_by: Id (as `_transaction_id`) of the transaction that gave the table the storage named in its identity, if a
             TRUNCATE is all that can have made it there. None: unknown, or something may have rewritten rows besides.
     """
 
     schema: TableSchema
-    identity: Mapping[str, Any]
+    identity: TableIdentity
     estimated_rows: int | None = None
     storage_by: str | None = None
 
@@ -233,7 +233,7 @@ class Chunk:
     rows: pa.RecordBatch
     cursor: Cursor | None
     visibility: Visibility
-    identity: Mapping[str, Any] | None
+    identity: TableIdentity | None
     is_cut: bool = False
 
 
@@ -247,7 +247,7 @@ class WholeRead:
 
     visibility: Visibility
     batches: Iterator[pa.RecordBatch]
-    identity: Callable[[], Mapping[str, Any] | None]
+    identity: Callable[[], TableIdentity | None]
 
 
 class LogReader(ABC):
@@ -344,7 +344,7 @@ class DeltaSource(ABC, Generic[ConfigT]):
     def leftovers(self) -> Sequence[str]:
         """Statements that remove by hand what `remove` would; for `delete --force` when the source cannot be reached. No I/O."""
 
-    def accept(self, identities: Mapping[TableId, Mapping[str, Any]]) -> None:
+    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
         """Know under which identities (`TableDescription.identity`) these tables are replicated from here on.
 
         Called before `open_log`, and when a copy of a table begins. A source whose log calls tables by name alone can

@@ -25,6 +25,7 @@ from replicator.model.events import (
     DDLEvent,
     change_schema,
 )
+from replicator.model.identity import TableIdentity
 from replicator.model.isolation import of_table
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -149,7 +150,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
     def leftovers(self) -> Sequence[str]:
         return [f"DROP SLOT {self.context.replicator}"]
 
-    def accept(self, identities: Mapping[TableId, Mapping[str, Any]]) -> None:
+    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
         self.faults.hit("accept", *identities)
 
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
@@ -241,7 +242,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
             )
         return held
 
-    def _identity_if(self, table: TableId, before: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def _identity_if(self, table: TableId, before: TableIdentity) -> TableIdentity | None:
         with self.database.changed:
             held = self.database.tables.get(table)
             return before if held is not None and held.identity() == before else None

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from psycopg import sql
 from pydantic import BaseModel
@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from replicator.model.crash import crash_point
 from replicator.model.errors import ConfigError, Problem, ReplicatorError
+from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import (
@@ -194,8 +195,8 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         return statements
 
     @override
-    def accept(self, identities: Mapping[TableId, Mapping[str, Any]]) -> None:
-        self._objects |= {table: identity["oid"] for table, identity in identities.items() if "oid" in identity}
+    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
+        self._objects |= {table: int(identity.object) for table, identity in identities.items() if identity.object}
 
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:

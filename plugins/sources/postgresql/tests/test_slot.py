@@ -103,7 +103,7 @@ def test_what_somebody_changed_in_the_publication_is_mended_and_shows_in_the_ide
     source.prepare([A], is_first=True)
     before = source.describe([A])[A].identity
     tables.execute(f"ALTER PUBLICATION {name} SET (publish = 'insert')")
-    assert source.describe([A])[A].identity["publish"] == ["insert"]
+    assert source.describe([A])[A].identity.parts["publish"] == ["insert"]
     source.prepare([A], is_first=False)
     after = source.describe([A])[A].identity
     assert after["publish"] == before["publish"]
@@ -127,7 +127,7 @@ def test_a_row_filter_put_on_our_publication_is_taken_off(tables: ScratchDatabas
     source.prepare([A], is_first=True)
     before = source.describe([A])[A].identity
     tables.execute(f"ALTER PUBLICATION {source.identity()['publication']} SET TABLE a WHERE (id > 5)")
-    assert source.describe([A])[A].identity["row_filter"] == "(id > 5)"
+    assert source.describe([A])[A].identity.parts["row_filter"] == "(id > 5)"
     source.prepare([A], is_first=False)
     after = source.describe([A])[A].identity
     assert after["row_filter"] is None
