@@ -205,8 +205,8 @@ def test_a_worker_of_format_3_cannot_write_any_more(url, state_file, statement):
 
 
 def test_identities_of_format_4_get_fields(url, state_file):
-    """`format_4.sql` was written by the code of commit 632f1a9, with identities as the sources gave them."""
-    _load(state_file, "format_4.sql")
+    """`format_4_identities.sql` was written by the code of commit 632f1a9, with identities as the sources gave them."""
+    _load(state_file, "format_4_identities.sql")
     with closing_store(url) as store:
         found = {r.table.name: r.identity for r in store.tables("shop")}
         lease = store.acquire_lease("shop", "host:1:boot", 60)
@@ -224,7 +224,7 @@ def test_identities_of_format_4_get_fields(url, state_file):
 
 
 def test_a_worker_of_format_4_cannot_write_a_table_any_more(url, state_file):
-    _load(state_file, "format_4.sql")
+    _load(state_file, "format_4_identities.sql")
     StateStore(url).close()
     with pytest.raises(sqlite3.OperationalError, match="no column"):
         _execute(
