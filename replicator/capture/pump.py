@@ -360,6 +360,7 @@ class _Session:
             return self._reader.pull(PullLimits(rows=settings.pull_rows, bytes=settings.pull_bytes, wait_s=wait_s))
 
     def _deliver(self, batch: LogBatch) -> None:
+        self._sealer.unsealed.check(batch)
         writer = self._parts.writer
         base = writer.take(batch.events) if batch.events else writer.next_sequence_num
         moved = self._window.deliver(batch, base)

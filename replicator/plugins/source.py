@@ -19,6 +19,7 @@ from enum import IntEnum
 from typing import ClassVar, Generic, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from replicator.model.errors import Problem, TableError
@@ -116,7 +117,8 @@ class LogBatch:
         ddl: DDL events at this position, after all `changes`. Several only when one log entry concerns several tables.
         events: Number of ordinals used.
         transactions: `TRANSACTION_SCHEMA`: the transactions that ended here, those without captured rows may be left out.
-        open_transaction: Id of the transaction inside which the pull stopped; None at a boundary. Its rows are in `changes` already.
+        open_transaction: Id of the transaction inside which the pull stopped; None at a boundary. Its rows are in `changes` already. A pull
+            that brought nothing leaves open what an earlier one left open: what capture has of it must not be sealed.
         marks: Marks delivered in this pull, in order. All of `changes` and `transactions` that precede the mark are
             in this or an earlier pull.
         offset: Where to resume after everything in this pull that has committed; None if nothing moved. Never inside a transaction.
@@ -129,19 +131,33 @@ class LogBatch:
             source object again behind the last durable offset. That log hands out what was really committed.
     """
 
+    open_transaction: str | None
     changes: Sequence[TableChanges] = ()
     ddl: Sequence[DDLEvent] = ()
     events: int = 0
     transactions: pa.RecordBatch = field(
         default_factory=lambda: pa.RecordBatch.from_pylist([], schema=TRANSACTION_SCHEMA)
     )
-    open_transaction: str | None = None
     marks: Sequence[str] = ()
     offset: Offset | None = None
     source_time: datetime | None = None
     table_errors: Mapping[TableId, TableError] = field(default_factory=dict)
     unlogged: Mapping[TableId, int] = field(default_factory=dict)
     is_rolled_back: bool = False
+
+    @property
+    def has_open_rows(self) -> bool:
+        """Whether the batch has rows behind the last transaction that ends in it."""
+        ends = self.transactions.column("end_ordinal")
+        return self.events - len(self.ddl) > (ends[-1].as_py() if len(ends) else 0)
+
+    def closes(self, transaction: str) -> bool:
+        """Whether the batch ends a transaction that the batch before it left open, or passes its end."""
+        return (
+            self.is_rolled_back
+            or self.offset is not None
+            or pc.is_in(pa.scalar(transaction), self.transactions.column("id")).as_py()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
