@@ -17,7 +17,7 @@ from replicator.capture.spool import Spool
 from replicator.model.crash import crash_point
 from replicator.model.errors import PluginError, TransientError
 from replicator.model.identity import TableIdentity
-from replicator.plugins.source import Chunk, DeltaSource, Visibility
+from replicator.plugins.source import Chunk, SourceChunks, Visibility
 
 
 @dataclass(eq=False, slots=True)
@@ -86,9 +86,7 @@ class ChunkReader:
     so often as the settings say; any other error ends the job and comes with `Ended`.
     """
 
-    def __init__(
-        self, source: DeltaSource[Any], settings: CaptureSettings, write_mark: Callable[[], Future[str]]
-    ) -> None:
+    def __init__(self, source: SourceChunks, settings: CaptureSettings, write_mark: Callable[[], Future[str]]) -> None:
         self._source = source
         self._settings = settings
         self._write_mark = write_mark

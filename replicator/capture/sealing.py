@@ -17,7 +17,7 @@ from replicator.model.control import Control
 from replicator.model.crash import crash_point
 from replicator.model.errors import PluginError
 from replicator.model.offset import Offset
-from replicator.plugins.source import DeltaSource, LogBatch, LogReader, Visibility
+from replicator.plugins.source import LogBatch, LogReader, SourceLog, Visibility
 
 _VISIBILITY_WAIT_S: Final = 0.25
 """How long a seal waits to learn which transactions later reads see; without an answer the ring is sealed as it is."""
@@ -88,7 +88,7 @@ class Sealer:
         unsealed: What the log delivered.
     """
 
-    source: DeltaSource[Any]
+    source: SourceLog
     reader: LogReader
     writer: JournalWriter
     window: Window

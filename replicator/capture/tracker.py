@@ -159,7 +159,7 @@ class CatalogTracker:
 
     @property
     def since(self) -> Visibility | None:
-        """By when those had begun who keep the first snapshot from beginning; None if none waits for anybody."""
+        """The next snapshot waits for the transactions that had begun by then; None if none waits."""
         return next((s.waits_for for s in self._starting.values() if s.waits_for is not None), None)
 
     def step_of(self, table: TableId) -> Step | None:

@@ -4,8 +4,10 @@ A source never retries by itself, never calls the host back and keeps nothing th
 of `replicator.model.errors`: `TransientError` for what may pass by itself, `TableError` for one table, `FatalError`
 for what a person must fix, `ConfigError` for what a wrong setting causes.
 
+A source has three parts: its catalogue, its log and its chunks. What the host does with each takes that part alone.
+
 Threads: one `DeltaSource` object may be used from three threads at once: the log's (`open_log` and the reader it returns), the chunk
-reader's (`read_chunk`, `read_whole`), and the control thread's (everything else). Each uses a connection of its own.
+reader's (`SourceChunks`), and the control thread's (everything else). Each uses a connection of its own.
 """
 
 from __future__ import annotations
@@ -169,8 +171,8 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """The retention of the log after our position.
+class LogRetention:
+    """How long the source keeps the log behind our position.
 
     Attributes:
         keeps_log: How long the source keeps its log, counted from when it was written, even if a reader still needs it; None if it
@@ -180,6 +182,23 @@ class Standing:
 
     keeps_log: timedelta | None = None
     oldest_open: OpenTransaction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """What `replicator status` shows of a source.
+
+    Attributes:
+        now: The source's clock (aware, UTC).
+        retained_bytes: Bytes of log that the source keeps for us; None if unknown, or if it keeps none for us.
+        retention: How long it keeps the log.
+        waiting_for: The transactions that `prepare`, or a snapshot, waits for: one line each, with what identifies it (a pid).
+    """
+
+    now: datetime
+    retained_bytes: int | None = None
+    retention: LogRetention = field(default_factory=LogRetention)
+    waiting_for: Sequence[str] = ()
 
 
 class Seen(IntEnum):
@@ -207,7 +226,7 @@ class Visibility(ABC):
     def is_beyond(self, earlier: Visibility) -> bool:  # noqa: ARG002 - for sources that have something to wait for
         """Whether every transaction that had begun when `earlier` was taken has ended for this read: it is seen, or will never commit.
 
-        A copy that begins where the log may have left changes of its table out (it was not published yet, or not
+        A snapshot that begins where the log may have left changes of its table out (it was not published yet, or not
         followed) waits for this: what is not in the log must be in the snapshot. A source whose log never leaves anything
         out has nothing to wait for.
         """
@@ -298,17 +317,8 @@ class LogReader(ABC):
         """Close the connection. May be called twice."""
 
 
-class DeltaSource(ABC, Generic[ConfigT]):
-    """A relational database with a log of changes."""
-
-    type_name: ClassVar[str]
-    """The `type:` in the YAML."""
-    config_model: ClassVar[type[BaseModel]]
-    """Model of the `source:` block without `type`; frozen, extra forbidden, every field described."""
-
-    def __init__(self, config: ConfigT, context: SourceContext) -> None:
-        self.config = config
-        self.context = context
+class SourceCatalogue(ABC):
+    """What the source is, and its tables. Used from the control thread."""
 
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
@@ -327,12 +337,16 @@ class DeltaSource(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
-        """Everything that would keep these tables from being replicated right, all at once; changes nothing.
+        """Every problem that prevents these tables from being replicated, all at once; changes nothing.
 
         Server settings, privileges, log resources, and per table: identity, types, row security, … . `place` is the
         table or the setting, `action` the SQL that fixes it.
         Raises TransientError or ConfigError if the server cannot be asked at all.
         """
+
+
+class SourceLog(ABC):
+    """The source's log of changes. `open_log` and its reader are used from the log's thread, the rest from the control thread."""
 
     @abstractmethod
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
@@ -346,10 +360,12 @@ class DeltaSource(ABC, Generic[ConfigT]):
         """
 
     @abstractmethod
-    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
-        """Whom somebody waits for, for the status: blocking transactions by pid. Thread-safe.
+    def status(self, since: Visibility | None = None) -> SourceStatus:
+        """What the source says of itself and its log. Thread-safe: also called while `prepare` runs in another thread.
 
-        Without `since`: a `prepare` that runs in another thread. With it: who began by then and has not ended (`Visibility.is_beyond`).
+        Args:
+            since: A snapshot waits until every transaction that had begun by then has ended (`Visibility.is_beyond`): `waiting_for`
+                names those that have not. None: it names those that a running `prepare` waits for.
         """
 
     @abstractmethod
@@ -360,10 +376,10 @@ class DeltaSource(ABC, Generic[ConfigT]):
     def leftovers(self) -> Sequence[str]:
         """Statements that remove by hand what `remove` would; for `delete --force` when the source cannot be reached. No I/O."""
 
-    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
+    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:  # noqa: B027 - optional
         """Know under which identities (`TableDescription.identity`) these tables are replicated from here on.
 
-        Called before `open_log`, and when a copy of a table begins. A source whose log calls tables by name alone can
+        Called before `open_log`, and when a snapshot of a table begins. A source whose log calls tables by name alone can
         tell by them that another object has the name. No I/O.
         """
 
@@ -388,6 +404,10 @@ class DeltaSource(ABC, Generic[ConfigT]):
     def visibility(self) -> Visibility:
         """What a read that begins now sees."""
 
+
+class SourceChunks(ABC):
+    """Reads of the source's tables, for snapshots. Used from the chunk reader's thread."""
+
     @abstractmethod
     def read_chunk(self, request: ChunkRequest) -> Chunk:
         """Read rows in key order in one statement, which holds no lock beyond its own and gives way to waiting DDL.
@@ -401,17 +421,18 @@ class DeltaSource(ABC, Generic[ConfigT]):
     def read_whole(self, schema: TableSchema) -> AbstractContextManager[WholeRead]:
         """Read a table without a key in one statement, streaming. Errors as `read_chunk`."""
 
-    @abstractmethod
-    def retained_bytes(self) -> int | None:
-        """Bytes of log that the source keeps for us; None if unknown."""
 
-    def standing(self) -> Standing:
-        """The retention of the log after our position, for the status. A source that keeps its log for us need not say."""
-        return Standing()
+class DeltaSource(SourceCatalogue, SourceLog, SourceChunks, Generic[ConfigT]):
+    """A relational database with a log of changes: what a plugin registers. Its parts may be classes of their own."""
 
-    @abstractmethod
-    def now(self) -> datetime:
-        """The source's clock (aware, UTC)."""
+    type_name: ClassVar[str]
+    """The `type:` in the YAML."""
+    config_model: ClassVar[type[BaseModel]]
+    """Model of the `source:` block without `type`; frozen, extra forbidden, every field described."""
+
+    def __init__(self, config: ConfigT, context: SourceContext) -> None:
+        self.config = config
+        self.context = context
 
     @abstractmethod
     def close(self) -> None:

@@ -511,7 +511,7 @@ class SourceContract(ABC):
     @pytest.mark.condition("M04")
     def test_everything_committed_before_the_source_time_has_been_delivered(self, keyed: Setting) -> None:
         keyed.insert(row(1))
-        before = keyed.source.now()
+        before = keyed.source.status().now
         assert before.utcoffset() == timedelta(0)
         delivered = keyed.drain()
         for _ in range(_PULLS_MAX):
@@ -711,7 +711,7 @@ class SourceContract(ABC):
 
     def test_removing_can_be_repeated(self, keyed: Setting) -> None:
         assert keyed.source.leftovers()
-        assert isinstance(keyed.source.retained_bytes(), int | None)
+        assert isinstance(keyed.source.status().retained_bytes, int | None)
         keyed.reader.close()
         for _ in range(2):
             keyed.source.remove()

@@ -40,6 +40,7 @@ from replicator.plugins.source import (
     PullLimits,
     Seen,
     SourceContext,
+    SourceStatus,
     TableChanges,
     TableDescription,
     TableSummary,
@@ -137,10 +138,15 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         self.faults.hit("prepare.after")
         return self.offset(end)
 
-    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
-        if not isinstance(since, MemoryVisibility):
-            return ()
-        return [f"transaction {i}" for i in self.database.invisible() if int(i) < since.snapshot.next_id]
+    def status(self, since: Visibility | None = None) -> SourceStatus:
+        self.faults.hit("status")
+        waiting_for: Sequence[str] = ()
+        if isinstance(since, MemoryVisibility):
+            waiting_for = [f"transaction {i}" for i in self.database.invisible() if int(i) < since.snapshot.next_id]
+        with self.database.changed:
+            slot = self.database.slots.get(self.context.replicator)
+            retained = None if slot is None else (len(self.database.log) - slot.confirmed) * _ROW_BYTES
+        return SourceStatus(now=self.database.now(), retained_bytes=retained, waiting_for=waiting_for)
 
     def remove(self) -> None:
         self.faults.hit("remove")
@@ -205,15 +211,6 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
             batches=self._batches(schema, rows),
             identity=lambda: self._identity_if(schema.table, before),
         )
-
-    def retained_bytes(self) -> int | None:
-        with self.database.changed:
-            slot = self.database.slots.get(self.context.replicator)
-            return None if slot is None else (len(self.database.log) - slot.confirmed) * _ROW_BYTES
-
-    def now(self) -> datetime:
-        self.faults.hit("now")
-        return self.database.now()
 
     def close(self) -> None:
         with self.database.changed:

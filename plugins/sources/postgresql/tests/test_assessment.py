@@ -245,7 +245,7 @@ def test_the_least_privileges_are_named_one_by_one_and_suffice(
     source.open_log(start, {t: schema}).close()
     source.mark()
     assert source.identity()["system"]
-    assert source.retained_bytes() is not None
+    assert source.status().retained_bytes is not None
     source.close()
     make_source(any_database, publication="mine").remove()
 
