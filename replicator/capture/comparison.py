@@ -91,7 +91,7 @@ class Comparison:
             return Change.NONE
         with of_table(table, "comparing it with the catalogue"):
             since = followed.truncates - truncates
-            return judge(followed.schema, followed.record.identity or {}, found, truncates_since=since)
+            return judge(followed.schema, followed.record.identity, found, truncates_since=since)
 
     def _judge_later(self, asked: _Asked) -> None:
         tables = tuple(different.followed.table for different in self._different(asked))

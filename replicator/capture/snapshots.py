@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.capture.catalogue import same_identity
 from replicator.capture.chunks import ChunkRead, ChunkReader, Job, JobEnded, WholeRead, WholeVisible
 from replicator.capture.marks import MarkBoard
 from replicator.capture.progress import (
@@ -261,7 +260,7 @@ class SnapshotRunner:
 
     def _put_chunk(self, running: Running, due: ChunkAtMark) -> None:
         followed, result, read = running.followed, due.result, due.read
-        if not same_identity(followed.record.identity, result.chunk.identity):
+        if result.chunk.identity is None or followed.record.identity != result.chunk.identity:
             self._lose(running)
             self.suspicious.add(followed.table)
             return
@@ -284,7 +283,7 @@ class SnapshotRunner:
         """Ask for a whole read to be written if it is good; it is lost if not."""
         assert running.whole is not None
         assert running.log is not None
-        is_same = same_identity(running.followed.record.identity, result.identity)
+        is_same = result.identity is not None and running.followed.record.identity == result.identity
         if is_same and not any(_has_unknown(running.whole, batch) for batch in running.log.batches()):
             self._advance(running, WholeGood())
             return WholeDue(result)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from replicator.capture.asking import Answer, Descriptions, describe, prepare
-from replicator.capture.catalogue import Change, columns_changed, same_columns, same_shape, truncated
+from replicator.capture.catalogue import UNEXPLAINED, Change, columns_changed, same_columns, same_shape, truncated
 from replicator.capture.checks import Checks
 from replicator.capture.comparison import Comparison, ComparisonMark, Different
 from replicator.capture.marks import MarkBoard
@@ -144,7 +144,7 @@ class CatalogTracker:
 
     @property
     def since(self) -> Visibility | None:
-        """By when those had begun who keep the first snapshot from beginning; None if none waits for anybody."""
+        """The next snapshot waits for the transactions that had begun by then; None if none waits."""
         return next((s.waits_for for s in self._starting.values() if s.waits_for is not None), None)
 
     def step_of(self, table: TableId) -> Step | None:
@@ -287,22 +287,22 @@ class CatalogTracker:
 
     def _act_on_one(self, followed: Followed, change: Change, found: TableDescription | None) -> Sequence[TableId]:
         """Act on what became of a table; return it if it needs a new snapshot."""
-        if change is Change.MISSING or found is None:
+        if change is Change.DROPPED or found is None:
             self.drop_missing(followed)
         elif change is Change.EXPLAINED:
-            self.tables.put(replace(followed.record, identity=dict(found.identity)))
+            self.tables.put(replace(followed.record, identity=found.identity))
         elif change is Change.ASK_AGAIN:
             self.snapshots.suspicious.add(followed.table)
         elif change is Change.COLUMNS:
             self.fail(followed, columns_changed(followed.schema, found.schema))
-        elif change in (Change.OBJECT, Change.KEY):
+        elif change is Change.KEY or change in UNEXPLAINED:
             return [self._unexplained(followed, change)]
         return []
 
     def _unexplained(self, followed: Followed, change: Change) -> TableId:
-        if change is Change.OBJECT and self.settings.unexplained_change == "stop":
+        if change in UNEXPLAINED and self.settings.unexplained_change == "stop":
             raise FatalError(
-                "the table was replaced by another one, or is published differently, and the log does not show it.",
+                f"{UNEXPLAINED[change]}, and the log does not show it.",
                 code="unexplained_change",
                 table=str(followed.table),
                 action="Take a new snapshot of it (`replicator snapshot NAME TABLE`), or set `snapshot.unexplained_change: resnapshot`.",
@@ -323,7 +323,7 @@ class CatalogTracker:
         match event.operation:
             case DDLOperation.TRUNCATE_TABLE:
                 followed.truncates += 1
-                identity = truncated(followed.record.identity or {}, event.transaction_id)
+                identity = truncated(followed.record.identity, event.transaction_id)
                 self.tables.put(replace(followed.record, identity=identity))
                 self.snapshots.suspicious.add(followed.table)
                 self._by_policy(followed, event, number, self.settings.truncate)

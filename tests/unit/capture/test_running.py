@@ -53,7 +53,7 @@ def chunk() -> ChunkAtMark:
     reading = Reading(schema=SCHEMA, limit=2)
     visibility = SeesAll()
     rows = pa.RecordBatch.from_pydict({"id": [1]})
-    read = Chunk(rows=rows, cursor=("1",), visibility=visibility, identity={})
+    read = Chunk(rows=rows, cursor=("1",), visibility=visibility, identity=None)
     result = ChunkRead(job=Job(reading), reading=reading, chunk=read, mark=Future(), is_last=False)
     return ChunkAtMark(result, Read(schema=SCHEMA, visibility=visibility))
 
