@@ -18,6 +18,7 @@ from replicator.model.errors import ConfigError, Problem, ReplicatorError
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import (
     Chunk,
     ChunkRequest,
@@ -84,7 +85,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
             watch_session=self._watch,
             publication=self._publication_name,
             unrepresentable=config.unrepresentable,
-            chunk_bytes_max=config.chunk_bytes_max,
+            bounds=ChunkBounds(config.chunk_bytes_max),
             watch_every_s=config.yield_after.total_seconds(),
         )
 
