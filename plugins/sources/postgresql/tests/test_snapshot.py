@@ -321,7 +321,7 @@ def test_a_partitioned_table_is_one_table_and_its_identity_knows_its_leaves(
         assert before.identity == seen[-1]
         any_database.execute(change)
         seen.append(source.describe([T])[T].identity)
-        assert seen[-1]["partitions"] != seen[-2]["partitions"]
+        assert seen[-1].parts["partitions"] != seen[-2].parts["partitions"]
         assert source.read_chunk(ChunkRequest(schema=schema, limit=1)).identity is None, (
             "planned on what was there before"
         )
