@@ -88,7 +88,7 @@ def test_publication_lists_the_tables_by_name_and_is_kept_in_line(
     assert tables.execute(
         f"SELECT puballtables, pubviaroot, pubinsert, pubtruncate FROM pg_publication WHERE pubname = '{name}'"
     ) == [(False, True, True, True)]
-    before = source.describe([A])[A].identity.parts
+    before = source.describe([A])[A].identity
     source.prepare([A, B], is_first=False)
     assert published(tables, name) == ["a", "b"]
     assert source.describe([A])[A].identity == before
