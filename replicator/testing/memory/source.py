@@ -227,7 +227,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
     def _slot(self) -> Slot:
         slot = self.database.slots.get(self.context.replicator)
         if slot is None:
-            raise LogGapError("the slot is gone", code="log_gap")
+            raise LogGapError("the slot does not exist", code="log_gap")
         return slot
 
     def offset(self, position: int) -> Offset:

@@ -238,7 +238,7 @@ def read_plan(table: CatalogTable, schema: TableSchema) -> ReadPlan:
     """What to read of a table so that the rows have the shape that the host follows.
 
     Raises:
-        SchemaConflictError: A column of `schema` is gone or has another type, or the key is another.
+        SchemaConflictError: A column of `schema` no longer exists or has another type, or the key changed.
     """
     columns = {c.name: (c.spec.arrow if c.spec else None, c.column_type) for c in table.replicable}
     verify_shape(schema, columns, table.key)

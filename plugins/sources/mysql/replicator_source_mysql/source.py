@@ -120,7 +120,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
 
     @override
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
-        """See `DeltaSource.prepare`. Nothing is made: the whole log is there for everybody who may read it.
+        """See `SourceLog.prepare`. Nothing is made: any account with the privilege can read the whole log.
 
         Without GTIDs a watermark is written for a new position, to see that it can be.
         """
@@ -167,7 +167,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
 
     @override
     def remove(self) -> None:
-        """See `DeltaSource.remove`: nothing was made."""
+        """See `SourceLog.remove`: nothing was made."""
 
     @override
     def leftovers(self) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """Reading tables: chunks in key order and whole tables, each in one statement that also says what it saw.
 
-A read takes no lock but that of a SELECT, waits for one no longer than a setting says, and ends itself when somebody
+A read takes no lock but that of a SELECT, waits for one no longer than a setting says, and ends when another session
 waits for the lock that it holds.
 """
 
@@ -57,8 +57,8 @@ CHUNK_SETTINGS: Final[Mapping[str, str]] = {
 class PgVisibility(Visibility):
     """A `pg_current_snapshot()`: transactions below `xmax` that are not in `in_progress` were seen.
 
-    `next_id`: the first id that nobody had yet. Not `xmax`, which is only the first that nobody had *ended* with:
-    those who run may have higher ones.
+    `next_id`: the first id that was not assigned yet. Not `xmax`, which is only the first that had not *ended*:
+    running transactions may have higher ones.
     """
 
     xmin: int
