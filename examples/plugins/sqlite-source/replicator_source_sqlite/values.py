@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
 
 from replicator.model.errors import UnsupportedTypeError
-from replicator.model.schema import TableSchema
 
 _DECIMAL: Final = re.compile(r"(?:DECIMAL|NUMERIC)\((\d+), *(\d+)\)")
 _DIGITS_MAX: Final = 15
@@ -27,7 +26,7 @@ def type_of(declared: str) -> pa.DataType:
             return type_
     if any(part in text for part in ("REAL", "FLOA", "DOUB")):
         return pa.float64()
-    raise UnsupportedTypeError(f"The type {declared or '(none)'} is not supported.", code="type_unsupported")
+    raise UnsupportedTypeError(f"The type {declared or '(none)'} is not supported.", code="unsupported_type")
 
 
 def quoted(name: str) -> str:
@@ -43,27 +42,14 @@ def text_of(columns: Iterable[str]) -> str:
     )
 
 
-def row_of(schema: TableSchema, text: str) -> Mapping[str, Any]:
-    """What `text_of` all columns wrote, by field name.
-
-    Raises:
-        ValueError: A value is not of its column's type; pyarrow raises it, too, when the row becomes Arrow.
-    """
-    parts = zip(schema.columns, text.split(","), strict=True)
-    return {schema.fields[column.name]: _value(part, column.type) for column, part in parts}
-
-
-def literal(text: str) -> Any:
-    """A value as SQLite has it, for a condition."""
+def value_of(text: str, type_: pa.DataType | None = None) -> Any:
+    """A value, for a column of a type; without one as SQLite has it. pyarrow refuses one that is not of the column's type."""
     kind, _, value = text.partition(":")
     if kind == "null":
         return None
     if kind in {"text", "blob"}:
         data = bytes.fromhex(value)
         return data.decode() if kind == "text" else data
+    if type_ is not None and pa.types.is_decimal(type_):
+        return Decimal(value)
     return int(value) if kind == "integer" else float(value)
-
-
-def _value(text: str, type_: pa.DataType) -> Any:
-    is_number = text.startswith(("integer:", "real:"))
-    return Decimal(text.partition(":")[2]) if is_number and pa.types.is_decimal(type_) else literal(text)

@@ -9,14 +9,26 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
+
+from replicator.model.errors import OffsetExpiredError, TableError
+from replicator.model.isolation import TableFailedError
+from replicator.model.schema import TableId
+from replicator.plugins import ChunkRequest, PullLimits, Seen, SourceContext
+from replicator.testing.source_contract import (
+    Row,
+    Setting,
+    SourceContract,
+    SourceHarness,
+    TableKind,
+    WriterTransaction,
+    row,
+)
 from replicator_source_sqlite.source import SqliteConfig, SqliteSource
 from replicator_source_sqlite.values import quoted
 
-from replicator.model.schema import TableId
-from replicator.plugins import SourceContext
-from replicator.testing.source_contract import Row, SourceContract, SourceHarness, TableKind, WriterTransaction
-
+LIMITS = PullLimits(rows=100, bytes=1 << 20, wait_s=0.1)
 KEYS = {TableKind.KEYED: ("id",), TableKind.COMPOSITE: ("name", "id"), TableKind.KEYLESS: ()}
 
 
@@ -116,3 +128,51 @@ class TestSqliteSource(SourceContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Iterator[Harness]:
         return Harness(tmp_path / "shop.db")
+
+    def test_a_chunk_saw_all_of_a_transaction_or_nothing(self, keyed: Setting) -> None:
+        """What a poll finds is one transaction, and a chunk was read in the midst of it."""
+        keyed.insert(row(1))
+        chunk = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+        keyed.insert(row(2))
+        delivered = keyed.drain()
+        assert [change.row and change.row["id"] for change in delivered.changes] == [1, 2]
+        assert len(delivered.transactions) == 2
+        seen = chunk.visibility.classify(pa.array(delivered.transactions))
+        assert seen.to_pylist() == [Seen.SEEN, Seen.UNSEEN]
+
+    @pytest.mark.parametrize("change", ["ALTER TABLE {} ADD COLUMN more text", "DROP TABLE {}"])
+    def test_a_table_that_is_changed_fails_once_and_alone(self, pair: Setting, harness: Harness, change: str) -> None:
+        one, two = pair.schemas
+        harness.execute(change.format(quoted(one.name)))
+        batch = pair.reader.pull(LIMITS)
+        assert {table: error.code for table, error in batch.table_errors.items()} == {one: "schema_changed"}
+        with pair.transaction() as t:
+            t.insert(two, row(1))
+        delivered = pair.drain()
+        assert [c.table for c in delivered.changes] == [two]
+        with pytest.raises(TableError):
+            pair.source.read_chunk(ChunkRequest(schema=pair.schemas[one]))
+
+    def test_a_value_of_another_type_fails_its_table(self, keyed: Setting, harness: Harness) -> None:
+        harness.execute(f"INSERT INTO {quoted(keyed.table.name)} (id, amount) VALUES (1, 'much')")
+        with pytest.raises(TableFailedError) as failed:
+            keyed.reader.pull(LIMITS)
+        assert (failed.value.table, failed.value.error.code) == (keyed.table, "unrepresentable_value")
+        with pytest.raises(TableError):
+            keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+
+    def test_text_with_any_character_is_kept(self, keyed: Setting) -> None:
+        keyed.insert(row(1, "a\x00b,c:d"))
+        assert [c.row and c.row["name"] for c in keyed.drain().changes] == ["a\x00b,c:d"]
+        assert keyed.pages(10) == [row(1, "a\x00b,c:d")]
+
+    def test_an_offset_behind_which_changes_were_deleted_is_refused(self, keyed: Setting) -> None:
+        keyed.insert(row(1))
+        keyed.reader.acknowledge(keyed.drain().offsets[-1][0])
+        with pytest.raises(OffsetExpiredError):
+            keyed.source.open_log(keyed.start, keyed.schemas)
+
+    def test_a_file_that_is_not_in_wal_mode_is_refused(self, harness: Harness) -> None:
+        table = harness.create_table(TableKind.KEYED)
+        harness.execute("PRAGMA journal_mode = DELETE")
+        assert [problem.code for problem in harness.source().check([table])] == ["wal_off"]
