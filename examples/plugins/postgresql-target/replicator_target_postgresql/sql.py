@@ -37,7 +37,7 @@ def type_of(type_: pa.DataType) -> str:
     if pa.types.is_list(type_):
         return f"{type_of(type_.value_type)}[]"
     if (text := type_to_text(type_)) not in _TYPES:
-        raise UnsupportedTypeError(f"PostgreSQL has no type for {text}.", code="type_unsupported")
+        raise UnsupportedTypeError(f"PostgreSQL has no type for {text}.", code="unsupported_type")
     return _TYPES[text]
 
 
