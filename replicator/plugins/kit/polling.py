@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -129,6 +129,9 @@ class Boundaries:
 
 class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
     """A source with a table of changes. A subclass has the statements."""
+
+    chunk_bytes_max: ClassVar[int] = 256 << 20
+    """Largest chunk, in characters of its rows' texts. A chunk of wide rows has fewer rows than were asked for."""
 
     def __init__(self, config: ConfigT, context: SourceContext) -> None:
         super().__init__(config, context)
@@ -282,9 +285,16 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
         """Rows, visibility and identity of one moment."""
         schema = request.schema
         with self._reading(schema) as (connection, visibility, identity):
-            texts = list(self.select(connection, schema, request))
-        cursor = self.cursor_of(schema, texts[-1]) if texts else None
-        return Chunk(rows=self._batch(schema, texts), cursor=cursor, visibility=visibility, identity=identity)
+            texts, is_cut = self._within_bounds(self.select(connection, schema, request))
+        if is_cut and request.keys is not None:
+            texts = []  # the host asks for fewer keys
+        return Chunk(
+            rows=self._batch(schema, texts),
+            cursor=self.cursor_of(schema, texts[-1]) if texts else None,
+            visibility=visibility,
+            identity=identity,
+            is_cut=is_cut,
+        )
 
     @contextmanager
     def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
@@ -309,6 +319,16 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
             if found.schema.columns != schema.columns:
                 raise _changed(schema.table, self.context.replicator)
             yield connection, visibility, found.identity
+
+    def _within_bounds(self, texts: Iterable[str]) -> tuple[list[str], bool]:
+        """The first rows, at least one, and whether there are more."""
+        size, rows = 0, []
+        for text in texts:
+            size += len(text)
+            if rows and size > self.chunk_bytes_max:
+                return rows, True
+            rows.append(text)
+        return rows, False
 
     def _batch(self, schema: TableSchema, texts: Iterable[str]) -> pa.RecordBatch:
         with _decoding(schema.table):

@@ -176,3 +176,15 @@ class TestSqliteSource(SourceContract):
         table = harness.create_table(TableKind.KEYED)
         harness.execute("PRAGMA journal_mode = DELETE")
         assert [problem.code for problem in harness.source().check([table])] == ["wal_off"]
+
+    def test_a_chunk_of_wide_rows_is_cut(self, keyed: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+        keyed.insert(*[row(n, note="x" * 100) for n in range(10)])
+        whole = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+        monkeypatch.setattr(SqliteSource, "chunk_bytes_max", 1000)
+        chunk = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+        assert 1 <= chunk.rows.num_rows < 10
+        assert chunk.is_cut
+        assert keyed.pages(100) == whole.rows.to_pylist()
+        keys = [(f"integer:{n}",) for n in range(10)]
+        chunk = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema, keys=keys))
+        assert (chunk.rows.num_rows, chunk.is_cut) == (0, True)
