@@ -322,7 +322,8 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
 
     def _within_bounds(self, texts: Iterable[str]) -> tuple[list[str], bool]:
         """The first rows, at least one, and whether there are more."""
-        size, rows = 0, []
+        size = 0
+        rows: list[str] = []
         for text in texts:
             size += len(text)
             if rows and size > self.chunk_bytes_max:
