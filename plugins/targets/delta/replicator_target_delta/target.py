@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
@@ -57,15 +57,6 @@ class HeldTable(Held):
     """A merge found that rows are missing: until a snapshot or another process, they are counted before each merge."""
 
 
-@dataclass(slots=True)
-class _Upkeep:
-    """What upkeep knows of a table."""
-
-    turns: maintenance.Turns = field(default_factory=maintenance.Turns)
-    futile: maintenance.Condition | None = None
-    """The files that a COMPACT found nothing to do with."""
-
-
 class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
     """Tables of a Delta lake, each at `<path>/<namespace>/<table>`.
 
@@ -81,7 +72,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
     def __init__(self, config: DeltaConfig, context: TargetContext) -> None:
         super().__init__(config, context)
         self._root = absolute(config.path)
-        self._upkeep: dict[TableId, _Upkeep] = {}
+        self._turns_of: dict[TableId, maintenance.Turns] = {}
         self._storage_or_none: Storage | None = None
         self._sharing = SharingCheck()
 
@@ -146,7 +137,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
     def working_on(self, table: TargetTable, batch: Batch | None = None) -> Iterator[None]:
         """Take the table's turn from upkeep; errors of Spark and Delta become ours."""
         uris = () if batch is None else tuple(file.uri for file in batch.files)
-        with translated(str(table.table), files=uris), self._upkeep_of(table.table).turns.writing():
+        with translated(str(table.table), files=uris), self._turns(table.table).writing():
             yield
 
     def held(self, table: TargetTable) -> HeldTable | None:
@@ -251,7 +242,6 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
         held = self.held(table)
         if held is None or not self.config.maintenance.enabled or not exists(table, held.properties):
             return None
-        known = self._upkeep_of(table.table)
         # Not the session of the merges, whose statements may have an identifier at this moment.
         session = self._spark.newSession()
         with translated(str(table.table)):
@@ -259,12 +249,10 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
             condition = maintenance.condition_of(
                 session, held.path, self.config.maintenance, self._last_vacuum(held.path, now)
             )
-            upkeep = maintenance.due(condition, self.config.maintenance, now, futile=known.futile)
+            upkeep = maintenance.due(condition, self.config.maintenance, now)
             if upkeep is None:
                 return None
-            outcome = self._maintain(session, held.path, known.turns, upkeep, now)
-            if upkeep is maintenance.Upkeep.COMPACT:
-                known.futile = condition if outcome == "nothing_to_do" else None
+            outcome = self._maintain(session, held.path, self._turns(table.table), upkeep, now)
         return maintenance.report(upkeep, condition, outcome)
 
     # -- one table ----------------------------------------------------------------------------------------------------
@@ -292,9 +280,9 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
         except ValueError:
             return False
 
-    def _upkeep_of(self, table: TableId) -> _Upkeep:
+    def _turns(self, table: TableId) -> maintenance.Turns:
         with self._lock:
-            return self._upkeep.setdefault(table, _Upkeep())
+            return self._turns_of.setdefault(table, maintenance.Turns())
 
     def _begin(self, held: HeldTable) -> tuple[Transaction, dict[str, int]]:
         """A transaction on a table that is still ours to change, and the ledgers to record in it."""
@@ -431,7 +419,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
                 takes_turn = maintenance.takes_turn(upkeep, retention)
                 if takes_turn and not stack.enter_context(turns.upkeep(session, tag)):
                     return "merge_in_progress"
-                was_done = maintenance.carry_out(session, upkeep, path, retention)
+                was_done = maintenance.carry_out(session, upkeep, path, self.config.maintenance)
             if upkeep is maintenance.Upkeep.VACUUM:
                 Transaction(session, path).record({maintenance.VACUUM_LEDGER: int(now.timestamp())})
         except (PySparkException, Py4JError) as error:
