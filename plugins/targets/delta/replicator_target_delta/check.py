@@ -11,7 +11,6 @@ import pyarrow.fs as pafs
 from replicator.model.errors import Problem
 from replicator.model.naming import path_part
 from replicator.model.schema import TableId
-from replicator.plugins.kit.ledger import not_ours
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import UUID, DamagedLogError, read_log
 
@@ -51,8 +50,8 @@ def path_problems(open_storage: Callable[[], Storage], root: str) -> Sequence[Pr
     return []
 
 
-def existing_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -> Sequence[Problem]:
-    """What already exists where the table is to be, if it is not the table of this replicator and may not be adopted."""
+def place_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -> Sequence[Problem]:
+    """What stands where the table is to be, if it is not the table of this replicator and may not be adopted."""
     path = storage.table_path(table)
     kind = storage.kind(path)
     if kind is pafs.FileType.NotFound:
@@ -75,7 +74,9 @@ def existing_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -
     owner = log.properties.get(UUID)
     if adopt == "replace" or (owner is not None and owner == uuid):
         return []
-    return [Problem.of(not_ours(table, owner, "target.path"))]
+    whose = f"replicator {owner}" if owner else "no replicator"
+    action = "Choose another target.path, move the table away, or set target.adopt: replace to lose its content."
+    return [_problem("not_ours", f"A Delta table of {whose} is at {path}.", table, action)]
 
 
 def length_problems(root: str, table: TableId) -> Sequence[Problem]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from replicator.model.errors import SchemaConflictError
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TableOptions, TargetTable
@@ -55,8 +56,8 @@ class NewTable:
             builder = builder.comment(self.comment)
         if self.cluster_by:
             names = session.sparkContext._gateway.new_array(jvm.java.lang.String, len(self.cluster_by))  # noqa: SLF001
-            for index, name in enumerate(self.cluster_by):
-                names[index] = quoted(name)  # parsed as a path of names
+            for place, name in enumerate(self.cluster_by):
+                names[place] = quoted(name)  # parsed as a path of names
             builder = builder.clusterBy(names)
         builder.execute()
 
@@ -95,6 +96,26 @@ def new_table(table: TargetTable, schema: TableSchema, *, clustering: bool) -> N
 def schema_mark(schema: TableSchema, options: TableOptions) -> str:
     """A text that changes whenever the table would have to look different."""
     return f"{schema.fingerprint} {options.deletes}{' time' if options.source_timestamp else ''}"
+
+
+def schema_conflict(table: TargetTable, replicator: str) -> SchemaConflictError:
+    """The error when the target's table has another shape than the changes."""
+    return SchemaConflictError(
+        "The target table was created with another schema or other settings: columns, types, key, deletes or source_timestamp differ.",
+        code="schema_conflict",
+        table=str(table.table),
+        action=f"Undo the change, or recreate the table: replicator snapshot {replicator} {table.table} --recreate.",
+    )
+
+
+def table_missing(table: TargetTable, replicator: str) -> SchemaConflictError:
+    """The error when the target has no table for the changes: it was dropped, and not recreated."""
+    return SchemaConflictError(
+        "The table was dropped in the target.",
+        code="schema_conflict",
+        table=str(table.table),
+        action=f"Recreate it: replicator snapshot {replicator} {table.table} --recreate.",
+    )
 
 
 def _field(name: str, type_: Any, comment: str | None, *, is_nullable: bool = True) -> Mapping[str, Any]:

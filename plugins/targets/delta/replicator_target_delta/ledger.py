@@ -23,8 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from replicator.model.errors import TableError, TargetUnavailableError
-from replicator.plugins.kit.ledger import fenced, not_ours
+from replicator.model.errors import FencedError, TableError, TargetUnavailableError
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
 from replicator_target_delta.scala import Scala
 from replicator_target_delta.tablelog import DROPPED, INCARNATION, STATE, UUID
@@ -78,7 +77,7 @@ def plan_claim(
     """
     owner = properties.get(UUID)
     if owner != table.uuid and not may_adopt:
-        raise not_ours(table.table, owner, "target.path")
+        raise not_ours(table, owner)
     records: dict[str, int] = {}
     if owner not in {None, table.uuid}:
         # The former holder of the table can no longer write here.
@@ -90,7 +89,7 @@ def plan_claim(
         if entry.epoch == EPOCH_MAX:
             raise adopted(table)
         if entry.epoch > table.epoch or incarnation > table.incarnation:
-            raise fenced(table, entry.epoch, incarnation)
+            raise fenced(table, entry.epoch)
         records[replace(table, incarnation=incarnation).ledger_name] = Entry(table.epoch, entry.last).version
     own = entries.get(table.incarnation)
     last = own.last if own else EMPTY_LEDGER
@@ -117,6 +116,15 @@ def exists(table: TargetTable, properties: Mapping[str, str]) -> bool:
     )
 
 
+def fenced(table: TargetTable, epoch: int) -> FencedError:
+    """The error of a writer that another has replaced."""
+    return FencedError(
+        f"Epoch {epoch} has claimed the table; this process has epoch {table.epoch}.",
+        code="fenced",
+        table=str(table.table),
+    )
+
+
 def claim_lost(table: TargetTable) -> TargetUnavailableError:
     """The error where the table's log is not the one that we claimed: it is claimed again."""
     return TargetUnavailableError(
@@ -134,6 +142,17 @@ def adopted(table: TargetTable) -> TableError:
         code="not_ours",
         table=str(table.table),
         action="Delete one of the two replicators, or choose another target.path.",
+    )
+
+
+def not_ours(table: TargetTable, owner: str | None) -> TableError:
+    """The error for a table of somebody else."""
+    whose = f"replicator {owner}" if owner else "no replicator"
+    return TableError(
+        f"A Delta table of {whose} is at the table's path.",
+        code="not_ours",
+        table=str(table.table),
+        action="Choose another target.path, move the table away, or set target.adopt: replace to lose its content.",
     )
 
 

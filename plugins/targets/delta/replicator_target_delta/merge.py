@@ -114,7 +114,7 @@ def multiset_source(balance: DataFrame, target: DataFrame, schema: TableSchema) 
     # Inside a struct Spark compares nulls as values.
     found = held.join(wanted, F.col("_held") == F.col("_wanted"))
     newest_first = Window.partitionBy("_held").orderBy(F.col(SEQUENCE_NUM).desc())
-    lost = found.withColumn("_nth", F.row_number().over(newest_first)).where(F.col("_nth") <= F.col(REMOVES))
+    lost = found.withColumn("_place", F.row_number().over(newest_first)).where(F.col("_place") <= F.col(REMOVES))
     nothing = F.lit(None)
     types = {field.name: field.dataType for field in balance.schema}
     return (

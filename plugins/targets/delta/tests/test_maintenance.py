@@ -67,8 +67,8 @@ def test_vacuum_runs_beside_a_merge_unless_its_retention_is_short(new_lake):
     assert takes_turn(Upkeep.COMPACT, timedelta(days=7))
     assert not takes_turn(Upkeep.VACUUM, timedelta(days=1))
     lake = new_lake(maintenance={"vacuum_retention": "5m"})
-    lake.target._last_vacuum = lambda _path, now: now - timedelta(days=2)
-    with lake.target._turns(lake.table.table).writing():
+    lake.target._last_vacuum = lambda _place, now: now - timedelta(days=2)
+    with lake.target._place(lake.table.table).turns.writing():
         assert lake.target.maintain(lake.table)["outcome"] == "merge_in_progress"
     assert lake.target.maintain(lake.table)["outcome"] == "done"
 
@@ -129,15 +129,15 @@ def test_merge_does_not_wait_for_upkeep(new_lake, upkeep):
     for i in (0, 10, 20):
         lake.apply(*[lake.insert(id=n, name="a", note="x") for n in range(i, i + 10)], is_append=True)
     lake.apply(*[lake.delete(id=n) for n in range(0, 30, 2)])
-    version, turns = lake.version(), lake.target._turns(lake.table.table)
+    version, place = lake.version(), lake.target._place(lake.table.table)
     with busy_cores(lake.spark) as tracker, ThreadPoolExecutor() as pool:
         known = set(tracker.getActiveJobsIds())
-        outcome = pool.submit(lake.target._maintain, lake.spark.newSession(), str(lake.path), turns, upkeep, NOW)
+        outcome = pool.submit(lake.target._maintain, lake.spark.newSession(), place, upkeep, NOW)
         wait_until(lambda: set(tracker.getActiveJobsIds()) - known, "upkeep's job waits")
-        with turns.writing():
+        with place.turns.writing():
             assert outcome.result() == "cut_short_by_a_merge"
     assert lake.version() == version
-    assert lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, upkeep, NOW) == "done"
+    assert lake.target._maintain(lake.spark.newSession(), place, upkeep, NOW) == "done"
     assert len(lake.rows()) == 15
 
 
@@ -274,8 +274,8 @@ def test_purge_gives_way_to_a_commit_that_changed_its_files(new_lake, monkeypatc
         return files
 
     monkeypatch.setattr(purge, "_hidden", meet_another_writer)
-    turns = lake.target._turns(lake.table.table)
-    outcome = lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, Upkeep.PURGE, NOW)
+    place = lake.target._place(lake.table.table)
+    outcome = lake.target._maintain(lake.spark.newSession(), place, Upkeep.PURGE, NOW)
     assert outcome == "lost_to_another_commit"
     assert {row[0] for row in lake.rows()} == set(range(2, 10))
     assert hidden(lake) == (1, 2)
@@ -287,11 +287,11 @@ def test_purge_takes_a_portion_at_a_time_the_worst_files_first(new_lake, monkeyp
         lake.apply(*[lake.insert(id=n, name="a", note="x") for n in range(i, i + 10)], is_append=True)
     lake.apply(*[lake.delete(id=n) for n in (0, 10, 11, 20)])
     monkeypatch.setattr(datafiles, "_BYTES_MAX", 1)
-    turns = lake.target._turns(lake.table.table)
+    place = lake.target._place(lake.table.table)
     left = []
     for _ in range(4):
         left.append(hidden(lake))
-        outcome = lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, Upkeep.PURGE, NOW)
+        outcome = lake.target._maintain(lake.spark.newSession(), place, Upkeep.PURGE, NOW)
         assert outcome == ("done" if left[-1] != (0, 0) else "nothing_to_do")
     assert left == [(3, 4), (2, 2), (1, 1), (0, 0)]
     assert len(lake.rows()) == 26
@@ -313,7 +313,7 @@ def test_upkeep_leaves_every_row_where_it_was(new_lake):
     report = lake.target.maintain(lake.table)
     assert (report["upkeep"], report["outcome"]) == ("compact", "done")
     assert lake.target.maintain(lake.table) is None
-    lake.target._last_vacuum = lambda _path, now: now - timedelta(hours=2)
+    lake.target._last_vacuum = lambda _place, now: now - timedelta(hours=2)
     report = lake.target.maintain(lake.table)
     assert (report["upkeep"], report["outcome"]) == ("vacuum", "done")
     assert not orphan.exists()
