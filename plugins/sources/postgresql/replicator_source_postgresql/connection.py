@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import psycopg
@@ -16,12 +17,47 @@ from replicator_source_postgresql.discovery import Connection
 from replicator_source_postgresql.errors import translate, translate_connect
 from replicator_source_postgresql.types import SESSION_OPTIONS
 
+ANOTHER_SERVER: Final = "another_server"
 _CLOSE_WAIT_S: Final = 10.0
 
 
 def is_raw(connection: Connection) -> bool:
     """Whether the database has no encoding, so that what brings values needs `RAW_SETTING`."""
     return connection.info.parameter_status("server_encoding") == "SQL_ASCII"
+
+
+class SameServer:
+    """Holds all connections of one source object to one running server. Thread-safe.
+
+    Behind a name or a proxy may stand several servers. After a failover that the open log does not notice, its server and the one that
+    is asked about tables are two: what one of them has logged, the other may not show.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._started: datetime | None = None
+
+    def verify(self, connection: Connection) -> None:
+        """Take the first server that answers for the one, and refuse any other.
+
+        A server is known by the moment at which it was started: system identifier and timeline are also those of a standby, of a clone of
+        its disk, and (the timeline in the control file) of one that was promoted a moment ago.
+
+        Raises:
+            SourceUnavailableError: Another one answers, or it was restarted: a new process begins with whichever answers then.
+        """
+        row = connection.execute(b"SELECT pg_postmaster_start_time()").fetchone()
+        assert row is not None
+        with self._lock:
+            if self._started is None:
+                self._started = row[0]
+            if self._started != row[0]:
+                raise SourceUnavailableError(
+                    f"the connection reached a server that was started at {_moment(row[0])}, not the one of before,"
+                    f" which was started at {_moment(self._started)}.",
+                    code=ANOTHER_SERVER,
+                    action="After a restart or a failover: nothing. Otherwise let source.host lead to one server only.",
+                )
 
 
 class Session:
@@ -32,16 +68,20 @@ class Session:
     runs.
     """
 
-    def __init__(self, parameters: Mapping[str, str], *, settings: Mapping[str, str], server: str) -> None:
+    def __init__(
+        self, parameters: Mapping[str, str], same: SameServer, *, settings: Mapping[str, str], server: str
+    ) -> None:
         """Describe the connection; nothing is opened yet.
 
         Args:
             parameters: libpq's, without `options`.
+            same: Shared by all connections of a source.
             settings: Server settings of this role, over those that make values canonical.
             server: `host:port`, for messages.
         """
         options = "".join(f" -c {name}={value}" for name, value in settings.items())
         self._parameters: dict[str, Any] = {**parameters, "options": SESSION_OPTIONS + options}
+        self._same = same
         self._server = server
         self._lock = threading.RLock()
         self._connection: Connection | None = None
@@ -106,7 +146,13 @@ class Session:
         if self._is_closed:
             raise SourceUnavailableError("the source has been closed.", code="source_closed")
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
+            connection = psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
+            try:
+                self._same.verify(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
         return self._connection
 
     def _drop_unless_idle(self) -> None:
@@ -116,3 +162,7 @@ class Session:
         ):
             connection.close()
             self._connection = None
+
+
+def _moment(started: datetime) -> str:
+    return started.astimezone(UTC).isoformat(sep=" ")
