@@ -161,8 +161,13 @@ class ChunkReader:
                 self.release()
                 return
             crash_point("capture.chunk_read")
+            if chunk.is_cut and len(reading.keys) > 1:
+                # Half of the keys are read in this chunk, the rest in a later one.
+                self.release()
+                reading = replace(reading, keys=reading.keys[: len(reading.keys) // 2])
+                continue
             is_last = reading.kind is ReadingKind.KEYS or (chunk.rows.num_rows < reading.limit and not chunk.is_cut)
-            if chunk.rows.num_rows and (
+            if (chunk.rows.num_rows or chunk.is_cut) and (
                 chunk.cursor is None or (reading.kind is ReadingKind.RANGE and chunk.cursor == reading.after)
             ):
                 raise PluginError(
