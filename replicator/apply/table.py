@@ -419,7 +419,7 @@ class TableApplier:
             action=f"Run `replicator snapshot {self._context.name} {self._table}`.",
             now=self._context.store.now,
         )
-        changes: dict[str, Any] = {"merged": audit.merged, "audited_to": audit.place, "alarms": alarms}
+        changes: dict[str, Any] = {"merged": audit.merged, "audited_to": audit.position, "alarms": alarms}
         if starts:
             changes |= {"copy": TargetCopy.SNAPSHOT, "alarms": divergence.covered(alarms)}
         elif completes:
