@@ -1,7 +1,7 @@
 """What is refused at the start is refused while running too.
 
-A blocking finding about a table fails that table: at a start behind the first seal, before a copy of it begins, and when the minute's
-check meets it. One about the server stops the capture if it says so itself (`Problem.applies`); otherwise the log tells of it once.
+A blocking finding about a table fails that table: at a start behind the first seal, before a snapshot of it begins, and when the minute's
+check finds it. One about the server stops the capture if it says so itself (`Problem.applies`); otherwise the log tells of it once.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
 
 from replicator.capture.asking import Refusals, ask, describe, refusal
 from replicator.model.errors import FatalError, Problem, Severity, SourceUnavailableError
 from replicator.model.naming import check_names
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
-from replicator.plugins.source import DeltaSource
+from replicator.plugins.source import SourceCatalogue
 
 Assess = Callable[[Sequence[TableSchema]], Sequence[Problem]]
 _log = get_logger(__name__)
@@ -32,7 +31,7 @@ class Checks:
         checked: Tables that were checked in this process.
     """
 
-    source: DeltaSource[Any]
+    source: SourceCatalogue
     assess: Assess
     clock: Callable[[], float]
     every_s: float
@@ -61,7 +60,7 @@ class Checks:
         return new.keys(), {**clashing, **of_target, **self.of_all(list(new), captured)}
 
     def of_copies(self, tables: Sequence[TableId]) -> Refusals:
-        """Check tables before they are copied."""
+        """Check tables before their snapshots."""
         answers, refused = ask(self.source.check, tables, "checking it")
         problems = [problem for answer in answers for problem in answer]
         return {**refused, **_of_tables(problems, tables)}

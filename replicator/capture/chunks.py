@@ -16,7 +16,8 @@ from replicator.capture.settings import CaptureSettings
 from replicator.capture.spool import Spool
 from replicator.model.crash import crash_point
 from replicator.model.errors import PluginError, TransientError
-from replicator.plugins.source import Chunk, DeltaSource, Visibility
+from replicator.model.identity import TableIdentity
+from replicator.plugins.source import Chunk, SourceChunks, Visibility
 
 
 @dataclass(eq=False, slots=True)
@@ -52,7 +53,7 @@ class WholeRead:
 
     job: Job
     rows: Spool
-    identity: Any
+    identity: TableIdentity | None
     mark: Future[str]
 
 
@@ -85,9 +86,7 @@ class ChunkReader:
     so often as the settings say; any other error ends the job and comes with `Ended`.
     """
 
-    def __init__(
-        self, source: DeltaSource[Any], settings: CaptureSettings, write_mark: Callable[[], Future[str]]
-    ) -> None:
+    def __init__(self, source: SourceChunks, settings: CaptureSettings, write_mark: Callable[[], Future[str]]) -> None:
         self._source = source
         self._settings = settings
         self._write_mark = write_mark
@@ -162,8 +161,13 @@ class ChunkReader:
                 self.release()
                 return
             crash_point("capture.chunk_read")
+            if chunk.is_cut and len(reading.keys) > 1:
+                # Half of the keys are read in this chunk, the rest in a later one.
+                self.release()
+                reading = replace(reading, keys=reading.keys[: len(reading.keys) // 2])
+                continue
             is_last = reading.kind is ReadingKind.KEYS or (chunk.rows.num_rows < reading.limit and not chunk.is_cut)
-            if chunk.rows.num_rows and (
+            if (chunk.rows.num_rows or chunk.is_cut) and (
                 chunk.cursor is None or (reading.kind is ReadingKind.RANGE and chunk.cursor == reading.after)
             ):
                 raise PluginError(

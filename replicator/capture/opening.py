@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from replicator.capture.asking import Descriptions, Refusals
 from replicator.capture.checks import Checks
 from replicator.capture.tables import Tables
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import DeltaSource
+from replicator.plugins.source import SourceLog
 from replicator.state import table_life
 from replicator.state.records import Stage
 
@@ -18,7 +17,7 @@ from replicator.state.records import Stage
 def bring_in_line(tables: Tables, selected: Sequence[TableId], *, is_new_place: bool) -> None:
     """Records of added tables, and of those that are no longer selected.
 
-    At a new place in the log every copy begins anew.
+    At a new position in the log every table gets a new snapshot.
     """
     for followed in tables.all():
         record = followed.record
@@ -35,7 +34,7 @@ def bring_in_line(tables: Tables, selected: Sequence[TableId], *, is_new_place: 
 
 
 def check(checks: Checks, tables: Tables, found: Descriptions) -> Refusals:
-    """What the checks of a start refuse. A table that failed by a finding which is gone waits for its copy again.
+    """What the checks of a start refuse. A table whose finding is resolved waits for a snapshot again.
 
     Runs in the control thread, while the loop waits.
     """
@@ -48,7 +47,7 @@ def check(checks: Checks, tables: Tables, found: Descriptions) -> Refusals:
     return refused
 
 
-def followed_schemas(source: DeltaSource[Any], tables: Tables, found: Descriptions) -> Mapping[TableId, TableSchema]:
+def followed_schemas(source: SourceLog, tables: Tables, found: Descriptions) -> Mapping[TableId, TableSchema]:
     """The shapes of the tables that the log is to decode; the source is told under which identities they are followed."""
     # What has failed is not decoded: if that was the reason, it would be so again.
     wanted = {f.table for f in tables.all() if not table_life.has_failed(f.record)}

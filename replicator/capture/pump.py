@@ -52,6 +52,7 @@ from replicator.plugins.source import (
     LogBatch,
     LogReader,
     PullLimits,
+    SourceStatus,
     TableDescription,
 )
 from replicator.state import table_life
@@ -207,7 +208,7 @@ class Capture:
         while not call.done():
             if control.should_stop():
                 return None
-            control.report({"stage": "preparing", "waiting_for": list(self._parts.source.waiting_for())})
+            control.report({"stage": "preparing", "waiting_for": list(self._parts.source.status().waiting_for)})
             control.wait(_PREPARE_LOOK_S)
         return call.result()
 
@@ -360,6 +361,7 @@ class _Session:
             return self._reader.pull(PullLimits(rows=settings.pull_rows, bytes=settings.pull_bytes, wait_s=wait_s))
 
     def _deliver(self, batch: LogBatch) -> None:
+        self._sealer.unsealed.check(batch)
         writer = self._parts.writer
         base = writer.take(batch.events) if batch.events else writer.next_sequence_num
         moved = self._window.deliver(batch, base)
@@ -402,11 +404,12 @@ class _Session:
     def _status(self) -> Mapping[str, Any]:
         measures = self._upkeep.measures
         source_time = self._sealer.unsealed.source_time
-        keeps_log, oldest = measures.standing.keeps_log, measures.standing.oldest_open
+        source = measures.source or SourceStatus(now=self._parts.now())
+        keeps_log, oldest = source.retention.keeps_log, source.retention.oldest_open
         return {
             "stage": "capturing",
             "position": str(self._sealer.unsealed.position),
-            "retained_bytes": measures.retained_bytes,
+            "retained_bytes": source.retained_bytes,
             "clock_ahead_s": measures.clock_ahead_s,
             "keeps_log_s": keeps_log.total_seconds() if keeps_log is not None else None,
             "oldest_open": {"name": oldest.name, "since": oldest.since.isoformat()} if oldest is not None else None,
@@ -414,7 +417,7 @@ class _Session:
             "last_sequence_num": self._parts.writer.next_sequence_num - 1,
             "pending_rows": self._parts.writer.pending_rows,
             "ring": self._window.ring_size,
-            "waiting_for": list(self._parts.source.waiting_for(self._tracker.since)),
+            "waiting_for": list(source.waiting_for) if self._tracker.since is not None else [],
             "tables": {str(f.table): self._table_status(f) for f in self._tables.all()},
         }
 

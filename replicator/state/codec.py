@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 from sqlalchemy import Row
 
 from replicator.model.events import SnapshotKind, event_from_json
+from replicator.model.identity import TableIdentity
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -114,9 +115,9 @@ def write_table(record: TableRecord) -> Mapping[str, Any]:
         "table_name": str(record.table),
         "incarnation": record.incarnation,
         "state": record.stage.value,
-        "document": {
+        "record": {
             "schema": record.schema.to_json() if record.schema else None,
-            "identity": None if record.identity is None else dict(record.identity),
+            "identity": record.identity.to_json() if record.identity else None,
             "is_recreated": record.is_recreated,
             "snapshot": _write_snapshot(record.snapshot) if record.snapshot else None,
             "first_change": record.first_change,
@@ -128,13 +129,13 @@ def write_table(record: TableRecord) -> Mapping[str, Any]:
 @_decodes
 def read_table(row: Row[Any]) -> TableRecord:
     """From a row of `tables`."""
-    document = row.document
+    document = row.record
     return TableRecord(
         table=_table_id(row.table_name),
         incarnation=row.incarnation,
         stage=Stage(row.state),
         schema=TableSchema.from_json(document["schema"]) if document["schema"] else None,
-        identity=document["identity"],
+        identity=TableIdentity.from_json(document["identity"]) if document["identity"] else None,
         is_recreated=document["is_recreated"],
         snapshot=_read_snapshot(document["snapshot"]) if document["snapshot"] else None,
         first_change=document["first_change"],

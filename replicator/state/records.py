@@ -10,6 +10,7 @@ from typing import Any
 
 from replicator.model.errors import RefusedError, ReplicatorError
 from replicator.model.events import JournalEvent, SnapshotKind, check_start
+from replicator.model.identity import TableIdentity
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -218,7 +219,7 @@ class TableRecord:
     incarnation: int
     stage: Stage
     schema: TableSchema | None = None
-    identity: Mapping[str, Any] | None = None
+    identity: TableIdentity | None = None
     is_recreated: bool = False
     snapshot: SnapshotProgress | None = None
     first_change: int | None = None

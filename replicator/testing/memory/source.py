@@ -25,6 +25,7 @@ from replicator.model.events import (
     DDLEvent,
     change_schema,
 )
+from replicator.model.identity import TableIdentity
 from replicator.model.isolation import of_table
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -39,6 +40,7 @@ from replicator.plugins.source import (
     PullLimits,
     Seen,
     SourceContext,
+    SourceStatus,
     TableChanges,
     TableDescription,
     TableSummary,
@@ -93,6 +95,8 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         super().__init__(config, context)
         self.database = MemoryDatabase.open(config.database)
         self.faults = Faults()
+        self.chunk_rows_fit: int | None = None
+        """A chunk of more rows is cut, as one that grows too large."""
 
     def identity(self) -> Mapping[str, str]:
         return {"system": self.database.name, "slot": self.context.replicator}
@@ -136,10 +140,15 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         self.faults.hit("prepare.after")
         return self.offset(end)
 
-    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
-        if not isinstance(since, MemoryVisibility):
-            return ()
-        return [f"transaction {i}" for i in self.database.invisible() if int(i) < since.snapshot.next_id]
+    def status(self, since: Visibility | None = None) -> SourceStatus:
+        self.faults.hit("status")
+        waiting_for: Sequence[str] = ()
+        if isinstance(since, MemoryVisibility):
+            waiting_for = [f"transaction {i}" for i in self.database.invisible() if int(i) < since.snapshot.next_id]
+        with self.database.changed:
+            slot = self.database.slots.get(self.context.replicator)
+            retained = None if slot is None else (len(self.database.log) - slot.confirmed) * _ROW_BYTES
+        return SourceStatus(now=self.database.now(), retained_bytes=retained, waiting_for=waiting_for)
 
     def remove(self) -> None:
         self.faults.hit("remove")
@@ -149,7 +158,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
     def leftovers(self) -> Sequence[str]:
         return [f"DROP SLOT {self.context.replicator}"]
 
-    def accept(self, identities: Mapping[TableId, Mapping[str, Any]]) -> None:
+    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
         self.faults.hit("accept", *identities)
 
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
@@ -186,11 +195,15 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
             rows, snapshot = self.database.read(schema.table)
         self.faults.hit("read_chunk.after", schema.table)
         wanted = _select(request, rows)
+        is_cut = self.chunk_rows_fit is not None and len(wanted) > self.chunk_rows_fit
+        if is_cut:
+            wanted = wanted[: self.chunk_rows_fit] if request.keys is None else []
         return Chunk(
             rows=_row_batch(schema, wanted),
             cursor=_cursor(schema, wanted[-1]) if wanted else None,
             visibility=MemoryVisibility(snapshot),
             identity=self._identity_if(schema.table, before),
+            is_cut=is_cut,
         )
 
     @contextmanager
@@ -205,15 +218,6 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
             identity=lambda: self._identity_if(schema.table, before),
         )
 
-    def retained_bytes(self) -> int | None:
-        with self.database.changed:
-            slot = self.database.slots.get(self.context.replicator)
-            return None if slot is None else (len(self.database.log) - slot.confirmed) * _ROW_BYTES
-
-    def now(self) -> datetime:
-        self.faults.hit("now")
-        return self.database.now()
-
     def close(self) -> None:
         with self.database.changed:
             slot = self.database.slots.get(self.context.replicator)
@@ -223,7 +227,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
     def _slot(self) -> Slot:
         slot = self.database.slots.get(self.context.replicator)
         if slot is None:
-            raise LogGapError("the slot is gone", code="log_gap")
+            raise LogGapError("the slot does not exist", code="log_gap")
         return slot
 
     def offset(self, position: int) -> Offset:
@@ -241,7 +245,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
             )
         return held
 
-    def _identity_if(self, table: TableId, before: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def _identity_if(self, table: TableId, before: TableIdentity) -> TableIdentity | None:
         with self.database.changed:
             held = self.database.tables.get(table)
             return before if held is not None and held.identity() == before else None

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from psycopg import sql
 from pydantic import BaseModel
@@ -15,14 +15,17 @@ from typing_extensions import override
 
 from replicator.model.crash import crash_point
 from replicator.model.errors import ConfigError, Problem, ReplicatorError
+from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import (
     Chunk,
     ChunkRequest,
     DeltaSource,
     LogReader,
     SourceContext,
+    SourceStatus,
     TableDescription,
     TableSummary,
     Visibility,
@@ -82,7 +85,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
             watch_session=self._watch,
             publication=self._publication_name,
             unrepresentable=config.unrepresentable,
-            chunk_bytes_max=config.chunk_bytes_max,
+            bounds=ChunkBounds(config.chunk_bytes_max),
             watch_every_s=config.yield_after.total_seconds(),
         )
 
@@ -139,7 +142,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
 
     @override
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
-        """See `DeltaSource.prepare`.
+        """See `SourceLog.prepare`.
 
         Steps: publication in line with the tables (one transaction) → an older slot of ours dropped (`is_first` only) → slot
         made. A crash after any of them is repaired by the next call with `is_first`.
@@ -156,19 +159,25 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         return Position(lsn=lsn, timeline=system.timeline, system=system.identifier).offset
 
     @override
-    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
-        if isinstance(since, PgVisibility):
-            with self._watch.use("looking for older transactions") as connection:
-                return slot.unfinished(connection, since.next_id or since.xmax)
-        pid = self._replication.backend_pid
-        if pid is None:
-            return ()
-        with self._watch.use("looking for blocking transactions") as connection:
-            return slot.blockers(connection, pid)
+    def status(self, since: Visibility | None = None) -> SourceStatus:
+        preparing = self._replication.backend_pid
+        waiting_for: Sequence[str] = ()
+        with self._watch.use("reading the state of the log") as connection:
+            row = connection.execute(
+                "SELECT clock_timestamp(), (SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8"
+                " FROM pg_replication_slots WHERE slot_name = %s)",
+                (self._slot_name,),
+            ).fetchone()
+            assert row is not None
+            if isinstance(since, PgVisibility):
+                waiting_for = slot.unfinished(connection, since.next_id or since.xmax)
+            elif preparing is not None:
+                waiting_for = slot.blockers(connection, preparing)
+        return SourceStatus(now=row[0].astimezone(UTC), retained_bytes=row[1], waiting_for=waiting_for)
 
     @override
     def remove(self) -> None:
-        """See `DeltaSource.remove`. The slot goes first: the publication's comment says whose both are."""
+        """See `SourceLog.remove`. The slot goes first: the publication's comment says whose both are."""
         with self._control.use("reading the catalogue") as connection:
             found = discovery.read_publication(connection, self._publication_name)
             state = slot.read_slot(connection, self._slot_name)
@@ -194,8 +203,8 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         return statements
 
     @override
-    def accept(self, identities: Mapping[TableId, Mapping[str, Any]]) -> None:
-        self._objects |= {table: identity["oid"] for table, identity in identities.items() if "oid" in identity}
+    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
+        self._objects |= {table: int(identity.object) for table, identity in identities.items() if identity.object}
 
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
@@ -242,7 +251,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                 is_raw=has_no_encoding,
             )
             unless_returned.callback(reader.close)
-            # Nobody else can advance it any more; somebody may have recreated it since it was read.
+            # No other session can advance it any more; one may have recreated it since it was read.
             with self._control.use("reading the replication slot") as connection:
                 state = slot.read_slot(connection, self._slot_name)
             continuity.verify_not_moved(state, self._slot_name, position, self.context.replicator)
@@ -280,23 +289,6 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     @override
     def read_whole(self, schema: TableSchema) -> AbstractContextManager[WholeRead]:
         return self._reader.read_whole(schema)
-
-    @override
-    def retained_bytes(self) -> int | None:
-        with self._control.use("reading the replication slot") as connection:
-            row = connection.execute(
-                "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8 FROM pg_replication_slots WHERE slot_name = %s",
-                (self._slot_name,),
-            ).fetchone()
-        return row[0] if row is not None else None
-
-    @override
-    def now(self) -> datetime:
-        with self._control.use("reading the clock") as connection:
-            row = connection.execute("SELECT clock_timestamp()").fetchone()
-        assert row is not None
-        moment: datetime = row[0]
-        return moment.astimezone(UTC)
 
     @override
     def close(self) -> None:
