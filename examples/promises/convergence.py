@@ -8,10 +8,10 @@ with playground(__doc__) as play:
     writer = play.shop.writer()
     writer.start()
     try:
-        play.say("The shop is written to while its tables are copied …")
+        play.say("The shop is written to while its snapshots are taken …")
         worker = play.rig.start()
         play.rig.wait_for_status(is_streaming, worker)
-        play.say("All tables have their snapshots; changes follow …")
+        play.say("All tables have their snapshots; now changes are streamed …")
         enough = writer.transactions + 200
         play.rig.wait_for_status(lambda _: writer.transactions >= enough, worker)
     finally:

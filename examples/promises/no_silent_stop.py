@@ -25,7 +25,7 @@ with playground(__doc__) as play:
     )
     if not error["action"]:
         play.fail("no next step")
-    play.database.execute("UPDATE customers SET name = 'still followed' WHERE id = 1")
+    play.database.execute("UPDATE customers SET name = 'still replicated' WHERE id = 1")
     play.rig.stop(worker)
     play.rig.catch_up(check=1)  # not all is well, and the exit code says so
     play.compare(but=TABLE)
