@@ -58,6 +58,7 @@ def modules() -> Iterator[Path]:
     yield from (p for p in sorted(ROOT.glob("replicator/**/*.py")) if "testing" not in p.parts)
     yield from sorted(ROOT.glob("testbed/replicator_testbed/demo/**/*.py"))
     yield from sorted(ROOT.glob("plugins/*/*/replicator_*/**/*.py"))
+    yield from sorted(ROOT.glob("examples/plugins/*/replicator_*/**/*.py"))
 
 
 def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
