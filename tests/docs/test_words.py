@@ -63,7 +63,7 @@ def pages() -> Iterator[Path]:
     yield ROOT / "Makefile"
     yield ROOT / "docs" / "status.schema.json"
     yield from (p for p in sorted(ROOT.glob("docs/**/*.md")) if "adr" not in p.parts)
-    yield from (p for p in sorted(ROOT.glob("examples/**/*")) if p.suffix in {".md", ".yaml"})
+    yield from sorted(path for path in ROOT.glob("examples/**/*") if path.suffix in {".md", ".yaml"})
     yield from sorted(ROOT.glob("plugins/*/*/README.md"))
 
 
