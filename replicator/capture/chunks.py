@@ -48,7 +48,7 @@ class WholeVisible:
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class WholeRead:
+class TableRead:
     """A table without a key was read; its rows are in the spool."""
 
     job: Job
@@ -65,7 +65,7 @@ class JobEnded:
     error: Exception | None = None
 
 
-Result = ChunkRead | WholeVisible | WholeRead | JobEnded
+Result = ChunkRead | WholeVisible | TableRead | JobEnded
 
 
 @dataclass(eq=False, slots=True)
@@ -125,7 +125,7 @@ class ChunkReader:
             self._shared.changed.notify_all()
         self._thread.join(timeout=5)
         while (result := self.next_result()) is not None:
-            if isinstance(result, WholeRead):
+            if isinstance(result, TableRead):
                 result.rows.close()
 
     def _run(self) -> None:
@@ -196,7 +196,7 @@ class ChunkReader:
             rows.close()
             raise
         crash_point("capture.chunk_read")
-        self._put(WholeRead(job=job, rows=rows, identity=identity, mark=self._write_mark()))
+        self._put(TableRead(job=job, rows=rows, identity=identity, mark=self._write_mark()))
         return True
 
     def _patiently(self, job: Job, read: Callable[[], Any]) -> Any:

@@ -27,7 +27,7 @@ from typing import Any, Final
 from replicator.capture.alive import KeepAlive
 from replicator.capture.asking import Prepared, describe, prepare
 from replicator.capture.checks import Assess, Checks, nothing_found
-from replicator.capture.chunks import ChunkReader, WholeRead
+from replicator.capture.chunks import ChunkReader, TableRead
 from replicator.capture.comparison import ComparisonMark
 from replicator.capture.failures import Failures
 from replicator.capture.marks import MarkBoard
@@ -347,7 +347,7 @@ class _Session:
                 self._tracker.take_mark(due)
             case PositionMark():
                 self._sealer.unsealed.positions.append(due.request)
-            case ChunkAtMark() | WholeRead():
+            case ChunkAtMark() | TableRead():
                 asked = self._snapshots.take_mark(due)
                 if asked is not None:
                     self._sealer.commit()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from replicator.capture.chunks import ChunkRead, Job, WholeRead
+from replicator.capture.chunks import ChunkRead, Job, TableRead
 from replicator.capture.spool import Spool
 from replicator.capture.tables import Followed
 from replicator.capture.window import Read
@@ -51,7 +51,7 @@ class ChunkAtMark:
     read: Read
 
 
-AtMark = ChunkAtMark | WholeRead
+AtMark = ChunkAtMark | TableRead
 """What waits for its mark."""
 
 
@@ -123,7 +123,7 @@ class WholeBegan:
 class WholeTaken:
     """A table without a key was read."""
 
-    rows: WholeRead
+    rows: TableRead
 
 
 @dataclass(frozen=True, slots=True)

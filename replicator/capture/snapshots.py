@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.capture.chunks import ChunkRead, ChunkReader, Job, JobEnded, WholeRead, WholeVisible
+from replicator.capture.chunks import ChunkRead, ChunkReader, Job, JobEnded, TableRead, WholeVisible
 from replicator.capture.marks import MarkBoard
 from replicator.capture.progress import (
     Reading,
@@ -66,7 +66,7 @@ _log = get_logger(__name__)
 class WholeDue:
     """A request to the loop: seal what there is, have the whole read written (`put_whole`), and seal that alone."""
 
-    result: WholeRead
+    result: TableRead
 
 
 @dataclass(slots=True, kw_only=True)
@@ -215,11 +215,11 @@ class SnapshotRunner:
         self.window.begin_reading()
         self.reader.start(self._job)
 
-    def _take(self, result: ChunkRead | WholeVisible | WholeRead, running: Running | None) -> None:
+    def _take(self, result: ChunkRead | WholeVisible | TableRead, running: Running | None) -> None:
         match result:
             case ChunkRead() if running is None:
                 self.reader.release()
-            case WholeRead() if running is None:
+            case TableRead() if running is None:
                 result.rows.close()
             case _ if running is None:
                 pass
@@ -235,7 +235,7 @@ class SnapshotRunner:
                 read = self.window.add_whole(result.job.reading.schema, result.visibility)
                 self._advance(running, WholeBegan(read))
                 self._drop_lost()
-            case WholeRead():
+            case TableRead():
                 self._advance(running, WholeTaken(result))
                 self.marks.expect(result.mark, result)
 
@@ -279,7 +279,7 @@ class SnapshotRunner:
         again_at = self._read_again_at(running) if read.unsettled else None
         self._emitted(running, Emitted(read=due, is_complete=is_complete(progress), read_again_at=again_at))
 
-    def _judge_whole(self, running: Running, result: WholeRead) -> WholeDue | None:
+    def _judge_whole(self, running: Running, result: TableRead) -> WholeDue | None:
         """Ask for a whole read to be written if it is good; it is lost if not."""
         assert running.whole is not None
         assert running.log is not None
@@ -292,7 +292,7 @@ class SnapshotRunner:
             self.suspicious.add(running.table)
         return None
 
-    def _put_whole(self, running: Running, result: WholeRead) -> None:
+    def _put_whole(self, running: Running, result: TableRead) -> None:
         assert running.whole is not None
         assert running.log is not None
         followed, count = running.followed, 0

@@ -13,7 +13,7 @@ from replicator.model.errors import ConfigError, FatalError, PluginError, Replic
 _DOUBLINGS_MAX: Final = 64
 
 
-class Verdict(StrEnum):
+class Consequence(StrEnum):
     """What follows from an error."""
 
     RETRY = "retry"
@@ -21,7 +21,7 @@ class Verdict(StrEnum):
     REFUSE = "refuse"
 
 
-def verdict(error: BaseException) -> Verdict:
+def consequence(error: BaseException) -> Consequence:
     """Map an error that ended a worker to what happens next.
 
     A `TableError` that arrives here was not confined to its table by the pump, and an unknown exception is a
@@ -30,13 +30,13 @@ def verdict(error: BaseException) -> Verdict:
     """
     match error:
         case TransientError():
-            return Verdict.RETRY
+            return Consequence.RETRY
         case ConfigError():
-            return Verdict.REFUSE
+            return Consequence.REFUSE
         case FatalError() | PluginError() | TableError() | ReplicatorError():
-            return Verdict.STOP
+            return Consequence.STOP
         case _:
-            return Verdict.STOP
+            return Consequence.STOP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

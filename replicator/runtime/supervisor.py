@@ -23,7 +23,7 @@ from replicator.runtime.caught_up import CatchUp, CaughtUp
 from replicator.runtime.exhausted import machine_exhausted
 from replicator.runtime.leases import renewed
 from replicator.runtime.logfile import LogFile
-from replicator.runtime.policy import RetryBudget, RetryLimits, Verdict, verdict
+from replicator.runtime.policy import Consequence, RetryBudget, RetryLimits, consequence
 from replicator.runtime.process import Message, WorkerProcess
 from replicator.state.records import Desired, ErrorRecord, Lease, ReplicatorRecord, Role
 from replicator.state.store import StateStore
@@ -227,18 +227,18 @@ class Supervisor:
             return None
         error = worker.error
         assert error is not None
-        decision = verdict(error)
+        decision = consequence(error)
         is_finding = error.code != "worker_killed"
         if (
             is_finding
             and self._refuse_first
-            and decision is not Verdict.STOP
+            and decision is not Consequence.STOP
             and self._store.last_segment(self._name) is None
         ):
             return Outcome(end=End.REFUSED, error=error)
-        if decision is Verdict.REFUSE:
+        if decision is Consequence.REFUSE:
             return Outcome(end=End.REFUSED, error=error)
-        if decision is Verdict.STOP:
+        if decision is Consequence.STOP:
             return Outcome(end=End.FAILED, error=error)
         return self._retry(role, error)
 

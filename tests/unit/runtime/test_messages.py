@@ -10,7 +10,7 @@ import pytest
 
 from replicator.model.errors import LogGapError, ReplicatorError, SourceUnavailableError
 from replicator.runtime import messages
-from replicator.runtime.policy import Verdict, verdict
+from replicator.runtime.policy import Consequence, consequence
 
 
 def test_an_error_of_ours_arrives_as_the_same_class_with_all_it_said() -> None:
@@ -61,6 +61,6 @@ def test_what_the_host_has_run_out_of_is_retried_and_named(
     monkeypatch.setenv("REPLICATOR_HOME", str(tmp_path))
     got = messages.decode_error(json.loads(json.dumps(messages.encode_error(error))))
     assert got.code == code
-    assert verdict(got) is Verdict.RETRY
+    assert consequence(got) is Consequence.RETRY
     if code == "disk_full":
         assert f"bytes on the volume of {tmp_path} (REPLICATOR_HOME)" in got.message

@@ -20,33 +20,33 @@ from replicator.model.errors import (
     ThrottledError,
     given_up,
 )
-from replicator.runtime.policy import RetryBudget, RetryLimits, Verdict, verdict
+from replicator.runtime.policy import Consequence, RetryBudget, RetryLimits, consequence
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (SourceUnavailableError("away", code="x"), Verdict.RETRY),
-        (TargetUnavailableError("away", code="x"), Verdict.RETRY),
-        (ThrottledError("slower", code="x", table="s.t"), Verdict.RETRY),
-        (ConfigError("wrong", code="x"), Verdict.REFUSE),
-        (FatalError("stop", code="x"), Verdict.STOP),
-        (CorruptStreamError("stop", code="x"), Verdict.STOP),
-        (PluginError("broken", code="x"), Verdict.STOP),
-        (TableError("escaped", code="x"), Verdict.STOP),
-        (ReplicatorError("other", code="x"), Verdict.STOP),
-        (ZeroDivisionError(), Verdict.STOP),
+        (SourceUnavailableError("away", code="x"), Consequence.RETRY),
+        (TargetUnavailableError("away", code="x"), Consequence.RETRY),
+        (ThrottledError("slower", code="x", table="s.t"), Consequence.RETRY),
+        (ConfigError("wrong", code="x"), Consequence.REFUSE),
+        (FatalError("stop", code="x"), Consequence.STOP),
+        (CorruptStreamError("stop", code="x"), Consequence.STOP),
+        (PluginError("broken", code="x"), Consequence.STOP),
+        (TableError("escaped", code="x"), Consequence.STOP),
+        (ReplicatorError("other", code="x"), Consequence.STOP),
+        (ZeroDivisionError(), Consequence.STOP),
     ],
 )
-def test_every_error_has_one_verdict(error: BaseException, expected: Verdict) -> None:
-    assert verdict(error) is expected
+def test_every_error_has_one_verdict(error: BaseException, expected: Consequence) -> None:
+    assert consequence(error) is expected
 
 
 def test_a_server_that_was_waited_for_in_vain_is_a_gap() -> None:
     lags = given_up(SourceLagsError("it lacks something", code="source_lags", action="Name another."))
     assert (type(lags), lags.code, lags.action) == (LogGapError, "source_lags", "Name another.")
     away = given_up(SourceUnavailableError("away", code="source_unavailable"))
-    assert (type(away), verdict(away)) == (FatalError, Verdict.STOP)
+    assert (type(away), consequence(away)) == (FatalError, Consequence.STOP)
 
 
 def _budget(give_up_after_s: float = 100.0) -> RetryBudget:

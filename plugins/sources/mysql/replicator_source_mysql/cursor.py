@@ -8,7 +8,7 @@ from replicator_source_mysql.lineage import other_history
 from replicator_source_mysql.marks import LogEnd
 
 
-class Cursor:
+class ReadPosition:
     """A position that moves with every event.
 
     Args:

@@ -46,7 +46,7 @@ from replicator_source_mysql.events import (
 )
 from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.groups import Group, Undoing
-from replicator_source_mysql.marks import LogEnd, MarkBoard
+from replicator_source_mysql.marks import AwaitedMarks, LogEnd
 from replicator_source_mysql.position import Executed
 from replicator_source_mysql.pulls import Pull
 from replicator_source_mysql.statements import Statements
@@ -87,7 +87,7 @@ class BinlogReader(LogReader):
         progress: Progress,
         flavor: Flavor,
         schemas: Mapping[TableId, TableSchema],
-        board: MarkBoard,
+        board: AwaitedMarks,
         probe: Callable[[], LogEnd],
         on_delivered: Callable[[Executed], None],
         is_lower_case: bool,

@@ -48,7 +48,7 @@ def log_status_statement(connection: Connection) -> str:
     return flavor_of(connection).log_status(version_of(connection.get_server_info()))
 
 
-class MarkBoard:
+class AwaitedMarks:
     """The marks that wait for the log's reader. Thread-safe; shared by all that one source object does."""
 
     def __init__(self) -> None:

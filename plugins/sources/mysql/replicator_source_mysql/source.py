@@ -41,7 +41,7 @@ from replicator_source_mysql.coordinates import CoordinateSystems, SourceVisibil
 from replicator_source_mysql.dump import Dump
 from replicator_source_mysql.groups import Undoing, UndoneGroups
 from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import LogEnd, MarkBoard
+from replicator_source_mysql.marks import AwaitedMarks, LogEnd
 from replicator_source_mysql.position import Position
 from replicator_source_mysql.server import ServerFacts, folded_name, read_facts
 from replicator_source_mysql.snapshot import TableReader
@@ -66,7 +66,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         self._ends = Session(config, self._same)
         reading = Session(config, self._same, is_bounded=False, is_reading=True)
         self._sessions = (self._control, self._watch, self._ends, reading)
-        self._board = MarkBoard()
+        self._board = AwaitedMarks()
         # Marks of two objects are never the same.
         self._mark_prefix = secrets.token_hex(8)
         self._systems = CoordinateSystems(config.watermark)

@@ -27,7 +27,7 @@ from replicator_source_mysql.flavors import MARIADB, MYSQL
 from replicator_source_mysql.groups import Undoing
 from replicator_source_mysql.gtidsets import GtidPosition
 from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import LogEnd, MarkBoard
+from replicator_source_mysql.marks import AwaitedMarks, LogEnd
 from replicator_source_mysql.position import Position
 
 LIMITS = PullLimits(rows=100, bytes=1 << 20, wait_s=0.0)
@@ -58,7 +58,7 @@ def reader_of(*events: bytes, **settings: Any) -> BinlogReader:
         "progress": MariadbProgress(Position(executed=GtidPosition(), server="1"), "1"),
         "flavor": MARIADB,
         "schemas": {},
-        "board": MarkBoard(),
+        "board": AwaitedMarks(),
         "probe": lambda: FAR,
         "on_delivered": lambda _: None,
         "is_lower_case": False,

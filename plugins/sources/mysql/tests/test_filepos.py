@@ -21,7 +21,7 @@ from replicator_source_mysql.flavors import MYSQL
 from replicator_source_mysql.groups import Undoing
 from replicator_source_mysql.gtidsets import GtidSet
 from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import LogEnd, MarkBoard
+from replicator_source_mysql.marks import AwaitedMarks, LogEnd
 from replicator_source_mysql.position import Position
 
 LIMITS = PullLimits(rows=1000, bytes=1 << 30, wait_s=0.0)
@@ -92,7 +92,7 @@ class Dump:
 def reader_at(log: Log, start: Position, **settings: Any) -> BinlogReader:
     assert isinstance(start.begin, FilePosition)
     values: Mapping[str, Any] = {
-        "progress": FileProgress(start, SERVER), "flavor": MYSQL, "schemas": {}, "board": MarkBoard(), "probe": lambda: FAR,
+        "progress": FileProgress(start, SERVER), "flavor": MYSQL, "schemas": {}, "board": AwaitedMarks(), "probe": lambda: FAR,
         "on_delivered": lambda _: None, "is_lower_case": False, "unrepresentable": "fail", "size_max": 1 << 20,
         "undoing": Undoing(groups={}, fold=str.upper),
         **settings,

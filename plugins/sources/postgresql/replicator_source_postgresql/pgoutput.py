@@ -40,12 +40,12 @@ _OLD_ROW: Final = ord("O")
 _OPERATIONS: Final = pa.array(["INSERT", "UPDATE", "DELETE"])
 
 
-class Cursor:
+class MessageReader:
     """Reads one message's fields in turn; MalformedError where they run over its end."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
-        self._place = 0
+        self._offset = 0
 
     def integer(self, size: int, *, signed: bool = False) -> int:
         """A big-endian integer."""
@@ -53,20 +53,20 @@ class Cursor:
 
     def bytes(self, size: int) -> bytes:
         """So many bytes."""
-        end = self._place + size
+        end = self._offset + size
         if end > len(self._content):
             raise MalformedError("a message ends too early")
-        part = self._content[self._place : end]
-        self._place = end
+        part = self._content[self._offset : end]
+        self._offset = end
         return part
 
     def text(self) -> str:
         """A text that ends with a zero byte."""
-        end = self._content.find(b"\0", self._place)
+        end = self._content.find(b"\0", self._offset)
         if end < 0:
             raise MalformedError("a text in a message does not end")
-        part = self._content[self._place : end]
-        self._place = end + 1
+        part = self._content[self._offset : end]
+        self._offset = end + 1
         try:
             return part.decode()
         except UnicodeDecodeError as error:
@@ -74,7 +74,7 @@ class Cursor:
 
     def finish(self) -> None:
         """MalformedError if something is left."""
-        if self._place != len(self._content):
+        if self._offset != len(self._content):
             raise MalformedError("a message is longer than its fields")
 
 
@@ -100,7 +100,7 @@ class Relation:
     @classmethod
     def read(cls, content: bytes) -> Relation:
         """Read the message behind its kind byte."""
-        cursor = Cursor(content)
+        cursor = MessageReader(content)
         relation_id = cursor.integer(4)
         table = TableId(cursor.text() or "pg_catalog", cursor.text())
         identity = chr(cursor.integer(1))
@@ -109,7 +109,7 @@ class Relation:
         return cls(relation_id, table, identity, columns)
 
 
-def _relation_column(cursor: Cursor) -> RelationColumn:
+def _relation_column(cursor: MessageReader) -> RelationColumn:
     flags = cursor.integer(1)
     return RelationColumn(cursor.text(), cursor.integer(4), cursor.integer(4, signed=True), bool(flags & 1))
 
@@ -125,7 +125,7 @@ class Message:
     @classmethod
     def read(cls, content: bytes) -> Message:
         """Read the message behind its kind byte."""
-        cursor = Cursor(content)
+        cursor = MessageReader(content)
         flags = cursor.integer(1)
         cursor.integer(8)
         prefix = cursor.text()
@@ -136,7 +136,7 @@ class Message:
 
 def read_truncate(content: bytes) -> tuple[int, ...]:
     """The relation ids of a Truncate message, behind its kind byte."""
-    cursor = Cursor(content)
+    cursor = MessageReader(content)
     count = cursor.integer(4)
     cursor.integer(1)
     if count * 4 != len(content) - 5:

@@ -23,7 +23,7 @@ from replicator_source_mysql.connection import Connection, Session
 from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SourceVisibility
 from replicator_source_mysql.coordinates.gtid import SNAPSHOT
 from replicator_source_mysql.coordinates.progress import Progress
-from replicator_source_mysql.cursor import Cursor
+from replicator_source_mysql.cursor import ReadPosition
 from replicator_source_mysql.errors import RESTART_ACTION
 from replicator_source_mysql.events import FLAG_ARTIFICIAL, Begin, Event, Kind, mysql_begin, tagged_begin
 from replicator_source_mysql.filepos import FIRST_BYTE, FilePosition, LogPosition, file_number, fingerprint
@@ -127,7 +127,7 @@ class FileProgress(Progress):
 
     def __init__(self, start: Position, server: str) -> None:
         begin = cast("FilePosition", start.begin)
-        super().__init__(start, server, Cursor(begin.file, begin.begin))
+        super().__init__(start, server, ReadPosition(begin.file, begin.begin))
         self._executed = begin
         # The event that must come first, until it came.
         self._proof = begin if begin.crc is not None else None

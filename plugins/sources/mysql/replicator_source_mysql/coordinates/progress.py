@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Generic, TypeVar, cast
 
 from replicator.model.errors import FatalError
-from replicator_source_mysql.cursor import Cursor
+from replicator_source_mysql.cursor import ReadPosition
 from replicator_source_mysql.events import Begin, Event
 from replicator_source_mysql.gtidsets import GtidPosition, GtidSet
 from replicator_source_mysql.marks import LogEnd
@@ -32,7 +32,7 @@ class Progress(ABC):
         prepared: XA transactions that are prepared and not decided.
     """
 
-    def __init__(self, start: Position, server: str, cursor: Cursor) -> None:
+    def __init__(self, start: Position, server: str, cursor: ReadPosition) -> None:
         self.cursor = cursor
         self.prepared = PreparedTransactions(start.prepared)
         self._server = server
@@ -116,7 +116,7 @@ class GtidProgress(Progress, Generic[Gtids]):
     def __init__(self, start: Position, server: str) -> None:
         # Unknown on another server, and where what is durable is skipped.
         is_known = start.server == server and start.restart is None
-        super().__init__(start, server, Cursor(start.file, start.pos) if is_known else Cursor("", 0))
+        super().__init__(start, server, ReadPosition(start.file, start.pos) if is_known else ReadPosition("", 0))
         # Without the GTIDs of the transactions since, which are added on demand.
         self._before: Gtids = cast("Gtids", start.begin)
         self._committed: list[str] = []

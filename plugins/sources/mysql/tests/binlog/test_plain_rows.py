@@ -18,7 +18,7 @@ from replicator_source_mysql.coordinates.mariadb import MariadbProgress
 from replicator_source_mysql.groups import Undoing
 from replicator_source_mysql.gtidsets import GtidPosition, GtidSet
 from replicator_source_mysql.log import BinlogReader
-from replicator_source_mysql.marks import LogEnd, MarkBoard
+from replicator_source_mysql.marks import AwaitedMarks, LogEnd
 from replicator_source_mysql.position import Position
 from replicator_source_mysql.stream import EventStream
 from replicator_source_mysql.tablerows import TableRows
@@ -77,7 +77,7 @@ def everything(binlog: Any, events: list[bytes], *names: str, at_once: int, limi
         progress=progress,
         flavor=binlog.dialect,
         schemas=schemas,
-        board=MarkBoard(),
+        board=AwaitedMarks(),
         probe=lambda: FAR,
         on_delivered=lambda _: None,
         is_lower_case=False,
