@@ -28,7 +28,7 @@ from replicator.plugins.source import Chunk, ChunkRequest, Cursor, WholeRead
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.catalogue import CatalogTable, system_versioned, virtual_column
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
-from replicator_source_mysql.connection import Connection, flavor_of, rows_of
+from replicator_source_mysql.connection import Connection, Session, flavor_of, rows_of
 from replicator_source_mysql.coordinates import Coordinates
 from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.textrows import Rows, text_rows
