@@ -50,7 +50,7 @@ def pages() -> Iterator[Path]:
     yield ROOT / "Makefile"
     yield ROOT / "docs" / "status.schema.json"
     yield from (p for p in sorted(ROOT.glob("docs/**/*.md")) if "adr" not in p.parts)
-    yield from sorted(ROOT.glob("examples/*"))
+    yield from (p for p in sorted(ROOT.glob("examples/**/*")) if p.suffix in {".md", ".yaml"})
     yield from sorted(ROOT.glob("plugins/*/*/README.md"))
 
 
@@ -58,6 +58,7 @@ def modules() -> Iterator[Path]:
     yield from (p for p in sorted(ROOT.glob("replicator/**/*.py")) if "testing" not in p.parts)
     yield from sorted(ROOT.glob("testbed/replicator_testbed/demo/**/*.py"))
     yield from sorted(ROOT.glob("plugins/*/*/replicator_*/**/*.py"))
+    yield from sorted(ROOT.glob("examples/plugins/*/replicator_*/**/*.py"))
 
 
 def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:

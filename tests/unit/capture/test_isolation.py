@@ -163,6 +163,7 @@ def test_a_table_that_cannot_be_read_now_waits_alone_and_says_why(bench: Any) ->
         bench.write(good, {"id": 70, "a": "new", "b": None})
         capture.until(lambda: bench.record(good).stage is Stage.STREAMING and bench.holds(good)())
         capture.until(lambda: "waiting" in capture.control.status["tables"][str(locked)])
+        assert capture.control.status["tables"][str(locked)]["snapshot_step"] in ("waiting", "reading")
         waiting = capture.control.status["tables"][str(locked)]["waiting"]
         assert (waiting["code"], waiting["message"]) == ("lock_timeout", "it is locked")
         capture.source.faults.heal()

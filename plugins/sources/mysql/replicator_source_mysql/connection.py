@@ -96,6 +96,20 @@ class SameServer:
                 )
 
 
+def verify_host(config: MysqlConfig, same: SameServer) -> None:
+    """See over a new connection whether the host still leads to the one server: connections that stand do not notice a failover.
+
+    Raises:
+        SourceUnavailableError: It leads to another one. That nobody answers is left to the connections that are in use.
+    """
+    with contextlib.suppress(pymysql.MySQLError, OSError):
+        connection = connect(config, read_timeout_s=config.connect_timeout.total_seconds())
+        try:
+            same.verify(connection)
+        finally:
+            connection.close()
+
+
 class Session(KitSession[Connection]):
     """A connection of PyMySQL's. After any error it is closed, so no half-finished statement or transaction stays."""
 
