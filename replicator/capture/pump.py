@@ -36,7 +36,8 @@ from replicator.capture.requests import PositionMark, Requests
 from replicator.capture.sealing import Sealer, Unsealed
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots import ChunkAtMark, SnapshotRunner
-from replicator.capture.tables import Followed, Tables
+from replicator.capture.starting import Step
+from replicator.capture.tables import Tables
 from replicator.capture.tracker import CatalogTracker, ComparisonMark, StartingMark
 from replicator.capture.upkeep import Upkeep
 from replicator.capture.window import Window
@@ -46,6 +47,13 @@ from replicator.model.control import Control
 from replicator.model.crash import crash_point
 from replicator.model.isolation import TableFailedError, of_table
 from replicator.model.offset import Offset
+from replicator.model.reports import (
+    CapturedTable,
+    CaptureReport,
+    CaptureStage,
+    OpenTransactionReport,
+    SnapshotStep,
+)
 from replicator.model.schema import TableId
 from replicator.plugins.source import (
     DeltaSource,
@@ -207,7 +215,8 @@ class Capture:
         while not call.done():
             if control.should_stop():
                 return None
-            control.report({"stage": "preparing", "waiting_for": list(self._parts.source.waiting_for())})
+            waiting_for = tuple(self._parts.source.waiting_for())
+            control.report(CaptureReport(stage=CaptureStage.PREPARING, waiting_for=waiting_for))
             control.wait(_PREPARE_LOOK_S)
         return call.result()
 
@@ -335,7 +344,7 @@ class _Session:
         self._requests.take_due()
         if self._upkeep.is_report_due():
             self._upkeep.note_report()
-            self._control.report(self._status())
+            self._control.report(self._report())
 
     def _take_mark(self, due: Waiting) -> None:
         """Hand on what waited for a mark. What asks for a commit gets it here, and nowhere else."""
@@ -399,31 +408,27 @@ class _Session:
                 self._tracker.fail(followed, error)
         self._snapshots.failed.clear()
 
-    def _status(self) -> Mapping[str, Any]:
+    def _report(self) -> CaptureReport:
         measures = self._upkeep.measures
-        source_time = self._sealer.unsealed.source_time
         keeps_log, oldest = measures.standing.keeps_log, measures.standing.oldest_open
-        return {
-            "stage": "capturing",
-            "position": str(self._sealer.unsealed.position),
-            "retained_bytes": measures.retained_bytes,
-            "clock_ahead_s": measures.clock_ahead_s,
-            "keeps_log_s": keeps_log.total_seconds() if keeps_log is not None else None,
-            "oldest_open": {"name": oldest.name, "since": oldest.since.isoformat()} if oldest is not None else None,
-            "source_time": source_time.isoformat() if source_time else None,
-            "last_sequence_num": self._parts.writer.next_sequence_num - 1,
-            "pending_rows": self._parts.writer.pending_rows,
-            "ring": self._window.ring_size,
-            "waiting_for": list(self._parts.source.waiting_for(self._tracker.since)),
-            "tables": {str(f.table): self._table_status(f) for f in self._tables.all()},
-        }
+        return CaptureReport(
+            stage=CaptureStage.CAPTURING,
+            position=str(self._sealer.unsealed.position),
+            retained_bytes=measures.retained_bytes,
+            clock_ahead_s=measures.clock_ahead_s,
+            keeps_log_s=keeps_log.total_seconds() if keeps_log is not None else None,
+            oldest_open=OpenTransactionReport(name=oldest.name, since=oldest.since) if oldest is not None else None,
+            source_time=self._sealer.unsealed.source_time,
+            last_sequence_num=self._parts.writer.next_sequence_num - 1,
+            pending_rows=self._parts.writer.pending_rows,
+            ring=self._window.ring_size,
+            waiting_for=tuple(self._parts.source.waiting_for(self._tracker.since)),
+            tables={str(f.table): self._report_of(f.table) for f in self._tables.all()},
+        )
 
-    def _table_status(self, followed: Followed) -> Mapping[str, Any]:
-        progress, record = followed.record.snapshot, followed.record
-        status: dict[str, Any] = {"stage": record.stage.value, "incarnation": record.incarnation}
-        if progress is not None:
-            status |= {"snapshot_rows": progress.rows, "estimated_rows": progress.estimated_rows}
-        step, waiting = self._tracker.step_of(followed.table), self._snapshots.waiting(followed.table)
-        if step is not None:
-            status["step"] = step.value
-        return status if waiting is None else status | {"waiting": waiting}
+    def _report_of(self, table: TableId) -> CapturedTable:
+        step = self._tracker.step_of(table)
+        return CapturedTable(
+            step=None if step is None or step is Step.READY else SnapshotStep(step.value),
+            waiting=self._snapshots.waiting(table),
+        )

@@ -38,6 +38,7 @@ from replicator.capture.window import Bools, Read, Verdict, Window, snapshot_cha
 from replicator.model.errors import TableError, TransientError
 from replicator.model.events import TRANSACTION_ID, change_schema
 from replicator.model.isolation import of_table, table_error
+from replicator.model.reports import WaitingReport
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.source import Cursor, Seen
@@ -188,13 +189,13 @@ class SnapshotRunner:
         completed, self._completed = self._completed, []
         return completed
 
-    def waiting(self, table: TableId) -> Mapping[str, Any] | None:
+    def waiting(self, table: TableId) -> WaitingReport | None:
         """Why a table that is to be copied cannot be read now, and when it is tried again."""
         copy = self._copies.get(table)
         if copy is None or copy.waits_for is None:
             return None
         retry_in_s = round(max(0.0, copy.not_before - self.clock()), 1)
-        return {"retry_in_s": retry_in_s, "code": copy.waits_for.code, "message": copy.waits_for.message}
+        return WaitingReport(retry_in_s=retry_in_s, code=copy.waits_for.code, message=copy.waits_for.message)
 
     @property
     def is_busy(self) -> bool:

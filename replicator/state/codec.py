@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from functools import lru_cache, wraps
@@ -13,6 +13,7 @@ from sqlalchemy import Row
 from replicator.model.events import SnapshotKind, event_from_json
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
+from replicator.model.reports import ApplyReport, CaptureReport, Report, RetryReport
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.errors import DamagedValueError
 from replicator.state.records import (
@@ -26,8 +27,11 @@ from replicator.state.records import (
     Lease,
     Preparation,
     ReplicatorRecord,
+    Reported,
+    Reports,
     Request,
     RequestKind,
+    Role,
     Run,
     SegmentFile,
     SnapshotProgress,
@@ -38,6 +42,7 @@ from replicator.state.records import (
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R", bound=Report)
 
 
 def _decodes(function: Callable[P, T]) -> Callable[P, T]:
@@ -266,6 +271,34 @@ def read_run(row: Row[Any]) -> Run:
         ended_at=row.ended_at,
         outcome=row.outcome,
         error=read_error(row.error),
+    )
+
+
+def write_report(report: Report) -> Mapping[str, Any]:
+    """To the columns of `statuses`, except owner and time."""
+    match report:
+        case CaptureReport():
+            role = Role.CAPTURE
+        case ApplyReport():
+            role = Role.APPLY
+        case _:
+            role = Role.SUPERVISOR
+    return {"role": role.value, "document": report.document()}
+
+
+@_decodes
+def read_reports(rows: Iterable[Row[Any]]) -> Reports:
+    """From the rows of `statuses` of a replicator."""
+    by_role = {Role(row.role): row for row in rows}
+
+    def read(role: Role, kind: type[R]) -> Reported[R] | None:
+        row = by_role.get(role)
+        return None if row is None else Reported(at=row.updated_at, report=kind.read(row.document))
+
+    return Reports(
+        supervisor=read(Role.SUPERVISOR, RetryReport),
+        capture=read(Role.CAPTURE, CaptureReport),
+        apply=read(Role.APPLY, ApplyReport),
     )
 
 

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from replicator.model.errors import RefusedError, ReplicatorError
 from replicator.model.events import JournalEvent, SnapshotKind, check_start
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
+from replicator.model.reports import ApplyReport, CaptureReport, Report, RetryReport
 from replicator.model.schema import TableId, TableSchema
+
+R = TypeVar("R", bound=Report)
 
 
 class Desired(StrEnum):
@@ -341,3 +344,20 @@ class Run:
     ended_at: datetime | None
     outcome: str | None
     error: ErrorRecord | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported(Generic[R]):
+    """What a process last said of itself, and when by the store's clock."""
+
+    at: datetime
+    report: R
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reports:
+    """What the processes of a replicator last said of themselves; None: nothing yet."""
+
+    supervisor: Reported[RetryReport] | None = None
+    capture: Reported[CaptureReport] | None = None
+    apply: Reported[ApplyReport] | None = None

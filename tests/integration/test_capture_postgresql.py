@@ -16,6 +16,7 @@ import pytest
 
 from replicator.model.errors import LogGapError, TransientError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent
+from replicator.model.reports import CaptureStage
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource, SourceContext
 from replicator.state.records import Stage
@@ -222,7 +223,7 @@ def test_change_that_was_delivered_before_a_chunk_could_see_it_survives(
                 stack.enter_context(
                     committing(database, "UPDATE hot SET v = 1 WHERE id <= 30", "DELETE FROM hot WHERE id = 5")
                 )
-                capture[0].wait_until(lambda: capture[0].control.status["ring"], "it is delivered")
+                capture[0].wait_until(lambda: capture[0].control.status.ring, "it is delivered")
 
         with captured.running(lambda source: before_reads(source, hide)) as running:
             capture.append(running)
@@ -260,7 +261,7 @@ def test_change_that_was_sealed_before_a_restart_survives_the_chunk_that_cannot_
             running.wait_until(lambda: has_sealed_chunks(captured, "hot"), "a chunk is sealed")
             standby.hold()
             stack.enter_context(committing(database, "UPDATE hot SET v = 1"))
-            running.wait_until(lambda: running.control.status["ring"], "it is delivered")
+            running.wait_until(lambda: running.control.status.ring, "it is delivered")
             captured.catch_up(running)
             running.control.stop()
             again.set()
@@ -286,7 +287,7 @@ def test_snapshot_in_place_keeps_what_was_delivered_and_is_not_visible_when_it_b
         stack.enter_context(
             committing(database, "INSERT INTO hot VALUES (100, 1)", "UPDATE hot SET v = 1 WHERE id = 3")
         )
-        running.wait_until(lambda: running.control.status["ring"], "it is delivered")
+        running.wait_until(lambda: running.control.status.ring, "it is delivered")
         request = captured.request("snapshot", tables=[])
         captured.catch_up(running)
         assert (100, 1, None) in captured.rows(table("hot"))
@@ -310,7 +311,7 @@ def test_change_before_the_slots_own_place_that_nobody_sees_yet_is_in_the_first_
 
     def waits_for(connection: psycopg.Connection[Any]) -> Callable[[], bool]:
         pid = f"pid {connection.info.backend_pid} "
-        return lambda: any(line.startswith(pid) for line in running.control.status.get("waiting_for", ())[:1])
+        return lambda: any(line.startswith(pid) for line in running.control.status.waiting_for[:1])
 
     with (
         ExitStack() as stack,
@@ -334,7 +335,7 @@ def test_change_before_the_slots_own_place_that_nobody_sees_yet_is_in_the_first_
         running.wait_until(
             lambda: (
                 captured.stage(table("hot")) is Stage.STREAMING
-                or (running.control.status["stage"] == "capturing" and running.control.status["waiting_for"])
+                or (running.control.status.stage is CaptureStage.CAPTURING and running.control.status.waiting_for)
             ),
             "the slot is made",
         )
@@ -396,7 +397,7 @@ def test_a_table_added_later_keeps_what_an_older_transaction_had_written_to_it(
             # Either it says whom it waits for, or it has copied the table without these rows.
             running.wait_until(
                 lambda: (
-                    any(str(pid) in line for line in running.control.status.get("waiting_for", ()))
+                    any(str(pid) in line for line in running.control.status.waiting_for)
                     or captured.stage(table("later")) is Stage.STREAMING
                 ),
                 "it waits for the writer",
@@ -435,7 +436,7 @@ def test_a_table_taken_out_of_the_publication_for_a_moment_is_copied_again(
             name = "held" if is_prepared else f"pid {writer.info.backend_pid} "
             running.wait_until(
                 lambda: (
-                    any(name in line for line in running.control.status.get("waiting_for", ()))
+                    any(name in line for line in running.control.status.waiting_for)
                     or len(captured.events(table("t"))) > 3
                 ),
                 "the change is noticed",
@@ -497,7 +498,7 @@ def test_value_that_cannot_be_represented_is_noticed_while_the_table_waits_for_i
         captured.wait_for_streaming(running)
     captured.tables.append(table("t"))
     with open_transaction(database, "INSERT INTO other VALUES (9, 9)") as writer, captured.running() as running:
-        running.wait_until(lambda: running.control.status.get("waiting_for"), "the copy waits for the writer")
+        running.wait_until(lambda: running.control.status.waiting_for, "the copy waits for the writer")
         # The log's reader cannot decode this one, and skips the table from here on; by the time it is copied it is gone.
         database.execute("INSERT INTO t VALUES (100, 'infinity')", "DELETE FROM t WHERE id = 100")
         captured.catch_up(running)
@@ -1219,7 +1220,7 @@ def test_capture_goes_on_when_the_server_comes_back(make: Make, how: str) -> Non
                 captured.request("snapshot", tables=[])
 
                 def until_it_breaks(running: RunningCapture) -> None:
-                    running.wait_until(lambda: running.control.status.get("stage") == "capturing", "it captures")
+                    running.wait_until(lambda: running.control.status.stage is CaptureStage.CAPTURING, "it captures")
                     goal = writers.done + 100
                     running.wait_until(lambda: writers.done >= goal, "much is written")
                     server.kill9() if how == "kill9" else server.stop()
