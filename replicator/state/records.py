@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from replicator.model.errors import RefusedError, ReplicatorError
-from replicator.model.events import JournalEvent, SnapshotKind, check_start
+from replicator.model.events import SnapshotKind, check_start
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.reports import ApplyReport, CaptureReport, Report, RetryReport
-from replicator.model.schema import TableId, TableSchema
+from replicator.state.stored import StoredEvent, StoredOffset, StoredSchema, StoredTableId
 
 R = TypeVar("R", bound=Report)
 
@@ -148,7 +148,7 @@ class ReplicatorRecord:
     config: str
     identity: Mapping[str, Any]
     preparation: Preparation
-    start_offset: Offset | None
+    start_offset: StoredOffset | None
     journal_uri: str
     apply_paused: bool
     error: ErrorRecord | None
@@ -217,10 +217,10 @@ class TableRecord:
         error: Why it failed.
     """
 
-    table: TableId
+    table: StoredTableId
     incarnation: int
     stage: Stage
-    schema: TableSchema | None = None
+    schema: StoredSchema | None = None
     identity: Mapping[str, Any] | None = None
     is_recreated: bool = False
     snapshot: SnapshotProgress | None = None
@@ -246,7 +246,7 @@ class AppliedRecord:
         alarms: One per code.
     """
 
-    table: TableId
+    table: StoredTableId
     incarnation: int
     claimed_by: int | None = 0
     last_applied: int = -1
@@ -274,7 +274,7 @@ class SegmentFile:
     same commit as its neighbour".
     """
 
-    table: TableId
+    table: StoredTableId
     incarnation: int
     schema_fingerprint: str
     uri: str
@@ -294,9 +294,9 @@ class EventEntry:
     """An event (DDL, snapshot) at its number in the order."""
 
     sequence_num: int
-    table: TableId
+    table: StoredTableId
     incarnation: int
-    event: JournalEvent
+    event: StoredEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
