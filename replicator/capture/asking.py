@@ -10,7 +10,7 @@ from replicator.model.errors import ConfigError, Problem, RefusedError, TableErr
 from replicator.model.isolation import failed_table, table_error
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
-from replicator.plugins.source import DeltaSource, TableDescription
+from replicator.plugins.source import DeltaSource, SourceCatalogue, SourceLog, TableDescription
 
 T = TypeVar("T")
 Descriptions = Mapping[TableId, TableDescription]
@@ -27,13 +27,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A source that is prepared for all tables that exist but those that it refuses. `offset` as `DeltaSource.prepare` gave it."""
+    """A source that is prepared for all tables that exist but those that it refuses. `offset` as `SourceLog.prepare` gave it."""
 
     offset: Offset
     refused: Refusals = field(default_factory=dict)
 
 
-def describe(source: DeltaSource[Any], tables: Sequence[TableId]) -> Answer:
+def describe(source: SourceCatalogue, tables: Sequence[TableId]) -> Answer:
     """What the source's catalogue says of the tables."""
     answers, refused = ask(source.describe, tables, "describing it")
     return Answer(found={table: found for answer in answers for table, found in answer.items()}, refused=refused)
@@ -123,7 +123,7 @@ def _named(error: Exception, tables: Collection[TableId]) -> Mapping[TableId, Ta
 
 
 def _prepare_one_by_one(
-    source: DeltaSource[Any],
+    source: SourceLog,
     tables: Sequence[TableId],
     captured: Collection[TableId],
     refused: dict[TableId, TableError],
@@ -153,7 +153,7 @@ def _prepare_one_by_one(
 
 
 def _prepare_known(
-    source: DeltaSource[Any], tables: Sequence[TableId], first: Exception, *, is_tried: bool
+    source: SourceLog, tables: Sequence[TableId], first: Exception, *, is_tried: bool
 ) -> tuple[Offset, TableId | None]:
     """Prepare tables that were prepared before: all, or all but the one that makes it fail, which is returned too.
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
+from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.schema import TableSchema
 from replicator.plugins.source import TableDescription
-
-STORAGE: Final = "filenode"
-"""The part of an identity that a TRUNCATE changes.
-
-It alone: a table whose partitions changed their storage may have lost rows without a trace.
-"""
-
-_TRUNCATED_BY: Final = "truncated_by"
 
 
 class Change(StrEnum):
@@ -24,11 +16,25 @@ class Change(StrEnum):
 
     NONE = "none"
     EXPLAINED = "explained"
+    """The catalogue's identity is accepted: it differs by what a delivered TRUNCATE made, or by parts that are new."""
     ASK_AGAIN = "ask_again"
     OBJECT = "object"
+    """Another object has its name."""
+    STORAGE = "storage"
+    """The same object has other rows, and the log does not say why."""
+    DEFINITION = "definition"
+    """Its definition, or how it is published, was changed, perhaps for a while."""
     KEY = "key"
     COLUMNS = "columns"
-    GONE = "gone"
+    DROPPED = "dropped"
+
+
+UNEXPLAINED: Final = {
+    Change.OBJECT: "the table was replaced by another one",
+    Change.STORAGE: "the table's rows were rewritten or removed",
+    Change.DEFINITION: "the table was redefined, or is published in another way",
+}
+"""What the log does not show: it may lack changes of the table."""
 
 
 def same_columns(a: TableSchema, b: TableSchema) -> bool:
@@ -41,61 +47,52 @@ def same_shape(a: TableSchema, b: TableSchema) -> bool:
     return a.key == b.key and same_columns(a, b)
 
 
-def same_identity(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> bool:
-    """Whether two identities are equal as JSON."""
-    return a is not None and b is not None and not different_parts(a, b)
-
-
-def different_parts(a: Mapping[str, Any], b: Mapping[str, Any]) -> frozenset[str]:
-    """The parts of two identities that are not equal as JSON."""
-    left, right = _normal(a), _normal(b)
-    return frozenset(
-        part
-        for part in left.keys() | right.keys()
-        if left.get(part) != right.get(part) or (part in left) != (part in right)
-    )
-
-
 def judge(
-    schema: TableSchema, identity: Mapping[str, Any], found: TableDescription | None, *, truncates_since: int
+    schema: TableSchema, accepted: TableIdentity | None, found: TableDescription | None, *, truncates_since: int
 ) -> Change:
     """Compare a table with what the catalogue said of it, once everything that was visible then has been delivered.
 
     Args:
         schema: As followed.
-        identity: As last accepted.
-        found: The catalogue's word; None: the table is not there.
+        accepted: Its identity as last accepted.
+        found: What the catalogue said; None: the table does not exist.
         truncates_since: TRUNCATEs delivered since the catalogue was asked. One of these may or may not be in `found`:
             ask again, until none comes in between.
     """
     if found is None:
-        return Change.GONE
-    # A part that an older version did not know is learned.
-    new = found.identity.keys() - identity.keys() if identity else frozenset()
-    parts = different_parts(identity, found.identity) - new
+        return Change.DROPPED
     if not same_columns(schema, found.schema):
         return Change.COLUMNS
     if schema.key != found.schema.key:
         return Change.KEY
-    if not parts:
-        return Change.EXPLAINED if new else Change.NONE
-    if parts == {STORAGE} and isinstance(storage := identity.get(STORAGE), Mapping):
+    if accepted is None:
+        return Change.OBJECT
+    change = _identity_change(accepted, found.identity)
+    if change is Change.STORAGE and isinstance(accepted.storage, Truncated):
         if truncates_since:
             return Change.ASK_AGAIN
         # Exactly one storage is explained: the one that the TRUNCATE's transaction made, and made by that alone.
-        by = storage.get(_TRUNCATED_BY)
-        return Change.EXPLAINED if by is not None and by == found.storage_by else Change.OBJECT
-    return Change.OBJECT
+        by = accepted.storage.by
+        return Change.EXPLAINED if by is not None and by == found.storage_by else change
+    return change
 
 
-def truncated(identity: Mapping[str, Any], transaction: str | None) -> Mapping[str, Any]:
+def _identity_change(accepted: TableIdentity, found: TableIdentity) -> Change:
+    """What two identities say; what an older version of the plugin did not know is learned."""
+    if accepted.object is not None and accepted.object != found.object:
+        return Change.OBJECT
+    if any(part not in found.parts or found.parts[part] != value for part, value in accepted.parts.items()):
+        return Change.DEFINITION
+    if accepted.storage is not None and accepted.storage != found.storage:
+        return Change.STORAGE
+    return Change.NONE if accepted == found else Change.EXPLAINED
+
+
+def truncated(accepted: TableIdentity | None, transaction: str | None) -> TableIdentity | None:
     """What is accepted of a table once its TRUNCATE was delivered.
 
     The same object, whose storage is to be learned from the catalogue: the one that `transaction` made. Durable with the TRUNCATE.
     """
-    return {**identity, STORAGE: {_TRUNCATED_BY: transaction}} if STORAGE in identity else identity
-
-
-def _normal(identity: Mapping[str, Any]) -> dict[str, Any]:
-    normal: dict[str, Any] = json.loads(json.dumps(dict(identity), sort_keys=True, default=str))
-    return normal
+    if accepted is None or accepted.storage is None:
+        return accepted
+    return replace(accepted, storage=Truncated(by=transaction))

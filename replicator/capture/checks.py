@@ -10,14 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
 
 from replicator.capture.asking import Refusals, ask, describe, refusal
 from replicator.model.errors import FatalError, Problem, Severity, SourceUnavailableError
 from replicator.model.naming import check_names
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
-from replicator.plugins.source import DeltaSource
+from replicator.plugins.source import SourceCatalogue
 
 Assess = Callable[[Sequence[TableSchema]], Sequence[Problem]]
 _log = get_logger(__name__)
@@ -32,7 +31,7 @@ class Checks:
         checked: Tables that were checked in this process.
     """
 
-    source: DeltaSource[Any]
+    source: SourceCatalogue
     assess: Assess
     clock: Callable[[], float]
     every_s: float

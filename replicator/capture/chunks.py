@@ -16,7 +16,8 @@ from replicator.capture.settings import CaptureSettings
 from replicator.capture.spool import Spool
 from replicator.model.crash import crash_point
 from replicator.model.errors import PluginError, TransientError
-from replicator.plugins.source import Chunk, DeltaSource, Visibility
+from replicator.model.identity import TableIdentity
+from replicator.plugins.source import Chunk, SourceChunks, Visibility
 
 
 @dataclass(eq=False, slots=True)
@@ -52,7 +53,7 @@ class WholeRead:
 
     job: Job
     rows: Spool
-    identity: Any
+    identity: TableIdentity | None
     mark: Future[str]
 
 
@@ -85,9 +86,7 @@ class ChunkReader:
     so often as the settings say; any other error ends the job and comes with `Ended`.
     """
 
-    def __init__(
-        self, source: DeltaSource[Any], settings: CaptureSettings, write_mark: Callable[[], Future[str]]
-    ) -> None:
+    def __init__(self, source: SourceChunks, settings: CaptureSettings, write_mark: Callable[[], Future[str]]) -> None:
         self._source = source
         self._settings = settings
         self._write_mark = write_mark

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from replicator.capture.asking import Descriptions, Refusals
 from replicator.capture.checks import Checks
 from replicator.capture.tables import Tables
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import DeltaSource
+from replicator.plugins.source import SourceLog
 from replicator.state import table_life
 from replicator.state.records import Stage
 
@@ -48,7 +47,7 @@ def check(checks: Checks, tables: Tables, found: Descriptions) -> Refusals:
     return refused
 
 
-def followed_schemas(source: DeltaSource[Any], tables: Tables, found: Descriptions) -> Mapping[TableId, TableSchema]:
+def followed_schemas(source: SourceLog, tables: Tables, found: Descriptions) -> Mapping[TableId, TableSchema]:
     """The shapes of the tables that the log is to decode; the source is told under which identities they are followed."""
     # What has failed is not decoded: if that was the reason, it would be so again.
     wanted = {f.table for f in tables.all() if not table_life.has_failed(f.record)}

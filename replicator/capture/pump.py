@@ -60,6 +60,7 @@ from replicator.plugins.source import (
     LogBatch,
     LogReader,
     PullLimits,
+    SourceStatus,
     TableDescription,
 )
 from replicator.state import table_life
@@ -215,7 +216,7 @@ class Capture:
         while not call.done():
             if control.should_stop():
                 return None
-            waiting_for = tuple(self._parts.source.waiting_for())
+            waiting_for = tuple(self._parts.source.status().waiting_for)
             control.report(CaptureReport(stage=CaptureStage.PREPARING, waiting_for=waiting_for))
             control.wait(_PREPARE_LOOK_S)
         return call.result()
@@ -369,6 +370,7 @@ class _Session:
             return self._reader.pull(PullLimits(rows=settings.pull_rows, bytes=settings.pull_bytes, wait_s=wait_s))
 
     def _deliver(self, batch: LogBatch) -> None:
+        self._sealer.unsealed.check(batch)
         writer = self._parts.writer
         base = writer.take(batch.events) if batch.events else writer.next_sequence_num
         moved = self._window.deliver(batch, base)
@@ -410,11 +412,12 @@ class _Session:
 
     def _report(self) -> CaptureReport:
         measures = self._upkeep.measures
-        keeps_log, oldest = measures.standing.keeps_log, measures.standing.oldest_open
+        source = measures.source or SourceStatus(now=self._parts.now())
+        keeps_log, oldest = source.retention.keeps_log, source.retention.oldest_open
         return CaptureReport(
             stage=CaptureStage.CAPTURING,
             position=str(self._sealer.unsealed.position),
-            retained_bytes=measures.retained_bytes,
+            retained_bytes=source.retained_bytes,
             clock_ahead_s=measures.clock_ahead_s,
             keeps_log_s=keeps_log.total_seconds() if keeps_log is not None else None,
             oldest_open=OpenTransactionReport(name=oldest.name, since=oldest.since) if oldest is not None else None,
@@ -422,7 +425,7 @@ class _Session:
             last_sequence_num=self._parts.writer.next_sequence_num - 1,
             pending_rows=self._parts.writer.pending_rows,
             ring=self._window.ring_size,
-            waiting_for=tuple(self._parts.source.waiting_for(self._tracker.since)),
+            waiting_for=tuple(source.waiting_for) if self._tracker.since is not None else (),
             tables={str(f.table): self._report_of(f.table) for f in self._tables.all()},
         )
 

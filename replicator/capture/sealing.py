@@ -15,8 +15,9 @@ from replicator.capture.window import Window
 from replicator.journal.writer import JournalWriter
 from replicator.model.control import Control
 from replicator.model.crash import crash_point
+from replicator.model.errors import PluginError
 from replicator.model.offset import Offset
-from replicator.plugins.source import DeltaSource, LogBatch, LogReader, Visibility
+from replicator.plugins.source import LogBatch, LogReader, SourceLog, Visibility
 
 _VISIBILITY_WAIT_S: Final = 0.25
 """How long a seal waits to learn which transactions later reads see; without an answer the ring is sealed as it is."""
@@ -30,7 +31,7 @@ class Unsealed:
         position: Where the log is.
         offset: To be sealed; None if it has not moved.
         positions: Requests for a position that the next seal closes.
-        is_open: A transaction is open: nothing may be sealed.
+        open_transaction: Id of the transaction inside which the log is; nothing may be sealed until it ends. None at a boundary.
         is_idle: The last pull brought nothing.
         since: When the first of what is not sealed was delivered, on the monotonic clock; None if there is nothing.
     """
@@ -39,13 +40,34 @@ class Unsealed:
     offset: Offset | None = None
     source_time: datetime | None = None
     positions: list[int] = field(default_factory=list)
-    is_open: bool = False
+    open_transaction: str | None = None
     is_idle: bool = False
     since: float | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is open."""
+        return self.open_transaction is not None
+
+    def check(self, batch: LogBatch) -> None:
+        """Refuse a batch that leaves the open transaction without its end: a part of it would be sealed, and read again after a crash.
+
+        Raises:
+            PluginError: `transaction_not_closed`.
+        """
+        before, after = self.open_transaction, batch.open_transaction
+        if before is not None and after != before and not batch.closes(before):
+            where = "at a transaction boundary" if after is None else f"inside transaction {after}"
+            fault = f"transaction {before}, which it had begun to deliver, has not ended"
+        elif after is None and batch.has_open_rows:
+            where, fault = "at a transaction boundary", "the last rows belong to a transaction that has not ended"
+        else:
+            return
+        raise PluginError(f"the source claimed to be {where}, but {fault}.", code="transaction_not_closed")
+
     def add(self, batch: LogBatch, now: float) -> None:
-        """Take note of a batch."""
-        self.is_open = batch.open_transaction is not None
+        """Take note of a batch that was `check`ed."""
+        self.open_transaction = batch.open_transaction
         if self.is_open:
             crash_point("capture.mid_transaction")
         self.offset = batch.offset or self.offset
@@ -66,7 +88,7 @@ class Sealer:
         unsealed: What the log delivered.
     """
 
-    source: DeltaSource[Any]
+    source: SourceLog
     reader: LogReader
     writer: JournalWriter
     window: Window

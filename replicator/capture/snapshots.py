@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.capture.catalogue import same_identity
 from replicator.capture.chunks import ChunkRead, ChunkReader, Ended, Job, WholeBegan, WholeRead
 from replicator.capture.marks import MarkBoard
 from replicator.capture.progress import (
@@ -266,7 +265,7 @@ class SnapshotRunner:
 
     def _put_chunk(self, copy: _Copy, due: ChunkAtMark) -> None:
         followed, result, read = copy.followed, due.result, due.read
-        if not same_identity(followed.record.identity, result.chunk.identity):
+        if result.chunk.identity is None or followed.record.identity != result.chunk.identity:
             self._lose(copy, Verdict.READ_AGAIN)
             self.suspicious.add(followed.table)
             return
@@ -294,7 +293,7 @@ class SnapshotRunner:
         """Ask for a whole read to be written if it is good; it is lost if not."""
         assert copy.whole is not None
         assert copy.log is not None
-        is_same = same_identity(copy.followed.record.identity, result.identity)
+        is_same = result.identity is not None and copy.followed.record.identity == result.identity
         if is_same and not any(_has_unknown(copy.whole, batch) for batch in copy.log.batches()):
             return WholeDue(result)
         self._lose(copy, Verdict.READ_AGAIN)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from replicator.capture.asking import Answer, Descriptions, describe, prepare
-from replicator.capture.catalogue import Change, judge, same_columns, same_shape, truncated
+from replicator.capture.catalogue import UNEXPLAINED, Change, judge, same_columns, same_shape, truncated
 from replicator.capture.checks import Checks
 from replicator.capture.marks import MarkBoard
 from replicator.capture.settings import CaptureSettings
@@ -159,7 +159,7 @@ class CatalogTracker:
 
     @property
     def since(self) -> Visibility | None:
-        """By when those had begun who keep the first snapshot from beginning; None if none waits for anybody."""
+        """The next snapshot waits for the transactions that had begun by then; None if none waits."""
         return next((s.waits_for for s in self._starting.values() if s.waits_for is not None), None)
 
     def step_of(self, table: TableId) -> Step | None:
@@ -328,15 +328,15 @@ class CatalogTracker:
     def _judge_one(self, followed: Followed, found: TableDescription | None, before: int) -> Sequence[TableId]:
         """Act on what became of a table; return it if it must be copied again."""
         change = self._change(followed.table, found, before)
-        if change is Change.GONE or found is None:
+        if change is Change.DROPPED or found is None:
             self.gone(followed)
         elif change is Change.EXPLAINED:
-            self.tables.put(replace(followed.record, identity=dict(found.identity)))
+            self.tables.put(replace(followed.record, identity=found.identity))
         elif change is Change.ASK_AGAIN:
             self.snapshots.suspicious.add(followed.table)
         elif change is Change.COLUMNS:
             self.fail(followed, _columns_changed(followed.schema, found.schema))
-        elif change in (Change.OBJECT, Change.KEY):
+        elif change is Change.KEY or change in UNEXPLAINED:
             return [self._unexplained(followed, change)]
         return []
 
@@ -344,14 +344,13 @@ class CatalogTracker:
         followed = self.tables.get(table)
         if followed is None or not followed.is_captured:
             return Change.NONE
-        identity = followed.record.identity or {}
         with of_table(table, "comparing it with the catalogue"):
-            return judge(followed.schema, identity, found, truncates_since=followed.truncates - before)
+            return judge(followed.schema, followed.record.identity, found, truncates_since=followed.truncates - before)
 
     def _unexplained(self, followed: Followed, change: Change) -> TableId:
-        if change is Change.OBJECT and self.settings.unexplained_change == "stop":
+        if change in UNEXPLAINED and self.settings.unexplained_change == "stop":
             raise FatalError(
-                "the table was replaced by another one, or is published differently, and the log does not show it.",
+                f"{UNEXPLAINED[change]}, and the log does not show it.",
                 code="unexplained_change",
                 table=str(followed.table),
                 action="Take a new snapshot of it (`replicator snapshot NAME TABLE`), or set `snapshot.unexplained_change: resnapshot`.",
@@ -372,7 +371,7 @@ class CatalogTracker:
         match event.operation:
             case DDLOperation.TRUNCATE_TABLE:
                 followed.truncates += 1
-                identity = truncated(followed.record.identity or {}, event.transaction_id)
+                identity = truncated(followed.record.identity, event.transaction_id)
                 self.tables.put(replace(followed.record, identity=identity))
                 self.snapshots.suspicious.add(followed.table)
                 self._by_policy(followed, event, number, self.settings.truncate)

@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from replicator.capture.parts import Parts
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import Tables
 from replicator.capture.tracker import CatalogTracker
 from replicator.model.schema import TableId
-from replicator.plugins.source import Standing
+from replicator.plugins.source import SourceStatus
 from replicator.state import table_life
 
 
@@ -21,9 +20,8 @@ from replicator.state import table_life
 class Measures:
     """What the control thread found out for the status."""
 
-    retained_bytes: int | None = None
+    source: SourceStatus | None = None
     clock_ahead_s: float | None = None
-    standing: Standing = field(default_factory=Standing)
 
 
 @dataclass(slots=True)
@@ -52,7 +50,7 @@ class Upkeep:
     measures: Measures = field(default_factory=Measures)
     added: tuple[TableId, ...] = ()
     _selecting: Future[Sequence[TableId]] | None = None
-    _measuring: Future[tuple[int | None, datetime, Standing]] | None = None
+    _measuring: Future[SourceStatus] | None = None
     _clocks: _Clocks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,18 +87,14 @@ class Upkeep:
             self.added = tuple(table for table in selected if table not in parts.selected)
 
     def _measure(self, now: float) -> None:
-        if now - self._clocks.measured >= self.parts.settings.measure_every_s and self._measuring is None:
+        settings, since = self.parts.settings, self.tracker.since
+        every_s = settings.measure_every_s if since is None else settings.report_every_s
+        if now - self._clocks.measured >= every_s and self._measuring is None:
             self._clocks.measured = now
-            self._measuring = self.parts.control.submit(self._ask_measures)
+            self._measuring = self.parts.control.submit(self.parts.source.status, since)
         if self._measuring is not None and self._measuring.done():
-            retained, source_now, standing = self._measuring.result()
-            self._measuring = None
-            self.measures = Measures(retained, (source_now - self.parts.now()).total_seconds(), standing)
-
-    def _ask_measures(self) -> tuple[int | None, datetime, Standing]:
-        """In the control thread."""
-        source = self.parts.source
-        return source.retained_bytes(), source.now(), source.standing()
+            status, self._measuring = self._measuring.result(), None
+            self.measures = Measures(status, (status.now - self.parts.now()).total_seconds())
 
     def _sweep(self) -> None:
         for record in self.parts.retention.sweep().given_up:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from replicator.config.patterns import Selection, TablePattern, select
 from replicator.config.quantities import Duration, Size, format_duration
@@ -23,6 +23,13 @@ class ConfigModel(BaseModel):
     """Base of every settings model, the host's and the plugins': immutable, unknown keys refused, values kept out of errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _null_is_a_word(cls, value: Any, info: ValidationInfo) -> Any:
+        """Read YAML's null as the word where that is one to choose from, so that it needs no quotes."""
+        is_word = info.field_name is not None and "null" in get_args(cls.model_fields[info.field_name].annotation)
+        return "null" if value is None and is_word else value
 
 
 class TableSettings(ConfigModel):

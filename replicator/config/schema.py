@@ -73,10 +73,10 @@ def _plugin_block(name: str | None, model: type[BaseModel]) -> tuple[dict[str, A
 def _model_schema(model: type[BaseModel]) -> tuple[dict[str, Any], dict[str, Any]]:
     schema = model.model_json_schema(by_alias=True)
     definitions = schema.pop("$defs", {})
-    _spell_defaults(schema, model)
-    for block in _blocks_in(model):
-        if block.__name__ in definitions:
-            _spell_defaults(definitions[block.__name__], block)
+    for block, own in ((model, schema), *((block, definitions.get(block.__name__)) for block in _blocks_in(model))):
+        if own is not None:
+            _spell_defaults(own, block)
+            _allow_null(own, block)
     return _allow_references(schema), {name: _allow_references(value) for name, value in definitions.items()}
 
 
@@ -90,6 +90,14 @@ def _spell_defaults(schema: dict[str, Any], model: type[BaseModel]) -> None:
             del schema["properties"][key]["default"]
         else:
             schema["properties"][key]["default"] = field.default
+
+
+def _allow_null(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Let the word null stand without quotes, as it may in the file."""
+    for key, field in fields_of(model).items():
+        if "null" in field.shape.choices:
+            schema["properties"][key]["enum"].append(None)
+            del schema["properties"][key]["type"]
 
 
 def _blocks_in(model: type[BaseModel]) -> set[type[BaseModel]]:

@@ -4,8 +4,10 @@ A source never retries by itself, never calls the host back and keeps nothing th
 of `replicator.model.errors`: `TransientError` for what may pass by itself, `TableError` for one table, `FatalError`
 for what a person must fix, `ConfigError` for what a wrong setting causes.
 
+A source has three parts: its catalogue, its log and its chunks. What the host does with each takes that part alone.
+
 Threads: one `DeltaSource` object may be used from three threads at once: the log's (`open_log` and the reader it returns), the chunk
-reader's (`read_chunk`, `read_whole`), and the control thread's (everything else). Each uses a connection of its own.
+reader's (`SourceChunks`), and the control thread's (everything else). Each uses a connection of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from replicator.model.errors import Problem, TableError
 from replicator.model.events import DDLEvent
+from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 
@@ -59,16 +63,15 @@ class TableDescription:
 
     Attributes:
         schema: Its shape, with the replicable columns and the key by which changes are identified.
-        identity: JSON object whose parts change when the table is another object or is published in another way
-            (PostgreSQL: oid, relfilenode, publication oid, column list, row filter, publish flags, replica identity,
-            partitions). Compared for equality by the host, part by part.
+        identity: What changes when the table becomes another object, gets other storage, or is published in another way; compared by the
+            host.
         estimated_rows: From statistics; None if unknown.
         storage_by: Id (as `_transaction_id`) of the transaction that gave the table the storage named in its identity, if a
             TRUNCATE is all that can have made it there. None: unknown, or something may have rewritten rows besides.
     """
 
     schema: TableSchema
-    identity: Mapping[str, Any]
+    identity: TableIdentity
     estimated_rows: int | None = None
     storage_by: str | None = None
 
@@ -116,7 +119,8 @@ class LogBatch:
         ddl: DDL events at this position, after all `changes`. Several only when one log entry concerns several tables.
         events: Number of ordinals used.
         transactions: `TRANSACTION_SCHEMA`: the transactions that ended here, those without captured rows may be left out.
-        open_transaction: Id of the transaction inside which the pull stopped; None at a boundary. Its rows are in `changes` already.
+        open_transaction: Id of the transaction inside which the pull stopped; None at a boundary. Its rows are in `changes` already. A pull
+            that brought nothing leaves open what an earlier one left open: what capture has of it must not be sealed.
         marks: Marks delivered in this pull, in order. All of `changes` and `transactions` that precede the mark are
             in this or an earlier pull.
         offset: Where to resume after everything in this pull that has committed; None if nothing moved. Never inside a transaction.
@@ -129,19 +133,33 @@ class LogBatch:
             source object again behind the last durable offset. That log hands out what was really committed.
     """
 
+    open_transaction: str | None
     changes: Sequence[TableChanges] = ()
     ddl: Sequence[DDLEvent] = ()
     events: int = 0
     transactions: pa.RecordBatch = field(
         default_factory=lambda: pa.RecordBatch.from_pylist([], schema=TRANSACTION_SCHEMA)
     )
-    open_transaction: str | None = None
     marks: Sequence[str] = ()
     offset: Offset | None = None
     source_time: datetime | None = None
     table_errors: Mapping[TableId, TableError] = field(default_factory=dict)
     unlogged: Mapping[TableId, int] = field(default_factory=dict)
     is_rolled_back: bool = False
+
+    @property
+    def has_open_rows(self) -> bool:
+        """Whether the batch has rows behind the last transaction that ends in it."""
+        ends = self.transactions.column("end_ordinal")
+        return self.events - len(self.ddl) > (ends[-1].as_py() if len(ends) else 0)
+
+    def closes(self, transaction: str) -> bool:
+        """Whether the batch ends a transaction that the batch before it left open, or passes its end."""
+        return (
+            self.is_rolled_back
+            or self.offset is not None
+            or pc.is_in(pa.scalar(transaction), self.transactions.column("id")).as_py()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +171,8 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """The retention of the log after our position.
+class LogRetention:
+    """How long the source keeps the log behind our position.
 
     Attributes:
         keeps_log: How long the source keeps its log, counted from when it was written, even if a reader still needs it; None if it
@@ -164,6 +182,23 @@ class Standing:
 
     keeps_log: timedelta | None = None
     oldest_open: OpenTransaction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """What `replicator status` shows of a source.
+
+    Attributes:
+        now: The source's clock (aware, UTC).
+        retained_bytes: Bytes of log that the source keeps for us; None if unknown, or if it keeps none for us.
+        retention: How long it keeps the log.
+        waiting_for: The transactions that `prepare`, or a snapshot, waits for: one line each, with what identifies it (a pid).
+    """
+
+    now: datetime
+    retained_bytes: int | None = None
+    retention: LogRetention = field(default_factory=LogRetention)
+    waiting_for: Sequence[str] = ()
 
 
 class Seen(IntEnum):
@@ -191,7 +226,7 @@ class Visibility(ABC):
     def is_beyond(self, earlier: Visibility) -> bool:  # noqa: ARG002 - for sources that have something to wait for
         """Whether every transaction that had begun when `earlier` was taken has ended for this read: it is seen, or will never commit.
 
-        A copy that begins where the log may have left changes of its table out (it was not published yet, or not
+        A snapshot that begins where the log may have left changes of its table out (it was not published yet, or not
         followed) waits for this: what is not in the log must be in the snapshot. A source whose log never leaves anything
         out has nothing to wait for.
         """
@@ -233,7 +268,7 @@ class Chunk:
     rows: pa.RecordBatch
     cursor: Cursor | None
     visibility: Visibility
-    identity: Mapping[str, Any] | None
+    identity: TableIdentity | None
     is_cut: bool = False
 
 
@@ -247,7 +282,7 @@ class WholeRead:
 
     visibility: Visibility
     batches: Iterator[pa.RecordBatch]
-    identity: Callable[[], Mapping[str, Any] | None]
+    identity: Callable[[], TableIdentity | None]
 
 
 class LogReader(ABC):
@@ -282,17 +317,8 @@ class LogReader(ABC):
         """Close the connection. May be called twice."""
 
 
-class DeltaSource(ABC, Generic[ConfigT]):
-    """A relational database with a log of changes."""
-
-    type_name: ClassVar[str]
-    """The `type:` in the YAML."""
-    config_model: ClassVar[type[BaseModel]]
-    """Model of the `source:` block without `type`; frozen, extra forbidden, every field described."""
-
-    def __init__(self, config: ConfigT, context: SourceContext) -> None:
-        self.config = config
-        self.context = context
+class SourceCatalogue(ABC):
+    """What the source is, and its tables. Used from the control thread."""
 
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
@@ -311,12 +337,16 @@ class DeltaSource(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
-        """Everything that would keep these tables from being replicated right, all at once; changes nothing.
+        """Every problem that prevents these tables from being replicated, all at once; changes nothing.
 
         Server settings, privileges, log resources, and per table: identity, types, row security, … . `place` is the
         table or the setting, `action` the SQL that fixes it.
         Raises TransientError or ConfigError if the server cannot be asked at all.
         """
+
+
+class SourceLog(ABC):
+    """The source's log of changes. `open_log` and its reader are used from the log's thread, the rest from the control thread."""
 
     @abstractmethod
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
@@ -330,10 +360,12 @@ class DeltaSource(ABC, Generic[ConfigT]):
         """
 
     @abstractmethod
-    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
-        """Whom somebody waits for, for the status: blocking transactions by pid. Thread-safe.
+    def status(self, since: Visibility | None = None) -> SourceStatus:
+        """What the source says of itself and its log. Thread-safe: also called while `prepare` runs in another thread.
 
-        Without `since`: a `prepare` that runs in another thread. With it: who began by then and has not ended (`Visibility.is_beyond`).
+        Args:
+            since: A snapshot waits until every transaction that had begun by then has ended (`Visibility.is_beyond`): `waiting_for`
+                names those that have not. None: it names those that a running `prepare` waits for.
         """
 
     @abstractmethod
@@ -344,10 +376,10 @@ class DeltaSource(ABC, Generic[ConfigT]):
     def leftovers(self) -> Sequence[str]:
         """Statements that remove by hand what `remove` would; for `delete --force` when the source cannot be reached. No I/O."""
 
-    def accept(self, identities: Mapping[TableId, Mapping[str, Any]]) -> None:
+    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:  # noqa: B027 - optional
         """Know under which identities (`TableDescription.identity`) these tables are replicated from here on.
 
-        Called before `open_log`, and when a copy of a table begins. A source whose log calls tables by name alone can
+        Called before `open_log`, and when a snapshot of a table begins. A source whose log calls tables by name alone can
         tell by them that another object has the name. No I/O.
         """
 
@@ -372,6 +404,10 @@ class DeltaSource(ABC, Generic[ConfigT]):
     def visibility(self) -> Visibility:
         """What a read that begins now sees."""
 
+
+class SourceChunks(ABC):
+    """Reads of the source's tables, for snapshots. Used from the chunk reader's thread."""
+
     @abstractmethod
     def read_chunk(self, request: ChunkRequest) -> Chunk:
         """Read rows in key order in one statement, which holds no lock beyond its own and gives way to waiting DDL.
@@ -385,17 +421,18 @@ class DeltaSource(ABC, Generic[ConfigT]):
     def read_whole(self, schema: TableSchema) -> AbstractContextManager[WholeRead]:
         """Read a table without a key in one statement, streaming. Errors as `read_chunk`."""
 
-    @abstractmethod
-    def retained_bytes(self) -> int | None:
-        """Bytes of log that the source keeps for us; None if unknown."""
 
-    def standing(self) -> Standing:
-        """The retention of the log after our position, for the status. A source that keeps its log for us need not say."""
-        return Standing()
+class DeltaSource(SourceCatalogue, SourceLog, SourceChunks, Generic[ConfigT]):
+    """A relational database with a log of changes: what a plugin registers. Its parts may be classes of their own."""
 
-    @abstractmethod
-    def now(self) -> datetime:
-        """The source's clock (aware, UTC)."""
+    type_name: ClassVar[str]
+    """The `type:` in the YAML."""
+    config_model: ClassVar[type[BaseModel]]
+    """Model of the `source:` block without `type`; frozen, extra forbidden, every field described."""
+
+    def __init__(self, config: ConfigT, context: SourceContext) -> None:
+        self.config = config
+        self.context = context
 
     @abstractmethod
     def close(self) -> None:

@@ -11,7 +11,7 @@ from replicator.model.errors import Problem
 from replicator.model.naming import check_names
 from replicator.model.schema import TableId
 from replicator.plugins.registry import Registry
-from replicator.plugins.source import DeltaSource, SourceContext, TableSummary
+from replicator.plugins.source import DeltaSource, SourceCatalogue, SourceContext, TableSummary
 from replicator.plugins.target import DeltaTarget, TargetContext
 from replicator.state.records import ReplicatorRecord
 
@@ -62,7 +62,7 @@ def make_target(
     return made(loaded.target, context)
 
 
-def select_tables(source: DeltaSource[Any], loaded: LoadedConfig) -> Selection:
+def select_tables(source: SourceCatalogue, loaded: LoadedConfig) -> Selection:
     """Apply the patterns of `tables:` to what the source offers; problems say when nothing is left, or names clash."""
     offered = source.list_tables()
     by_table = {summary.table: summary for summary in offered}

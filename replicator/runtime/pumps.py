@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from replicator.apply import Apply, ApplySettings, BatchLimits
 from replicator.capture import Capture, CaptureSettings
@@ -17,7 +17,7 @@ from replicator.model.naming import check_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.registry import Registry
-from replicator.plugins.source import DeltaSource
+from replicator.plugins.source import SourceCatalogue
 from replicator.plugins.target import SparkNeeds, TableOptions
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
@@ -77,7 +77,7 @@ def _load(home: Home, registry: Registry, record: ReplicatorRecord) -> LoadedCon
     return loaded
 
 
-def _selector(source: DeltaSource[Any], loaded: LoadedConfig) -> Callable[[], Sequence[TableId]]:
+def _selector(source: SourceCatalogue, loaded: LoadedConfig) -> Callable[[], Sequence[TableId]]:
     """Says which tables the configuration selects by now."""
 
     def select() -> Sequence[TableId]:

@@ -12,7 +12,7 @@ from replicator.model.errors import Problem, ReplicatorError, Severity, Transien
 from replicator.model.naming import check_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.registry import Registry
-from replicator.plugins.source import DeltaSource, SourceContext, TableSummary
+from replicator.plugins.source import SourceCatalogue, SourceContext, TableSummary
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
 from replicator.spark.master import java_problem, reach_problem, setting_problem, sharing_problems
@@ -112,7 +112,7 @@ class _Asked:
     identity: dict[str, str] | None = None
 
 
-def _ask_source(source: DeltaSource[Any], loaded: LoadedConfig, *, may_retry: bool) -> _Asked:
+def _ask_source(source: SourceCatalogue, loaded: LoadedConfig, *, may_retry: bool) -> _Asked:
     problems: list[Problem] = []
     try:
         selection = assembly.select_tables(source, loaded)

@@ -96,7 +96,7 @@ _TABLES: Final = _Stored(
     table_name="table",
     incarnation="incarnation",
     state="stage",
-    document=("schema", "identity", "is_recreated", "snapshot", "first_change", "error"),
+    record=("schema", "identity", "is_recreated", "snapshot", "first_change", "error"),
 )
 _APPLIED: Final = _Stored(
     AppliedRecord,

@@ -276,11 +276,48 @@ def _applied_row_4(row: RowMapping) -> dict[str, Any]:
     return {**kept, **changed, "audit": _text({"copy": copy, **audit})}
 
 
+def _typed_identities(connection: Connection) -> None:
+    """What the host reads of a table's identity gets fields of its own.
+
+    The column is renamed so that a worker of the version before that still runs cannot write any more.
+    """
+    connection.execute(text("ALTER TABLE tables RENAME COLUMN document TO record"))
+    _rewrite(connection, "tables", "record", ("replicator", "table_name"), _table_5)
+
+
+def _table_5(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "identity": _identity_5(document["identity"]) if document["identity"] else None}
+
+
+def _identity_5(parts: dict[str, Any]) -> dict[str, Any]:
+    """Storage was a number, several of them, a date, or what a TRUNCATE made; `null` was the last, too, and explained nothing."""
+    parts = dict(parts)
+    object_ = parts.pop("oid", None)
+    storage: Any = None
+    if "filenode" in parts:
+        match parts.pop("filenode"):
+            case {"truncated_by": by}:
+                storage = {"truncated_by": by}
+            case None:
+                storage = {"truncated_by": None}
+            case [*numbers]:
+                storage = ":".join(map(str, numbers))
+            case other:
+                storage = str(other)
+    return {"object": None if object_ is None else str(object_), "storage": storage, "parts": parts}
+
+
 def _text(document: dict[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
-MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (_first_format, _claims, _audits, _explicit_states)
+MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (
+    _first_format,
+    _claims,
+    _audits,
+    _explicit_states,
+    _typed_identities,
+)
 FORMAT_VERSION: Final = len(MIGRATIONS)
 
 

@@ -13,7 +13,7 @@ from replicator.model.events import SnapshotKind, check_start
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.reports import ApplyReport, CaptureReport, Report, RetryReport
-from replicator.state.stored import StoredEvent, StoredOffset, StoredSchema, StoredTableId
+from replicator.state.stored import StoredEvent, StoredIdentity, StoredOffset, StoredSchema, StoredTableId
 
 R = TypeVar("R", bound=Report)
 
@@ -221,7 +221,7 @@ class TableRecord:
     incarnation: int
     stage: Stage
     schema: StoredSchema | None = None
-    identity: Mapping[str, Any] | None = None
+    identity: StoredIdentity | None = None
     is_recreated: bool = False
     snapshot: SnapshotProgress | None = None
     first_change: int | None = None

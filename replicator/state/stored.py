@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import PlainSerializer, PlainValidator
 
 from replicator.model.events import DDLEvent, JournalEvent, SnapshotEvent, event_from_json
+from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 
@@ -37,6 +38,9 @@ def _table_id(text: str) -> TableId:
 StoredTableId = Annotated[TableId, PlainValidator(_read(TableId, _table_id)), PlainSerializer(str)]
 StoredSchema = Annotated[
     TableSchema, PlainValidator(_read(TableSchema, TableSchema.from_json)), PlainSerializer(TableSchema.to_json)
+]
+StoredIdentity = Annotated[
+    TableIdentity, PlainValidator(_read(TableIdentity, TableIdentity.from_json)), PlainSerializer(TableIdentity.to_json)
 ]
 StoredOffset = Annotated[
     Offset, PlainValidator(_read(Offset, Offset)), PlainSerializer(lambda offset: offset.text, return_type=str)

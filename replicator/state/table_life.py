@@ -20,11 +20,12 @@ drop (`journal_given_up`) needs nothing of it until its next snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
+from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import (
     AlarmRecord,
@@ -122,7 +123,7 @@ def suspended(record: TableRecord) -> TableRecord:
 def begun(
     record: TableRecord,
     schema: TableSchema,
-    identity: Mapping[str, Any],
+    identity: TableIdentity,
     *,
     incarnation: int,
     snapshot: SnapshotProgress,
@@ -134,30 +135,30 @@ def begun(
         incarnation=incarnation,
         stage=Stage.SNAPSHOT,
         schema=schema,
-        identity=dict(identity),
+        identity=identity,
         snapshot=snapshot,
     )
 
 
 def begun_without_snapshot(
-    record: TableRecord, schema: TableSchema, identity: Mapping[str, Any], *, incarnation: int
+    record: TableRecord, schema: TableSchema, identity: TableIdentity, *, incarnation: int
 ) -> TableRecord:
     """An incarnation begins of which only changes are wanted."""
     _assert_in(record, REPLICATED)
     return TableRecord(
-        table=record.table, incarnation=incarnation, stage=Stage.STREAMING, schema=schema, identity=dict(identity)
+        table=record.table, incarnation=incarnation, stage=Stage.STREAMING, schema=schema, identity=identity
     )
 
 
 def begun_in_place(
-    record: TableRecord, identity: Mapping[str, Any], *, snapshot: SnapshotProgress, number: int
+    record: TableRecord, identity: TableIdentity, *, snapshot: SnapshotProgress, number: int
 ) -> TableRecord:
     """A snapshot of a table that the target holds begins with the event of this number."""
     _assert_in(record, REPLICATED)
     return replace(
         record,
         stage=Stage.SNAPSHOT,
-        identity=dict(identity),
+        identity=identity,
         snapshot=snapshot,
         first_change=number if record.first_change is None else record.first_change,
         error=None,

@@ -187,7 +187,7 @@ TABLES: Final = Table(
     Column("table_name", Text, primary_key=True),
     Column("incarnation", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
-    Column("document", Json, nullable=False),
+    Column("record", Json, nullable=False),
 )
 
 APPLIED: Final = Table(

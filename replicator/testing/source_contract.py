@@ -470,6 +470,21 @@ class SourceContract(ABC):
         keyed.reopen(last)
         assert [c.row and c.row["id"] for c in keyed.drain().changes] == list(range(1, 21))
 
+    def test_a_transaction_stays_open_until_its_end_whatever_a_pull_brings(self, keyed: Setting) -> None:
+        keyed.insert(*[row(n, note="x" * 500) for n in range(1, 401)])
+        delivered, before, is_empty = Delivered(), None, True
+        for _ in range(_PULLS_MAX):
+            # Without a wait a pull may bring nothing, also inside the transaction.
+            batch = keyed.reader.pull(PullLimits(rows=7, bytes=1 << 12, wait_s=1.0 if is_empty else 0.0))
+            delivered.add(batch)
+            assert before in (None, batch.open_transaction) or batch.closes(before), "it goes on until it has ended"
+            assert batch.open_transaction is not None or not batch.has_open_rows
+            before, is_empty = batch.open_transaction, not batch.events
+            if delivered.transactions:
+                break
+        assert set(delivered.open_seen) == set(delivered.transactions)
+        assert len(delivered.changes) == 400
+
     def test_preparing_again_loses_nothing(self, keyed: Setting) -> None:
         keyed.insert(row(1))
         keyed.source.prepare([keyed.table], is_first=False)
@@ -496,7 +511,7 @@ class SourceContract(ABC):
     @pytest.mark.condition("M04")
     def test_everything_committed_before_the_source_time_has_been_delivered(self, keyed: Setting) -> None:
         keyed.insert(row(1))
-        before = keyed.source.now()
+        before = keyed.source.status().now
         assert before.utcoffset() == timedelta(0)
         delivered = keyed.drain()
         for _ in range(_PULLS_MAX):
@@ -696,7 +711,7 @@ class SourceContract(ABC):
 
     def test_removing_can_be_repeated(self, keyed: Setting) -> None:
         assert keyed.source.leftovers()
-        assert isinstance(keyed.source.retained_bytes(), int | None)
+        assert isinstance(keyed.source.status().retained_bytes, int | None)
         keyed.reader.close()
         for _ in range(2):
             keyed.source.remove()

@@ -8,18 +8,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from replicator.model.status import ReplicatorStatus, TableState
-from replicator_testbed.delta import read_delta
+from replicator_testbed.delta import plain_rows
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.postgresql_tables import (
     OddTable,
     RandomLoad,
     make_tables,
-    plain_array,
-    plain_value,
     source_rows,
 )
 from replicator_testbed.rig import Rig
@@ -37,19 +34,7 @@ def copied(rig: Rig, folder: Path, number: int, names: list[str]) -> Counter[tup
     """A table's copy as delta-rs reads it. That finds no folder with a percent sign in its name, so it is given another."""
     plain = folder / f"table{number}"
     shutil.copytree(rig.lake / "public" / quoted(rig, number), plain)
-    columns = []
-    for column in read_delta(plain, names).columns:
-        kind = without_views(column.type)
-        array = pa.concat_arrays(column.chunks).cast(kind) if column.num_chunks else pa.array([], kind)
-        columns.append([plain_value(value, kind) for value in plain_array(array).to_pylist()])
-    return Counter(zip(*columns, strict=True))
-
-
-def without_views(kind: pa.DataType) -> pa.DataType:
-    """The type of the same values without Arrow's views, which few of its functions take."""
-    if pa.types.is_list(kind):
-        return pa.list_(without_views(kind.value_type))
-    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
+    return plain_rows(plain, names)
 
 
 def quoted(rig: Rig, number: int) -> str:

@@ -100,7 +100,7 @@ def assert_equal(captured: Captured, database: ScratchDatabase, table: TableId =
 def is_explained(captured: Captured, table: TableId = T) -> bool:
     """Whether the storage that a TRUNCATE made is known."""
     identity = captured.record(table).identity
-    return identity is not None and isinstance(identity["filenode"], int)
+    return identity is not None and isinstance(identity.storage, str)
 
 
 REWRITES = {

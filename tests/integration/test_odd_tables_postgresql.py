@@ -56,7 +56,7 @@ def replayed(captured: Captured, table: TableId) -> Counter[tuple[Any, ...]]:
 def is_settled(captured: Captured, table: TableId) -> bool:
     """Whether a table is copied, and nothing in the catalogue waits to be explained."""
     record = captured.record(table)
-    return record.stage is Stage.STREAMING and isinstance((record.identity or {}).get("filenode"), int)
+    return record.stage is Stage.STREAMING and record.identity is not None and isinstance(record.identity.storage, str)
 
 
 def differences(captured: Captured, database: ScratchDatabase, tables: list[OddTable]) -> dict[str, Any]:

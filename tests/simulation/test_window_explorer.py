@@ -283,13 +283,18 @@ class World:
         )
         if transaction.op[0] == "truncate":
             batch = LogBatch(
-                ddl=[DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=TABLE)], events=1, transactions=ends
+                open_transaction=None,
+                ddl=[DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=TABLE)],
+                events=1,
+                transactions=ends,
             )
             self.target = (*self.target, (number, {"event": "truncate"}))
         else:
             change = transaction.change()
             rows = pa.RecordBatch.from_pylist([change], schema=CHANGES)
-            batch = LogBatch(changes=[TableChanges(schema=SCHEMA, rows=rows)], events=1, transactions=ends)
+            batch = LogBatch(
+                open_transaction=None, changes=[TableChanges(schema=SCHEMA, rows=rows)], events=1, transactions=ends
+            )
             self.target = (*self.target, (number, change))
         moved = self.window.deliver(batch, number).get(TABLE, ())
         if moved and self.progress is not None and not self.faults.forget_keys:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from replicator.model.errors import Problem, SourceUnavailableError, TableError
 from replicator.model.events import DDLEvent, DDLOperation, DMLOperation
+from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 
 Row = Mapping[str, Any]
@@ -109,9 +110,9 @@ class Table:
         """The row's key; empty for a table without one."""
         return tuple(row[name] for name in self.schema.key)
 
-    def identity(self) -> Mapping[str, Any]:
+    def identity(self) -> TableIdentity:
         """As `TableDescription.identity`."""
-        return {"oid": self.oid, "filenode": self.filenode}
+        return TableIdentity(object=str(self.oid), storage=str(self.filenode))
 
 
 class MemoryDatabase:

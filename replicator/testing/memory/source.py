@@ -25,6 +25,7 @@ from replicator.model.events import (
     DDLEvent,
     change_schema,
 )
+from replicator.model.identity import TableIdentity
 from replicator.model.isolation import of_table
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -39,6 +40,7 @@ from replicator.plugins.source import (
     PullLimits,
     Seen,
     SourceContext,
+    SourceStatus,
     TableChanges,
     TableDescription,
     TableSummary,
@@ -136,10 +138,15 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         self.faults.hit("prepare.after")
         return self.offset(end)
 
-    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
-        if not isinstance(since, MemoryVisibility):
-            return ()
-        return [f"transaction {i}" for i in self.database.invisible() if int(i) < since.snapshot.next_id]
+    def status(self, since: Visibility | None = None) -> SourceStatus:
+        self.faults.hit("status")
+        waiting_for: Sequence[str] = ()
+        if isinstance(since, MemoryVisibility):
+            waiting_for = [f"transaction {i}" for i in self.database.invisible() if int(i) < since.snapshot.next_id]
+        with self.database.changed:
+            slot = self.database.slots.get(self.context.replicator)
+            retained = None if slot is None else (len(self.database.log) - slot.confirmed) * _ROW_BYTES
+        return SourceStatus(now=self.database.now(), retained_bytes=retained, waiting_for=waiting_for)
 
     def remove(self) -> None:
         self.faults.hit("remove")
@@ -149,7 +156,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
     def leftovers(self) -> Sequence[str]:
         return [f"DROP SLOT {self.context.replicator}"]
 
-    def accept(self, identities: Mapping[TableId, Mapping[str, Any]]) -> None:
+    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
         self.faults.hit("accept", *identities)
 
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
@@ -205,15 +212,6 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
             identity=lambda: self._identity_if(schema.table, before),
         )
 
-    def retained_bytes(self) -> int | None:
-        with self.database.changed:
-            slot = self.database.slots.get(self.context.replicator)
-            return None if slot is None else (len(self.database.log) - slot.confirmed) * _ROW_BYTES
-
-    def now(self) -> datetime:
-        self.faults.hit("now")
-        return self.database.now()
-
     def close(self) -> None:
         with self.database.changed:
             slot = self.database.slots.get(self.context.replicator)
@@ -241,7 +239,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
             )
         return held
 
-    def _identity_if(self, table: TableId, before: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def _identity_if(self, table: TableId, before: TableIdentity) -> TableIdentity | None:
         with self.database.changed:
             held = self.database.tables.get(table)
             return before if held is not None and held.identity() == before else None

@@ -5,6 +5,7 @@ What is read next, what a difference in the catalogue means, when a mark is due.
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from replicator.capture.cursors import cursors
 from replicator.capture.marks import MarkBoard
 from replicator.capture.progress import after_chunk, is_complete, next_reading, start_over, with_keys
 from replicator.capture.spool import Spool
+from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
 from replicator.state.records import KeyRange, SnapshotProgress
@@ -31,7 +33,7 @@ SCHEMA = TableSchema(
 )
 WIDER = replace(SCHEMA, columns=(*SCHEMA.columns, Column(name="b", type=pa.string(), source_type="text")))
 LOOSER = replace(SCHEMA, columns=(SCHEMA.columns[0], replace(SCHEMA.columns[1], nullable=False)))
-IDENTITY = {"oid": 1, "filenode": 1, "publish": ["insert"]}
+IDENTITY = TableIdentity(object="1", storage="1", parts={"publish": ["insert"]})
 
 
 def test_reading_follows_its_cursor_to_the_end() -> None:
@@ -69,50 +71,61 @@ def test_starting_over_keeps_the_bounds_of_ranges() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "identity", "since", "change"),
+    ("schema", "identity", "change"),
     [
-        (SCHEMA, IDENTITY, 0, Change.NONE),
-        (LOOSER, IDENTITY, 0, Change.NONE),
-        (SCHEMA, {**IDENTITY, "filenode": 2}, 0, Change.OBJECT),
-        (SCHEMA, {**IDENTITY, "oid": 2}, 0, Change.OBJECT),
-        (SCHEMA, {**IDENTITY, "publish": ["insert", "update"]}, 0, Change.OBJECT),
-        (replace(SCHEMA, key=()), IDENTITY, 0, Change.KEY),
-        (WIDER, IDENTITY, 0, Change.COLUMNS),
-        (None, IDENTITY, 0, Change.GONE),
+        (SCHEMA, IDENTITY, Change.NONE),
+        (LOOSER, IDENTITY, Change.NONE),
+        (SCHEMA, replace(IDENTITY, storage="2"), Change.STORAGE),
+        (SCHEMA, replace(IDENTITY, storage=None), Change.STORAGE),
+        (SCHEMA, replace(IDENTITY, object="2"), Change.OBJECT),
+        (SCHEMA, replace(IDENTITY, object="2", storage="2", parts={}), Change.OBJECT),
+        (SCHEMA, replace(IDENTITY, parts={"publish": ["insert", "update"]}), Change.DEFINITION),
+        (SCHEMA, replace(IDENTITY, parts={}), Change.DEFINITION),
+        (SCHEMA, replace(IDENTITY, storage="2", parts={}), Change.DEFINITION),
+        (replace(SCHEMA, key=()), IDENTITY, Change.KEY),
+        (WIDER, IDENTITY, Change.COLUMNS),
+        (None, IDENTITY, Change.DROPPED),
     ],
 )
-def test_difference_in_the_catalogue(
-    schema: TableSchema | None, identity: dict[str, object], since: int, change: Change
-) -> None:
+def test_difference_in_the_catalogue(schema: TableSchema | None, identity: TableIdentity, change: Change) -> None:
     found = None if schema is None else TableDescription(schema=schema, identity=identity)
-    assert judge(SCHEMA, IDENTITY, found, truncates_since=since) is change
+    assert judge(SCHEMA, IDENTITY, found, truncates_since=0) is change
+
+
+def test_what_was_not_known_is_learned() -> None:
+    found = TableDescription(schema=SCHEMA, identity=replace(IDENTITY, parts={**IDENTITY.parts, "new": None}))
+    assert judge(SCHEMA, IDENTITY, found, truncates_since=0) is Change.EXPLAINED
+    for older in (replace(IDENTITY, object=None), replace(IDENTITY, storage=None)):
+        assert judge(SCHEMA, older, found, truncates_since=0) is Change.EXPLAINED
 
 
 def test_truncate_explains_new_storage_and_nothing_else() -> None:
-    def found(by: str | None = "7", **parts: object) -> TableDescription:
-        return TableDescription(schema=SCHEMA, identity={**IDENTITY, **parts}, storage_by=by)
+    def found(storage: str = "2", **others: object) -> TableDescription:
+        return TableDescription(schema=SCHEMA, identity=replace(IDENTITY, storage=storage, **others), storage_by="7")
 
     accepted = truncated(IDENTITY, "7")
-    assert judge(SCHEMA, accepted, found(filenode=2), truncates_since=0) is Change.EXPLAINED
-    assert judge(SCHEMA, accepted, found(filenode=2), truncates_since=1) is Change.ASK_AGAIN
-    assert judge(SCHEMA, accepted, found(filenode=2, oid=2), truncates_since=0) is Change.OBJECT
+    assert judge(SCHEMA, accepted, found(), truncates_since=0) is Change.EXPLAINED
+    assert judge(SCHEMA, accepted, found(), truncates_since=1) is Change.ASK_AGAIN
+    assert judge(SCHEMA, accepted, found(object="2"), truncates_since=0) is Change.OBJECT
+    assert judge(SCHEMA, accepted, found(parts={}), truncates_since=0) is Change.DEFINITION
 
 
 @pytest.mark.parametrize(("truncated_by", "made_by"), [("7", "8"), ("7", None), (None, "7"), (None, None)])
 def test_truncate_explains_the_storage_that_it_made_and_no_other(truncated_by: str | None, made_by: str | None) -> None:
     accepted = truncated(IDENTITY, truncated_by)
-    found = TableDescription(schema=SCHEMA, identity={**IDENTITY, "filenode": 2}, storage_by=made_by)
-    assert judge(SCHEMA, accepted, found, truncates_since=0) is Change.OBJECT
+    found = TableDescription(schema=SCHEMA, identity=replace(IDENTITY, storage="2"), storage_by=made_by)
+    assert judge(SCHEMA, accepted, found, truncates_since=0) is Change.STORAGE
 
 
-def test_what_an_older_version_accepted_of_a_truncate_explains_nothing() -> None:
-    found = TableDescription(schema=SCHEMA, identity={**IDENTITY, "filenode": 2}, storage_by="7")
-    assert judge(SCHEMA, {**IDENTITY, "filenode": None}, found, truncates_since=0) is Change.OBJECT
+def test_truncate_makes_no_storage_for_a_source_that_names_none() -> None:
+    nameless = replace(IDENTITY, storage=None)
+    assert truncated(nameless, "7") == nameless
+    assert truncated(None, "7") is None
 
 
-def test_identity_as_json_is_the_same_identity() -> None:
-    found = TableDescription(schema=SCHEMA, identity={**IDENTITY, "publish": ("insert",)})
-    assert judge(SCHEMA, IDENTITY, found, truncates_since=0) is Change.NONE
+def test_identity_read_back_is_the_same_identity() -> None:
+    stored = json.dumps(replace(IDENTITY, parts={"publish": ("insert",)}).to_json())
+    assert TableIdentity.from_json(json.loads(stored)) == IDENTITY
 
 
 def test_mark_delivered_before_its_writer_knows_it() -> None:

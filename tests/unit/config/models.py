@@ -41,6 +41,7 @@ class TargetModel(ConfigModel):
 
     path: str = Field(description="Folder.", examples=["/data/lake"])
     adopt: Literal["refuse", "replace"] = Field("refuse", description="What to do with foreign tables.")
+    unfit: Literal["stop", "null"] = Field("stop", description="What to do with values that do not fit.")
 
 
 SOURCES = {"postgresql": SourceModel}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from models import ENV, GOOD, SECRET, SOURCES, TARGETS, SourceModel, load_text
+from models import ENV, GOOD, SECRET, SOURCES, TARGETS, SourceModel, TargetModel, load_text
 from pydantic import ValidationError
 
 from replicator.config import LoadedConfig, load, redacted
@@ -37,6 +37,13 @@ def test_good_file_is_loaded_with_defaults():
     assert isinstance(loaded.source, SourceModel)
     assert loaded.source.password.reveal() == SECRET
     assert loaded.warnings == ()
+
+
+@pytest.mark.parametrize("spelled", ["null", "'null'", "~"])
+def test_null_among_the_words_to_choose_from_needs_no_quotes(spelled):
+    loaded = load_text(GOOD.replace("/data/lake", f"/data/lake\n  unfit: {spelled}"))
+    assert isinstance(loaded.target, TargetModel)
+    assert loaded.target.unfit == "null"
 
 
 def test_stored_document_loads_again_to_the_same():

@@ -93,6 +93,9 @@ def test_schema_accepts_what_loads_and_refuses_what_does_not():
     good = GOOD + "apply: {max_wait: 5s, tables_parallel: '${env:N}'}\njournal: {keep: 24h}\n"
     cases = {
         good: True,
+        good.replace("/data/lake", "/data/lake\n  unfit: null"): True,
+        good.replace("/data/lake", "/data/lake\n  unfit: 'null'"): True,
+        good.replace("/data/lake", "/data/lake\n  adopt: null"): False,
         good.replace("5s", "5"): False,
         good.replace("24h", "24"): False,
         good.replace("max_wait", "max_wiat"): False,

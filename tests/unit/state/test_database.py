@@ -16,6 +16,7 @@ from sqlalchemy import create_engine, inspect
 
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, StateUnavailableError
 from replicator.model.events import SnapshotEvent, SnapshotKind, SnapshotPhase
+from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.merged import Merged
 from replicator.model.schema import TableId
 from replicator.state import local_files, migrations
@@ -162,7 +163,7 @@ def test_states_of_format_3_get_their_names(url, state_file):
         "failed": (SnapshotKind.FIRST, None), "failed_recreate": (SnapshotKind.FIRST, None),
     }  # fmt: skip
     assert (tables["in_place"].snapshot.is_outdated, tables["in_place"].snapshot.keys) == (True, (("4",),))
-    assert (tables["in_place"].identity, tables["in_place"].first_change) == ({"oid": 2, "filenode": 2}, 4)
+    assert (tables["in_place"].identity, tables["in_place"].first_change) == (TableIdentity(object="2", storage="2"), 4)
     assert (tables["failed_at_once"].error.is_finding, tables["failed"].error.is_finding) == (True, False)
     assert {n: r.copy for n, r in applied.items()} == {
         "first_copy": TargetCopy.SNAPSHOT, "in_place": TargetCopy.SNAPSHOT, "streaming": TargetCopy.WHOLE,
@@ -201,6 +202,35 @@ def test_a_worker_of_format_3_cannot_write_any_more(url, state_file, statement):
     StateStore(url).close()
     with pytest.raises(sqlite3.OperationalError, match=r"no (such )?column"):
         _execute(state_file, statement)
+
+
+def test_identities_of_format_4_get_fields(url, state_file):
+    """`format_4_identities.sql` was written by the code of commit 632f1a9, with identities as the sources gave them."""
+    _load(state_file, "format_4_identities.sql")
+    with closing_store(url) as store:
+        found = {r.table.name: r.identity for r in store.tables("shop")}
+        lease = store.acquire_lease("shop", "host:1:boot", 60)
+        store.put_tables("shop", lease.epoch, store.tables("shop"))
+        assert {r.table.name: r.identity for r in store.tables("shop")} == found
+    assert {n: (i.object, i.storage) for n, i in found.items() if i is not None} == {
+        "object": ("16385", "16385"), "partitioned": ("16386", "0"), "truncated": ("16388", Truncated(by="760")),
+        "truncated_by_unknown": ("16389", Truncated(by=None)), "truncated_long_ago": ("16390", Truncated(by=None)),
+        "innodb": (None, "1063:2"), "myisam": (None, "2026-11-22 14:00:00"),
+    }  # fmt: skip
+    assert found["waiting"] is None
+    assert found["innodb"].parts == {"engine": "InnoDB"}
+    parts = found["partitioned"].parts
+    assert (parts["publish"], parts["partitions"]) == (["delete", "insert"], {"16387": [16387, "d"]})
+
+
+def test_a_worker_of_format_4_cannot_write_a_table_any_more(url, state_file):
+    _load(state_file, "format_4_identities.sql")
+    StateStore(url).close()
+    with pytest.raises(sqlite3.OperationalError, match="no column"):
+        _execute(
+            state_file,
+            "INSERT INTO tables (replicator, table_name, incarnation, state, document) VALUES ('shop', 'a.b', 1, 'failed', '{}')",
+        )
 
 
 def _load(state_file, dump):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
+from replicator.model.identity import TableIdentity
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.reports import (
@@ -93,7 +94,7 @@ TABLES: Final = (
         incarnation=1,
         stage=Stage.SNAPSHOT,
         schema=_schema("copying"),
-        identity={"oid": 7, "columns": ["id"]},
+        identity=TableIdentity(object="7", parts={"columns": ["id"]}),
         snapshot=SnapshotProgress(rows=7),
     ),
     TableRecord(
@@ -112,7 +113,7 @@ TABLES: Final = (
         incarnation=3,
         stage=Stage.SNAPSHOT,
         schema=_schema("in.place"),
-        identity={"oid": 8, "parts": {"a": None}},
+        identity=TableIdentity(object="8", parts={"parts": {"a": None}}),
         snapshot=IN_PLACE,
         first_change=4,
     ),
@@ -123,7 +124,7 @@ TABLES: Final = (
         incarnation=1,
         stage=Stage.STREAMING,
         schema=SCHEMA,
-        identity={"oid": 9},
+        identity=TableIdentity(object="9"),
         snapshot=WHOLE,
         first_change=0,
     ),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, FencedError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
+from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.reports import (
@@ -245,7 +246,8 @@ def test_a_seal_closes_requests_and_keeps_records_in_one_go(sealed):
 
 def test_table_records_round_trip(sealed):
     full = TableRecord(
-        table=B, incarnation=2, stage=Stage.FAILED, schema=SCHEMA, identity={"oid": 5, "columns": ["id"]}, first_change=77, error=ERROR,
+        table=B, incarnation=2, stage=Stage.FAILED, schema=SCHEMA, first_change=77, error=ERROR,
+        identity=TableIdentity(object="5", storage=Truncated(by="7"), parts={"columns": ["id"]}),
         snapshot=SnapshotProgress(
             kind=SnapshotKind.IN_PLACE, start_number=5, ranges=(KeyRange(after=("1", "a"), upto=("9", "z")), KeyRange(is_done=True)),
             keys=(("3", "ű"),), rows=9, estimated_rows=100, started_at=NOW, completed_at=NOW,

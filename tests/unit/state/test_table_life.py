@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import replicator
+from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import table_life
 from replicator.state.records import AppliedRecord, ErrorRecord, SnapshotProgress, Stage, TableRecord
@@ -62,7 +63,7 @@ def record(stage: Stage) -> TableRecord:
         incarnation=1,
         stage=stage,
         schema=SCHEMA,
-        identity={"oid": 9},
+        identity=TableIdentity(object="9"),
         snapshot=PROGRESS,
         error=ERROR if stage is Stage.FAILED else None,
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from replicator.model.errors import TableError
+from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
 from replicator_source_mysql.binlog import ColumnSpec
@@ -142,9 +143,9 @@ class CatalogTable:
         return {c.name: c.spec for c in self.columns if c.spec is not None}
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
-        """Parts that change when it becomes another object."""
-        return {"filenode": list(self.storage) or self.created, "engine": self.engine}
+    def identity(self) -> TableIdentity:
+        """No number of the server survives a rebuild: another storage may be another object."""
+        return TableIdentity(storage=":".join(map(str, self.storage)) or self.created, parts={"engine": self.engine})
 
     @property
     def description(self) -> TableDescription:

@@ -133,12 +133,12 @@ class BinlogReader(LogReader):
         self._pull = pull = Pull(group.transaction if group is not None else None)
         if not self._at_mark():
             self._gather(pull, limits)
-        batch = pull.finish(self._rows.drop)
+        opened = self._group.transaction if self._group is not None else None
+        batch = pull.finish(self._rows.drop, open_transaction=opened.id if opened is not None else None)
         offset = self._offset()
         if self._group is not None:
             self._group.hand_out(pull)
-            opened = self._group.transaction
-            return replace(batch, offset=offset, open_transaction=opened.id if opened is not None else None)
+            return replace(batch, offset=offset)
         if self._end is not None and self._progress.is_reached(self._end):
             self._source_time = self._end.moment
             self._end = None

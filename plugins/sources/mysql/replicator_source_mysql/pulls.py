@@ -155,14 +155,15 @@ class Pull:
         """The table's rows cannot be decoded from here on."""
         self._errors.setdefault(table, error)
 
-    def finish(self, drop: Callable[[TableId], None]) -> LogBatch:
+    def finish(self, drop: Callable[[TableId], None], *, open_transaction: str | None) -> LogBatch:
         """Decode, count, and put together.
 
         Args:
             drop: Told the tables whose rows could not be decoded.
+            open_transaction: As in `LogBatch`.
         """
         if self.is_rolled_back:
-            return LogBatch(is_rolled_back=True)
+            return LogBatch(open_transaction=None, is_rolled_back=True)
         counts = np.zeros(self._slots, np.int64)
         decoded = []
         for part in self._parts.values():
@@ -208,6 +209,7 @@ class Pull:
             )
         events = int(firsts[-1])
         return LogBatch(
+            open_transaction=open_transaction,
             changes=[TableChanges(schema=schemas[t], rows=_joined(b)) for t, b in changes.items() if b],
             ddl=self._ddl,
             events=events + len(self._ddl),

@@ -9,11 +9,11 @@ metadata lock.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from replicator.model.errors import (
     TableError,
     UnsupportedTypeError,
 )
+from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, WholeRead
 from replicator_source_mysql.binlog.types import Unrepresentable
@@ -235,7 +236,7 @@ class _Run:
             yield self._decode(rows)
         self.has_ended = True
 
-    def identity(self) -> Mapping[str, Any] | None:
+    def identity(self) -> TableIdentity | None:
         """The table's identity if nothing about it changed from the plan to the end of the read."""
         if not self.has_ended:
             raise AssertionError("identity() before the last batch")

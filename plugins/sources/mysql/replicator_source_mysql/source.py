@@ -23,8 +23,9 @@ from replicator.plugins.source import (
     ChunkRequest,
     DeltaSource,
     LogReader,
+    LogRetention,
     SourceContext,
-    Standing,
+    SourceStatus,
     TableDescription,
     TableSummary,
     Visibility,
@@ -34,7 +35,7 @@ from replicator_source_mysql import assessment, discovery, table_assessment
 from replicator_source_mysql.cascades import Cascades, Edge, read_edges
 from replicator_source_mysql.catalogue import CatalogTable
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.connection import Connection, SameServer, Session
+from replicator_source_mysql.connection import Connection, SameServer, Session, rows_of
 from replicator_source_mysql.coordinates import CoordinateSystems, SourceVisibility
 from replicator_source_mysql.dump import Dump
 from replicator_source_mysql.groups import Undoing, UndoneGroups
@@ -145,16 +146,22 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             ) from error
 
     @override
-    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
-        return since.waiting_for(self._watch) if isinstance(since, SourceVisibility) else ()
+    def status(self, since: Visibility | None = None) -> SourceStatus:
+        """See `SourceLog.status`. The server keeps its log by its own rules, not for us.
 
-    @override
-    def standing(self) -> Standing:
-        """See `DeltaSource.standing`. Only XA transactions that were prepared since our position in the log are known."""
+        Only XA transactions that were prepared since our position in the log are known.
+        """
+        with self._watch.use("reading the server's settings") as connection:
+            facts = read_facts(connection)
+            ((moment,),) = rows_of(connection, "SELECT UTC_TIMESTAMP(6)")
+        assert isinstance(moment, datetime)
         reader = self._open_reader
-        return Standing(
-            keeps_log=assessment.retention(self._facts()),
-            oldest_open=reader.oldest_open if reader is not None else None,
+        return SourceStatus(
+            now=moment.replace(tzinfo=UTC),
+            retention=LogRetention(
+                keeps_log=assessment.retention(facts), oldest_open=reader.oldest_open if reader is not None else None
+            ),
+            waiting_for=since.waiting_for(self._watch) if isinstance(since, SourceVisibility) else (),
         )
 
     @override
@@ -208,17 +215,6 @@ class MysqlSource(DeltaSource[MysqlConfig]):
     @override
     def read_whole(self, schema: TableSchema) -> AbstractContextManager[WholeRead]:
         return self._reader.read_whole(schema)
-
-    @override
-    def retained_bytes(self) -> int | None:
-        """See `DeltaSource.retained_bytes`: the server keeps its log by its own rules, not for us."""
-        return None
-
-    @override
-    def now(self) -> datetime:
-        ((moment,),) = self._control.rows("reading the clock", "SELECT UTC_TIMESTAMP(6)")
-        assert isinstance(moment, datetime)
-        return moment.replace(tzinfo=UTC)
 
     @override
     def close(self) -> None:

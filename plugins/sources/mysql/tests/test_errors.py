@@ -159,7 +159,7 @@ def test_too_many_connections_keep_the_servers_words(source_of: Make, mariadb: M
                 while True:
                     held.append(mariadb.connect())
             with pytest.raises(SourceUnavailableError) as found:
-                source_of(mariadb).now()
+                source_of(mariadb).status()
             assert found.value.code == "too_many_connections"
             assert "(1040) Too many connections" in str(found.value)
         finally:

@@ -277,10 +277,10 @@ def test_a_network_that_swallows_everything_is_noticed_and_heartbeats_are_not_ol
         log = Log(source, TableId(mysql_database.name, "t"))
         log.drain()
         # Longer than the bound on silence: heartbeats come, and time goes on.
-        begun = source.now()
+        begun = source.status().now
         while (moment := log.reader.pull(_LIMITS).source_time) is None or moment - begun < timedelta(seconds=2):
             pass
-        assert moment <= source.now()
+        assert moment <= source.status().now
         proxy.blackhole()
         try:
             with pytest.raises(SourceUnavailableError):
@@ -549,7 +549,7 @@ def test_the_oldest_prepared_transaction_and_how_long_the_log_is_kept_are_told(
 ) -> None:
     mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     log = open_log(mysql_database, "t")
-    assert log.source.standing().oldest_open is None
+    assert log.source.status().retention.oldest_open is None
     for number, name in enumerate(("first", "second")):
         with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
             for text in ("START", "END", "PREPARE"):
@@ -557,20 +557,20 @@ def test_the_oldest_prepared_transaction_and_how_long_the_log_is_kept_are_told(
                 if text == "START":
                     cursor.execute(f"INSERT INTO t VALUES ({number})")
     log.drain()
-    oldest = log.source.standing().oldest_open
+    oldest = log.source.status().retention.oldest_open
     assert oldest is not None
     assert b"first".hex() in oldest.name
-    assert abs((log.source.now() - oldest.since).total_seconds()) < 60
+    assert abs((log.source.status().now - oldest.since).total_seconds()) < 60
     again = Log(log.source, TableId(mysql_database.name, "t"), after=log.offset)
     again.drain()
-    assert log.source.standing().oldest_open == oldest, "it is read again after a restart"
+    assert log.source.status().retention.oldest_open == oldest, "it is read again after a restart"
     again.reader.close()
     mysql_database.execute("XA COMMIT 'first'")
     log.drain()
     mysql_database.execute("XA ROLLBACK 'second'")
     mysql_database.execute("SET GLOBAL binlog_expire_logs_seconds = 7200")
     try:
-        assert log.source.standing().keeps_log == timedelta(hours=2)
+        assert log.source.status().retention.keeps_log == timedelta(hours=2)
     finally:
         default = 0 if mysql_database.server.flavor == "mariadb" else 2_592_000
         mysql_database.execute(f"SET GLOBAL binlog_expire_logs_seconds = {default}")

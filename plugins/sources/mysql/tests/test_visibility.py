@@ -62,13 +62,13 @@ def test_a_gtid_that_is_owned_and_not_executed_is_waited_for_by_name_until_it_is
         cursor.execute(f"SET gtid_next = '{gtid}'")
         since = source.visibility()
         assert not source.visibility().is_beyond(since)
-        (line,) = source.waiting_for(since)
+        (line,) = source.status(since).waiting_for
         assert gtid in line
         assert f"session {connection.thread_id()}," in line
         cursor.execute("ROLLBACK")
         cursor.execute("SET gtid_next = 'AUTOMATIC'")
     assert source.visibility().is_beyond(since), "it will never be executed"
-    assert source.waiting_for(since) == []
+    assert source.status(since).waiting_for == []
 
 
 @pytest.mark.parametrize(

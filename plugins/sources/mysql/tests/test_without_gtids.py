@@ -221,7 +221,7 @@ def test_what_is_prepared_is_read_again_and_what_was_sealed_since_is_not(
     for _ in range(2):
         log = Log(source_of(database.server), table, after=log.offset)
         assert log.rows() == []
-        assert log.source.standing().oldest_open is not None
+        assert log.source.status().retention.oldest_open is not None
         log.close()
     log = Log(source_of(database.server), table, after=log.offset)
     database.execute("XA COMMIT 'x'", "INSERT INTO t VALUES (3)")

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
+from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
 from replicator_source_postgresql.types import PgType
@@ -272,12 +273,10 @@ class CatalogTable:
         )
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> TableIdentity:
         """What changes when this is another object, or is published in another way."""
         publication, published, index = self.publication, self.published, self._key_index
-        return {
-            "oid": self.oid,
-            "filenode": self.filenode,
+        parts = {
             "persistence": self.persistence,
             "replica_identity": self.replica_identity.value,
             "key_index": index.oid if index else None,
@@ -302,6 +301,7 @@ class CatalogTable:
             # A label that is new is a part that is new, which the host learns; one that was renamed has another xmin.
             **{f"label:{oid}": since for oid, since in self.traces.labels.items()},
         }
+        return TableIdentity(object=str(self.oid), storage=str(self.filenode), parts=parts)
 
     @property
     def storage_by(self) -> str | None:

@@ -267,7 +267,7 @@ class PgLogReader(LogReader):
                 if not queued:
                     raise self._located(error) from error
         if not self._queue:
-            return self._finish(LogBatch())
+            return self._finish(LogBatch(open_transaction=self._open_id))
         frames, rest = _upto(self._queue, count_max, bytes_max)
         try:
             batch, handled = self._decode(frames, limits.rows)
@@ -306,7 +306,7 @@ class PgLogReader(LogReader):
             ddl=[self._stamped(event) for event in events.ddl],
             events=events_count,
             transactions=ended,
-            open_transaction=str(self._open.id) if self._open is not None else None,
+            open_transaction=self._open_id,
             marks=events.marks,
             offset=self._offset(int(transactions.end_lsns[last])) if transactions.ended else None,
             source_time=_moment(int(transactions.committed_us[last])) if transactions.ended else None,
@@ -597,11 +597,14 @@ class PgLogReader(LogReader):
         if end <= max(self._idle_lsn, self._offered_lsn):
             self._idle_time = moment
 
+    @property
+    def _open_id(self) -> str | None:
+        return str(self._open.id) if self._open is not None else None
+
     def _finish(self, batch: LogBatch) -> LogBatch:
         """Add what does not come from changes: the position and time of an idle log, marks that are positions."""
         if self._open is not None:
-            # A pull that brought nothing does not end the transaction that an earlier one left open.
-            return replace(batch, open_transaction=str(self._open.id))
+            return batch
         reached = self._lsn_marks.reached(max(self._idle_lsn, self._offered_lsn))
         if reached:
             batch = replace(batch, marks=[*batch.marks, *reached])

@@ -26,6 +26,7 @@ from replicator.model.errors import (
     TableError,
     UnsupportedTypeError,
 )
+from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility, WholeRead
 from replicator_source_postgresql.catalogue import CatalogTable
@@ -293,7 +294,7 @@ class _Run:
         while self._next(rows_max, bytes_max) is not None:
             pass
 
-    def identity(self) -> Mapping[str, Any] | None:
+    def identity(self) -> TableIdentity | None:
         """The table's identity if nothing about it changed from the plan to the end of the read."""
         if not self._has_ended:
             raise AssertionError("identity() before the last batch")

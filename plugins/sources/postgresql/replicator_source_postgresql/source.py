@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from psycopg import sql
 from pydantic import BaseModel
@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from replicator.model.crash import crash_point
 from replicator.model.errors import ConfigError, Problem, ReplicatorError
+from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import (
@@ -23,6 +24,7 @@ from replicator.plugins.source import (
     DeltaSource,
     LogReader,
     SourceContext,
+    SourceStatus,
     TableDescription,
     TableSummary,
     Visibility,
@@ -156,15 +158,21 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         return Position(lsn=lsn, timeline=system.timeline, system=system.identifier).offset
 
     @override
-    def waiting_for(self, since: Visibility | None = None) -> Sequence[str]:
-        if isinstance(since, PgVisibility):
-            with self._watch.use("looking for older transactions") as connection:
-                return slot.unfinished(connection, since.next_id or since.xmax)
-        pid = self._replication.backend_pid
-        if pid is None:
-            return ()
-        with self._watch.use("looking for blocking transactions") as connection:
-            return slot.blockers(connection, pid)
+    def status(self, since: Visibility | None = None) -> SourceStatus:
+        preparing = self._replication.backend_pid
+        waiting_for: Sequence[str] = ()
+        with self._watch.use("reading the state of the log") as connection:
+            row = connection.execute(
+                "SELECT clock_timestamp(), (SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8"
+                " FROM pg_replication_slots WHERE slot_name = %s)",
+                (self._slot_name,),
+            ).fetchone()
+            assert row is not None
+            if isinstance(since, PgVisibility):
+                waiting_for = slot.unfinished(connection, since.next_id or since.xmax)
+            elif preparing is not None:
+                waiting_for = slot.blockers(connection, preparing)
+        return SourceStatus(now=row[0].astimezone(UTC), retained_bytes=row[1], waiting_for=waiting_for)
 
     @override
     def remove(self) -> None:
@@ -194,8 +202,8 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         return statements
 
     @override
-    def accept(self, identities: Mapping[TableId, Mapping[str, Any]]) -> None:
-        self._objects |= {table: identity["oid"] for table, identity in identities.items() if "oid" in identity}
+    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
+        self._objects |= {table: int(identity.object) for table, identity in identities.items() if identity.object}
 
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
@@ -280,23 +288,6 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     @override
     def read_whole(self, schema: TableSchema) -> AbstractContextManager[WholeRead]:
         return self._reader.read_whole(schema)
-
-    @override
-    def retained_bytes(self) -> int | None:
-        with self._control.use("reading the replication slot") as connection:
-            row = connection.execute(
-                "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8 FROM pg_replication_slots WHERE slot_name = %s",
-                (self._slot_name,),
-            ).fetchone()
-        return row[0] if row is not None else None
-
-    @override
-    def now(self) -> datetime:
-        with self._control.use("reading the clock") as connection:
-            row = connection.execute("SELECT clock_timestamp()").fetchone()
-        assert row is not None
-        moment: datetime = row[0]
-        return moment.astimezone(UTC)
 
     @override
     def close(self) -> None:

@@ -161,9 +161,9 @@ def test_a_changed_replica_identity_shows_in_the_identity(
     any_database: ScratchDatabase, source: PostgresqlSource
 ) -> None:
     any_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    before = source.describe([table("t")])[table("t")].identity
+    before = source.describe([table("t")])[table("t")].identity.parts
     any_database.execute("ALTER TABLE t REPLICA IDENTITY FULL")
-    after = source.describe([table("t")])[table("t")].identity
+    after = source.describe([table("t")])[table("t")].identity.parts
     assert {part for part in after if after[part] != before[part]} == {"replica_identity"}
 
 
@@ -245,7 +245,7 @@ def test_the_least_privileges_are_named_one_by_one_and_suffice(
     source.open_log(start, {t: schema}).close()
     source.mark()
     assert source.identity()["system"]
-    assert source.retained_bytes() is not None
+    assert source.status().retained_bytes is not None
     source.close()
     make_source(any_database, publication="mine").remove()
 

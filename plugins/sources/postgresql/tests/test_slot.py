@@ -101,11 +101,11 @@ def test_what_somebody_changed_in_the_publication_is_mended_and_shows_in_the_ide
 ) -> None:
     name = source.identity()["publication"]
     source.prepare([A], is_first=True)
-    before = source.describe([A])[A].identity
+    before = source.describe([A])[A].identity.parts
     tables.execute(f"ALTER PUBLICATION {name} SET (publish = 'insert')")
-    assert source.describe([A])[A].identity["publish"] == ["insert"]
+    assert source.describe([A])[A].identity.parts["publish"] == ["insert"]
     source.prepare([A], is_first=False)
-    after = source.describe([A])[A].identity
+    after = source.describe([A])[A].identity.parts
     assert after["publish"] == before["publish"]
     assert after["publication"] != before["publication"]
 
@@ -115,9 +115,9 @@ def test_a_table_dropped_from_the_publication_and_put_back_has_another_identity(
 ) -> None:
     name = source.identity()["publication"]
     source.prepare([A], is_first=True)
-    before = source.describe([A])[A].identity
+    before = source.describe([A])[A].identity.parts
     tables.execute(f"ALTER PUBLICATION {name} DROP TABLE a", f"ALTER PUBLICATION {name} ADD TABLE a")
-    after = source.describe([A])[A].identity
+    after = source.describe([A])[A].identity.parts
     assert {part for part in after if after[part] != before[part]} == {"publication_rel"}
 
 
@@ -125,11 +125,11 @@ def test_a_row_filter_put_on_our_publication_is_taken_off(tables: ScratchDatabas
     if tables.server.major_version < 15:
         pytest.skip("row filters came with PostgreSQL 15")
     source.prepare([A], is_first=True)
-    before = source.describe([A])[A].identity
+    before = source.describe([A])[A].identity.parts
     tables.execute(f"ALTER PUBLICATION {source.identity()['publication']} SET TABLE a WHERE (id > 5)")
-    assert source.describe([A])[A].identity["row_filter"] == "(id > 5)"
+    assert source.describe([A])[A].identity.parts["row_filter"] == "(id > 5)"
     source.prepare([A], is_first=False)
-    after = source.describe([A])[A].identity
+    after = source.describe([A])[A].identity.parts
     assert after["row_filter"] is None
     assert after["publication_rel"] != before["publication_rel"]
 
@@ -205,17 +205,17 @@ def test_later_preparation_keeps_the_slot_where_it_is(tables: ScratchDatabase, s
 def test_while_the_slot_waits_the_blocking_transactions_are_named(
     tables: ScratchDatabase, source: PostgresqlSource
 ) -> None:
-    assert list(source.waiting_for()) == []
+    assert list(source.status().waiting_for) == []
     with tables.connect(autocommit=False) as writer:
         writer.execute("INSERT INTO a VALUES (1, 1)")
         outcome: list[Offset | BaseException] = []
         thread = in_thread(lambda: source.prepare([A], is_first=True), outcome)
-        names = wait_until(source.waiting_for, "the slot waits for the writer")
+        names = wait_until(lambda: source.status().waiting_for, "the slot waits for the writer")
         assert f"pid {writer.info.backend_pid} " in names[0]
         writer.commit()
     thread.join()
     assert isinstance(outcome[0], Offset)
-    assert list(source.waiting_for()) == []
+    assert list(source.status().waiting_for) == []
 
 
 def test_a_prepared_transaction_that_blocks_is_named(tables: ScratchDatabase, source: PostgresqlSource) -> None:
@@ -225,7 +225,7 @@ def test_a_prepared_transaction_that_blocks_is_named(tables: ScratchDatabase, so
         writer.execute(f"PREPARE TRANSACTION 'left over {tables.name}'")
     outcome: list[Offset | BaseException] = []
     thread = in_thread(lambda: source.prepare([A], is_first=True), outcome)
-    names = wait_until(source.waiting_for, "the slot waits for the prepared transaction")
+    names = wait_until(lambda: source.status().waiting_for, "the slot waits for the prepared transaction")
     tables.execute(f"COMMIT PREPARED 'left over {tables.name}'")
     thread.join()
     assert names[0] == f"the prepared transaction 'left over {tables.name}' in {tables.name}"
@@ -238,7 +238,7 @@ def test_preparation_that_waits_can_be_cancelled_and_leaves_no_slot(
         writer.execute("INSERT INTO a VALUES (1, 1)")
         outcome: list[Offset | BaseException] = []
         thread = in_thread(lambda: source.prepare([A], is_first=True), outcome)
-        wait_until(source.waiting_for, "the slot waits for the writer")
+        wait_until(lambda: source.status().waiting_for, "the slot waits for the writer")
         source.close()
         thread.join()
         assert isinstance(outcome[0], TransientError)

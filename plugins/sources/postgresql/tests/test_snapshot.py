@@ -321,7 +321,7 @@ def test_a_partitioned_table_is_one_table_and_its_identity_knows_its_leaves(
         assert before.identity == seen[-1]
         any_database.execute(change)
         seen.append(source.describe([T])[T].identity)
-        assert seen[-1]["partitions"] != seen[-2]["partitions"]
+        assert seen[-1].parts["partitions"] != seen[-2].parts["partitions"]
         assert source.read_chunk(ChunkRequest(schema=schema, limit=1)).identity is None, (
             "planned on what was there before"
         )
@@ -340,7 +340,7 @@ def test_column_list_and_row_filter_of_the_user_s_publication_hold_for_reads(
     source = make_source(any_database, publication="mine")
     description = source.describe([T])[T]
     assert [c.name for c in description.schema.columns] == ["id", "v"]
-    assert (description.identity["column_list"], description.identity["row_filter"]) == ([1, 3], "(id > 5)")
+    assert (description.identity.parts["column_list"], description.identity.parts["row_filter"]) == ([1, 3], "(id > 5)")
     assert [row["id"] for row in rows(pages(source, description.schema, 2))] == [6, 7, 8, 9, 10]
     assert len(whole(source, description.schema)) == 5
     assert source.read_chunk(ChunkRequest(schema=description.schema, keys=[("1",), ("9",)])).rows.to_pylist() == [

@@ -127,46 +127,46 @@ def test_identity_names_server_database_slot_and_publication(
         "slot": f"replicator_{any_database.name}",
         "publication": "mine",
     }
-    assert source.now().tzinfo is UTC
+    assert source.status().now.tzinfo is UTC
 
 
 def test_retained_bytes_grow_until_the_log_is_acknowledged(
     any_database: ScratchDatabase, source: PostgresqlSource
 ) -> None:
     any_database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    assert source.retained_bytes() is None
+    assert source.status().retained_bytes is None
     source.prepare([T], is_first=True)
-    before = source.retained_bytes()
+    before = source.status().retained_bytes
     any_database.execute("INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 1000) i")
-    after = source.retained_bytes()
+    after = source.status().retained_bytes
     assert before is not None
     assert after is not None
     assert after > before + 1_000_000
 
 
 def test_sessions_say_whose_they_are(any_database: ScratchDatabase, source: PostgresqlSource) -> None:
-    source.now()
+    source.status()
     names = any_database.execute(f"SELECT application_name {OURS}")
     assert names == [(f"replicator {any_database.name}",)]
 
 
 def test_a_connection_that_was_lost_is_made_again(any_database: ScratchDatabase, source: PostgresqlSource) -> None:
-    source.now()
+    source.status()
     any_database.execute(f"SELECT pg_terminate_backend(pid) {OURS}")
     wait_until(lambda: not any_database.execute(f"SELECT pid {OURS}"), "the session has ended")
     with pytest.raises(SourceUnavailableError):
-        source.now()
-    source.now()
+        source.status()
+    source.status()
 
 
 def test_a_closed_source_says_so_and_may_be_closed_again(
     any_database: ScratchDatabase, source: PostgresqlSource
 ) -> None:
-    source.now()
+    source.status()
     source.close()
     source.close()
     with pytest.raises(SourceUnavailableError) as caught:
-        source.now()
+        source.status()
     assert caught.value.code == "source_closed"
 
 

@@ -1,0 +1,48 @@
+"""By what a source tells that a table is still the same table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncated:
+    """The storage that a TRUNCATE made, before the catalogue has named it. `by`: id of its transaction, None if unknown."""
+
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableIdentity:
+    """What changes when a table becomes another object, gets other storage, or is published in another way.
+
+    Attributes:
+        object: Id of the table that a rewrite or a TRUNCATE keeps (PostgreSQL: oid); None if the source has none.
+        storage: Id of the storage of its rows, which a TRUNCATE changes; None if the source has none. Only the host says `Truncated`,
+            in what it has accepted. Storage of partitions goes to `parts`: they may lose rows without a trace.
+        parts: What else must stay as it is, as JSON. A part with a new name is learned, so a plugin may add some.
+    """
+
+    object: str | None = None
+    storage: str | Truncated | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Parts that are read back from the state store are equal to those that were written."""
+        object.__setattr__(self, "parts", json.loads(json.dumps(dict(self.parts))))
+
+    def to_json(self) -> Mapping[str, Any]:
+        """As a JSON document, for the state store."""
+        storage = {"truncated_by": self.storage.by} if isinstance(self.storage, Truncated) else self.storage
+        return {"object": self.object, "storage": storage, "parts": dict(self.parts)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """From a document of `to_json`."""
+        storage = document["storage"]
+        if isinstance(storage, Mapping):
+            storage = Truncated(by=storage["truncated_by"])
+        return cls(object=document["object"], storage=storage, parts=document["parts"])

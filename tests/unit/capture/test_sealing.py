@@ -1,0 +1,80 @@
+"""Where the log is, and that a source's claim to be at a transaction boundary is not believed against what it delivered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replicator.capture.sealing import Unsealed
+from replicator.model.errors import PluginError
+from replicator.model.offset import Offset
+from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch
+from replicator.testing.memory.source import MemoryLogReader
+
+START = Offset.of({"position": 1})
+
+
+def batch(
+    *ended: tuple[str, int], open_transaction: str | None, events: int = 0, offset: Offset | None = None
+) -> LogBatch:
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [{"id": id_, "end_ordinal": end, "committed_at": moment} for id_, end in ended]
+    transactions = pa.RecordBatch.from_pylist(rows, schema=TRANSACTION_SCHEMA)
+    return LogBatch(open_transaction=open_transaction, events=events, transactions=transactions, offset=offset)
+
+
+EMPTY = batch(open_transaction=None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, EMPTY),
+        (None, batch(open_transaction="7", events=2)),
+        ("7", batch(open_transaction="7")),
+        ("7", batch(open_transaction="7", events=2)),
+        ("7", batch(("7", 2), open_transaction=None, events=2)),
+        ("7", batch(("7", 0), open_transaction="8", events=3)),
+        ("7", replace(EMPTY, offset=Offset.of({"position": 2}))),
+        ("7", replace(EMPTY, is_rolled_back=True)),
+    ],
+)
+def test_a_batch_that_accounts_for_the_open_transaction_is_taken(before: str | None, after: LogBatch) -> None:
+    Unsealed(position=START, open_transaction=before).check(after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("7", EMPTY),
+        ("7", batch(("6", 0), open_transaction=None)),
+        ("7", batch(open_transaction="8", events=1)),
+        (None, batch(open_transaction=None, events=1)),
+        (None, batch(("7", 1), open_transaction=None, events=2)),
+    ],
+)
+def test_a_transaction_without_an_end_is_not_taken_for_ended(before: str | None, after: LogBatch) -> None:
+    with pytest.raises(PluginError) as caught:
+        Unsealed(position=START, open_transaction=before).check(after)
+    assert caught.value.code == "transaction_not_closed"
+
+
+def test_nothing_is_sealed_of_a_transaction_that_the_source_forgot(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a reader once did when a pull brought nothing in the middle of a large transaction."""
+    table = bench.create(bench.schema("t"))
+    bench.settings = replace(bench.settings, pull_rows=2, seal_rows=1)
+    with bench.running() as capture:
+        capture.until(bench.holds(table))
+    told = MemoryLogReader._open_transaction
+    monkeypatch.setattr(MemoryLogReader, "_open_transaction", lambda self: told(self) if self._entry < 4 else None)
+    bench.fill(table, 9)
+    with pytest.raises(PluginError, match="has not ended"), bench.running() as capture:
+        capture.join()
+    assert not list(bench.folded(table))
+    monkeypatch.undo()
+    with bench.running() as capture:
+        capture.until(bench.holds(table))
