@@ -227,7 +227,7 @@ def _run_alone(world: World, apply: Apply, commits: int) -> None:
             control.wait(0)
         if world.rng.random() < 0.5:
             apply._poll()
-            apply._status()
+            apply._report()
         turn = apply._schedule.take(0.0)
         if turn is not None:
             apply._take_turn(turn, control)
