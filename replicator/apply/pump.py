@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from replicator.apply.context import ApplyContext
 from replicator.apply.freshness import Freshness
 from replicator.apply.schedule import Schedule, Turn
 from replicator.apply.settings import ApplySettings, Patience
-from replicator.apply.table import ApplyContext, TableApplier
+from replicator.apply.table import TableApplier
 from replicator.apply.upkeep import Upkeep
 from replicator.journal import JournalReader
 from replicator.model.control import Control

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from replicator.apply import divergence, restored
-from replicator.apply.freshness import Freshness
+from replicator.apply import divergence, trust
+from replicator.apply.context import ApplyContext
 from replicator.apply.plan import (
     APPEND_NOTHING,
     MORE,
@@ -26,13 +26,10 @@ from replicator.apply.plan import (
     starts_in_place,
 )
 from replicator.apply.reach import Reach
-from replicator.apply.settings import ApplySettings
-from replicator.journal import JournalReader
 from replicator.model.crash import crash_point
 from replicator.model.errors import (
     BatchTooLargeError,
     CorruptStreamError,
-    FatalError,
     PluginError,
     ReplicatorError,
     TableError,
@@ -42,43 +39,11 @@ from replicator.model.errors import (
 from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
-from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, DeltaTarget, Ledger, TargetTable
+from replicator.plugins.target import Batch, BatchFile, TargetTable
 from replicator.state import table_life
-from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TableRecord, TargetCopy
-from replicator.state.store import StateStore
+from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TargetCopy
 
 _log = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyContext:
-    """What the tables of one replicator share."""
-
-    target: DeltaTarget[Any]
-    store: StateStore
-    reader: JournalReader
-    freshness: Freshness
-    name: str
-    uuid: str
-    epoch: int
-    settings: ApplySettings
-
-    def newest_number(self) -> int:
-        """The journal's last sequence number."""
-        segment = self.store.last_segment(self.name)
-        return -1 if segment is None else segment.last
-
-    def check_lease(self) -> None:
-        """See that nobody has taken over: everything that was read of the journal before was then sealed under this epoch or an older one.
-
-        Raises:
-            FencedError: Somebody has.
-        """
-        self.store.check_epoch(self.name, self.epoch)
-
-    def record_of(self, table: TableId) -> TableRecord | None:
-        """What capture knows of a table now."""
-        return next((r for r in self.store.tables(self.name) if r.table == table), None)
 
 
 class TableApplier:
@@ -235,10 +200,10 @@ class TableApplier:
             try:
                 unit = self._next(items, is_whole=len(window) < page)
             except CorruptStreamError:
-                self._check_beginning(items)
+                trust.check_beginning(self._context, self._table, items)
                 raise
         if not isinstance(unit, BeginUnit):
-            self._check_kept()
+            trust.check_kept(self._context, self._table, incarnation, self._reach.ledger)
         self._reach = self._reach.planned(after, is_idle=unit is None)
         return unit
 
@@ -281,12 +246,12 @@ class TableApplier:
             epoch=self._context.epoch,
             options=self._context.settings.options(self._table),
         )
-        self._check_store(self._context.target.read_ledger(table))
+        trust.check_store(self._context, self._record, self._context.target.read_ledger(table))
         self._put(claimed_by=self._context.epoch)
         crash_point("apply.claim_recorded")
         ledger = self._context.target.claim(table).last_applied
         crash_point("apply.claimed")
-        rows, phase = self._missed(self._record.last_applied, ledger)
+        rows, phase = trust.missed(self._context, self._record, ledger)
         starts, completes = phase is SnapshotPhase.STARTED, phase is SnapshotPhase.COMPLETED
         audited = self._audited(table, starts=starts, completes=completes)
         if starts or ledger < self._record.last_applied:
@@ -296,47 +261,6 @@ class TableApplier:
         self._claimed, self._reach = table, self._reach.claimed(ledger)
         record = replace(self._record, last_applied=ledger, rows=self._record.rows + rows, **audited)
         self._store(replace(record, source_time=self._source_time(record, None)))
-
-    def _check_store(self, found: Ledger | None) -> None:
-        """Refuse to continue if the target knows more than this state store, which then was restored from a backup.
-
-        Raises:
-            FencedError: The target knows more because another process has the lease by now.
-            FatalError: `ledger_ahead`.
-        """
-        if found is None:
-            return
-        context = self._context
-        newest, sealed_by = context.newest_number(), context.store.sealed_by(context.name, found.last_applied)
-        reason = restored.proof(found, self._record, newest=newest, sealed_by=sealed_by)
-        if reason is None:
-            return
-        context.check_lease()
-        raise FatalError(
-            f"The target {reason}: the state store is older than the target.",
-            code="ledger_ahead",
-            table=str(self._table),
-            action=f"Restore the newest state store; or run `replicator delete {context.name} --drop-target`, and run its file again.",
-        )
-
-    def _check_kept(self) -> None:
-        if self._context.reader.is_lost(self._table, self._record.incarnation, self._reach.ledger):
-            raise TableError(
-                f"The journal no longer has every change after number {self._reach.ledger}, the last one that the target applied.",
-                code="journal_gap",
-                table=str(self._table),
-                action=f"Run `replicator snapshot {self._context.name} {self._table}`.",
-            )
-
-    def _check_beginning(self, items: Sequence[Item]) -> None:
-        """The beginning of the newest incarnation is not there: damage, unless retention dropped it before it was applied."""
-        if self._context.reader.is_lost(self._table, max(item.incarnation for item in items), EMPTY_LEDGER):
-            raise TableError(
-                "The journal no longer has the beginning of the table's newest snapshot.",
-                code="journal_gap",
-                table=str(self._table),
-                action=f"Run `replicator snapshot {self._context.name} {self._table} --recreate`.",
-            )
 
     def _search(self) -> bool:
         """Look for a snapshot or incarnation that makes up for what could not be applied, and continue from there; whether there is one."""
@@ -426,7 +350,7 @@ class TableApplier:
 
     def _merge(self, table: TargetTable, unit: BatchUnit) -> None:
         for file in unit.files:
-            self._check(file)
+            trust.check_file(self._context, self._table, file)
         batch = Batch(
             schema=self._context.reader.schema(unit.files[0]),
             files=[BatchFile(uri=f.uri, rows=f.rows, bytes=f.bytes, first=f.first, last=f.last) for f in unit.files],
@@ -437,7 +361,7 @@ class TableApplier:
             has_absent=any(f.has_absent for f in unit.files),
             has_key_changes=any(f.has_key_changes for f in unit.files),
             expects_rows=self._record.copy is TargetCopy.WHOLE and not unit.is_in_snapshot,
-            source_position=self._position(unit.files[-1]),
+            source_position=trust.position(self._context, unit.files[-1]),
         )
         crash_point("apply.batch_planned")
         result = self._context.target.apply_batch(table, batch)
@@ -453,33 +377,6 @@ class TableApplier:
             is_append=batch.is_append,
             details=dict(result.details or {}),
         )
-
-    def _position(self, file: SegmentFile) -> str | None:
-        """The position in the source's log after the commit that sealed a file; None if unknown."""
-        if file.seal is None:
-            return None
-        found = self._context.store.segments(self._context.name, file.seal - 1, 1)
-        offset = found[0].offset if found and found[0].id == file.seal else None
-        return None if offset is None else str(offset)
-
-    def _check(self, file: SegmentFile) -> None:
-        """A file that is damaged or lacks values costs its table a new snapshot, and no other table anything."""
-        try:
-            self._context.reader.check(file)
-        except CorruptStreamError as error:
-            raise TableError(
-                error.message,
-                code=error.code,
-                table=str(self._table),
-                action=f"Run `replicator snapshot {self._context.name} {self._table}`.",
-            ) from error
-        if file.has_absent and (count := self._context.reader.partial_inserts(file)):
-            raise TableError(
-                f"The log has {count} INSERT without all columns. What is missing is not NULL and cannot be read elsewhere.",
-                code="insert_lacks_columns",
-                table=str(self._table),
-                action=f"Run `replicator snapshot {self._context.name} {self._table}`.",
-            )
 
     def _check_skipped(self, table: TargetTable, batch: Batch) -> None:
         """A batch above the ledger that was skipped: a newer epoch has the table (claiming says so), or the target broke its contract."""
@@ -534,28 +431,6 @@ class TableApplier:
         if record.copy is TargetCopy.SNAPSHOT:
             return None
         return self._context.freshness.later(record.source_time, reached)
-
-    def _missed(self, after: int, upto: int) -> tuple[int, SnapshotPhase | None]:
-        """What the target has and the record does not know, because a process ended between the two.
-
-        Returns:
-            How many rows; what a snapshot did last.
-        """
-        rows, phase = 0, None
-        page = self._context.settings.feed_items
-        while after < upto:
-            window = self._context.reader.feed(self._table, after, page)
-            for item in window:
-                if item.incarnation != self._record.incarnation or last_number(item) > upto:
-                    continue
-                if isinstance(item, SegmentFile):
-                    rows += item.rows
-                elif isinstance(item.event, SnapshotEvent):
-                    phase = item.event.phase
-            if len(window) < page:
-                break
-            after = last_number(window[-1])
-        return rows, phase
 
     def _put(self, **changes: Any) -> None:
         self._store(replace(self._record, **changes))

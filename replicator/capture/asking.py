@@ -129,7 +129,7 @@ def _prepare_one_by_one(
     refused: dict[TableId, TableError],
     first: Exception,
 ) -> Prepared:
-    """Prepare those that were prepared before, and then each other one with them: who makes it fail is refused."""
+    """Prepare those that were prepared before, and then each other one with them; one that makes it fail is refused."""
     good = [t for t in tables if t in captured]
     new = [t for t in tables if t not in captured]
     offset: Offset | None = None
@@ -157,7 +157,7 @@ def _prepare_known(
 ) -> tuple[Offset, TableId | None]:
     """Prepare tables that were prepared before: all, or all but the one that makes it fail, which is returned too.
 
-    A table that is left out in vain for a moment is noticed as published in another way, and copied again.
+    A table that is left out for a moment is noticed as published in another way, and gets a new snapshot.
     """
     candidates: Sequence[TableId | None] = tables if is_tried else [None, *tables]
     for left_out in candidates if len(tables) > 1 else ():

@@ -6,6 +6,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from replicator.model.errors import SchemaConflictError
 from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.schema import TableSchema
 from replicator.plugins.source import TableDescription
@@ -88,6 +89,16 @@ def _identity_change(accepted: TableIdentity, found: TableIdentity) -> Change:
     return Change.NONE if accepted == found else Change.EXPLAINED
 
 
+def columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaConflictError:
+    """Why a table fails whose columns changed."""
+    return SchemaConflictError(
+        f"its columns changed: {_difference(before, after)}." if after else "its columns changed.",
+        code="schema_changed",
+        table=str(before.table),
+        action="Run `replicator snapshot NAME TABLE`: it takes the table with its new columns.",
+    )
+
+
 def truncated(accepted: TableIdentity | None, transaction: str | None) -> TableIdentity | None:
     """What is accepted of a table once its TRUNCATE was delivered.
 
@@ -96,3 +107,11 @@ def truncated(accepted: TableIdentity | None, transaction: str | None) -> TableI
     if accepted is None or accepted.storage is None:
         return accepted
     return replace(accepted, storage=Truncated(by=transaction))
+
+
+def _difference(before: TableSchema, after: TableSchema) -> str:
+    old = {c.name: c.source_type for c in before.columns}
+    new = {c.name: c.source_type for c in after.columns}
+    parts = [f"{n} added" for n in new if n not in old] + [f"{n} dropped" for n in old if n not in new]
+    parts += [f"{n} was {old[n]} and is {new[n]}" for n in old if n in new and old[n] != new[n]]
+    return ", ".join(parts) or "their order or Arrow types"

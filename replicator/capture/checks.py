@@ -1,7 +1,7 @@
 """What is refused at the start is refused while running too.
 
-A blocking finding about a table fails that table: at a start behind the first seal, before a copy of it begins, and when the minute's
-check meets it. One about the server stops the capture if it says so itself (`Problem.applies`); otherwise the log tells of it once.
+A blocking finding about a table fails that table: at a start behind the first seal, before a snapshot of it begins, and when the minute's
+check finds it. One about the server stops the capture if it says so itself (`Problem.applies`); otherwise the log tells of it once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Checks:
         return new.keys(), {**clashing, **of_target, **self.of_all(list(new), captured)}
 
     def of_copies(self, tables: Sequence[TableId]) -> Refusals:
-        """Check tables before they are copied."""
+        """Check tables before their snapshots."""
         answers, refused = ask(self.source.check, tables, "checking it")
         problems = [problem for answer in answers for problem in answer]
         return {**refused, **_of_tables(problems, tables)}

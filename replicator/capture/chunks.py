@@ -40,7 +40,7 @@ class ChunkRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WholeBegan:
+class WholeVisible:
     """A read of a table without a key has begun: what it sees is known."""
 
     job: Job
@@ -58,14 +58,14 @@ class WholeRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class JobEnded:
     """Nothing more comes of the job. `error` is why it ended early."""
 
     job: Job
     error: Exception | None = None
 
 
-Result = ChunkRead | WholeBegan | WholeRead | Ended
+Result = ChunkRead | WholeVisible | WholeRead | JobEnded
 
 
 @dataclass(eq=False, slots=True)
@@ -83,7 +83,7 @@ class ChunkReader:
     """Reads one job at a time in a thread of its own; the only caller of `read_chunk` and `read_whole`.
 
     At most `chunks_ahead` chunks are read and not yet released. A chunk that fails for a passing reason is read again,
-    so often as the settings say; any other error ends the job and comes with `Ended`.
+    so often as the settings say; any other error ends the job and comes with `JobEnded`.
     """
 
     def __init__(self, source: SourceChunks, settings: CaptureSettings, write_mark: Callable[[], Future[str]]) -> None:
@@ -102,7 +102,7 @@ class ChunkReader:
             self._shared.changed.notify_all()
 
     def cancel(self, job: Job) -> None:
-        """What comes of the job is of no use any more; `Ended` still comes."""
+        """What comes of the job is of no use any more; `JobEnded` still comes."""
         with self._shared.changed:
             job.is_cancelled = True
             self._shared.changed.notify_all()
@@ -140,7 +140,7 @@ class ChunkReader:
                 error = caught
             with self._shared.changed:
                 self._shared.job = None
-                self._shared.results.append(Ended(job=job, error=error))
+                self._shared.results.append(JobEnded(job=job, error=error))
 
     def _next_job(self) -> Job | None:
         with self._shared.changed:
@@ -161,8 +161,13 @@ class ChunkReader:
                 self.release()
                 return
             crash_point("capture.chunk_read")
+            if chunk.is_cut and len(reading.keys) > 1:
+                # Half of the keys are read in this chunk, the rest in a later one.
+                self.release()
+                reading = replace(reading, keys=reading.keys[: len(reading.keys) // 2])
+                continue
             is_last = reading.kind is ReadingKind.KEYS or (chunk.rows.num_rows < reading.limit and not chunk.is_cut)
-            if chunk.rows.num_rows and (
+            if (chunk.rows.num_rows or chunk.is_cut) and (
                 chunk.cursor is None or (reading.kind is ReadingKind.RANGE and chunk.cursor == reading.after)
             ):
                 raise PluginError(
@@ -179,7 +184,7 @@ class ChunkReader:
         rows = Spool(self._settings.spool, pa.schema(list(schema.row_type)))
         try:
             with self._source.read_whole(schema) as read:
-                self._put(WholeBegan(job=job, visibility=read.visibility))
+                self._put(WholeVisible(job=job, visibility=read.visibility))
                 for batch in read.batches:
                     if self._is_useless(job):
                         rows.close()

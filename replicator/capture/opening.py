@@ -17,7 +17,7 @@ from replicator.state.records import Stage
 def bring_in_line(tables: Tables, selected: Sequence[TableId], *, is_new_place: bool) -> None:
     """Records of added tables, and of those that are no longer selected.
 
-    At a new place in the log every copy begins anew.
+    At a new position in the log every table gets a new snapshot.
     """
     for followed in tables.all():
         record = followed.record
@@ -34,7 +34,7 @@ def bring_in_line(tables: Tables, selected: Sequence[TableId], *, is_new_place: 
 
 
 def check(checks: Checks, tables: Tables, found: Descriptions) -> Refusals:
-    """What the checks of a start refuse. A table that failed by a finding which is gone waits for its copy again.
+    """What the checks of a start refuse. A table whose finding is resolved waits for a snapshot again.
 
     Runs in the control thread, while the loop waits.
     """

@@ -28,17 +28,19 @@ from replicator.capture.alive import KeepAlive
 from replicator.capture.asking import Prepared, describe, prepare
 from replicator.capture.checks import Assess, Checks, nothing_found
 from replicator.capture.chunks import ChunkReader, WholeRead
+from replicator.capture.comparison import ComparisonMark
 from replicator.capture.failures import Failures
 from replicator.capture.marks import MarkBoard
 from replicator.capture.opening import bring_in_line, check, followed_schemas
 from replicator.capture.parts import Parts
 from replicator.capture.requests import PositionMark, Requests
+from replicator.capture.running import AtMark, ChunkAtMark
 from replicator.capture.sealing import Sealer, Unsealed
 from replicator.capture.settings import CaptureSettings
-from replicator.capture.snapshots import ChunkAtMark, SnapshotRunner
+from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.starting import Step
 from replicator.capture.tables import Tables
-from replicator.capture.tracker import CatalogTracker, ComparisonMark, StartingMark
+from replicator.capture.tracker import CatalogTracker, StartingMark
 from replicator.capture.upkeep import Upkeep
 from replicator.capture.window import Window
 from replicator.journal.retention import Retention
@@ -222,7 +224,7 @@ class Capture:
         return call.result()
 
 
-Waiting = StartingMark | ComparisonMark | PositionMark | ChunkAtMark | WholeRead
+Waiting = StartingMark | ComparisonMark | PositionMark | AtMark
 """What waits for a mark."""
 
 
@@ -335,7 +337,7 @@ class _Session:
         if not self._sealer.unsealed.is_open:
             for due in self._marks.take_due():
                 self._take_mark(due)
-            self._fail_unread()
+            self._tracker.refuse(self._snapshots.failed)
             self._tracker.copy_outdated(self._snapshots.take_completed())
             self._tracker.begin_due()
             self._snapshots.schedule()
@@ -403,13 +405,6 @@ class _Session:
             if failed is not None and failed.is_captured:
                 self._tracker.fail(failed, error)
 
-    def _fail_unread(self) -> None:
-        for table, error in self._snapshots.failed:
-            followed = self._tables.get(table)
-            if followed is not None:
-                self._tracker.fail(followed, error)
-        self._snapshots.failed.clear()
-
     def _report(self) -> CaptureReport:
         measures = self._upkeep.measures
         source = measures.source or SourceStatus(now=self._parts.now())
@@ -433,5 +428,6 @@ class _Session:
         step = self._tracker.step_of(table)
         return CapturedTable(
             step=None if step is None or step is Step.READY else SnapshotStep(step.value),
+            snapshot_step=self._snapshots.step_of(table),
             waiting=self._snapshots.waiting(table),
         )

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.capture.chunks import ChunkRead, ChunkReader, Ended, Job, WholeBegan, WholeRead
+from replicator.capture.chunks import ChunkRead, ChunkReader, Job, JobEnded, WholeRead, WholeVisible
 from replicator.capture.marks import MarkBoard
 from replicator.capture.progress import (
     Reading,
@@ -29,6 +29,24 @@ from replicator.capture.progress import (
     next_reading,
     start_over,
     with_keys,
+)
+from replicator.capture.running import (
+    AtMark,
+    ChunkAtMark,
+    ChunkTaken,
+    Emitted,
+    Ended,
+    Event,
+    Failed,
+    Lost,
+    Refused,
+    Running,
+    RunningStep,
+    Scheduled,
+    WholeBegan,
+    WholeGood,
+    WholeTaken,
+    advance,
 )
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.spool import Spool
@@ -46,44 +64,21 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ChunkAtMark:
-    """A chunk that waits for its mark."""
-
-    result: ChunkRead
-    read: Read
-
-
-@dataclass(frozen=True, eq=False, slots=True)
 class WholeDue:
     """A request to the loop: seal what there is, have the whole read written (`put_whole`), and seal that alone."""
 
     result: WholeRead
 
 
-@dataclass(eq=False, slots=True)
-class _Copy:
-    """A table's snapshot in this process."""
-
-    followed: Followed
-    job: Job | None = None
-    waiting: list[ChunkAtMark | WholeRead] = field(default_factory=list)
-    log: Spool | None = None
-    rows: Spool | None = None
-    whole: Read | None = None
-    lost: int = 0
-    not_before: float = 0.0
-    waits_for: TransientError | None = None
-    waits_since: float | None = None
-
-
 @dataclass(slots=True, kw_only=True)
 class SnapshotRunner:
     """Runs the snapshots of all tables, one piece at a time. Called by the loop's thread alone.
 
+    It drives the records of `running.py`, and frees what a record no longer holds.
+
     Attributes:
         suspicious: Tables whose identity was not as accepted when they were read: their catalogue entry wants
             comparing.
-        failed: Tables that could not be read, for the loop to fail.
     """
 
     window: Window
@@ -93,94 +88,87 @@ class SnapshotRunner:
     settings: CaptureSettings
     clock: Callable[[], float]
     suspicious: set[TableId] = field(default_factory=set)
-    failed: list[tuple[TableId, TableError]] = field(default_factory=list)
     _completed: list[TableId] = field(default_factory=list)
-    _copies: dict[TableId, _Copy] = field(default_factory=dict)
+    _running: dict[TableId, Running] = field(default_factory=dict)
     _job: Job | None = None
 
     # --- what the loop tells ------------------------------------------------------------------------------------------
 
     def begin(self, followed: Followed) -> None:
-        """The table is to be copied from where its progress says; also after a restart."""
+        """Read the table from where its progress says; also after a restart."""
         self.drop(followed.table)
-        self._copies[followed.table] = _Copy(followed)
+        self._running[followed.table] = Running(followed=followed)
         if followed.schema.key:
             self.window.watch(followed.schema)
 
     def drop(self, table: TableId) -> None:
-        """The table is no longer copied here."""
-        copy = self._copies.pop(table, None)
-        if copy is not None:
-            self._abandon(copy)
+        """End the table's snapshot here, if one runs."""
+        running = self._running.pop(table, None)
+        if running is not None:
+            self._free(running)
         self.window.unwatch(table)
 
     def delivered(self, moved: Mapping[TableId, Sequence[Cursor]]) -> None:
-        """The window took note of a batch: keep the keys that must be read once more, and see which reads are lost."""
+        """Note the keys of a batch that must be read once more, and drop the reads that the batch made useless."""
         for table, keys in moved.items():
-            copy = self._copies.get(table)
-            if copy is not None:
+            running = self._running.get(table)
+            if running is not None:
                 with of_table(table, "noting keys to be read again"):
-                    progress = with_keys(self.tables.progress(copy.followed), keys, self.settings.keys_max)
-                    self.tables.put_progress(copy.followed, progress)
-        self._see_verdicts()
+                    self._note_keys(running, keys)
+        self._drop_lost()
 
     def is_held_back(self, followed: Followed) -> bool:
         """Whether log rows of the table must not be written now: it has no key and its snapshot is not complete."""
-        return followed.table in self._copies and not followed.schema.key
+        return followed.table in self._running and not followed.schema.key
 
     def hold_back(self, followed: Followed, rows: pa.RecordBatch) -> None:
         """Keep log rows that must not be written now, if the read may need them."""
-        copy = self._copies[followed.table]
-        if copy.log is not None:
-            copy.log.append(renumbered(rows, followed.schema, 0))
+        log = self._running[followed.table].log
+        if log is not None:
+            log.append(renumbered(rows, followed.schema, 0))
 
-    def take_mark(self, due: ChunkAtMark | WholeRead) -> WholeDue | None:
-        """The log delivered the mark of a read, and no transaction is open: write a chunk, or say that a whole read wants writing."""
-        copy = self._copies.get(due_table(due))
-        if copy is None or due not in copy.waiting:
+    def take_mark(self, due: AtMark) -> WholeDue | None:
+        """The log delivered the mark of a read, and no transaction is open: write a chunk, or ask for a commit for a whole read."""
+        running = self._running.get(due_table(due))
+        if running is None or due not in running.at_mark or running.step is RunningStep.FAILED:
             return None
         if isinstance(due, ChunkAtMark):
-            with of_table(copy.followed.table, "writing a chunk of it"):
-                self._put_chunk(copy, due)
+            with of_table(running.table, "writing a chunk of it"):
+                self._put_chunk(running, due)
             return None
-        with of_table(copy.followed.table, "comparing a chunk of it with its changes"):
-            return self._judge_whole(copy, due)
+        with of_table(running.table, "comparing a chunk of it with its changes"):
+            return self._judge_whole(running, due)
 
     def put_whole(self, due: WholeDue) -> None:
         """Write a whole read, and what the log brought that it did not see."""
-        copy = self._copies[due_table(due.result)]
-        with of_table(copy.followed.table, "writing a chunk of it"):
-            self._put_whole(copy, due.result)
+        running = self._running[due_table(due.result)]
+        with of_table(running.table, "writing a chunk of it"):
+            self._put_whole(running, due.result)
 
     def collect(self) -> None:
-        """Take in what the reader's thread has done. Raises what it could not cope with."""
+        """Take in what the reader's thread has done. Raises what is not one table's error."""
         while (result := self.reader.next_result()) is not None:
-            if isinstance(result, Ended):
-                self._end(result)
+            table = result.job.reading.schema.table
+            running = None if result.job.is_cancelled else self._running.get(table)
+            if isinstance(result, JobEnded):
+                self._end(result, running)
                 continue
-            with of_table(result.job.reading.schema.table, "processing a chunk of it"):
-                match result:
-                    case ChunkRead():
-                        self._take_chunk(result)
-                    case WholeBegan():
-                        self._take_beginning(result)
-                    case WholeRead():
-                        self._take_whole(result)
+            with of_table(table, "processing a chunk of it"):
+                self._take(result, running)
 
     def schedule(self) -> None:
         """Between transactions: start to read the next piece, if the reader is idle and something is due."""
         if self._job is not None:
             return
         now = self.clock()
-        for table in sorted(self._copies):
-            copy = self._copies[table]
-            if copy.waiting or copy.not_before > now:
+        for table, running in sorted(self._running.items()):
+            if not running.is_due(now):
                 continue
             with of_table(table, "starting to read it"):
-                followed, chunk_rows = copy.followed, self.settings.chunk_rows
+                followed, chunk_rows = running.followed, self.settings.chunk_rows
                 reading = next_reading(self.tables.progress(followed), followed.schema, chunk_rows)
                 if reading is not None:
-                    self._start(copy, reading)
+                    self._start(running, reading)
                     return
 
     def take_completed(self) -> Sequence[TableId]:
@@ -188,85 +176,93 @@ class SnapshotRunner:
         completed, self._completed = self._completed, []
         return completed
 
+    @property
+    def failed(self) -> Mapping[TableId, TableError]:
+        """Tables that could not be read, for the loop to fail."""
+        return {table: running.error for table, running in self._running.items() if running.error is not None}
+
+    def step_of(self, table: TableId) -> RunningStep | None:
+        """At which step the snapshot of the table is; None if none runs."""
+        running = self._running.get(table)
+        return None if running is None else running.step
+
     def waiting(self, table: TableId) -> WaitingReport | None:
-        """Why a table that is to be copied cannot be read now, and when it is tried again."""
-        copy = self._copies.get(table)
-        if copy is None or copy.waits_for is None:
+        """Why the source does not let a table be read now, and when it is tried again."""
+        running = self._running.get(table)
+        if running is None or running.refusal is None:
             return None
-        retry_in_s = round(max(0.0, copy.not_before - self.clock()), 1)
-        return WaitingReport(retry_in_s=retry_in_s, code=copy.waits_for.code, message=copy.waits_for.message)
+        retry_in_s = round(max(0.0, running.not_before - self.clock()), 1)
+        return WaitingReport(retry_in_s=retry_in_s, code=running.refusal.code, message=running.refusal.message)
 
     @property
     def is_busy(self) -> bool:
-        """Whether any table is being copied."""
-        return bool(self._copies)
+        """Whether the snapshot of any table runs."""
+        return bool(self._running)
 
     # --- results ------------------------------------------------------------------------------------------------------
 
-    def _start(self, copy: _Copy, reading: Reading) -> None:
-        if not reading.schema.key:
-            self.window.unwatch(copy.followed.table)
-            self.window.watch(copy.followed.schema)
-            copy.log = Spool(self.settings.spool, change_schema(copy.followed.schema))
-        self._job = copy.job = Job(reading)
+    def _advance(self, running: Running, event: Event) -> Running:
+        self._running[running.table] = advanced = advance(running, event)
+        return advanced
+
+    def _start(self, running: Running, reading: Reading) -> None:
+        schema, log = running.followed.schema, None
+        if not schema.key:
+            self.window.unwatch(running.table)
+            self.window.watch(schema)
+            log = Spool(self.settings.spool, change_schema(schema))
+        self._job = Job(reading)
+        self._advance(running, Scheduled(job=self._job, log=log))
         self.window.begin_reading()
         self.reader.start(self._job)
 
-    def _take_chunk(self, result: ChunkRead) -> None:
-        copy = self._copies.get(result.reading.schema.table)
-        if result.job.is_cancelled or copy is None:
-            self.reader.release()
-            return
-        copy.waits_for = copy.waits_since = None
-        read = self.window.add_chunk(result.reading.schema, result.chunk.rows, result.chunk.visibility)
-        waiting = ChunkAtMark(result, read)
-        copy.waiting.append(waiting)
-        self.marks.expect(result.mark, waiting)
-        self._see_verdicts()
+    def _take(self, result: ChunkRead | WholeVisible | WholeRead, running: Running | None) -> None:
+        match result:
+            case ChunkRead() if running is None:
+                self.reader.release()
+            case WholeRead() if running is None:
+                result.rows.close()
+            case _ if running is None:
+                pass
+            case ChunkRead():
+                read = self.window.add_chunk(result.reading.schema, result.chunk.rows, result.chunk.visibility)
+                chunk = ChunkAtMark(result, read)
+                self._advance(running, ChunkTaken(chunk))
+                self.marks.expect(result.mark, chunk)
+                self._drop_lost()
+            case WholeVisible():
+                if running.whole is not None:
+                    self.window.drop(running.whole)
+                read = self.window.add_whole(result.job.reading.schema, result.visibility)
+                self._advance(running, WholeBegan(read))
+                self._drop_lost()
+            case WholeRead():
+                self._advance(running, WholeTaken(result))
+                self.marks.expect(result.mark, result)
 
-    def _take_beginning(self, result: WholeBegan) -> None:
-        copy = self._copies.get(result.job.reading.schema.table)
-        if result.job.is_cancelled or copy is None:
-            return
-        copy.waits_for = None
-        if copy.whole is not None:
-            self.window.drop(copy.whole)
-        copy.whole = self.window.add_whole(result.job.reading.schema, result.visibility)
-        self._see_verdicts()
-
-    def _take_whole(self, result: WholeRead) -> None:
-        copy = self._copies.get(result.job.reading.schema.table)
-        if result.job.is_cancelled or copy is None:
-            result.rows.close()
-            return
-        copy.waits_since = None
-        copy.rows = result.rows
-        copy.waiting.append(result)
-        self.marks.expect(result.mark, result)
-
-    def _end(self, result: Ended) -> None:
+    def _end(self, result: JobEnded, running: Running | None) -> None:
         assert result.job is self._job, "jobs end in their order"
         self._job = None
         self.window.end_reading()
-        if result.error is None or result.job.is_cancelled:
+        if running is None:
             return
-        table = result.job.reading.schema.table
-        copy = self._copies.get(table)
-        if isinstance(result.error, TransientError) and result.error.table is not None and copy is not None:
+        if result.error is None:
+            self._advance(running, Ended())
+        elif isinstance(result.error, TransientError) and result.error.table is not None:
             # A lock, a time limit. If it is the source that is away, the log says so, too.
-            self._put_off(copy, result.error)
-            return
-        error = table_error(result.error, table, "reading it")
-        if error is None:
-            raise result.error
-        self.failed.append((table, error))
+            self._refuse(running, result.error)
+        else:
+            error = table_error(result.error, running.table, "reading it")
+            if error is None:
+                raise result.error
+            self._advance(running, Failed(error))
 
     # --- emission -----------------------------------------------------------------------------------------------------
 
-    def _put_chunk(self, copy: _Copy, due: ChunkAtMark) -> None:
-        followed, result, read = copy.followed, due.result, due.read
+    def _put_chunk(self, running: Running, due: ChunkAtMark) -> None:
+        followed, result, read = running.followed, due.result, due.read
         if result.chunk.identity is None or followed.record.identity != result.chunk.identity:
-            self._lose(copy, Verdict.READ_AGAIN)
+            self._lose(running)
             self.suspicious.add(followed.table)
             return
         rows = self.window.emit(read)
@@ -280,118 +276,119 @@ class SnapshotRunner:
             unsettled=read.unsettled,
         )
         self.tables.put_progress(followed, progress)
-        copy.waiting.remove(due)
         self.reader.release()
-        if read.unsettled:
-            self._wait(copy)
-        else:
-            copy.lost = 0
-        if is_complete(progress):
-            self._complete(copy)
+        again_at = self._read_again_at(running) if read.unsettled else None
+        self._emitted(running, Emitted(read=due, is_complete=is_complete(progress), read_again_at=again_at))
 
-    def _judge_whole(self, copy: _Copy, result: WholeRead) -> WholeDue | None:
+    def _judge_whole(self, running: Running, result: WholeRead) -> WholeDue | None:
         """Ask for a whole read to be written if it is good; it is lost if not."""
-        assert copy.whole is not None
-        assert copy.log is not None
-        is_same = result.identity is not None and copy.followed.record.identity == result.identity
-        if is_same and not any(_has_unknown(copy.whole, batch) for batch in copy.log.batches()):
+        assert running.whole is not None
+        assert running.log is not None
+        is_same = result.identity is not None and running.followed.record.identity == result.identity
+        if is_same and not any(_has_unknown(running.whole, batch) for batch in running.log.batches()):
+            self._advance(running, WholeGood())
             return WholeDue(result)
-        self._lose(copy, Verdict.READ_AGAIN)
+        self._lose(running)
         if not is_same:
-            self.suspicious.add(copy.followed.table)
+            self.suspicious.add(running.table)
         return None
 
-    def _put_whole(self, copy: _Copy, result: WholeRead) -> None:
-        assert copy.whole is not None
-        assert copy.log is not None
-        followed, count = copy.followed, 0
+    def _put_whole(self, running: Running, result: WholeRead) -> None:
+        assert running.whole is not None
+        assert running.log is not None
+        followed, count = running.followed, 0
         for batch in result.rows.batches():
             self.tables.take_rows(followed, snapshot_changes(followed.schema, batch), is_plain=True)
             count += batch.num_rows
-        for batch in copy.log.batches():
-            unseen = batch.filter(pa.array(_unseen_rows(copy.whole, batch)))
+        for batch in running.log.batches():
+            unseen = batch.filter(pa.array(_unseen_rows(running.whole, batch)))
             ordinals = pa.array(np.arange(unseen.num_rows, dtype=np.int64))
             fresh = pa.RecordBatch.from_arrays([ordinals, *unseen.columns[1:]], schema=unseen.schema)
             self.tables.take_rows(followed, fresh)
         progress = self.tables.progress(followed)
         ranges = tuple(replace(part, is_done=True) for part in progress.ranges)
         self.tables.put_progress(followed, replace(progress, ranges=ranges, rows=count))
-        self._complete(copy)
+        result.rows.close()
+        self._emitted(running, Emitted(read=result, is_complete=True))
 
-    def _complete(self, copy: _Copy) -> None:
-        self.tables.complete(copy.followed)
-        table = copy.followed.table
-        self._completed.append(table)
-        del self._copies[table]
-        self._close_spools(copy)
-        self.window.unwatch(table)
+    def _emitted(self, running: Running, event: Emitted) -> None:
+        running = self._advance(running, event)
+        if running.step is RunningStep.COMPLETED:
+            self.tables.complete(running.followed)
+            self._completed.append(running.table)
+            # Its job ends by itself, and nothing of it waits.
+            del self._running[running.table]
+            if running.log is not None:
+                running.log.close()
+            self.window.unwatch(running.table)
 
     # --- lost reads ---------------------------------------------------------------------------------------------------
 
-    def _see_verdicts(self) -> None:
+    def _note_keys(self, running: Running, keys: Sequence[Cursor]) -> None:
+        progress = with_keys(self.tables.progress(running.followed), keys, self.settings.keys_max)
+        self.tables.put_progress(running.followed, progress)
+        if not progress.keys and running.step in (RunningStep.READING, RunningStep.MARKING):
+            # Too many keys: every range begins again, and what was read behind the old beginnings would be taken for their progress.
+            self._lose(running)
+
+    def _drop_lost(self) -> None:
+        lost: dict[TableId, Verdict] = {}
         for read in self.window.reads:
-            if read.verdict is not Verdict.GOOD:
-                copy = self._copies.get(read.schema.table)
-                if copy is not None:
-                    with of_table(read.schema.table, "discarding a chunk of it"):
-                        self._lose(copy, read.verdict)
+            if read.verdict is not Verdict.GOOD and lost.get(read.schema.table) is not Verdict.START_OVER:
+                lost[read.schema.table] = read.verdict
+        for table, verdict in lost.items():
+            running = self._running[table]
+            if running.step is RunningStep.FAILED:
+                continue
+            with of_table(table, "discarding a chunk of it"):
+                if verdict is Verdict.START_OVER:
+                    self.tables.put_progress(running.followed, start_over(self.tables.progress(running.followed)))
+                self._lose(running)
 
-    def _lose(self, copy: _Copy, verdict: Verdict) -> None:
+    def _lose(self, running: Running) -> None:
         """Read again, after a while: what the read did not see must become visible."""
-        self._abandon(copy)
-        if verdict is Verdict.START_OVER:
-            self.tables.put_progress(copy.followed, start_over(self.tables.progress(copy.followed)))
-        self._wait(copy)
+        self._free(running)
+        self._advance(running, Lost(self._read_again_at(running)))
 
-    def _put_off(self, copy: _Copy, error: TransientError) -> None:
+    def _refuse(self, running: Running, error: TransientError) -> None:
         """Leave a table alone that cannot be read now, others are read meanwhile; fail it once it was tried for long enough."""
-        now = self.clock()
-        if copy.waits_since is None:
-            copy.waits_since = now
-        if now - copy.waits_since >= self.settings.give_up_after_s:
-            self.failed.append((copy.followed.table, _exhausted(error)))
+        now, since = self.clock(), running.refused_since
+        if since is not None and now - since >= self.settings.give_up_after_s:
+            self._advance(running, Failed(_exhausted(error)))
             return
-        self._abandon(copy)
-        self._wait(copy)
-        copy.waits_for = error
-        wait_s = copy.not_before - self.clock()
+        self._free(running)
+        again_at = self._read_again_at(running)
+        self._advance(running, Refused(error=error, at=now, not_before=again_at))
         _log.warning(
             "table_waits",
-            table=str(copy.followed.table),
+            table=str(running.table),
             code=error.code,
             reason=error.message,
-            retry_in_ms=round(wait_s * 1000),
+            retry_in_ms=round((again_at - now) * 1000),
         )
 
-    def _wait(self, copy: _Copy) -> None:
-        wait_s = min(self.settings.chunk_backoff_s * 2 ** min(copy.lost, 20), self.settings.chunk_backoff_max_s)
-        copy.lost += 1
-        copy.not_before = self.clock() + wait_s
+    def _read_again_at(self, running: Running) -> float:
+        settings = self.settings
+        return self.clock() + running.pause_s(settings.chunk_backoff_s, settings.chunk_backoff_max_s)
 
-    def _abandon(self, copy: _Copy) -> None:
-        """Drop the reads of the table that wait, and what the reader is at."""
-        table = copy.followed.table
+    def _free(self, running: Running) -> None:
+        """Drop the table's reads that wait, and what the reader reads of it."""
         for read in self.window.reads:
-            if read.schema.table == table:
+            if read.schema.table == running.table:
                 self.window.drop(read)
-        for waiting in copy.waiting:
+        for waiting in running.at_mark:
             if isinstance(waiting, ChunkAtMark):
                 self.reader.release()
-        self.marks.drop(copy.waiting)
-        copy.waiting.clear()
-        if copy.job is not None:
-            self.reader.cancel(copy.job)
-        copy.job = None
-        self._close_spools(copy)
-
-    def _close_spools(self, copy: _Copy) -> None:
-        for spool in (copy.log, copy.rows):
-            if spool is not None:
-                spool.close()
-        copy.log, copy.rows, copy.whole = None, None, None
+            else:
+                waiting.rows.close()
+        self.marks.drop(running.at_mark)
+        if running.job is not None:
+            self.reader.cancel(running.job)
+        if running.log is not None:
+            running.log.close()
 
 
-def due_table(due: ChunkAtMark | WholeRead) -> TableId:
+def due_table(due: AtMark) -> TableId:
     """Of which table a read was."""
     result = due.result if isinstance(due, ChunkAtMark) else due
     return result.job.reading.schema.table

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from replicator.capture.asking import Answer, Descriptions, describe, prepare
-from replicator.capture.catalogue import UNEXPLAINED, Change, judge, same_columns, same_shape, truncated
+from replicator.capture.catalogue import UNEXPLAINED, Change, columns_changed, same_columns, same_shape, truncated
 from replicator.capture.checks import Checks
+from replicator.capture.comparison import Comparison, ComparisonMark, Different
 from replicator.capture.marks import MarkBoard
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots import SnapshotRunner
@@ -48,23 +49,6 @@ class StartingMark:
     """The mark of the snapshots that begin together under this id."""
 
     id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonMark:
-    """The mark of the comparison with the catalogue."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Comparison:
-    """A comparison of tables with the catalogue: it is asked, and judged once the log has caught up with its answer.
-
-    `truncates`: TRUNCATEs delivered when it was asked.
-    """
-
-    tables: tuple[TableId, ...]
-    truncates: Mapping[TableId, int]
-    found: Descriptions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +93,11 @@ class CatalogTracker:
     _starting: dict[int, Starting] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=itertools.count)
     _inquiries: tuple[_Inquiry, ...] = ()
-    _comparison: _Comparison | None = None
-    _comparing: Future[Answer] | None = None
+    _comparison: Comparison = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is compared yet."""
+        self._comparison = Comparison(source=self.source, submit=self.submit, marks=self.marks, tables=self.tables)
 
     # --- driven by the loop -------------------------------------------------------------------------------------------
 
@@ -123,9 +110,7 @@ class CatalogTracker:
             for id_ in inquiry.ids:
                 if id_ in self._starting:
                     self._take_answer(self._starting[id_], answer)
-        if self._comparing is not None and self._comparing.done():
-            answer, self._comparing = self._comparing.result(), None
-            self._take_comparison(answer)
+        self.refuse(self._comparison.poll())
 
     def take_mark(self, mark: StartingMark | ComparisonMark) -> None:
         """The log delivered a mark, and no transaction is open."""
@@ -134,7 +119,7 @@ class CatalogTracker:
                 delivered = Delivered(next_number=self.writer.next_sequence_num)
                 self._starting[mark.id] = advance(self._starting[mark.id], delivered)
             case ComparisonMark():
-                self._judge()
+                self._act_on(self._comparison.take_mark())
 
     def begin_due(self) -> None:
         """Between transactions: begin the snapshots for which reads see enough, and that wait for nobody."""
@@ -239,14 +224,14 @@ class CatalogTracker:
         """Whether the log has left out nothing of the table as it is now."""
         followed = self.tables.get(table)
         is_captured = followed is not None and followed.is_captured
-        return is_captured and self._change(table, found, 0) in (Change.NONE, Change.EXPLAINED)
+        return is_captured and self._comparison.change_of(table, found) in (Change.NONE, Change.EXPLAINED)
 
     def _begin(self, table: TableId, found: TableDescription | None) -> None:
         followed = self.tables.get(table)
         if followed is None or not table_life.is_replicated(followed.record):
             return
         if found is None:
-            self.gone(followed)
+            self.drop_missing(followed)
             return
         if table not in self.decoded:
             self._suspend(followed)
@@ -281,71 +266,38 @@ class CatalogTracker:
 
     def compare(self) -> None:
         """Ask the catalogue for every captured table, unless an answer is on its way."""
-        if self._comparison is not None:
+        if not self._comparison.is_idle:
             return
         self.snapshots.suspicious.clear()
         captured = self.captured()
-        if not captured:
-            return
-        self._comparison = _Comparison(tables=tuple(captured), truncates={t: self._truncates(t) for t in captured})
-        self._comparing = self.submit(describe, self.source, captured)
+        if captured:
+            self._comparison.ask(captured)
 
     def compare_with(self, tables: Sequence[TableId], found: Descriptions) -> None:
         """The same with an answer that is there already."""
-        self._judge_later(_Comparison(tables=tuple(tables), truncates={}, found=found))
+        self._comparison.take_answer(tables, found)
 
-    def _take_comparison(self, answer: Answer) -> None:
-        assert self._comparison is not None, "it was asked"
-        self.refuse(answer.refused)
-        tables = tuple(t for t in self._comparison.tables if t not in answer.refused)
-        self._judge_later(replace(self._comparison, tables=tables, found=answer.found))
-
-    def _judge_later(self, comparison: _Comparison) -> None:
-        """Judge the tables that differ once the log has caught up with the answer."""
-        found, truncates = comparison.found, comparison.truncates
-        different = tuple(
-            t for t in comparison.tables if self._change(t, found.get(t), truncates.get(t, 0)) is not Change.NONE
-        )
-        if not different:
-            self._comparison = None
-            return
-        self._comparison = replace(comparison, tables=different)
-        self.marks.expect(self.submit(self.source.mark), ComparisonMark())
-
-    def _judge(self) -> None:
-        comparison, self._comparison = self._comparison, None
-        assert comparison is not None, "its mark was written"
+    def _act_on(self, different: Sequence[Different]) -> None:
         again: list[TableId] = []
-        for table in comparison.tables:
-            followed = self.tables.get(table)
-            if followed is not None and followed.is_captured:
-                with of_table(table, "comparing it with the catalogue"):
-                    found, before = comparison.found.get(table), comparison.truncates.get(table, 0)
-                    again += self._judge_one(followed, found, before)
+        for table in different:
+            with of_table(table.followed.table, "comparing it with the catalogue"):
+                again += self._act_on_one(*table)
         if again:
             self.start(again)
 
-    def _judge_one(self, followed: Followed, found: TableDescription | None, before: int) -> Sequence[TableId]:
-        """Act on what became of a table; return it if it must be copied again."""
-        change = self._change(followed.table, found, before)
+    def _act_on_one(self, followed: Followed, change: Change, found: TableDescription | None) -> Sequence[TableId]:
+        """Act on what became of a table; return it if it needs a new snapshot."""
         if change is Change.DROPPED or found is None:
-            self.gone(followed)
+            self.drop_missing(followed)
         elif change is Change.EXPLAINED:
             self.tables.put(replace(followed.record, identity=found.identity))
         elif change is Change.ASK_AGAIN:
             self.snapshots.suspicious.add(followed.table)
         elif change is Change.COLUMNS:
-            self.fail(followed, _columns_changed(followed.schema, found.schema))
+            self.fail(followed, columns_changed(followed.schema, found.schema))
         elif change is Change.KEY or change in UNEXPLAINED:
             return [self._unexplained(followed, change)]
         return []
-
-    def _change(self, table: TableId, found: TableDescription | None, before: int) -> Change:
-        followed = self.tables.get(table)
-        if followed is None or not followed.is_captured:
-            return Change.NONE
-        with of_table(table, "comparing it with the catalogue"):
-            return judge(followed.schema, followed.record.identity, found, truncates_since=followed.truncates - before)
 
     def _unexplained(self, followed: Followed, change: Change) -> TableId:
         if change in UNEXPLAINED and self.settings.unexplained_change == "stop":
@@ -376,7 +328,7 @@ class CatalogTracker:
                 self.snapshots.suspicious.add(followed.table)
                 self._by_policy(followed, event, number, self.settings.truncate)
             case DDLOperation.DROP_TABLE:
-                self.gone(followed, event, number)
+                self.drop_missing(followed, event, number)
             case DDLOperation.ALTER_TABLE:
                 self.alter(followed, event.schema)
             case DDLOperation.RENAME_TABLE:
@@ -429,7 +381,7 @@ class CatalogTracker:
         if again:
             self.start([f.table for f in again])
 
-    def gone(self, followed: Followed, event: DDLEvent | None = None, number: int | None = None) -> None:
+    def drop_missing(self, followed: Followed, event: DDLEvent | None = None, number: int | None = None) -> None:
         """The table is not in the source any more."""
         if followed.is_captured:
             event = event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=followed.table)
@@ -460,7 +412,7 @@ class CatalogTracker:
             self._suspend(followed)
             self.start([followed.table])
             return
-        self.fail(followed, _columns_changed(followed.schema, schema))
+        self.fail(followed, columns_changed(followed.schema, schema))
 
     def _suspend(self, followed: Followed) -> None:
         """Write nothing of the table until its new copy begins, also after a restart."""
@@ -487,10 +439,6 @@ class CatalogTracker:
         """The tables whose changes are written."""
         return [f.table for f in self.tables.all(*table_life.CAPTURED)]
 
-    def _truncates(self, table: TableId) -> int:
-        followed = self.tables.get(table)
-        return followed.truncates if followed else 0
-
 
 def prepare_and_describe(
     source: DeltaSource[Any],
@@ -510,20 +458,3 @@ def prepare_and_describe(
 def _is_outdated(followed: Followed) -> bool:
     snapshot = followed.record.snapshot
     return followed.record.stage is Stage.STREAMING and snapshot is not None and snapshot.is_outdated
-
-
-def _columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaConflictError:
-    return SchemaConflictError(
-        f"its columns changed: {_difference(before, after)}." if after else "its columns changed.",
-        code="schema_changed",
-        table=str(before.table),
-        action="Run `replicator snapshot NAME TABLE`: it takes the table with its new columns.",
-    )
-
-
-def _difference(before: TableSchema, after: TableSchema) -> str:
-    old = {c.name: c.source_type for c in before.columns}
-    new = {c.name: c.source_type for c in after.columns}
-    parts = [f"{n} added" for n in new if n not in old] + [f"{n} dropped" for n in old if n not in new]
-    parts += [f"{n} was {old[n]} and is {new[n]}" for n in old if n in new and old[n] != new[n]]
-    return ", ".join(parts) or "their order or Arrow types"

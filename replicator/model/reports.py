@@ -62,6 +62,24 @@ class SnapshotStep(StrEnum):
     SETTLING = "settling"
 
 
+class RunningStep(StrEnum):
+    """What a snapshot that runs waits for."""
+
+    DUE = "due"
+    """The reader is to read its next piece; it may be reading another table."""
+    WAITING = "waiting"
+    """A read was lost, or the source refused it: it is read again after a while."""
+    READING = "reading"
+    """The reader reads a piece of it. Chunks that it has read may wait for their marks."""
+    MARKING = "marking"
+    """What was read waits for its marks."""
+    WRITING = "writing"
+    """The rows of a table without a key are written, in a commit of their own."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    """It could not be read: the loop fails the table."""
+
+
 class OpenTransactionReport(ReportModel):
     """A transaction of the source whose changes are held back."""
 
@@ -73,6 +91,9 @@ class CapturedTable(ReportModel):
     """What capture is doing for a table."""
 
     step: SnapshotStep | None = Field(None, description="At which step its next snapshot is; None if none is to begin.")
+    snapshot_step: RunningStep | None = Field(
+        None, description="At which step the snapshot that runs is; None if none runs."
+    )
     waiting: WaitingReport | None = Field(
         None, description="Why its rows cannot be read now; None if they can, or need not."
     )

@@ -262,7 +262,7 @@ class Chunk:
         visibility: Taken in the very statement that read the rows.
         identity: `TableDescription.identity` after the read if it was the same before it; None if the table changed meanwhile (read again).
         is_cut: There are fewer rows than `limit` because the source ended the chunk where it grew too large; more may follow behind
-            `cursor`. Never with `keys`.
+            `cursor`. With `keys`: there are no rows, and the host asks for fewer keys; never with one key.
     """
 
     rows: pa.RecordBatch

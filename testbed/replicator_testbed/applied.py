@@ -10,7 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from replicator.apply import Apply, ApplySettings
+from replicator.apply import table as apply_table
 from replicator.journal import JournalReader, JournalWriter, WriterLimits
 from replicator.model.events import DDLEvent, DDLOperation, JournalEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.reports import AppliedTable, ApplyReport, Report, WaitingReport
@@ -29,6 +32,16 @@ A, B = TableId("shop", "a"), TableId("shop", "b")
 
 class Killed(BaseException):
     """The process ends here."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Let the process end at a crash point of a table's applier."""
+
+    def crash_point(name: str) -> None:
+        if name == place:
+            raise Killed(place)
+
+    monkeypatch.setattr(apply_table, "crash_point", crash_point)
 
 
 class Control:

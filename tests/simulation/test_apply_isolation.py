@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,13 +19,6 @@ from replicator.testing.batches import insert
 from replicator.testing.memory import MemoryTarget
 from replicator.testing.target_contract import item, items_schema
 from replicator_testbed.applied import NAME, A, B, Shop
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    shop = Shop(tmp_path)
-    yield shop
-    shop.store.close()
 
 
 @dataclass

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +18,6 @@ from replicator.testing.batches import delete, insert, update
 from replicator.testing.memory.target import StoredTable
 from replicator.testing.target_contract import item, items_schema
 from replicator_testbed.applied import NAME, A, B, Killed, Shop
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    shop = Shop(tmp_path)
-    yield shop
-    shop.store.close()
 
 
 def lose(shop: Shop, *ids: int) -> None:

@@ -330,7 +330,7 @@ class MemoryTransaction:
 
     @property
     def id(self) -> str:
-        """As it stands in the log."""
+        """As it is in the log."""
         return str(self.number)
 
     def insert(self, table: TableId, *rows: Row) -> None:

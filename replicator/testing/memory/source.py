@@ -95,6 +95,8 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         super().__init__(config, context)
         self.database = MemoryDatabase.open(config.database)
         self.faults = Faults()
+        self.chunk_rows_fit: int | None = None
+        """A chunk of more rows is cut, as one that grows too large."""
 
     def identity(self) -> Mapping[str, str]:
         return {"system": self.database.name, "slot": self.context.replicator}
@@ -193,11 +195,15 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
             rows, snapshot = self.database.read(schema.table)
         self.faults.hit("read_chunk.after", schema.table)
         wanted = _select(request, rows)
+        is_cut = self.chunk_rows_fit is not None and len(wanted) > self.chunk_rows_fit
+        if is_cut:
+            wanted = wanted[: self.chunk_rows_fit] if request.keys is None else []
         return Chunk(
             rows=_row_batch(schema, wanted),
             cursor=_cursor(schema, wanted[-1]) if wanted else None,
             visibility=MemoryVisibility(snapshot),
             identity=self._identity_if(schema.table, before),
+            is_cut=is_cut,
         )
 
     @contextmanager
@@ -221,7 +227,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
     def _slot(self) -> Slot:
         slot = self.database.slots.get(self.context.replicator)
         if slot is None:
-            raise LogGapError("the slot is gone", code="log_gap")
+            raise LogGapError("the slot does not exist", code="log_gap")
         return slot
 
     def offset(self, position: int) -> Offset:

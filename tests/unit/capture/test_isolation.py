@@ -19,6 +19,7 @@ from replicator.model.errors import (
     SourceUnavailableError,
 )
 from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.reports import RunningStep
 from replicator.model.schema import TableId
 from replicator.state.records import RequestKind, Stage
 
@@ -163,6 +164,7 @@ def test_a_table_that_cannot_be_read_now_waits_alone_and_says_why(bench: Any) ->
         bench.write(good, {"id": 70, "a": "new", "b": None})
         capture.until(lambda: bench.record(good).stage is Stage.STREAMING and bench.holds(good)())
         capture.until(lambda: capture.control.status.tables[str(locked)].waiting is not None)
+        assert capture.control.status.tables[str(locked)].snapshot_step in (RunningStep.WAITING, RunningStep.READING)
         waiting = capture.control.status.tables[str(locked)].waiting
         assert (waiting.code, waiting.message) == ("lock_timeout", "it is locked")
         capture.source.faults.heal()

@@ -101,6 +101,41 @@ def test_partial_rows_take_what_they_lack_from_the_copy(bench: Any) -> None:
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
 
 
+def test_too_many_keys_to_read_again_begin_the_table_again_without_the_chunk_that_was_read(bench: Any) -> None:
+    table = bench.create(bench.schema("t"), toasted=["b"])
+    bench.fill(table, 6)
+    bench.settings = replace(bench.settings, keys_max=1, chunks_ahead=1)
+    with bench.running() as capture:
+
+        def change(old: int, new: int) -> None:
+            with bench.database.begin() as changes:
+                changes.update(table, (old,), {"id": new})
+
+        # The second chunk sees the first change: only the list knows that its key must be read again.
+        capture.source.faults.script("read_chunk.after", lambda: change(6, 0), lambda: change(5, -1))
+        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.holds(table))
+
+
+def test_rows_too_large_for_one_chunk_are_copied_in_several(bench: Any) -> None:
+    table = bench.create(bench.schema("t"), toasted=["b"])
+    bench.fill(table, 9)
+
+    def fit_two(source: Any) -> None:
+        source.chunk_rows_fit = 2
+
+    with bench.running(fit_two) as capture:
+
+        def change() -> None:
+            with bench.database.begin() as changes:
+                for id_ in (5, 6, 7, 8, 9):
+                    changes.update(table, (id_,), {"id": id_ + 100})
+
+        capture.source.faults.script("read_chunk.after", change)
+        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
+    assert capture.source.faults.counts["read_chunk"] > 5
+
+
 def test_restart_goes_on_after_the_last_chunk(bench: Any) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 10)

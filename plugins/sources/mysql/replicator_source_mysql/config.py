@@ -1,51 +1,26 @@
-"""The `source:` block of a MySQL or MariaDB replicator, and the TLS context that follows from it."""
+"""The `source:` block of a MySQL or MariaDB replicator."""
 
 from __future__ import annotations
 
-import ipaddress
-import ssl
 from datetime import timedelta
-from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from replicator.model.schema import TableId
-from replicator.plugins import ConfigModel, Duration, Secret, Size
+from replicator.plugins import Duration, Size
+from replicator.plugins.kit.relational import RelationalConfig
 
-TlsMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
 
-
-class MysqlConfig(ConfigModel):
+class MysqlConfig(RelationalConfig):
     """Settings of the MySQL source, which also reads MariaDB."""
 
-    host: str = Field(min_length=1, description="Host name or address of the server.")
     port: int = Field(default=3306, ge=1, le=65535, description="Port of the server.")
     user: str = Field(
         min_length=1,
         description="Account that reads. It needs SELECT on the tables, REPLICATION SLAVE, REPLICATION CLIENT (MariaDB:"
         " BINLOG MONITOR) and PROCESS.",
     )
-    password: Secret | None = Field(
-        default=None,
-        description="The account's password, as ${env:NAME} or ${file:/path}; leave it out if there is none.",
-    )
-    tls: TlsMode | None = Field(
-        default=None,
-        description="How the connection is protected. Default: verify-full; for a loopback address prefer.",
-    )
-    tls_ca: Path | None = Field(
-        default=None,
-        description=(
-            "File of the certificate authorities (PEM) that may sign the server's certificate. Default: those "
-            "that the system trusts."
-        ),
-    )
-    tls_cert: Path | None = Field(
-        default=None,
-        description="File of the client's own certificate (PEM), if the server asks for one. Needs tls_key.",
-    )
-    tls_key: Path | None = Field(default=None, description="File of the client's private key (PEM). Needs tls_cert.")
     start_at: str | None = Field(
         default=None,
         description="A GTID set (MariaDB: GTID position; MySQL without GTIDs: file and byte, as binlog.000003:1234) after which the "
@@ -74,45 +49,12 @@ class MysqlConfig(ConfigModel):
         description="Whether to read from a server whose sync_binlog or innodb_flush_log_at_trx_commit is not 1. After a crash of "
         "its operating system such a server may have lost transactions that were already replicated.",
     )
-    connect_timeout: Duration = Field(
-        default=timedelta(seconds=10),
-        ge=timedelta(seconds=1),
-        le=timedelta(minutes=10),
-        description="How long to wait for a connection.",
-    )
-    lock_timeout: Duration = Field(
-        default=timedelta(seconds=10),
-        ge=timedelta(seconds=1),
-        le=timedelta(hours=1),
-        description="How long one of our statements may wait for a lock before it is retried later.",
-    )
-    statement_timeout: Duration = Field(
-        default=timedelta(minutes=10),
-        ge=timedelta(seconds=1),
-        le=timedelta(days=1),
-        description="How long one of our statements may run, except reading a table without a key.",
-    )
-    yield_after: Duration = Field(
-        default=timedelta(seconds=1),
-        ge=timedelta(milliseconds=10),
-        le=timedelta(minutes=10),
-        description=(
-            "How often a running read checks whether another session waits for its lock. If so, the read stops "
-            "and is retried later."
-        ),
-    )
     heartbeat: Duration = Field(
         default=timedelta(seconds=1),
         ge=timedelta(milliseconds=100),
         le=timedelta(minutes=1),
         description="How often the server sends a heartbeat while it has nothing else to send. After ten times this long (at least "
         "30 s) without a byte the connection is closed.",
-    )
-    chunk_bytes_max: Size = Field(
-        default=256 << 20,
-        ge=1 << 20,
-        le=1 << 30,
-        description="Largest chunk in bytes. A larger chunk fails its table; then lower snapshot.chunk_rows.",
     )
     transaction_bytes_max: Size = Field(
         default=1 << 30,
@@ -122,50 +64,7 @@ class MysqlConfig(ConfigModel):
         "largest size of prepared XA transactions held in memory.",
     )
 
-    @model_validator(mode="after")
-    def _tls_is_complete(self) -> Self:
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key must be set together")
-        if self.tls_mode == "verify-ca" and self.tls_ca is None:
-            raise ValueError(
-                "tls: verify-ca needs tls_ca; with the system's certificate authorities only verify-full is safe"
-            )
-        return self
-
-    @property
-    def tls_mode(self) -> TlsMode:
-        """The mode in force: `tls`, or the default that fits the host."""
-        if self.tls is not None:
-            return self.tls
-        return "prefer" if is_loopback(self.host) else "verify-full"
-
     @property
     def watermark(self) -> TableId:
         """`watermark_table`."""
         return TableId(*self.watermark_table.split("."))
-
-    @property
-    def server(self) -> str:
-        """`host:port`, for messages."""
-        return f"{self.host}:{self.port}"
-
-    def tls_context(self) -> ssl.SSLContext | None:
-        """What PyMySQL must wrap the connection in; None where TLS is off or only preferred."""
-        if self.tls_mode in ("disable", "prefer"):
-            return None
-        context = ssl.create_default_context(cafile=str(self.tls_ca) if self.tls_ca else None)
-        # Authorities that servers make for themselves often lack what RFC 5280 asks for; the proof does not rest on it.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        context.check_hostname = self.tls_mode == "verify-full"
-        context.verify_mode = ssl.CERT_NONE if self.tls_mode == "require" else ssl.CERT_REQUIRED
-        if self.tls_cert is not None:
-            context.load_cert_chain(self.tls_cert, self.tls_key)
-        return context
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host can only be this machine: `localhost`, 127.0.0.0/8, ::1. No look-up: a name may resolve to anything."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

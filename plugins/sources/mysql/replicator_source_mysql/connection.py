@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, TypeAlias
 
 import pymysql
 import pymysql.connections
+from typing_extensions import override
 
-from replicator.model.errors import SourceUnavailableError
+from replicator.model.errors import ReplicatorError, SourceUnavailableError
 from replicator.model.schema import TableId
+from replicator.plugins.kit.session import Session as KitSession
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.errors import translate
 from replicator_source_mysql.flavors import Flavor, flavor_of_server, version_of
@@ -20,7 +21,6 @@ from replicator_source_mysql.flavors import Flavor, flavor_of_server, version_of
 Connection: TypeAlias = pymysql.connections.Connection
 Row = tuple[Any, ...]
 
-_CLOSE_WAIT_S: Final = 10.0
 _READ_MARGIN_S: Final = 60.0
 # What makes values canonical: no padding, no zone, and identifiers and strings quoted as we quote them.
 _SQL_MODE: Final = "NO_BACKSLASH_ESCAPES"
@@ -96,12 +96,10 @@ class SameServer:
                 )
 
 
-class Session:
-    """A connection that one thread uses at a time.
+class Session(KitSession[Connection]):
+    """A connection of PyMySQL's. After any error it is closed, so no half-finished statement or transaction stays."""
 
-    `use` gives it under a lock, and turns PyMySQL's errors into ours; after any error the connection is closed, and the
-    next use opens another, so no half-finished statement or transaction stays. `close` may come from any thread.
-    """
+    driver_errors: ClassVar[tuple[type[Exception], ...]] = (pymysql.MySQLError, OSError)
 
     def __init__(
         self, config: MysqlConfig, same: SameServer, *, is_bounded: bool = True, is_reading: bool = False
@@ -114,81 +112,51 @@ class Session:
             is_bounded: Whether a statement may run for `statement_timeout` only.
             is_reading: Whether tables are read over it.
         """
+        super().__init__(config.server)
         self._config = config
         self._same = same
         self._is_bounded = is_bounded
         self._is_reading = is_reading
-        self._lock = threading.RLock()
-        self._connection: Connection | None = None
-        self._is_closed = False
-
-    @contextmanager
-    def use(self, doing: str, *, table: TableId | None = None) -> Iterator[Connection]:
-        """Give the connection: autocommit, without a transaction.
-
-        Args:
-            doing: What it is used for, for messages (`reading the catalogue`).
-            table: The table that an error concerns.
-
-        Raises:
-            ReplicatorError: Any error of PyMySQL inside the block, translated.
-        """
-        with self._lock:
-            doing = f"{doing} on {self._config.server}"
-            # Who is not let in, or finds nobody, is so for every table.
-            with self._translated(doing, None):
-                connection = self._opened()
-            with self._translated(doing, table):
-                yield connection
-
-    @contextmanager
-    def _translated(self, doing: str, table: TableId | None) -> Iterator[None]:
-        try:
-            yield
-        except (pymysql.MySQLError, OSError) as error:
-            self._drop()
-            raise translate(error, doing=doing, table=str(table) if table else None) from error
-        except BaseException:
-            # It may be in the middle of a result: nobody may go on with it.
-            self._drop()
-            raise
 
     def rows(self, doing: str, query: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """All rows of one query."""
         with self.use(doing) as connection:
             return rows_of(connection, query, parameters)
 
-    @property
-    def thread_id(self) -> int | None:
-        """The server's number of the connection that is open now. Thread-safe."""
-        connection = self._connection
-        return int(connection.thread_id()) if connection is not None and connection.open else None
-
-    def close(self) -> None:
-        """Close, ending what runs. May be called twice, and from any thread."""
-        self._is_closed = True
-        connection = self._connection
-        if connection is None:
-            return
-        if not self._lock.acquire(blocking=False):
-            # Whoever reads from it finds the socket closed.
-            connection._force_close()  # noqa: SLF001 - PyMySQL's close would send a message into the running one
-            if not self._lock.acquire(timeout=_CLOSE_WAIT_S):
-                return
+    @override
+    def connect(self) -> Connection:
+        bound = self._config.statement_timeout.total_seconds()
+        connection = connect(self._config, read_timeout_s=bound + _READ_MARGIN_S)
         try:
-            self._drop()
-        finally:
-            self._lock.release()
+            self._same.verify(connection)
+            self._set_bounds(connection)
+        except BaseException:
+            self.disconnect(connection)
+            raise
+        return connection
 
-    def _opened(self) -> Connection:
-        if self._is_closed:
-            raise SourceUnavailableError("the source has been closed.", code="source_closed")
-        if self._connection is None or not self._connection.open:
-            bound = self._config.statement_timeout.total_seconds()
-            self._connection = connect(self._config, read_timeout_s=bound + _READ_MARGIN_S)
-            self._same.verify(self._connection)
-            self._set_bounds(self._connection)
-        return self._connection
+    @override
+    def is_open(self, connection: Connection) -> bool:
+        return bool(connection.open)
+
+    @override
+    def is_reusable(self, connection: Connection, *, has_failed: bool) -> bool:
+        # It may be in the middle of a result.
+        return not has_failed
+
+    @override
+    def disconnect(self, connection: Connection) -> None:
+        with contextlib.suppress(pymysql.MySQLError):
+            connection._force_close()  # noqa: SLF001 - PyMySQL's close would send a message into the running one
+
+    @override
+    def interrupt(self, connection: Connection, wait_s: float) -> None:
+        # The thread that reads from it finds the socket closed.
+        self.disconnect(connection)
+
+    @override
+    def translated(self, error: Exception, doing: str, table: str | None) -> ReplicatorError:
+        return translate(error, doing=doing, table=table)
 
     def _set_bounds(self, connection: Connection) -> None:
         seconds = max(1, round(self._config.lock_timeout.total_seconds()))
@@ -209,13 +177,6 @@ class Session:
             settings[name] = bound
         with connection.cursor() as cursor:
             cursor.execute("SET " + ", ".join(f"SESSION {name} = {value}" for name, value in settings.items()))
-
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            # Closing is all that is left to do, whether or not it still stands.
-            with contextlib.suppress(pymysql.MySQLError):
-                connection._force_close()  # noqa: SLF001 - it may be in the middle of a result
 
 
 def rows_of(connection: Connection, query: str, parameters: Sequence[Any] = ()) -> list[Row]:

@@ -76,7 +76,7 @@ class BinlogReader(LogReader):
         on_delivered: Told what is executed at the end of each pull.
         is_lower_case: The server stores names in lower case.
         size_max: Bytes that a compressed transaction, or all prepared ones, may have.
-        cascades: Tells which tables foreign keys may have changed; None where the server logs what they do, or nobody asks.
+        cascades: Tells which tables foreign keys may have changed; None where the server logs what they do, or it is not asked for.
         undoing: Takes back what transactions roll back.
     """
 

@@ -37,7 +37,7 @@ class Transaction:
 
 @dataclass(slots=True)
 class _Part:
-    """The rows events of one version in one pull; `slots` and `owners` say where each stands and whose it is."""
+    """The rows events of one version in one pull; `slots` and `owners` give the position and the transaction of each."""
 
     version: Version
     events: list[tuple[int, bytes | memoryview]] = field(default_factory=list)

@@ -8,24 +8,24 @@ metadata lock.
 
 from __future__ import annotations
 
-import threading
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
+from typing_extensions import override
 
 from replicator.model.errors import (
     ReplicatorError,
     SchemaConflictError,
-    SourceUnavailableError,
     TableError,
     UnsupportedTypeError,
 )
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.reads import ChunkBounds, LockWatch, joined, verify_shape
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, WholeRead
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.catalogue import CatalogTable, system_versioned, virtual_column
@@ -47,50 +47,18 @@ WHERE state LIKE 'Waiting for table metadata lock%%' AND id <> %s AND INSTR(info
 """
 
 
-class LockWatch:
-    """Watches, while a read runs, whether somebody waits for its table's metadata lock, and then ends the read.
+class MetadataLockWatch(LockWatch[Connection]):
+    """Looks for sessions that wait for the metadata lock of the read's table."""
 
-    A read that takes less than one interval costs no query. The first time the statement is killed; if it is still there
-    an interval later, because its client does not take its rows and so the server does not look, its connection is.
-    """
+    @override
+    def find_waiting(self, connection: Connection) -> int | None:
+        rows = rows_of(connection, _WAITING_QUERY, [self.reader, self.table.name])
+        return int(rows[0][0]) if rows else None
 
-    def __init__(self, session: Session, thread_id: int, table: TableId, every_s: float) -> None:
-        self._session = session
-        self._thread_id = thread_id
-        self._table = table
-        self._every_s = every_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="replicator-lock-watch", daemon=True)
-        self.waiting_id: int | None = None
-        self.error: ReplicatorError | None = None
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        try:
-            while not self._stop.wait(self._every_s):
-                with self._session.use("watching for waiting locks") as connection:
-                    self._look(connection)
-        except ReplicatorError as error:
-            # Unwatched, the read might block somebody: it fails, in the thread that reads.
-            self.error = error
-
-    def _look(self, connection: Connection) -> None:
-        rows = rows_of(connection, _WAITING_QUERY, [self._thread_id, self._table.name])
-        if not rows or self._stop.is_set():
-            return
-        what = "QUERY" if self.waiting_id is None else "CONNECTION"
-        self.waiting_id = rows[0][0]
+    @override
+    def end(self, connection: Connection, *, is_statement: bool) -> None:
         with connection.cursor() as cursor:
-            cursor.execute(f"KILL {what} {self._thread_id}")
+            cursor.execute(f"KILL {'QUERY' if is_statement else 'CONNECTION'} {self.reader}")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,6 +68,7 @@ class TableReader:
     Attributes:
         session: The reading connection.
         watch_session: Another one, on which waiting locks and the end of the log are looked at.
+        bounds: Of chunks; a block of rows may go over.
         coordinates: Says what reads see.
         watch_every_s: How often a running read looks for waiting locks.
         statement_s: How long the reading of a chunk may take.
@@ -108,23 +77,21 @@ class TableReader:
     session: Session
     watch_session: Session
     unrepresentable: Unrepresentable
-    chunk_bytes_max: int
+    bounds: ChunkBounds
     watch_every_s: float
     statement_s: float
     coordinates: Callable[[Connection], Coordinates]
     _tables: dict[TableId, CatalogTable] = field(default_factory=dict)
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
-        """See `DeltaSource.read_chunk`."""
+        """See `SourceChunks.read_chunk`. What a chunk has beyond its bound is read and thrown away."""
         table = request.schema.table
         with self._read(request.schema, "reading a chunk") as run:
-            blocks = list(
-                run.blocks(
-                    run.bounded(chunk_query(run.plan, request)), rows_max=_BLOCK_ROWS, total_max=self.chunk_bytes_max
-                )
-            )
-            batches = [batch for batch, _ in blocks]
-            cursor = blocks[-1][1] if blocks else None
+            query = run.bounded(chunk_query(run.plan, self.bounds.bounded(request)))
+            block_bytes = min(_BLOCK_BYTES, self.bounds.bytes_max)
+            batches, is_cut = self.bounds.take(request, run.batches(query, _BLOCK_ROWS, block_bytes))
+            cursor = run.cursors[len(batches) - 1] if batches else None
+            run.skip()
             visibility = run.view.visibility()
             identity = run.identity()
         if identity is None:
@@ -137,49 +104,39 @@ class TableReader:
                 table=str(table),
                 action="Correct these values, or convert the key to utf8mb4; then run `replicator snapshot NAME TABLE`.",
             )
-        return Chunk(rows=_joined(batches, request.schema), cursor=cursor, visibility=visibility, identity=identity)
+        rows = joined(batches, request.schema)
+        return Chunk(rows=rows, cursor=cursor, visibility=visibility, identity=identity, is_cut=is_cut)
 
     @contextmanager
     def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
-        """See `DeltaSource.read_whole`."""
+        """See `SourceChunks.read_whole`."""
         with self._read(schema, "reading a table", is_whole=True) as run:
-            blocks = run.blocks(whole_query(run.plan), rows_max=_WHOLE_ROWS, total_max=None)
+            batches = run.batches(whole_query(run.plan), _WHOLE_ROWS, _BLOCK_BYTES)
             # The statement has its view of the table once its first row is here.
-            first = [batch for batch, _ in (block for block in (next(blocks, None),) if block is not None)]
+            first = list(itertools.islice(batches, 1))
             visibility = run.view.visibility()
-
-            def batches() -> Iterator[pa.RecordBatch]:
-                yield from first
-                for batch, _ in blocks:
-                    yield batch
-                run.has_ended = True
-
-            yield WholeRead(visibility=visibility, batches=batches(), identity=run.identity)
+            yield WholeRead(visibility=visibility, batches=itertools.chain(first, batches), identity=run.identity)
 
     @contextmanager
     def _read(self, schema: TableSchema, doing: str, *, is_whole: bool = False) -> Iterator[_Run]:
         """Give a run; whatever ends it early leaves nothing behind on the server."""
-        watch: LockWatch | None = None
+        watch: MetadataLockWatch | None = None
         try:
             with self.session.use(doing, table=schema.table) as connection:
                 table, plan = self._plan(connection, schema)
-                thread_id = connection.thread_id()
-                with LockWatch(self.watch_session, thread_id, schema.table, self.watch_every_s) as watch:
+                thread = connection.thread_id()
+                watch = MetadataLockWatch(self.watch_session, thread, schema.table, self.watch_every_s)
+                with watch.running():
                     run = _Run(self, connection, table, plan, is_whole=is_whole)
                     run.view.begin()
                     yield run
                     run.view.end()
         except ReplicatorError as error:
             self._tables.pop(schema.table, None)
-            if isinstance(error, SourceUnavailableError) and watch is not None and watch.waiting_id is not None:
-                raise SourceUnavailableError(
-                    f"the read gave way to the session {watch.waiting_id}, which waited for its table's metadata lock.",
-                    code="gave_way",
-                    table=str(schema.table),
-                ) from error
+            if watch is not None:
+                watch.verify(error)
             raise
-        if watch is not None and watch.error is not None:
-            raise watch.error
+        watch.verify(None)
 
     def _plan(self, connection: Connection, schema: TableSchema) -> tuple[CatalogTable, ReadPlan]:
         if schema.table in self._tables:
@@ -208,6 +165,8 @@ class _Run:
     ) -> None:
         self.plan = plan
         self.has_ended = False
+        self.cursors: list[Cursor | None] = []
+        self._blocks: Iterator[Rows] = iter(())
         self._reader = reader
         self._connection = connection
         self._table = table
@@ -219,21 +178,19 @@ class _Run:
         """The statement with a bound on its time."""
         return flavor_of(self._connection).bounded(query, self._reader.statement_s)
 
-    def blocks(
-        self, query: str, *, rows_max: int, total_max: int | None
-    ) -> Iterator[tuple[pa.RecordBatch, Cursor | None]]:
-        """Decode the rows, block by block, each with the key of its last row."""
-        total = 0
-        for rows in text_rows(self._connection, query, rows_max=rows_max, bytes_max=_BLOCK_BYTES, silence_s=_SILENCE_S):
-            total += rows.size
-            if total_max is not None and total > total_max:
-                raise TableError(
-                    f"a chunk has more than {total_max} bytes (source.chunk_bytes_max).",
-                    code="chunk_too_large",
-                    table=str(self._table.table),
-                    action="Lower snapshot.chunk_rows.",
-                )
-            yield self._decode(rows)
+    def batches(self, query: str, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
+        """Decode the rows, block by block; `cursors` has the key of each block's last row."""
+        self._blocks = text_rows(self._connection, query, rows_max=rows_max, bytes_max=bytes_max, silence_s=_SILENCE_S)
+        for rows in self._blocks:
+            batch, cursor = self._decode(rows)
+            self.cursors.append(cursor)
+            yield batch
+        self.has_ended = True
+
+    def skip(self) -> None:
+        """Read the rest of the rows and throw it away."""
+        for _ in self._blocks:
+            pass
         self.has_ended = True
 
     def identity(self) -> TableIdentity | None:
@@ -281,34 +238,8 @@ def read_plan(table: CatalogTable, schema: TableSchema) -> ReadPlan:
     """What to read of a table so that the rows have the shape that the host follows.
 
     Raises:
-        SchemaConflictError: A column of `schema` is gone or has another type, or the key is another.
+        SchemaConflictError: A column of `schema` no longer exists or has another type, or the key changed.
     """
-    columns = {c.name: c for c in table.replicable}
-    for column in schema.columns:
-        found = columns.get(column.name)
-        if found is None:
-            raise SchemaConflictError(
-                f"the column {column.name} no longer exists.", code="column_gone", table=str(schema.table)
-            )
-        if found.spec is None or found.spec.arrow != column.type:
-            raise SchemaConflictError(
-                f"the column {column.name} is {found.column_type} now; {column.source_type} was expected.",
-                code="column_type_changed",
-                table=str(schema.table),
-            )
-    if table.key != schema.key:
-        raise SchemaConflictError(
-            f"the key is now ({', '.join(table.key)}); ({', '.join(schema.key)}) was expected.",
-            code="key_changed",
-            table=str(schema.table),
-        )
+    columns = {c.name: (c.spec.arrow if c.spec else None, c.column_type) for c in table.replicable}
+    verify_shape(schema, columns, table.key)
     return ReadPlan(schema=schema, specs=table.specs)
-
-
-def _joined(batches: list[pa.RecordBatch], schema: TableSchema) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    table = pa.Table.from_batches(batches, schema=pa.schema(list(schema.row_type))).combine_chunks()
-    if not table.num_rows:
-        return pa.RecordBatch.from_pylist([], schema=table.schema)
-    return table.to_batches()[0]

@@ -18,6 +18,7 @@ from typing_extensions import override
 from replicator.model.errors import ConfigError, FatalError, Problem
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import (
     Chunk,
     ChunkRequest,
@@ -75,7 +76,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             session=reading,
             watch_session=self._watch,
             unrepresentable=config.unrepresentable,
-            chunk_bytes_max=config.chunk_bytes_max,
+            bounds=ChunkBounds(config.chunk_bytes_max),
             watch_every_s=config.yield_after.total_seconds(),
             statement_s=config.statement_timeout.total_seconds(),
             coordinates=self._systems.of_log,
@@ -119,7 +120,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
 
     @override
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
-        """See `DeltaSource.prepare`. Nothing is made: the whole log is there for everybody who may read it.
+        """See `SourceLog.prepare`. Nothing is made: any account with the privilege can read the whole log.
 
         Without GTIDs a watermark is written for a new position, to see that it can be.
         """
@@ -166,7 +167,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
 
     @override
     def remove(self) -> None:
-        """See `DeltaSource.remove`: nothing was made."""
+        """See `SourceLog.remove`: nothing was made."""
 
     @override
     def leftovers(self) -> Sequence[str]:

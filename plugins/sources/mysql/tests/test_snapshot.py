@@ -352,14 +352,31 @@ def test_rows_that_cannot_be_decoded_fail_their_table(
 
 
 @pytest.mark.condition("D27", "M14")
-def test_a_chunk_that_is_too_large_says_how_to_make_it_smaller(mysql_database: MysqlDatabase, source_of: Make) -> None:
+def test_a_chunk_of_wide_rows_is_cut_and_what_follows_is_read_next(
+    mysql_database: MysqlDatabase, source_of: Make
+) -> None:
     mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v longtext)")
     for i in range(3):
         mysql_database.execute(f"INSERT INTO t VALUES ({i}, REPEAT('x', 20000000))")
+    mysql_database.execute("INSERT INTO t VALUES (3, 'x'), (4, 'x')")
     source = source_of(mysql_database.server, chunk_bytes_max="32MiB")
     schema = schema_of(source, table_of(mysql_database))
-    with pytest.raises(TableError) as large:
-        source.read_chunk(ChunkRequest(schema=schema))
-    assert large.value.code == "chunk_too_large"
-    chunk = source.read_chunk(ChunkRequest(schema=schema, limit=1))
-    assert len(chunk.rows.column("v")[0].as_py()) == 20_000_000, "more than one packet of the protocol"
+    chunks = [source.read_chunk(ChunkRequest(schema=schema))]
+    while chunks[-1].is_cut:
+        chunks.append(source.read_chunk(ChunkRequest(schema=schema, after=chunks[-1].cursor)))
+    assert [i for chunk in chunks for i in chunk.rows.column("id").to_pylist()] == list(range(5))
+    assert all(chunk.identity is not None for chunk in chunks)
+    assert len(chunks) >= 3
+    assert len(chunks[0].rows.column("v")[0].as_py()) == 20_000_000, "more than one packet of the protocol"
+
+
+def test_rows_that_are_read_by_too_many_keys_are_left_to_fewer(mysql_database: MysqlDatabase, source_of: Make) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v longtext)")
+    for i in range(3):
+        mysql_database.execute(f"INSERT INTO t VALUES ({i}, REPEAT('x', 20000000))")
+    source = source_of(mysql_database.server, chunk_bytes_max="1MiB")
+    schema = schema_of(source, table_of(mysql_database))
+    every = source.read_chunk(ChunkRequest(schema=schema, keys=[("0",), ("1",), ("2",)]))
+    assert (every.rows.num_rows, every.is_cut) == (0, True)
+    one = source.read_chunk(ChunkRequest(schema=schema, keys=[("1",)]))
+    assert (one.rows.column("id").to_pylist(), one.is_cut) == ([1], False)

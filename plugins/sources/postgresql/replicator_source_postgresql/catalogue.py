@@ -125,7 +125,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedAs:
-    """How a table stands in the publication; `rel_oid` is of its own row there, or of its schema's; None: FOR ALL TABLES.
+    """How a table is published; `rel_oid` is of its own row there, or of its schema's; None: FOR ALL TABLES.
 
     `is_listed`: by its own name. `by_schema`: (also) through its schema.
     """

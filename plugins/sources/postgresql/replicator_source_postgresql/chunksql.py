@@ -13,7 +13,7 @@ from psycopg import sql
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator_source_postgresql.catalogue import CatalogColumn, KeyPart
-from replicator_source_postgresql.discovery import fingerprint_query
+from replicator_source_postgresql.queries import fingerprint_query
 from replicator_source_postgresql.types import RAW_SETTING, PgType
 
 

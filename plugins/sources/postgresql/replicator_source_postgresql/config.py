@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import ssl
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
+from typing_extensions import override
 
-from replicator.plugins import ConfigModel, Duration, Secret, Size
-
-TlsMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
+from replicator.plugins import Duration, Secret
+from replicator.plugins.kit.relational import RelationalConfig, TlsMode
 
 NAME_BYTES_MAX: Final = 63
 # Where distributions keep the certificate authorities they trust, tried in order if Python's own default is not there.
@@ -26,7 +25,7 @@ _SYSTEM_AUTHORITIES: Final = (
 _SLOT: Final = re.compile(r"[a-z0-9_]{1,63}")
 
 
-class PostgresqlConfig(ConfigModel):
+class PostgresqlConfig(RelationalConfig):
     """Settings of the PostgreSQL source."""
 
     host: str = Field(
@@ -48,21 +47,6 @@ class PostgresqlConfig(ConfigModel):
         description="How the connection is protected, as libpq's sslmode. Default: verify-full; for a loopback address prefer; for a "
         "Unix socket disable.",
     )
-    tls_ca: Path | None = Field(
-        default=None,
-        description=(
-            "File of the certificate authorities (PEM) that may sign the server's certificate. Default: those "
-            "that the system trusts."
-        ),
-    )
-    tls_cert: Path | None = Field(
-        default=None,
-        description="File of the client's own certificate (PEM), if the server asks for one. Needs tls_key.",
-    )
-    tls_key: Path | None = Field(
-        default=None,
-        description="File of the client's private key (PEM), readable by its owner only. Needs tls_cert.",
-    )
     slot: str | None = Field(
         default=None,
         description="Logical replication slot that you created with the plugin pgoutput; Replicator never drops it. Default: "
@@ -80,12 +64,6 @@ class PostgresqlConfig(ConfigModel):
         description="What to do with a value that its Arrow type cannot hold, such as an infinite date: fail the table (fail), or "
         "replicate NULL (null). Values in key columns always fail the table.",
     )
-    connect_timeout: Duration = Field(
-        default=timedelta(seconds=10),
-        ge=timedelta(seconds=1),
-        le=timedelta(minutes=10),
-        description="How long to wait for a connection.",
-    )
     lock_timeout: Duration = Field(
         default=timedelta(seconds=10),
         ge=timedelta(milliseconds=1),
@@ -97,21 +75,6 @@ class PostgresqlConfig(ConfigModel):
         ge=timedelta(seconds=1),
         le=timedelta(days=1),
         description="How long one of our statements may run, except reading a table without a key and creating the slot.",
-    )
-    yield_after: Duration = Field(
-        default=timedelta(seconds=1),
-        ge=timedelta(milliseconds=10),
-        le=timedelta(minutes=10),
-        description=(
-            "How often a running read checks whether another session waits for its lock. If so, the read stops "
-            "and is retried later."
-        ),
-    )
-    chunk_bytes_max: Size = Field(
-        default=256 << 20,
-        ge=1 << 20,
-        le=1 << 30,
-        description="Largest chunk in bytes of memory. For tables with wide rows, a chunk has fewer rows than snapshot.chunk_rows.",
     )
 
     @field_validator("slot")
@@ -130,29 +93,11 @@ class PostgresqlConfig(ConfigModel):
             raise ValueError(f"must have 1 to {NAME_BYTES_MAX} bytes and no NUL")
         return value
 
-    @model_validator(mode="after")
-    def _tls_is_complete(self) -> Self:
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key must be set together")
-        if self.tls_mode == "verify-ca" and self.tls_ca is None:
-            raise ValueError(
-                "tls: verify-ca needs tls_ca; with the system's certificate authorities only verify-full is safe"
-            )
-        return self
-
     @property
+    @override
     def tls_mode(self) -> TlsMode:
-        """The mode in force: `tls`, or the default that fits the host."""
-        if self.tls is not None:
-            return self.tls
-        if self.host.startswith(("/", "@")):
-            return "disable"
-        return "prefer" if is_loopback(self.host) else "verify-full"
-
-    @property
-    def server(self) -> str:
-        """`host:port`, for messages."""
-        return f"{self.host}:{self.port}"
+        is_socket = self.host.startswith(("/", "@"))
+        return "disable" if self.tls is None and is_socket else super().tls_mode
 
     def libpq_parameters(self) -> dict[str, str]:
         """The connection's parameters, without `options`, `replication` and `application_name`. Holds the password."""
@@ -177,14 +122,6 @@ class PostgresqlConfig(ConfigModel):
         if self.tls_cert is not None and self.tls_key is not None:
             parameters |= {"sslcert": str(self.tls_cert), "sslkey": str(self.tls_key)}
         return parameters
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host can only be this machine: `localhost`, 127.0.0.0/8, ::1. No look-up: a name may resolve to anything."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def system_authorities() -> str:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import psycopg
 from psycopg import pq
+from typing_extensions import override
 
-from replicator.model.errors import SourceUnavailableError
-from replicator.model.schema import TableId
+from replicator.model.errors import ReplicatorError
+from replicator.plugins.kit.session import Session as KitSession
 from replicator_source_postgresql.discovery import Connection
 from replicator_source_postgresql.errors import translate, translate_connect
 from replicator_source_postgresql.types import SESSION_OPTIONS
-
-_CLOSE_WAIT_S: Final = 10.0
 
 
 def is_raw(connection: Connection) -> bool:
@@ -24,13 +21,10 @@ def is_raw(connection: Connection) -> bool:
     return connection.info.parameter_status("server_encoding") == "SQL_ASCII"
 
 
-class Session:
-    """A connection that one thread uses at a time.
+class Session(KitSession[Connection]):
+    """A connection of psycopg's. A statement that failed half-way leaves no transaction behind: its connection is closed."""
 
-    `use` gives it under a lock, and turns psycopg's errors into ours. A statement that failed half-way leaves no transaction
-    behind: the connection is then closed, and the next use opens another. `close` may come from any thread; it cancels what
-    runs.
-    """
+    driver_errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error,)
 
     def __init__(self, parameters: Mapping[str, str], *, settings: Mapping[str, str], server: str) -> None:
         """Describe the connection; nothing is opened yet.
@@ -40,79 +34,44 @@ class Session:
             settings: Server settings of this role, over those that make values canonical.
             server: `host:port`, for messages.
         """
+        super().__init__(server)
         options = "".join(f" -c {name}={value}" for name, value in settings.items())
         self._parameters: dict[str, Any] = {**parameters, "options": SESSION_OPTIONS + options}
-        self._server = server
-        self._lock = threading.RLock()
-        self._connection: Connection | None = None
-        self._is_closed = False
-
-    @contextmanager
-    def use(self, doing: str, *, table: TableId | None = None) -> Iterator[Connection]:
-        """Give the connection: autocommit, without a transaction.
-
-        Args:
-            doing: What it is used for, for messages (`reading the catalogue`).
-            table: The table that an error concerns.
-
-        Raises:
-            ReplicatorError: Any error of psycopg inside the block, translated.
-        """
-        with self._lock:
-            doing = f"{doing} on {self._server}"
-            try:
-                connection = self._opened()
-            except psycopg.Error as error:
-                raise translate_connect(error, doing=doing) from error
-            try:
-                yield connection
-            except psycopg.Error as error:
-                raise translate(error, doing=doing, table=str(table) if table else None) from error
-            finally:
-                self._drop_unless_idle()
 
     @property
     def backend_pid(self) -> int | None:
         """The server process behind the connection that is open now. Thread-safe."""
-        connection = self._connection
-        return connection.info.backend_pid if connection is not None and not connection.closed else None
+        connection = self.connection
+        return connection.info.backend_pid if connection is not None else None
 
-    def release(self) -> None:
-        """Close the connection; the next use opens another. For connections that use a scarce resource of the server."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+    @override
+    def connect(self) -> Connection:
+        return psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
 
-    def close(self) -> None:
-        """Cancel what runs, and close. May be called twice, and from any thread."""
-        self._is_closed = True
-        connection = self._connection
-        if connection is None:
-            return
-        if not self._lock.acquire(blocking=False):
-            # A waiting thread gets QueryCanceled, or finds the connection closed.
-            if not connection.closed:
-                connection.cancel_safe(timeout=_CLOSE_WAIT_S)
-            if not self._lock.acquire(timeout=_CLOSE_WAIT_S):
-                return
-        try:
-            connection.close()
-            self._connection = None
-        finally:
-            self._lock.release()
+    @override
+    def is_open(self, connection: Connection) -> bool:
+        return not connection.closed
 
-    def _opened(self) -> Connection:
-        if self._is_closed:
-            raise SourceUnavailableError("the source has been closed.", code="source_closed")
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
-        return self._connection
+    @override
+    def is_reusable(self, connection: Connection, *, has_failed: bool) -> bool:
+        return not connection.closed and connection.pgconn.transaction_status == pq.TransactionStatus.IDLE
 
-    def _drop_unless_idle(self) -> None:
-        connection = self._connection
-        if connection is not None and (
-            self._is_closed or connection.closed or connection.pgconn.transaction_status != pq.TransactionStatus.IDLE
-        ):
-            connection.close()
-            self._connection = None
+    @override
+    def disconnect(self, connection: Connection) -> None:
+        connection.close()
+
+    @override
+    def interrupt(self, connection: Connection, wait_s: float) -> None:
+        # The thread gets QueryCanceled, or finds the connection closed.
+        if not connection.closed:
+            connection.cancel_safe(timeout=wait_s)
+
+    @override
+    def translated(self, error: Exception, doing: str, table: str | None) -> ReplicatorError:
+        assert isinstance(error, psycopg.Error), "one of `driver_errors`"
+        return translate(error, doing=doing, table=table)
+
+    @override
+    def translated_connect(self, error: Exception, doing: str) -> ReplicatorError:
+        assert isinstance(error, psycopg.Error), "one of `driver_errors`"
+        return translate_connect(error, doing=doing)

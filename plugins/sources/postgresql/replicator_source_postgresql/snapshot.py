@@ -1,33 +1,32 @@
 """Reading tables: chunks in key order and whole tables, each in one statement that also says what it saw.
 
-A read takes no lock but that of a SELECT, waits for one no longer than a setting says, and ends itself when somebody
+A read takes no lock but that of a SELECT, waits for one no longer than a setting says, and ends when another session
 waits for the lock that it holds.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import override
 
 from replicator.model.errors import (
     CorruptStreamError,
     ReplicatorError,
     SchemaConflictError,
-    SourceUnavailableError,
     TableError,
     UnsupportedTypeError,
 )
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.reads import ChunkBounds, LockWatch, joined, verify_shape
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility, WholeRead
 from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.chunksql import ReadPlan, chunk_script, whole_script
@@ -58,8 +57,8 @@ CHUNK_SETTINGS: Final[Mapping[str, str]] = {
 class PgVisibility(Visibility):
     """A `pg_current_snapshot()`: transactions below `xmax` that are not in `in_progress` were seen.
 
-    `next_id`: the first id that nobody had yet. Not `xmax`, which is only the first that nobody had *ended* with:
-    those who run may have higher ones.
+    `next_id`: the first id that was not assigned yet. Not `xmax`, which is only the first that had not *ended*:
+    running transactions may have higher ones.
     """
 
     xmin: int
@@ -82,58 +81,28 @@ class PgVisibility(Visibility):
     def is_beyond(self, earlier: Visibility) -> bool:
         """See `Visibility`. Who has written has an id, and is in progress also while its commit waits for a standby."""
         assert isinstance(earlier, PgVisibility)
-        assert earlier.next_id is not None, "a visibility that `DeltaSource.visibility` gave"
+        assert earlier.next_id is not None, "a visibility that `SourceLog.visibility` gave"
         return self.xmin >= earlier.next_id
-
-
-class LockWatch:
-    """Watches, while a read runs, whether somebody waits for a lock that it holds, and then ends the read.
-
-    A read that takes less than one interval costs no query. The first time the read is cancelled; if it is still there
-    an interval later, because its client does not take its rows and so the server does not hear, its connection is ended.
-    """
-
-    def __init__(self, session: Session, pid: int, every_s: float) -> None:
-        self._session = session
-        self._pid = pid
-        self._every_s = every_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="replicator-lock-watch", daemon=True)
-        self.waiting_pid: int | None = None
-        self.error: ReplicatorError | None = None
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        try:
-            while not self._stop.wait(self._every_s):
-                with self._session.use("watching for waiting locks") as connection:
-                    self._look(connection)
-        except ReplicatorError as error:
-            # Unwatched, the read might block somebody: it fails, in the thread that reads.
-            self.error = error
-
-    def _look(self, connection: Connection) -> None:
-        row = connection.execute(_WAITING_QUERY, {"pid": self._pid}).fetchone()
-        if row is None or self._stop.is_set():
-            return
-        end = b"SELECT pg_cancel_backend(%s)" if self.waiting_pid is None else b"SELECT pg_terminate_backend(%s)"
-        self.waiting_pid = row[0]
-        connection.execute(end, (self._pid,))
 
 
 _WAITING_QUERY: Final = """
 SELECT l.pid FROM pg_locks l WHERE NOT l.granted AND l.pid <> %(pid)s AND %(pid)s = ANY (pg_blocking_pids(l.pid))
 ORDER BY l.pid LIMIT 1
 """
+
+
+class PgLockWatch(LockWatch[Connection]):
+    """Looks for sessions that the server process of the read blocks."""
+
+    @override
+    def find_waiting(self, connection: Connection) -> int | None:
+        row = connection.execute(_WAITING_QUERY, {"pid": self.reader}).fetchone()
+        return None if row is None else int(row[0])
+
+    @override
+    def end(self, connection: Connection, *, is_statement: bool) -> None:
+        how = b"SELECT pg_cancel_backend(%s)" if is_statement else b"SELECT pg_terminate_backend(%s)"
+        connection.execute(how, (self.reader,))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,7 +113,7 @@ class TableReader:
         session: The reading connection, with `CHUNK_SETTINGS`.
         watch_session: Another one, on which waiting locks are looked for.
         publication: Through which the tables are replicated: its row filter applies to reads too.
-        chunk_bytes_max: Bytes of a chunk's columns; a block of rows may go over.
+        bounds: Of chunks; a block of rows may go over.
         watch_every_s: How often a running read looks for waiting locks.
     """
 
@@ -152,53 +121,27 @@ class TableReader:
     watch_session: Session
     publication: str
     unrepresentable: Literal["fail", "null"]
-    chunk_bytes_max: int
+    bounds: ChunkBounds
     watch_every_s: float
     _tables: dict[TableId, CatalogTable] = field(default_factory=dict)
-    _limits: dict[TableId, int] = field(default_factory=dict)
-    """Rows that fit a chunk of the table, where a chunk was too large once."""
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
-        """See `DeltaSource.read_chunk`.
-
-        What a chunk has beyond `chunk_bytes_max` is read and thrown away, and later chunks of the table ask for fewer rows.
-        """
-        table = request.schema.table
-        limit = request.limit
-        if request.keys is None:
-            limit = min(limit, self._limits.get(table, limit))
-        asked = replace(request, limit=limit)
+        """See `SourceChunks.read_chunk`. What a chunk has beyond its bound is read and thrown away."""
+        asked = self.bounds.bounded(request)
         with self._statement(request.schema, "reading a chunk", lambda plan: chunk_script(plan, asked)) as run:
-            batches: list[pa.RecordBatch] = []
-            size = 0
-            for batch in run.batches(_BLOCK_ROWS, _BLOCK_BYTES):
-                size += batch.nbytes
-                if size > self.chunk_bytes_max and batches:
-                    self._bound(request, sum(b.num_rows for b in batches))
-                    run.skip(_BLOCK_ROWS, _BLOCK_BYTES)
-                    break
-                batches.append(batch)
+            block_bytes = min(_BLOCK_BYTES, self.bounds.bytes_max)
+            batches, is_cut = self.bounds.take(request, run.batches(_BLOCK_ROWS, block_bytes))
+            run.skip(_BLOCK_ROWS, block_bytes)
             identity = run.identity()
-            rows = _concat(batches, request.schema)
+            rows = joined(batches, request.schema)
             cursor = _cursor(rows, run.plan) if rows.num_rows else None
             if identity is None:
-                self._tables.pop(table, None)
-            is_cut = rows.num_rows < request.limit and rows.num_rows == self._limits.get(table)
+                self._tables.pop(request.schema.table, None)
             return Chunk(rows=rows, cursor=cursor, visibility=run.visibility, identity=identity, is_cut=is_cut)
-
-    def _bound(self, request: ChunkRequest, rows: int) -> None:
-        if request.keys is not None:
-            raise TableError(
-                f"{len(request.keys)} rows that are read by their keys have more than {self.chunk_bytes_max} bytes.",
-                code="chunk_too_large",
-                table=str(request.schema.table),
-                action="Raise source.chunk_bytes_max, then take a new snapshot of the table.",
-            )
-        self._limits[request.schema.table] = rows
 
     @contextmanager
     def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
-        """See `DeltaSource.read_whole`."""
+        """See `SourceChunks.read_whole`."""
         # Read rarely and whole: what an earlier read remembers of the table may be older than a change of it.
         self._tables.pop(schema.table, None)
         with self._statement(schema, "reading a table", whole_script) as run:
@@ -209,26 +152,23 @@ class TableReader:
     @contextmanager
     def _statement(self, schema: TableSchema, doing: str, script: Callable[[ReadPlan], str]) -> Iterator[_Run]:
         """Start the statement and give its results; whatever ends it early leaves nothing behind on the server."""
-        watch: LockWatch | None = None
+        watch: PgLockWatch | None = None
         try:
             with self.session.use(doing, table=schema.table) as connection:
                 table, plan = self._plan(connection, schema)
                 plan = replace(plan, is_raw=is_raw(connection))
-                with LockWatch(self.watch_session, connection.info.backend_pid, self.watch_every_s) as watch:
+                pid = connection.info.backend_pid
+                watch = PgLockWatch(self.watch_session, pid, schema.table, self.watch_every_s)
+                with watch.running():
                     run = _Run(connection, plan, table, schema, self.unrepresentable)
                     run.start(script(plan))
                     yield run
         except ReplicatorError as error:
             self._tables.pop(schema.table, None)
-            if isinstance(error, SourceUnavailableError) and watch is not None and watch.waiting_pid is not None:
-                raise SourceUnavailableError(
-                    f"the read gave way to the server process {watch.waiting_pid}, which waited for its lock.",
-                    code="gave_way",
-                    table=str(schema.table),
-                ) from error
+            if watch is not None:
+                watch.verify(error)
             raise
-        if watch is not None and watch.error is not None:
-            raise watch.error
+        watch.verify(None)
 
     def _plan(self, connection: Connection, schema: TableSchema) -> tuple[CatalogTable, ReadPlan]:
         if schema.table in self._tables:
@@ -291,8 +231,8 @@ class _Run:
 
     def skip(self, rows_max: int, bytes_max: int) -> None:
         """Read the rest of the rows and throw it away."""
-        while self._next(rows_max, bytes_max) is not None:
-            pass
+        while not self._has_ended:
+            self._next(rows_max, bytes_max)
 
     def identity(self) -> TableIdentity | None:
         """The table's identity if nothing about it changed from the plan to the end of the read."""
@@ -358,25 +298,8 @@ def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> Rea
         SchemaConflictError: A column of `schema` no longer exists or has another type, or the key changed.
     """
     columns = {c.name: c for c in table.replicable_columns}
-    for column in schema.columns:
-        found = columns.get(column.name)
-        if found is None:
-            raise SchemaConflictError(
-                f"the column {column.name} no longer exists.", code="column_gone", table=str(schema.table)
-            )
-        if found.mapping is None or found.mapping.arrow != column.type:
-            raise SchemaConflictError(
-                f"the column {column.name} is {found.type_sql} now; {column.source_type} was expected.",
-                code="column_type_changed",
-                table=str(schema.table),
-            )
     key = tuple(part.column for part in table.key)
-    if key != schema.key:
-        raise SchemaConflictError(
-            f"the key is now ({', '.join(key)}); ({', '.join(schema.key)}) was expected.",
-            code="key_changed",
-            table=str(schema.table),
-        )
+    verify_shape(schema, {n: (c.mapping.arrow if c.mapping else None, c.type_sql) for n, c in columns.items()}, key)
     return ReadPlan(
         table=table.table,
         publication=publication,
@@ -386,15 +309,6 @@ def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> Rea
         is_partitioned=table.is_partitioned,
         row_filter=table.published.row_filter if table.published else None,
     )
-
-
-def _concat(batches: Sequence[pa.RecordBatch], schema: TableSchema) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    table = pa.Table.from_batches(batches, schema=pa.schema(list(schema.row_type))).combine_chunks()
-    if not table.num_rows:
-        return pa.RecordBatch.from_pylist([], schema=table.schema)
-    return table.to_batches()[0]
 
 
 def _cursor(rows: pa.RecordBatch, plan: ReadPlan) -> Cursor:

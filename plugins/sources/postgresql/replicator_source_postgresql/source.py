@@ -18,6 +18,7 @@ from replicator.model.errors import ConfigError, Problem, ReplicatorError
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.reads import ChunkBounds
 from replicator.plugins.source import (
     Chunk,
     ChunkRequest,
@@ -84,7 +85,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
             watch_session=self._watch,
             publication=self._publication_name,
             unrepresentable=config.unrepresentable,
-            chunk_bytes_max=config.chunk_bytes_max,
+            bounds=ChunkBounds(config.chunk_bytes_max),
             watch_every_s=config.yield_after.total_seconds(),
         )
 
@@ -141,7 +142,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
 
     @override
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
-        """See `DeltaSource.prepare`.
+        """See `SourceLog.prepare`.
 
         Steps: publication in line with the tables (one transaction) → an older slot of ours dropped (`is_first` only) → slot
         made. A crash after any of them is repaired by the next call with `is_first`.
@@ -176,7 +177,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
 
     @override
     def remove(self) -> None:
-        """See `DeltaSource.remove`. The slot goes first: the publication's comment says whose both are."""
+        """See `SourceLog.remove`. The slot goes first: the publication's comment says whose both are."""
         with self._control.use("reading the catalogue") as connection:
             found = discovery.read_publication(connection, self._publication_name)
             state = slot.read_slot(connection, self._slot_name)
@@ -250,7 +251,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                 is_raw=has_no_encoding,
             )
             unless_returned.callback(reader.close)
-            # Nobody else can advance it any more; somebody may have recreated it since it was read.
+            # No other session can advance it any more; one may have recreated it since it was read.
             with self._control.use("reading the replication slot") as connection:
                 state = slot.read_slot(connection, self._slot_name)
             continuity.verify_not_moved(state, self._slot_name, position, self.context.replicator)

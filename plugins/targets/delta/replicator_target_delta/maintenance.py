@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from replicator_target_delta.compaction import join_small_files
 from replicator_target_delta.config import MaintenanceConfig
 from replicator_target_delta.ddl import path_of
 from replicator_target_delta.purge import purge
@@ -23,63 +24,68 @@ PATIENCE: Final = 3
 _CANCEL_EVERY_S: Final = 1.0
 # No merge takes longer: its files are spared by a VACUUM whose retention is not shorter.
 LONGEST_MERGE: Final = timedelta(days=1)
+_SUMMED: Final = ("size", "small", "numbered", "hidden")
 
 
 class Upkeep(StrEnum):
-    """What can be done, the most urgent first."""
+    """What can be done, the most urgent first.
+
+    `COMPACT` is Delta's `OPTIMIZE`. Of a table without clustering it joins the files; a clustered one it clusters anew, mostly
+    as a whole. `JOIN` is for clustered tables, and touches no file but the small ones.
+    """
 
     PURGE = "purge"
     COMPACT = "compact"
+    JOIN = "join"
     VACUUM = "vacuum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """The state of a table's files."""
+    """The state of a table's files; `cube_bytes` are those of its largest ZCube, which were clustered together."""
 
     files: int
     small_files: int
+    bytes: int
+    cube_bytes: int
     rows: int
     vectors: int
     deleted_rows: int
     last_vacuum: datetime
 
 
-def due(
-    condition: Condition, config: MaintenanceConfig, now: datetime, *, futile: Condition | None = None
-) -> Upkeep | None:
+def due(condition: Condition, config: MaintenanceConfig, now: datetime) -> Upkeep | None:
     """Decide what is due, if anything.
 
-    Args:
-        condition: The table's files now.
-        config: The thresholds.
-        now: For VACUUM.
-        futile: The table's files when a COMPACT last found nothing to do, because Delta holds them for well clustered.
+    A clustered table is clustered anew when more than half of it is outside of its largest ZCube. So the whole of it is
+    rewritten once for each doubling, not once for every few merges.
     """
     if not config.enabled:
         return None
     if condition.deleted_rows > config.deleted_rows_share_max * max(condition.rows, 1):
         return Upkeep.PURGE
-    is_futile = futile is not None and (futile.files, futile.small_files) == (condition.files, condition.small_files)
-    if condition.small_files > config.small_files_max and not is_futile:
-        return Upkeep.COMPACT
+    if condition.small_files > config.small_files_max:
+        return Upkeep.JOIN if condition.cube_bytes and 2 * condition.cube_bytes >= condition.bytes else Upkeep.COMPACT
     if now - condition.last_vacuum >= config.vacuum_every:
         return Upkeep.VACUUM
     return None
 
 
-def carry_out(session: Any, upkeep: Upkeep, path: str, retention: timedelta) -> bool:
+def carry_out(session: Any, upkeep: Upkeep, path: str, config: MaintenanceConfig) -> bool:
     """Do it, by one commit at most; False if there was nothing to do."""
     match upkeep:
         case Upkeep.PURGE:
             return purge(session, path) > 0
         case Upkeep.COMPACT:
             metrics = session.sql(f"OPTIMIZE {path_of(path)}").collect()[0]["metrics"]
-            return bool(metrics["numFilesRemoved"])
+            # Delta leaves large ZCubes alone, whatever their files are.
+            return bool(metrics["numFilesRemoved"]) or join_small_files(session, path, config.small_file_size) > 0
+        case Upkeep.JOIN:
+            return join_small_files(session, path, config.small_file_size) > 0
         case Upkeep.VACUUM:
             # The setting asks the administrator, who has set the retention.
             session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-            session.sql(vacuum_statement(path, retention)).collect()
+            session.sql(vacuum_statement(path, config.vacuum_retention)).collect()
             return True
 
 
@@ -101,24 +107,34 @@ def takes_turn(upkeep: Upkeep, retention: timedelta) -> bool:
 def condition_of(session: Any, path: str, config: MaintenanceConfig, last_vacuum: datetime) -> Condition:
     """Read the state of a table's files from its log: one small job, no data."""
     from pyspark.sql import DataFrame
+    from pyspark.sql.functions import expr
 
     jvm = session._jvm  # noqa: SLF001 - the list of files has no public form
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, path)  # noqa: SLF001
     none = jvm.scala.Option.empty()
     files = DataFrame(log.update(False, none, none).allFiles().toDF(), session)
-    row = files.selectExpr(
-        "count(*) AS files",
-        f"count_if(size < {config.small_file_size}) AS small_files",
-        "coalesce(sum(get_json_object(stats, '$.numRecords')::bigint), 0) AS numbered",
-        "count(deletionVector) AS vectors",
-        "coalesce(sum(deletionVector.cardinality), 0) AS deleted_rows",
+    cubes = files.selectExpr(
+        "tags['ZCUBE_ID'] AS cube",
+        "size",
+        f"int(size < {config.small_file_size}) AS small",
+        "get_json_object(stats, '$.numRecords')::bigint AS numbered",
+        "deletionVector.cardinality AS hidden",
+    ).groupBy("cube")
+    by_cube = cubes.agg(
+        *map(expr, ("count(*) AS files", "count(hidden) AS vectors", *(f"sum({n}) AS {n}" for n in _SUMMED)))
+    )
+    row = by_cube.selectExpr(
+        "max(size) FILTER (WHERE cube IS NOT NULL) AS cube_bytes",
+        *(f"sum({n}) AS {n}" for n in ("files", "vectors", *_SUMMED)),
     ).collect()[0]
     return Condition(
-        files=row["files"],
-        small_files=row["small_files"],
-        rows=row["numbered"],
-        vectors=row["vectors"],
-        deleted_rows=row["deleted_rows"],
+        files=row["files"] or 0,
+        small_files=row["small"] or 0,
+        bytes=row["size"] or 0,
+        cube_bytes=row["cube_bytes"] or 0,
+        rows=row["numbered"] or 0,
+        vectors=row["vectors"] or 0,
+        deleted_rows=row["hidden"] or 0,
         last_vacuum=last_vacuum,
     )
 

@@ -81,8 +81,6 @@ class _Place:
     path: str
     turns: maintenance.Turns = field(default_factory=maintenance.Turns)
     held: _Held | None = None
-    futile: maintenance.Condition | None = None
-    """The files that a COMPACT found nothing to do with."""
 
 
 class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
@@ -255,12 +253,10 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             condition = maintenance.condition_of(
                 session, place.path, self.config.maintenance, self._last_vacuum(place, now)
             )
-            upkeep = maintenance.due(condition, self.config.maintenance, now, futile=place.futile)
+            upkeep = maintenance.due(condition, self.config.maintenance, now)
             if upkeep is None:
                 return None
             outcome = self._maintain(session, place, upkeep, now)
-            if upkeep is maintenance.Upkeep.COMPACT:
-                place.futile = condition if outcome == "nothing_to_do" else None
         return maintenance.report(upkeep, condition, outcome)
 
     def close(self) -> None:
@@ -522,7 +518,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
                 takes_turn = maintenance.takes_turn(upkeep, retention)
                 if takes_turn and not stack.enter_context(place.turns.upkeep(session, tag)):
                     return "merge_in_progress"
-                was_done = maintenance.carry_out(session, upkeep, place.path, retention)
+                was_done = maintenance.carry_out(session, upkeep, place.path, self.config.maintenance)
             if upkeep is maintenance.Upkeep.VACUUM:
                 Transaction(session, place.path).record({maintenance.VACUUM_LEDGER: int(now.timestamp())})
         except (PySparkException, Py4JError) as error:

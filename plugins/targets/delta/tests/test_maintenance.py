@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.testing.waiting import wait_until
-from replicator_target_delta import purge
+from replicator_target_delta import datafiles, purge
 from replicator_target_delta.config import MaintenanceConfig
 from replicator_target_delta.maintenance import (
     PATIENCE,
@@ -33,8 +34,8 @@ CONFIG = MaintenanceConfig(small_files_max=10)
 
 
 def condition(**changes):
-    values = {"files": 1, "small_files": 1, "vectors": 0, "rows": 100, "deleted_rows": 0, "last_vacuum": NOW}
-    return Condition(**{**values, **changes})
+    values = {"files": 1, "small_files": 1, "bytes": 9, "cube_bytes": 0, "vectors": 0, "rows": 100, "deleted_rows": 0}
+    return Condition(**{**values, "last_vacuum": NOW, **changes})
 
 
 def test_the_most_urgent_comes_first():
@@ -43,6 +44,13 @@ def test_the_most_urgent_comes_first():
     assert due(condition(small_files=11, last_vacuum=NOW - timedelta(days=9)), CONFIG, NOW) is Upkeep.COMPACT
     assert due(condition(small_files=11, deleted_rows=21), CONFIG, NOW) is Upkeep.PURGE
     assert due(condition(small_files=11), MaintenanceConfig(enabled=False), NOW) is None
+
+
+def test_a_table_is_clustered_anew_when_more_than_half_of_it_was_not():
+    assert due(condition(small_files=11), CONFIG, NOW) is Upkeep.COMPACT
+    assert due(condition(small_files=11, bytes=9, cube_bytes=4), CONFIG, NOW) is Upkeep.COMPACT
+    assert due(condition(small_files=11, bytes=9, cube_bytes=5), CONFIG, NOW) is Upkeep.JOIN
+    assert due(condition(small_files=10, bytes=9, cube_bytes=4), CONFIG, NOW) is None
 
 
 def test_vacuum_looks_at_the_folder_and_keeps_what_the_retention_says():
@@ -133,22 +141,62 @@ def test_merge_does_not_wait_for_upkeep(new_lake, upkeep):
     assert len(lake.rows()) == 15
 
 
-def test_compaction_that_finds_nothing_to_do_is_not_repeated_until_files_change(new_lake):
-    """Delta leaves alone what was clustered together, however small its files are."""
-    small = {"small_files_max": 2}
-    lake = new_lake(maintenance=small)
+@contextmanager
+def files_of(spark, size):
+    """Delta writes files of about so many bytes where it clusters."""
+    spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(size))
+    try:
+        yield
+    finally:
+        spark.conf.unset("spark.databricks.delta.optimize.maxFileSize")
+
+
+def test_small_files_are_joined_although_all_were_clustered_together(new_lake):
+    """Delta's OPTIMIZE leaves them alone."""
+    lake = new_lake(maintenance={"small_files_max": 2})
     for i in range(4):
         lake.apply(lake.insert(id=i, name="a", note="x"), is_append=True)
-    lake.spark.conf.set("spark.databricks.delta.optimize.maxFileSize", "1000")
-    try:
+    with files_of(lake.spark, 1000):
         lake.spark.sql(f"OPTIMIZE delta.`{lake.path}`")
-    finally:
-        lake.spark.conf.unset("spark.databricks.delta.optimize.maxFileSize")
+    assert len(live(lake)) > 2
+    rows = lake.rows()
     report = lake.target.maintain(lake.table)
-    assert (report["upkeep"], report["outcome"]) == ("compact", "nothing_to_do")
+    assert (report["upkeep"], report["outcome"]) == ("join", "done")
+    assert len(live(lake)) == 1
+    assert lake.rows() == rows
     assert lake.target.maintain(lake.table) is None
-    lake.apply(lake.insert(id=9, name="a", note="x"), is_append=True)
-    assert lake.target.maintain(lake.table)["outcome"] == "done"
+
+
+def live(lake) -> set[str]:
+    """The files of the newest version."""
+    return set(lake.spark.read.format("delta").load(str(lake.path)).inputFiles())
+
+
+def many(lake, start, count):
+    """Changes that insert rows which compress badly."""
+    draw = random.Random(start)
+    return [lake.insert(id=i, name=draw.randbytes(50).hex(), note="x") for i in range(start, start + count)]
+
+
+def test_large_files_of_a_clustered_table_are_left_alone_until_it_has_doubled(new_lake):
+    lake = new_lake(maintenance={"small_files_max": 2, "small_file_size": "32KiB"})
+    for start in (0, 1000, 2000):
+        lake.apply(*many(lake, start, 250), is_append=True)
+    assert lake.target.maintain(lake.table)["upkeep"] == "compact"
+    (clustered,) = live(lake)
+    seen = []
+    for turn in range(1, 5):
+        for part in range(3):
+            lake.apply(*many(lake, 10_000 * turn + 1000 * part, 100), is_append=True)
+        while (report := lake.target.maintain(lake.table)) is not None:
+            assert report["outcome"] == "done"
+            seen.append(report["upkeep"])
+        assert len(live(lake)) <= 2 + turn
+        if turn == 1:
+            assert clustered in live(lake)
+    assert seen.count("compact") == 1
+    assert "join" in seen
+    assert len(lake.rows()) == 3 * 250 + 4 * 300
 
 
 ONE_KEY = TableSchema(
@@ -218,14 +266,14 @@ def test_purge_gives_way_to_a_commit_that_changed_its_files(new_lake, monkeypatc
     lake = new_lake()
     lake.apply(*[lake.insert(id=n, name="a", note="x") for n in range(10)], is_append=True)
     lake.apply(lake.delete(id=0))
-    choose = purge._portion
+    choose = purge._hidden
 
     def meet_another_writer(*arguments):
         files = choose(*arguments)
         lake.spark.sql(f"DELETE FROM delta.`{lake.path}` WHERE id = 1")
         return files
 
-    monkeypatch.setattr(purge, "_portion", meet_another_writer)
+    monkeypatch.setattr(purge, "_hidden", meet_another_writer)
     place = lake.target._place(lake.table.table)
     outcome = lake.target._maintain(lake.spark.newSession(), place, Upkeep.PURGE, NOW)
     assert outcome == "lost_to_another_commit"
@@ -238,7 +286,7 @@ def test_purge_takes_a_portion_at_a_time_the_worst_files_first(new_lake, monkeyp
     for i in (0, 10, 20):
         lake.apply(*[lake.insert(id=n, name="a", note="x") for n in range(i, i + 10)], is_append=True)
     lake.apply(*[lake.delete(id=n) for n in (0, 10, 11, 20)])
-    monkeypatch.setattr(purge, "_BYTES_MAX", 1)
+    monkeypatch.setattr(datafiles, "_BYTES_MAX", 1)
     place = lake.target._place(lake.table.table)
     left = []
     for _ in range(4):

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from replicator.model.schema import TableId
 from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.options import VISIBLE, index_option, table_option
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 PRIMARY: Final = "PRIMARY"
@@ -40,21 +41,10 @@ _COLUMNS: Final = Altered(Action.COLUMNS)
 _REPLACED: Final = Altered(Action.REPLACED)
 
 _INDEX: Final = frozenset({"INDEX", "KEY"})
-_VISIBLE: Final = frozenset({"VISIBLE", "INVISIBLE", "IGNORED"})
-_ON_OFF: Final = frozenset({"DEFAULT", "YES", "NO", "ON", "OFF"})
 _MODIFIERS: Final = {
     "ALGORITHM": frozenset({"DEFAULT", "INSTANT", "INPLACE", "COPY", "NOCOPY"}),
     "LOCK": frozenset({"DEFAULT", "NONE", "SHARED", "EXCLUSIVE"}),
 }
-_NUMBERS: Final = frozenset(
-    {"AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHECKSUM", "DELAY_KEY_WRITE", "ENCRYPTION_KEY_ID", "KEY_BLOCK_SIZE", "MAX_ROWS",
-     "MIN_ROWS", "PACK_KEYS", "PAGE_CHECKSUM", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "STATS_AUTO_RECALC",
-     "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "TABLE_CHECKSUM", "TRANSACTIONAL", "AUTOEXTEND_SIZE", "ENCRYPTED"}
-)  # fmt: skip
-_STRINGS: Final = frozenset({"COMMENT", "COMPRESSION", "ENCRYPTION", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"})
-_ROW_FORMATS: Final = frozenset({"DEFAULT", "DYNAMIC", "FIXED", "COMPRESSED", "REDUNDANT", "COMPACT", "PAGE"})
-_INDEX_STRINGS: Final = frozenset({"COMMENT", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"})
-_CHARSET: Final = frozenset({"CHARSET", "COLLATE", "CHARACTER"})
 _PARTITION_UPKEEP: Final = frozenset({"REBUILD", "OPTIMIZE", "ANALYZE", "CHECK", "REPAIR"})
 _REFERENCE_ACTIONS: Final = (("CASCADE",), ("RESTRICT",), ("SET", "NULL"), ("SET", "DEFAULT"), ("NO", "ACTION"))
 _MOMENTS: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
@@ -126,7 +116,7 @@ def _action(reader: Reader) -> Altered:  # noqa: C901, PLR0911, PLR0912 - one br
             reader.take()
             return _NOTHING
         case _:
-            return _option(reader)
+            return _REPLACED if table_option(reader) else _NOTHING
 
 
 # ---- columns, keys, constraints ----
@@ -209,34 +199,8 @@ def index(reader: Reader, *, is_named: bool) -> None:
         if reader.skip_any({"USING", "TYPE"}):
             reader.name()
     reader.parentheses()
-    while _index_option(reader):
+    while index_option(reader):
         pass
-
-
-def _index_option(reader: Reader) -> bool:
-    word = reader.peek().word
-    if word in _VISIBLE:
-        reader.take()
-    elif word == "NOT" and reader.peek(1).word == "IGNORED":
-        reader.expect("NOT", "IGNORED")
-    elif word in {"USING", "TYPE"}:
-        reader.take()
-        reader.expect_any({"BTREE", "HASH", "RTREE"})
-    elif word == "WITH" and reader.peek(1).word == "PARSER":
-        reader.expect("WITH", "PARSER")
-        reader.name()
-    elif word == "KEY_BLOCK_SIZE":
-        _value(reader)
-        reader.number()
-    elif word in _INDEX_STRINGS:
-        _value(reader)
-        reader.string()
-    elif word in {"M", "DISTANCE", "CLUSTERING"}:
-        _value(reader)
-        _word_or_number(reader)
-    else:
-        return False
-    return True
 
 
 def _drop(reader: Reader) -> Altered:
@@ -298,7 +262,7 @@ def _alter(reader: Reader) -> Altered:
         _skip_if(reader)
         reader.name()
         if not reader.skip("NOT", "IGNORED"):
-            reader.expect_any(_VISIBLE)
+            reader.expect_any(VISIBLE)
         return _NOTHING
     if word in {"CHECK", "CONSTRAINT"}:
         reader.take()
@@ -424,79 +388,6 @@ def _repaired(reader: Reader) -> Altered:
     while reader.skip_any({"QUICK", "EXTENDED", "USE_FRM"}):
         pass
     return _REPLACED
-
-
-# ---- options of the table ----
-
-
-def _option(reader: Reader) -> Altered:  # noqa: C901 - one branch for each kind of option
-    word = reader.peek().word
-    if word in {"ENGINE", "TYPE"}:
-        _value(reader)
-        reader.take()
-        return _REPLACED
-    if word in _NUMBERS:
-        _value(reader)
-        _word_or_number(reader)
-    elif word in _STRINGS:
-        _value(reader)
-        reader.string()
-    elif word == "SECONDARY_ENGINE":
-        _value(reader)
-        reader.take()
-    elif word == "ROW_FORMAT":
-        _value(reader)
-        reader.expect_any(_ROW_FORMATS)
-    elif word == "INSERT_METHOD":
-        _value(reader)
-        reader.expect_any({"NO", "FIRST", "LAST"})
-    elif word == "TABLESPACE":
-        _value(reader)
-        reader.name()
-        if reader.skip("STORAGE"):
-            reader.expect_any({"DISK", "MEMORY"})
-    elif word in {"DATA", "INDEX"}:
-        reader.take()
-        if reader.peek().word != "DIRECTORY":
-            raise NotUnderstoodError
-        _value(reader)
-        reader.string()
-    elif word == "DEFAULT" or word in _CHARSET:
-        _charset(reader)
-    else:
-        raise NotUnderstoodError
-    return _NOTHING
-
-
-def _charset(reader: Reader) -> None:
-    """The character set of columns to come."""
-    reader.skip("DEFAULT")
-    if reader.skip("CHARACTER"):
-        reader.expect("SET")
-    else:
-        reader.expect_any({"CHARSET", "COLLATE"})
-    reader.skip_symbol("=")
-    if reader.peek().kind is Kind.STRING:
-        reader.string()
-    else:
-        reader.name()
-
-
-def _value(reader: Reader) -> None:
-    reader.take()
-    reader.skip_symbol("=")
-
-
-def _word_or_number(reader: Reader) -> None:
-    # `4M` is a word.
-    if reader.peek().kind is Kind.NUMBER:
-        reader.number()
-    elif reader.peek().kind is Kind.STRING:
-        reader.string()
-    elif not reader.skip_any(_ON_OFF):
-        if not reader.peek().word[:1].isdigit() and reader.peek().word not in {"EUCLIDEAN", "COSINE"}:
-            raise NotUnderstoodError
-        reader.take()
 
 
 def _skip_if(reader: Reader, *between: str) -> None:

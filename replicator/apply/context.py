@@ -1,0 +1,45 @@
+"""What the tables of one replicator share while they are applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from replicator.apply.freshness import Freshness
+from replicator.apply.settings import ApplySettings
+from replicator.journal import JournalReader
+from replicator.model.schema import TableId
+from replicator.plugins.target import DeltaTarget
+from replicator.state.records import TableRecord
+from replicator.state.store import StateStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyContext:
+    """What the tables of one replicator share."""
+
+    target: DeltaTarget[Any]
+    store: StateStore
+    reader: JournalReader
+    freshness: Freshness
+    name: str
+    uuid: str
+    epoch: int
+    settings: ApplySettings
+
+    def newest_number(self) -> int:
+        """The journal's last sequence number."""
+        segment = self.store.last_segment(self.name)
+        return -1 if segment is None else segment.last
+
+    def check_lease(self) -> None:
+        """See that nobody has taken over: everything that was read of the journal before was then sealed under this epoch or an older one.
+
+        Raises:
+            FencedError: Somebody has.
+        """
+        self.store.check_epoch(self.name, self.epoch)
+
+    def record_of(self, table: TableId) -> TableRecord | None:
+        """What capture knows of a table now."""
+        return next((r for r in self.store.tables(self.name) if r.table == table), None)

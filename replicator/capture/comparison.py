@@ -1,0 +1,109 @@
+"""Comparisons of captured tables with the source's catalogue: asked, and judged once the log has caught up with the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from replicator.capture.asking import Answer, Descriptions, Refusals, describe
+from replicator.capture.catalogue import Change, judge
+from replicator.capture.marks import MarkBoard
+from replicator.capture.tables import Followed, Tables
+from replicator.model.isolation import of_table
+from replicator.model.schema import TableId
+from replicator.plugins.source import DeltaSource, TableDescription
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonMark:
+    """The mark of the comparison with the catalogue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A comparison that is not judged yet. `truncates`: TRUNCATEs delivered when the catalogue was asked."""
+
+    tables: tuple[TableId, ...]
+    truncates: Mapping[TableId, int] = field(default_factory=dict)
+    found: Descriptions = field(default_factory=dict)
+
+
+class Different(NamedTuple):
+    """A table that is not as it was accepted; `found` is None if it does not exist."""
+
+    followed: Followed
+    change: Change
+    found: TableDescription | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Comparison:
+    """One comparison at a time. Called by the loop's thread alone.
+
+    Attributes:
+        submit: Runs a call in the control thread.
+    """
+
+    source: DeltaSource[Any]
+    submit: Callable[..., Future[Any]]
+    marks: MarkBoard[Any]
+    tables: Tables
+    _asked: _Asked | None = None
+    _answer: Future[Answer] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether none is under way."""
+        return self._asked is None
+
+    def ask(self, tables: Sequence[TableId]) -> None:
+        """Ask the catalogue for these tables."""
+        known = {table: self.tables.get(table) for table in tables}
+        truncates = {table: followed.truncates for table, followed in known.items() if followed is not None}
+        self._asked = _Asked(tables=tuple(tables), truncates=truncates)
+        self._answer = self.submit(describe, self.source, tables)
+
+    def poll(self) -> Refusals:
+        """Take in an answer of the control thread; return the tables of which it says nothing, and why."""
+        if self._asked is None or self._answer is None or not self._answer.done():
+            return {}
+        answer, self._answer = self._answer.result(), None
+        tables = tuple(t for t in self._asked.tables if t not in answer.refused)
+        self._judge_later(replace(self._asked, tables=tables, found=answer.found))
+        return answer.refused
+
+    def take_answer(self, tables: Sequence[TableId], found: Descriptions) -> None:
+        """Compare with an answer that is there already."""
+        self._judge_later(_Asked(tables=tuple(tables), found=found))
+
+    def take_mark(self) -> Sequence[Different]:
+        """The log has caught up: the tables that differ."""
+        asked, self._asked = self._asked, None
+        assert asked is not None, "its mark was written"
+        return self._different(asked)
+
+    def change_of(self, table: TableId, found: TableDescription | None, truncates: int = 0) -> Change:
+        """What became of a captured table, of which the catalogue said `found` when so many TRUNCATEs had been delivered."""
+        followed = self.tables.get(table)
+        if followed is None or not followed.is_captured:
+            return Change.NONE
+        with of_table(table, "comparing it with the catalogue"):
+            since = followed.truncates - truncates
+            return judge(followed.schema, followed.record.identity, found, truncates_since=since)
+
+    def _judge_later(self, asked: _Asked) -> None:
+        tables = tuple(different.followed.table for different in self._different(asked))
+        self._asked = replace(asked, tables=tables) if tables else None
+        if tables:
+            self.marks.expect(self.submit(self.source.mark), ComparisonMark())
+
+    def _different(self, asked: _Asked) -> Sequence[Different]:
+        different: list[Different] = []
+        for table in asked.tables:
+            followed, found = self.tables.get(table), asked.found.get(table)
+            change = self.change_of(table, found, asked.truncates.get(table, 0))
+            if followed is not None and change is not Change.NONE:
+                different.append(Different(followed, change, found))
+        return different

@@ -1,0 +1,86 @@
+"""Tables that come to the publication while somebody writes to them miss nothing."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from replicator.state.records import Stage
+from replicator_testbed.postgresql_captures import (
+    Make,
+    assert_equal,
+    fill,
+    open_transaction,
+    table,
+)
+from replicator_testbed.servers import ScratchDatabase
+
+
+def test_a_table_added_later_keeps_what_an_older_transaction_had_written_to_it(
+    database: ScratchDatabase, make: Make
+) -> None:
+    fill(database, "first", 5)
+    fill(database, "later", 25)
+    captured = make(database, "first")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+    captured.tables.append(table("later"))
+    with open_transaction(
+        database, "UPDATE later SET v = 1 WHERE id <= 12", "INSERT INTO later VALUES (100, 1)"
+    ) as writer:
+        pid = writer.info.backend_pid
+        with captured.running() as running:
+            # Either it says whom it waits for, or it has copied the table without these rows.
+            running.wait_until(
+                lambda: (
+                    any(str(pid) in line for line in running.control.status.waiting_for)
+                    or captured.stage(table("later")) is Stage.STREAMING
+                ),
+                "it waits for the writer",
+            )
+            database.execute("UPDATE first SET v = 7 WHERE id = 1")
+            writer.commit()
+            captured.wait_for_streaming(running)
+            database.execute("UPDATE later SET v = v + 1 WHERE id = 25")
+            captured.catch_up(running)
+    assert_equal(captured, database, "first", "later")
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_table_taken_out_of_the_publication_for_a_moment_is_copied_again(
+    database: ScratchDatabase, make: Make, is_prepared: bool
+) -> None:
+    fill(database, "t", 25)
+    captured = make(database, "t")
+    captured.settings = replace(captured.settings, compare_every_s=0.1)
+    publication = f"replicator_{database.name}"
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        with ExitStack() as stack:
+            database.execute(
+                f"ALTER PUBLICATION {publication} DROP TABLE t",
+                "INSERT INTO t VALUES (100, 1)",
+                "DELETE FROM t WHERE id = 7",
+            )
+            writer = stack.enter_context(
+                open_transaction(database, "UPDATE t SET v = 5 WHERE id <= 9", "INSERT INTO t VALUES (101, 1)")
+            )
+            if is_prepared:
+                writer.execute("PREPARE TRANSACTION 'held'")
+                writer.rollback()
+            database.execute(f"ALTER PUBLICATION {publication} ADD TABLE t")
+            name = "held" if is_prepared else f"pid {writer.info.backend_pid} "
+            running.wait_until(
+                lambda: (
+                    any(name in line for line in running.control.status.waiting_for)
+                    or len(captured.events(table("t"))) > 3
+                ),
+                "the change is noticed",
+            )
+            database.execute("COMMIT PREPARED 'held'") if is_prepared else writer.commit()
+        running.wait_until(lambda: len(captured.events(table("t"))) >= 5, "it is copied again")
+        database.execute("UPDATE t SET v = v + 1 WHERE id IN (9, 10)")
+        captured.catch_up(running)
+    assert_equal(captured, database, "t")
