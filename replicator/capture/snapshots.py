@@ -41,7 +41,6 @@ from replicator.capture.running import (
     Lost,
     Refused,
     Running,
-    RunningStep,
     Scheduled,
     WholeBegan,
     WholeGood,
@@ -55,7 +54,7 @@ from replicator.capture.window import Bools, Read, Verdict, Window, snapshot_cha
 from replicator.model.errors import TableError, TransientError
 from replicator.model.events import TRANSACTION_ID, change_schema
 from replicator.model.isolation import of_table, table_error
-from replicator.model.reports import WaitingReport
+from replicator.model.reports import RunningStep, WaitingReport
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.source import Cursor, Seen
