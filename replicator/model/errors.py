@@ -200,3 +200,8 @@ class Problem:
     severity: Severity = Severity.BLOCKING
     applies: Literal["start", "always"] = "start"
     is_access: bool = False
+
+    @classmethod
+    def of(cls, error: TableError) -> Problem:
+        """The finding that a table would fail with this error."""
+        return cls(code=error.code, message=error.message, place=error.table, action=error.action)

@@ -157,13 +157,13 @@ class Audit:
     """What happened to a table in the target up to a position.
 
     Attributes:
-        place: Up to which position, in the target's own format; passed to the next audit.
+        position: How far the audit looked, in the target's own format; passed to the next audit.
         merged: Counts of the incarnation up to there.
         changed_by_others: Changes of the table's data since the last audit that are not this replicator's, oldest
             first, in a few words each ("version 7: DELETE"); without values of rows.
     """
 
-    place: str | None
+    position: str | None
     merged: Merged
     changed_by_others: Sequence[str] = ()
 
@@ -240,7 +240,7 @@ class DeltaTarget(ABC, Generic[ConfigT]):
 
         Args:
             table: As it was claimed.
-            since: `place` of the last audit whose outcome is durable; None: there was none in this incarnation, and counting begins here.
+            since: `position` of the last audit whose outcome is durable; None: the first of this incarnation, where counting begins.
 
         Replay: same answer, or a later position.
         """

@@ -144,7 +144,7 @@ def supervise(
     """Be the worker of one replicator until `stop`, or until there is nothing left to do.
 
     Raises:
-        ConfigError: `already_running`: somebody else holds the lease.
+        ConfigError: `already_running`: another process holds the lease.
     """
     home.ensure()
     lease = lease or store.acquire_lease(record.name, holder_id(), LEASE_S)
@@ -218,16 +218,23 @@ def delete(
     store.add_request(name, RequestKind.DELETE, {"drop_target": drop_target, "force": force})
     store.set_desired(name, Desired.DELETED)
     while True:
-        lease = store.acquire_lease(name, holder_id(), LEASE_S)
+        try:
+            lease = store.acquire_lease(name, holder_id(), LEASE_S)
+            current = find(store, name)
+        except ConfigError:
+            return  # by its worker
+        if current.uuid != record.uuid:
+            # By its worker, and somebody has made another one of this name.
+            if lease is not None:
+                store.release_lease(lease)
+            return
         if lease is not None:
             with renewed(store, lease, lambda error: _log.warning("lease_lost", replicator=name, error=str(error))):
-                notes = tear_down(store, registry, home, record, lease)
+                notes = tear_down(store, registry, home, current, lease)
             for line in notes:
                 tell(line)
             return
-        if store.replicator(name) is None:
-            return
-        if error := find(store, name).error:
+        if error := current.error:
             raise ReplicatorError(
                 f"the worker of {name} could not delete it: {error.message}", code=error.code, action=error.action
             )

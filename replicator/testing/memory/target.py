@@ -7,36 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
 from pydantic import BaseModel, ConfigDict, Field
 
-from replicator.model.errors import FatalError, FencedError, KeyMissingError, Problem, SchemaConflictError, TableError
-from replicator.model.events import (
-    ABSENT,
-    BEFORE,
-    IS_SNAPSHOT,
-    OPERATION,
-    ROW,
-    SEQUENCE_NUM,
-    SOURCE_TIMESTAMP,
-    DDLEvent,
-    DDLOperation,
-    DMLOperation,
-)
+from replicator.model.errors import FatalError, Problem
+from replicator.model.events import DMLOperation
 from replicator.model.merged import Merged
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.target import (
-    EMPTY_LEDGER,
-    Audit,
-    Batch,
-    BatchResult,
-    Claim,
-    DeltaTarget,
-    Ledger,
-    TargetContext,
-    TargetTable,
-)
+from replicator.plugins.kit.folding import Change, Key, read_changes
+from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours
+from replicator.plugins.target import EMPTY_LEDGER, Audit, Batch, Ledger, TargetContext, TargetTable
 from replicator.testing.memory.database import State, state_of
 from replicator.testing.memory.faults import Faults
 
@@ -93,6 +72,11 @@ class StoredTable:
     changed_by_others: list[str] = field(default_factory=list)
     history: list[HistoryEntry] = field(default_factory=list)
 
+    @property
+    def claimed(self) -> Ledger:
+        """The ledger and who wrote it."""
+        return Ledger(incarnation=self.incarnation, epoch=self.epoch, last_applied=self.ledger)
+
     def live(self) -> list[Mapping[str, Any]]:
         """Rows that are not deleted."""
         return [r.values for r in self.rows if not r.is_deleted]
@@ -132,7 +116,7 @@ class MemoryWarehouse:
             return list(self.tables[table].history) if table in self.tables else []
 
 
-class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
+class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held]):
     """Writes a `MemoryWarehouse`. Operations that `faults` can script: the names of the methods."""
 
     type_name: ClassVar[str] = "memory"
@@ -150,111 +134,89 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
     def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
         self.faults.hit("check", *(s.table for s in tables))
         with self.warehouse.lock:
-            stored = [(s.table, self.warehouse.tables.get(s.table)) for s in tables]
-        foreign = [
-            t
-            for t, held in stored
-            if held is not None and held.uuid != self.context.uuid and self.config.adopt != "replace"
-        ]
+            owners = {s.table: self.warehouse.tables[s.table].uuid for s in tables if s.table in self.warehouse.tables}
+        if self.config.adopt == "replace":
+            return []
         return [
-            Problem(code="not_ours", message="the table belongs to another replicator", place=str(t)) for t in foreign
+            Problem.of(not_ours(table, owner, "target.database"))
+            for table, owner in owners.items()
+            if owner != self.context.uuid
         ]
 
     def read_ledger(self, table: TargetTable) -> Ledger | None:
         self.faults.hit("read_ledger", table.table)
         with self.warehouse.lock:
-            held = self.warehouse.tables.get(table.table)
-            if held is None or held.uuid != table.uuid:
+            stored = self.warehouse.tables.get(table.table)
+            if stored is None or stored.uuid != table.uuid:
                 return None
-            return Ledger(incarnation=held.incarnation, epoch=held.epoch, last_applied=held.ledger)
+            return stored.claimed
 
-    def claim(self, table: TargetTable) -> Claim:
+    def claim_table(self, table: TargetTable) -> Held:
         self.faults.hit("claim", table.table)
         with self.warehouse.lock:
-            held = self.warehouse.tables.get(table.table)
-            if held is not None and held.uuid != table.uuid:
-                if self.config.adopt != "replace":
-                    raise TableError(
-                        "the table belongs to another replicator",
-                        code="not_ours",
-                        table=str(table.table),
-                        action="Set target.adopt: replace.",
-                    )
-                held = None
-            if held is None:
-                held = self.warehouse.tables[table.table] = StoredTable(
-                    uuid=table.uuid, incarnation=table.incarnation, epoch=table.epoch
+            stored = self.warehouse.tables.get(table.table)
+            if stored is not None:
+                stored.ledger = last_applied(
+                    table,
+                    stored.uuid,
+                    stored.claimed,
+                    may_adopt=self.config.adopt == "replace",
+                    setting="target.database",
                 )
-            if held.epoch > table.epoch or held.incarnation > table.incarnation:
-                raise _fenced(table, held)
-            if held.incarnation < table.incarnation:
-                held.ledger, held.merged = EMPTY_LEDGER, Merged()
-            held.epoch, held.incarnation = table.epoch, table.incarnation
-            claim = Claim(last_applied=held.ledger)
+            if stored is None or stored.uuid != table.uuid:
+                stored = StoredTable(uuid=table.uuid, incarnation=table.incarnation, epoch=table.epoch)
+                self.warehouse.tables[table.table] = stored
+            if stored.incarnation < table.incarnation:
+                stored.merged = Merged()
+            stored.epoch, stored.incarnation = table.epoch, table.incarnation
+            held = Held(table=table, last=stored.ledger)
         self.faults.hit("claim.after", table.table)
-        return claim
+        return held
 
-    def apply_ddl(self, table: TargetTable, event: DDLEvent, sequence_num: int) -> None:
-        def act(held: StoredTable) -> None:
-            match event.operation:
-                case DDLOperation.CREATE_TABLE:
-                    _create(held, table, event)
-                case DDLOperation.TRUNCATE_TABLE:
-                    _remove(held, table, lambda _: True)
-                case DDLOperation.DROP_TABLE:
-                    held.schema, held.rows = None, []
-                case DDLOperation.CREATE_DATABASE | DDLOperation.DROP_DATABASE:
-                    pass
-                case _:
-                    raise SchemaConflictError(
-                        f"{event.operation} has no counterpart here",
-                        code="schema_change_unsupported",
-                        table=str(table.table),
-                    )
+    def create_table(self, held: Held, schema: TableSchema, sequence_num: int) -> None:
+        self._commit("apply_ddl", held, sequence_num, lambda stored: self._create(stored, held.table, schema))
 
-        self._commit("apply_ddl", table, sequence_num, act)
+    def drop_table(self, held: Held, sequence_num: int) -> None:
+        def act(stored: StoredTable) -> None:
+            stored.schema, stored.rows = None, []
 
-    def apply_batch(self, table: TargetTable, batch: Batch) -> BatchResult:
-        def act(held: StoredTable) -> None:
-            if held.schema is None or held.schema.fingerprint != batch.schema.fingerprint:
-                raise SchemaConflictError(
-                    "the batch has another shape than the table", code="schema_conflict", table=str(table.table)
-                )
-            if batch.skip_to != held.ledger:
+        self._commit("apply_ddl", held, sequence_num, act)
+
+    def clear_table(self, held: Held, sequence_num: int, below: int | None = None) -> None:
+        action = "apply_ddl" if below is None else "complete_snapshot"
+        self._commit(action, held, sequence_num, lambda stored: _remove(stored, held.table, below))
+
+    def move_ledger(self, held: Held, sequence_num: int) -> None:
+        self._commit("advance", held, sequence_num, lambda _: None)
+
+    def merge_batch(self, held: Held, batch: Batch) -> Mapping[str, Any] | None:
+        table = held.table
+
+        def act(stored: StoredTable) -> None:
+            if stored.schema is None or stored.schema.fingerprint != batch.schema.fingerprint:
+                raise self.recreate(table, "The batch has another schema than the table.")
+            if batch.skip_to != stored.ledger:
                 raise FatalError(
-                    f"the batch continues {batch.skip_to}, the ledger is {held.ledger}",
+                    f"the batch continues {batch.skip_to}, the ledger is {stored.ledger}",
                     code="ledger_mismatch",
                     table=str(table.table),
                 )
-            rows = _read(batch)
-            _check_append(held, table, batch, rows)
-            count = Counting(held, table, batch, rows)
+            rows = list(read_changes(batch))
+            _check_append(stored, table, batch, rows)
+            count = Counting(stored, table, batch, rows)
             for row in rows:
-                count.change(_apply_row(held, table, batch, row))
-            held.merged += count.done(held)
+                count.change(_apply_row(stored, table, batch, row))
+            stored.merged += count.done(stored)
 
-        applied = self._commit("apply_batch", table, batch.last, act)
-        return BatchResult(was_skipped=not applied)
+        return {} if self._commit("apply_batch", held, batch.last, act) else None
 
     def audit(self, table: TargetTable, since: str | None) -> Audit:
         self.faults.hit("audit")
         with self.warehouse.lock:
-            held = self.warehouse.tables[table.table]
-            done = held.changed_by_others
-            return Audit(
-                place=str(len(done)), merged=held.merged, changed_by_others=() if since is None else done[int(since) :]
-            )
-
-    def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:
-        self._commit(
-            "complete_snapshot",
-            table,
-            sequence_num,
-            lambda held: _remove(held, table, lambda row: row.sequence_num < start_number),
-        )
-
-    def advance(self, table: TargetTable, sequence_num: int) -> None:
-        self._commit("advance", table, sequence_num, lambda _: None)
+            stored = self.warehouse.tables[table.table]
+            done = stored.changed_by_others
+            others = () if since is None else done[int(since) :]
+            return Audit(position=str(len(done)), merged=stored.merged, changed_by_others=others)
 
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
         self.faults.hit("maintain", table.table)
@@ -263,37 +225,40 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
     def drop(self, table: TargetTable) -> None:
         self.faults.hit("drop", table.table)
         with self.warehouse.lock:
-            held = self.warehouse.tables.get(table.table)
-            if held is not None and held.uuid == table.uuid:
+            stored = self.warehouse.tables.get(table.table)
+            if stored is not None and stored.uuid == table.uuid:
                 del self.warehouse.tables[table.table]
         self.faults.hit("drop.after", table.table)
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def _create(self, stored: StoredTable, table: TargetTable, schema: TableSchema) -> None:
+        if stored.schema is not None and stored.created_in == table.incarnation:
+            if stored.schema.fingerprint != schema.fingerprint:
+                raise self.recreate(table, "The table exists with another schema.")
+            return
+        stored.schema, stored.rows, stored.created_in = schema, [], table.incarnation
 
-    def _commit(self, action: str, table: TargetTable, sequence_num: int, act: Callable[[StoredTable], None]) -> bool:
+    def _commit(self, action: str, held: Held, sequence_num: int, act: Callable[[StoredTable], None]) -> bool:
         """Act and move the ledger in one step, unless the ledger is there already; whether anything was done."""
+        table = held.table
         self.faults.hit(action, table.table)
         with self.warehouse.lock:
-            held = self.warehouse.tables.get(table.table)
-            if (
-                held is None
-                or held.uuid != table.uuid
-                or (held.epoch, held.incarnation) != (table.epoch, table.incarnation)
-            ):
-                raise _fenced(table, held)
-            if held.ledger >= sequence_num:
+            stored = self.warehouse.tables.get(table.table)
+            if stored is None or stored.uuid != table.uuid:
+                raise fenced(table)
+            if (stored.epoch, stored.incarnation) != (table.epoch, table.incarnation):
+                raise fenced(table, stored.epoch, stored.incarnation)
+            if stored.ledger >= sequence_num:
                 return False
-            saved = [StoredRow(dict(r.values), r.sequence_num, r.is_deleted, r.source_timestamp) for r in held.rows]
-            counted = held.merged
+            saved = [StoredRow(dict(r.values), r.sequence_num, r.is_deleted, r.source_timestamp) for r in stored.rows]
+            counted = stored.merged
             try:
-                act(held)
+                act(stored)
             except Exception:
-                held.rows, held.merged = saved, counted
+                stored.rows, stored.merged = saved, counted
                 raise
-            held.ledger = sequence_num
-            state = {} if held.schema is None else state_of(held.schema, held.live())
-            held.history.append(
+            stored.ledger = sequence_num
+            state = {} if stored.schema is None else state_of(stored.schema, stored.live())
+            stored.history.append(
                 HistoryEntry(
                     incarnation=table.incarnation, epoch=table.epoch, ledger=sequence_num, action=action, state=state
                 )
@@ -302,52 +267,30 @@ class MemoryTarget(DeltaTarget[MemoryTargetConfig]):
         return True
 
 
-def _fenced(table: TargetTable, held: StoredTable | None) -> FencedError:
-    found = "nothing" if held is None else f"epoch {held.epoch}, incarnation {held.incarnation}"
-    return FencedError(
-        f"wanted epoch {table.epoch}, incarnation {table.incarnation}; found {found}",
-        code="fenced",
-        table=str(table.table),
-    )
+def _remove(stored: StoredTable, table: TargetTable, below: int | None) -> None:
+    """Delete (soft: mark) all rows, or those with a lower number."""
 
+    def goes(row: StoredRow) -> bool:
+        return below is None or row.sequence_num < below
 
-def _create(held: StoredTable, table: TargetTable, event: DDLEvent) -> None:
-    assert event.schema is not None, "CREATE_TABLE carries the shape"
-    if held.schema is not None and held.created_in == table.incarnation:
-        if held.schema.fingerprint != event.schema.fingerprint:
-            raise SchemaConflictError(
-                "the table exists with another shape", code="schema_conflict", table=str(table.table)
-            )
-        return
-    held.schema, held.rows, held.created_in = event.schema, [], table.incarnation
-
-
-def _remove(held: StoredTable, table: TargetTable, condition: Callable[[StoredRow], bool]) -> None:
     if table.options.deletes == "soft":
-        for row in held.rows:
-            row.is_deleted = row.is_deleted or condition(row)
+        for row in stored.rows:
+            row.is_deleted = row.is_deleted or goes(row)
     else:
-        held.rows = [row for row in held.rows if not condition(row)]
+        stored.rows = [row for row in stored.rows if not goes(row)]
 
 
-def _read(batch: Batch) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for file in batch.files:
-        system, path = FileSystem.from_uri(file.uri)
-        with system.open_input_file(path) as stream:
-            rows += pq.read_table(stream).to_pylist()
-    return [row for row in rows if row[SEQUENCE_NUM] > batch.skip_to]
-
-
-def _check_append(held: StoredTable, table: TargetTable, batch: Batch, rows: Sequence[Mapping[str, Any]]) -> None:
+def _check_append(held: StoredTable, table: TargetTable, batch: Batch, rows: Sequence[Change]) -> None:
     if not batch.is_append:
         return
-    fields = batch.schema.key_fields
+    columns = len(batch.schema.columns)
     keys = [
-        tuple(row[ROW][f] for f in fields) for row in rows if row[OPERATION] == DMLOperation.INSERT and not row[ABSENT]
+        row.keys(batch.schema)[1]
+        for row in rows
+        if row.operation is DMLOperation.INSERT and row.row is not None and len(row.row) == columns
     ]
     there = {tuple(stored.values[n] for n in batch.schema.key) for stored in held.rows}
-    if len(keys) != len(rows) or (fields and (len(set(keys)) != len(keys) or there & set(keys))):
+    if len(keys) != len(rows) or (batch.schema.key and (len(set(keys)) != len(keys) or there & set(keys))):
         raise FatalError(
             "a batch that may be appended holds more than new rows", code="wrong_append", table=str(table.table)
         )
@@ -356,7 +299,7 @@ def _check_append(held: StoredTable, table: TargetTable, batch: Batch, rows: Seq
 class Counting:
     """Counts what a batch finds and leaves, key by key."""
 
-    def __init__(self, held: StoredTable, table: TargetTable, batch: Batch, rows: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, held: StoredTable, table: TargetTable, batch: Batch, rows: Sequence[Change]) -> None:
         self._batch, self._table = batch, table
         self._before = self._keys(held)
         self._alive_before = self._keys(held, alive=True)
@@ -392,65 +335,48 @@ class Counting:
         names = self._batch.schema.key
         return {tuple(row.values[n] for n in names) if names else row.sequence_num for row in rows}
 
-    def _touches(self, change: Mapping[str, Any]) -> list[tuple[Any, bool]]:
+    def _touches(self, change: Change) -> list[tuple[Any, bool]]:
         """The keys that a change is about, in order, and whether it expects a row there."""
-        fields = self._batch.schema.key_fields
-        before, row = change[BEFORE], change[ROW]
-        if not fields or change[IS_SNAPSHOT]:
-            return [(tuple(row[f] for f in fields), False)] if fields else []
-        old = None if before is None else tuple(before[f] for f in fields)
-        new = None if row is None else tuple(row[f] if row[f] is not None else before[f] for f in fields)
-        if change[OPERATION] == DMLOperation.UPDATE:
-            return [(new, True)] if old in (None, new) else [(old, True), (new, False)]
-        return [(old, True)] if new is None else [(new, False)]
+        if not self._batch.schema.key:
+            return []
+        old, new = change.keys(self._batch.schema)
+        is_expected = change.operation is not DMLOperation.INSERT
+        return [(old, is_expected)] if new in (None, old) else [(old, True), (new, False)]
 
 
-def _apply_row(held: StoredTable, table: TargetTable, batch: Batch, change: Mapping[str, Any]) -> bool:
+def _apply_row(held: StoredTable, table: TargetTable, batch: Batch, change: Change) -> bool:
     """Apply one change; False if a row of a table without a key was to go and was not there."""
-    names = {f: n for n, f in batch.schema.fields.items()}
-    before = None if change[BEFORE] is None else {names[f]: v for f, v in change[BEFORE].items()}
-    row = None if change[ROW] is None else {names[f]: v for f, v in change[ROW].items()}
-    absent = {names[f] for f in change[ABSENT] or ()}
-    if change[OPERATION] == DMLOperation.DELETE and before is None:
-        raise KeyMissingError("a DELETE without the row's key", code="key_missing", table=str(table.table))
     if not batch.schema.key:
-        return _apply_keyless(held, table, change, before, row)
-    old = before if before is not None else row
-    assert old is not None, "a change has a row or what was before it"
+        return _apply_keyless(held, table, change)
+    old, new = change.keys(batch.schema)
     origin = _take(held, batch.schema.key, old)
-    if row is None:
+    if new is None or change.row is None:
         if origin is not None and table.options.deletes == "soft":
-            origin.is_deleted, origin.sequence_num = True, change[SEQUENCE_NUM]
+            origin.is_deleted, origin.sequence_num = True, change.sequence_num
             held.rows.append(origin)
         return True
     kept = origin.values if origin is not None and not origin.is_deleted else {}
-    values = {n: kept.get(n) if n in absent else v for n, v in row.items()}
-    _take(held, batch.schema.key, row)
-    held.rows.append(StoredRow(values, change[SEQUENCE_NUM], source_timestamp=change[SOURCE_TIMESTAMP]))
+    values = {name: change.row[name] if name in change.row else kept.get(name) for name in batch.schema.fields}
+    _take(held, batch.schema.key, new)
+    held.rows.append(StoredRow(values, change.sequence_num, source_timestamp=change.source_timestamp))
     return True
 
 
-def _take(held: StoredTable, key: Sequence[str], like: Mapping[str, Any]) -> StoredRow | None:
+def _take(held: StoredTable, names: Sequence[str], key: Key) -> StoredRow | None:
     for index, stored in enumerate(held.rows):
-        if all(stored.values[n] == like[n] for n in key):
+        if all(stored.values[n] == value for n, value in zip(names, key, strict=True)):
             return held.rows.pop(index)
     return None
 
 
-def _apply_keyless(
-    held: StoredTable,
-    table: TargetTable,
-    change: Mapping[str, Any],
-    before: Mapping[str, Any] | None,
-    row: dict[str, Any] | None,
-) -> bool:
-    equal = [stored for stored in held.rows if not stored.is_deleted and stored.values == before]
-    if before is not None and equal:
-        # The newest of equal rows: while a snapshot is taken anew, the older copies go when it is complete.
+def _apply_keyless(held: StoredTable, table: TargetTable, change: Change) -> bool:
+    equal = [stored for stored in held.rows if not stored.is_deleted and stored.values == change.before]
+    if change.before is not None and equal:
+        # The newest of equal rows: while a snapshot is taken again, the older copies go when it is complete.
         newest = max(equal, key=lambda stored: stored.sequence_num)
         held.rows = [stored for stored in held.rows if stored is not newest]
-        if table.options.deletes == "soft" and row is None:
-            held.rows.append(StoredRow(newest.values, change[SEQUENCE_NUM], is_deleted=True))
-    if row is not None:
-        held.rows.append(StoredRow(row, change[SEQUENCE_NUM], source_timestamp=change[SOURCE_TIMESTAMP]))
-    return before is None or bool(equal)
+        if table.options.deletes == "soft" and change.row is None:
+            held.rows.append(StoredRow(newest.values, change.sequence_num, is_deleted=True))
+    if change.row is not None:
+        held.rows.append(StoredRow(dict(change.row), change.sequence_num, source_timestamp=change.source_timestamp))
+    return change.before is None or bool(equal)

@@ -43,6 +43,27 @@ def test_the_lease_is_renewed_while_a_replicator_is_deleted(tmp_path: Path, monk
     assert told == ["left behind"]
 
 
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_replicator_that_its_worker_deletes_meanwhile_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made_again: bool
+) -> None:
+    store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
+    record = store.create_replicator("shop", "name: shop", "/j")
+    assert store.acquire_lease("shop", "elsewhere:1:1", 3600)
+
+    def delete_meanwhile(_: float) -> None:
+        store.delete_replicator("shop", record.uuid)
+        if is_made_again:
+            store.create_replicator("shop", "name: shop", "/j")
+
+    monkeypatch.setattr(lifecycle.time, "sleep", delete_meanwhile)
+    home = Home.from_environment()
+    lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=False, tell=pytest.fail)
+    assert (store.replicator("shop") is not None) is is_made_again
+    assert store.lease("shop") is None
+    store.close()
+
+
 def test_a_state_store_that_takes_the_lease_and_then_nothing_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,7 @@ def connect(config: MysqlConfig, *, read_timeout_s: float) -> Connection:
         connection.connect()
         with connection.cursor() as cursor:
             # PyMySQL believes the greeting, in which MySQL says that autocommit is on where `SET GLOBAL autocommit = OFF` made it
-            # off: a session would then read in one transaction, and so as of one moment, for ever.
+            # off: a session would then read in one transaction, and so as of one moment, permanently.
             cursor.execute(
                 f"SET autocommit = 1, time_zone = '+00:00', sql_mode = '{_SQL_MODE}', character_set_results = 'utf8mb4'"
             )
@@ -94,6 +94,20 @@ class SameServer:
                     code="another_server",
                     action="Name one server as host; a proxy must not spread our connections over several.",
                 )
+
+
+def verify_host(config: MysqlConfig, same: SameServer) -> None:
+    """See over a new connection whether the host still leads to the one server: connections that stand do not notice a failover.
+
+    Raises:
+        SourceUnavailableError: It leads to another one. That nobody answers is left to the connections that are in use.
+    """
+    with contextlib.suppress(pymysql.MySQLError, OSError):
+        connection = connect(config, read_timeout_s=config.connect_timeout.total_seconds())
+        try:
+            same.verify(connection)
+        finally:
+            connection.close()
 
 
 class Session(KitSession[Connection]):

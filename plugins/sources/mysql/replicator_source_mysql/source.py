@@ -36,7 +36,7 @@ from replicator_source_mysql import assessment, discovery, table_assessment
 from replicator_source_mysql.cascades import Cascades, Edge, read_edges
 from replicator_source_mysql.catalogue import CatalogTable
 from replicator_source_mysql.config import MysqlConfig
-from replicator_source_mysql.connection import Connection, SameServer, Session, rows_of
+from replicator_source_mysql.connection import Connection, SameServer, Session, rows_of, verify_host
 from replicator_source_mysql.coordinates import CoordinateSystems, SourceVisibility
 from replicator_source_mysql.dump import Dump
 from replicator_source_mysql.groups import Undoing, UndoneGroups
@@ -100,6 +100,8 @@ class MysqlSource(DeltaSource[MysqlConfig]):
 
     @override
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
+        if self._open_reader is not None:
+            verify_host(self.config, self._same)
         facts = self._facts()
         problems = assessment.assess_server(facts, self.config)
         if facts.is_too_old:

@@ -396,6 +396,32 @@ def test_a_balancer_that_leads_to_another_server_is_noticed(
             assert found.value.code == "another_server"
 
 
+def test_a_name_that_moves_to_a_replica_is_noticed_while_every_connection_stands(
+    pair: tuple[MysqlServer, MysqlServer], source_of: Make
+) -> None:
+    primary, replica = pair
+    for server in pair:
+        server.execute(
+            "SET SESSION sql_log_bin = 0",
+            "CREATE USER moved@'%' IDENTIFIED BY 'secret'",
+            "GRANT ALL PRIVILEGES ON *.* TO moved@'%'",
+        )
+    with primary.database() as database, FaultProxy(primary.host, primary.port) as proxy:
+        database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        table = TableId(database.name, "t")
+        source = source_of(primary, port=proxy.port, user="moved", password=Secret("secret"))
+        schemas = {table: source.describe([table])[table].schema}
+        reader = source.open_log(source.prepare([table], is_first=True), schemas)
+        source.check([table])
+        proxy.lead_to(replica.host, replica.port)
+        with pytest.raises(SourceUnavailableError) as found:
+            source.check([table])
+        assert found.value.code == "another_server"
+        proxy.lead_to(primary.host, 1)
+        source.check([table])
+        reader.close()
+
+
 @pytest.mark.condition("M35")
 def test_a_replica_that_takes_over_is_followed_and_one_that_lags_is_waited_for(
     pair: tuple[MysqlServer, MysqlServer], source_of: Make

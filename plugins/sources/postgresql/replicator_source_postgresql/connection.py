@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Final
 
 import psycopg
 from psycopg import pq
 from typing_extensions import override
 
-from replicator.model.errors import ReplicatorError
+from replicator.model.errors import ReplicatorError, SourceUnavailableError
 from replicator.plugins.kit.session import Session as KitSession
 from replicator_source_postgresql.discovery import Connection
 from replicator_source_postgresql.errors import translate, translate_connect
 from replicator_source_postgresql.types import SESSION_OPTIONS
+
+ANOTHER_SERVER: Final = "another_server"
 
 
 def is_raw(connection: Connection) -> bool:
@@ -21,20 +25,58 @@ def is_raw(connection: Connection) -> bool:
     return connection.info.parameter_status("server_encoding") == "SQL_ASCII"
 
 
+class SameServer:
+    """Holds all connections of one source object to one running server. Thread-safe.
+
+    Behind a name or a proxy may stand several servers. After a failover that the open log does not notice, its server and the one that
+    is asked about tables are two: what one of them has logged, the other may not show.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._started: datetime | None = None
+
+    def verify(self, connection: Connection) -> None:
+        """Take the first server that answers for the one, and refuse any other.
+
+        A server is known by the moment at which it was started: system identifier and timeline are also those of a standby, of a clone of
+        its disk, and (the timeline in the control file) of one that was promoted a moment ago.
+
+        Raises:
+            SourceUnavailableError: Another one answers, or it was restarted: a new process begins with whichever answers then.
+        """
+        row = connection.execute(b"SELECT pg_postmaster_start_time()").fetchone()
+        assert row is not None
+        with self._lock:
+            if self._started is None:
+                self._started = row[0]
+            if self._started != row[0]:
+                raise SourceUnavailableError(
+                    f"the connection reached a server that was started at {_moment(row[0])}, not the one of before,"
+                    f" which was started at {_moment(self._started)}.",
+                    code=ANOTHER_SERVER,
+                    action="After a restart or a failover: nothing. Otherwise let source.host lead to one server only.",
+                )
+
+
 class Session(KitSession[Connection]):
     """A connection of psycopg's. A statement that failed half-way leaves no transaction behind: its connection is closed."""
 
     driver_errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error,)
 
-    def __init__(self, parameters: Mapping[str, str], *, settings: Mapping[str, str], server: str) -> None:
+    def __init__(
+        self, parameters: Mapping[str, str], same: SameServer, *, settings: Mapping[str, str], server: str
+    ) -> None:
         """Describe the connection; nothing is opened yet.
 
         Args:
             parameters: libpq's, without `options`.
+            same: Shared by all connections of a source.
             settings: Server settings of this role, over those that make values canonical.
             server: `host:port`, for messages.
         """
         super().__init__(server)
+        self._same = same
         options = "".join(f" -c {name}={value}" for name, value in settings.items())
         self._parameters: dict[str, Any] = {**parameters, "options": SESSION_OPTIONS + options}
 
@@ -46,7 +88,13 @@ class Session(KitSession[Connection]):
 
     @override
     def connect(self) -> Connection:
-        return psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
+        connection: Connection = psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
+        try:
+            self._same.verify(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     @override
     def is_open(self, connection: Connection) -> bool:
@@ -75,3 +123,7 @@ class Session(KitSession[Connection]):
     def translated_connect(self, error: Exception, doing: str) -> ReplicatorError:
         assert isinstance(error, psycopg.Error), "one of `driver_errors`"
         return translate_connect(error, doing=doing)
+
+
+def _moment(started: datetime) -> str:
+    return started.astimezone(UTC).isoformat(sep=" ")

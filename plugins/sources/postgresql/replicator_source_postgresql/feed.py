@@ -19,6 +19,7 @@ import psycopg
 from psycopg import pq
 
 from replicator.model.errors import ReplicatorError, SourceUnavailableError
+from replicator_source_postgresql.connection import SameServer
 from replicator_source_postgresql.errors import translate_connect, translate_log
 from replicator_source_postgresql.types import RAW_SETTING, SESSION_OPTIONS
 from replicator_source_postgresql.wire import Block, Message, received_messages
@@ -74,6 +75,7 @@ class Feed:
     def open(
         cls,
         conninfo: Mapping[str, Any],
+        same: SameServer,
         *,
         slot: str,
         publication: str,
@@ -88,11 +90,15 @@ class Feed:
         except psycopg.Error as error:
             raise translate_connect(error, doing="connecting for replication") from error
         try:
+            same.verify(connection)
             connection.execute(f"SELECT repeat('x', {_INPUT_BUFFER_BYTES})".encode())
             _start(connection, slot, publication, start_lsn)
         except psycopg.Error as error:
             connection.close()
             raise translate_log(error, doing="starting replication", slot=slot) from error
+        except ReplicatorError:
+            connection.close()
+            raise
         return cls(connection, slot=slot, start_lsn=start_lsn, pause=pause)
 
     def receive(self, *, count_max: int, bytes_max: int, wait_s: float) -> list[Block]:

@@ -36,6 +36,7 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits, TableChanges
 from replicator_source_postgresql import pgoutput as p
+from replicator_source_postgresql.connection import SameServer
 from replicator_source_postgresql.feed import Feed
 from replicator_source_postgresql.idle import IdleLog, LogEnd
 from replicator_source_postgresql.lsn import lsn_from_text, lsn_to_text, widen_xid
@@ -132,6 +133,7 @@ class PgLogReader(LogReader):
     def open(
         cls,
         conninfo: Mapping[str, Any],
+        same: SameServer,
         *,
         slot: str,
         publication: str,
@@ -153,6 +155,7 @@ class PgLogReader(LogReader):
 
         Args:
             conninfo: libpq parameters (host, user, sslmode, …) without `replication` and `options`; `SESSION_OPTIONS` are added here.
+            same: Shared by all connections of the source.
             slot: An existing logical slot made with pgoutput.
             publication: Its name, unquoted.
             start_lsn: End of the last commit that is durable here (`lsn_from_text(offset.value["lsn"])`). Commits up
@@ -180,12 +183,12 @@ class PgLogReader(LogReader):
         Transaction ids are full 64-bit ids in decimal (`widen_xid`), as in `pg_current_snapshot()`.
 
         Raises:
-            SourceUnavailableError: Not reachable, or the slot is in use (`slot_active`).
+            SourceUnavailableError: Not reachable, another server than that of the other connections, or the slot is in use (`slot_active`).
             AccessDeniedError: As named.
             LogGapError: The slot does not exist, or was invalidated.
             OffsetExpiredError: The log at `start_lsn` has been removed.
         """
-        feed = Feed.open(conninfo, slot=slot, publication=publication, start_lsn=start_lsn, is_raw=is_raw)
+        feed = Feed.open(conninfo, same, slot=slot, publication=publication, start_lsn=start_lsn, is_raw=is_raw)
         return cls(
             feed, schemas=schemas, resolve_types=resolve_types, start_lsn=start_lsn, xid_near=xid_near, marks=marks, lsn_marks=lsn_marks,
             offset_fields=offset_fields, objects=objects, log_end=log_end, has_early_keepalives=has_early_keepalives,

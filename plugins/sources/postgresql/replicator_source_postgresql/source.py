@@ -34,7 +34,7 @@ from replicator.plugins.source import (
 from replicator_source_postgresql import assessment, continuity, discovery, publication, slot, table_assessment
 from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.config import PostgresqlConfig
-from replicator_source_postgresql.connection import Session, is_raw
+from replicator_source_postgresql.connection import ANOTHER_SERVER, SameServer, Session, is_raw
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.position import Position
@@ -50,7 +50,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     """One database of a PostgreSQL server, 13 or later.
 
     Connections: one each for control, chunks, marks, the watch for waiting locks, the log and the types that its messages
-    name; all are opened when first needed.
+    name; all are opened when first needed, and lead to one running server. One more, for a moment, with each `check`.
     """
 
     type_name: ClassVar[str] = "postgresql"
@@ -71,6 +71,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
             "lock_timeout": _milliseconds(config.lock_timeout),
             "statement_timeout": _milliseconds(config.statement_timeout),
         }
+        self._same = SameServer()
         self._control = self._session(bounds)
         self._watch = self._session(bounds)
         self._log_catalogue = self._session(bounds)
@@ -78,8 +79,11 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         self._marking = self._session({**bounds, "synchronous_commit": "local"})
         # Making a slot waits for transactions to end, for as long as that takes.
         self._replication = self._session({"lock_timeout": "0", "statement_timeout": "0"}, replication="database")
+        self._probe = self._session(bounds)
         reading = self._session({**bounds, **CHUNK_SETTINGS})
-        self._sessions = (self._control, self._watch, self._log_catalogue, self._marking, self._replication, reading)
+        self._sessions = (
+            self._control, self._watch, self._log_catalogue, self._marking, self._replication, self._probe, reading
+        )  # fmt: skip
         self._reader = TableReader(
             session=reading,
             watch_session=self._watch,
@@ -113,6 +117,8 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
 
     @override
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
+        if self._has_read_log:
+            self._verify_host()
         with self._control.use("reading the server's settings") as connection:
             facts = assessment.read_server(connection)
             if facts.version < assessment.OLDEST_VERSION:
@@ -235,6 +241,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         with ExitStack() as unless_returned:
             reader = PgLogReader.open(
                 self._parameters(),
+                self._same,
                 slot=self._slot_name,
                 publication=self._publication_name,
                 start_lsn=position.lsn,
@@ -346,6 +353,19 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         self._replication.release()
         return None
 
+    def _verify_host(self) -> None:
+        """See whether the host still leads to the server that is read: connections that stand do not notice a failover.
+
+        Raises:
+            SourceUnavailableError: It leads to another one. That it cannot be asked is left to the connections that are in use.
+        """
+        try:
+            with self._probe.use("comparing the server"):
+                self._probe.release()
+        except ReplicatorError as error:
+            if error.code == ANOTHER_SERVER:
+                raise
+
     def _read_tables(self, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
         with self._control.use("reading the catalogue") as connection:
             return discovery.read_tables(connection, tables, self._publication_name, self._filters)
@@ -361,7 +381,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         return lsn_from_text(row[1]), row[0].astimezone(UTC)
 
     def _session(self, settings: Mapping[str, str], **parameters: str) -> Session:
-        return Session({**self._parameters(), **parameters}, settings=settings, server=self.config.server)
+        return Session({**self._parameters(), **parameters}, self._same, settings=settings, server=self.config.server)
 
     def _parameters(self) -> dict[str, str]:
         name = f"replicator {self.context.replicator}"

@@ -21,6 +21,7 @@ from replicator.model.errors import (
 from replicator.model.events import DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import LogBatch, PullLimits
+from replicator_source_postgresql.connection import SameServer
 from replicator_source_postgresql.errors import translate
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lsn import lsn_from_text
@@ -78,6 +79,7 @@ class Log:
         info = conninfo.conninfo_to_dict(self.database.dsn)
         reader = PgLogReader.open(
             info,
+            SameServer(),
             **{
                 "slot": self.slot,
                 "publication": "p",
@@ -496,6 +498,7 @@ def test_a_killed_server_is_a_transient_error_everywhere(own_log: Log) -> None:
     with pytest.raises(TransientError):
         PgLogReader.open(
             conninfo.conninfo_to_dict(own_log.database.dsn),
+            SameServer(),
             slot="own",
             publication="p",
             start_lsn=0,
@@ -532,6 +535,7 @@ def test_a_role_without_privilege_is_told_so(log: Log) -> None:
         with pytest.raises(AccessDeniedError):
             PgLogReader.open(
                 info,
+                SameServer(),
                 slot=log.slot,
                 publication="p",
                 start_lsn=0,

@@ -21,6 +21,7 @@ from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, LogReader, PullLimits
 from replicator.testing.waiting import wait_until
+from replicator_source_postgresql.connection import SameServer
 from replicator_source_postgresql.feed import KEEPALIVE_SIZE, Feed
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.source import PostgresqlSource
@@ -109,6 +110,7 @@ def test_an_error_that_follows_changes_at_once_does_not_take_them_along(
 
     feed = Feed.open(
         conninfo_to_dict(tables.dsn),
+        SameServer(),
         slot=slot,
         publication=publication,
         start_lsn=lsn_from_text(offset.value["lsn"]),

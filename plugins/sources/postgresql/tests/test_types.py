@@ -17,6 +17,7 @@ from psycopg import sql
 
 from replicator.model.errors import UnsupportedTypeError
 from replicator_source_postgresql import values as v
+from replicator_source_postgresql.connection import SameServer
 from replicator_source_postgresql.copyout import CopyScript, copy_columns
 from replicator_source_postgresql.feed import Feed
 from replicator_source_postgresql.pgoutput import INSERT
@@ -276,7 +277,7 @@ class Table:
     def _logged(self, slot: str, publication: str, count: int) -> pa.Array:
         info = psycopg.conninfo.conninfo_to_dict(self.connection.info.dsn)
         info.pop("options", None)
-        feed = Feed.open(info, slot=slot, publication=publication, start_lsn=0)
+        feed = Feed.open(info, SameServer(), slot=slot, publication=publication, start_lsn=0)
         try:
             parts: list[pa.Array] = []
             while sum(map(len, parts)) < count:

@@ -10,6 +10,7 @@ from replicator.model.errors import Problem, ReplicatorError, Severity
 from replicator.model.naming import check_columns, comment_notices
 from replicator.model.schema import TableSchema
 from replicator.plugins import format_duration, format_size
+from replicator.plugins.kit.ledger import not_ours
 from replicator.plugins.target import TargetContext
 from replicator_target_bigquery import types
 from replicator_target_bigquery.config import BigQueryConfig
@@ -45,7 +46,7 @@ class Assessor:
                 found += self._bucket()
                 found += self._datasets(schemas)
                 for schema in schemas:
-                    found += self._place(schema)
+                    found += self._existing(schema)
         except ReplicatorError as error:
             found.append(Problem(code=error.code, message=error.message, place="target", action=error.action))
         except FencedAnswer as error:
@@ -148,7 +149,7 @@ class Assessor:
                 )
         return found
 
-    def _place(self, schema: TableSchema) -> list[Problem]:
+    def _existing(self, schema: TableSchema) -> list[Problem]:
         path = self.names.path(schema.table)
         standing = self.tables().find(path)
         place = str(schema.table)
@@ -165,15 +166,7 @@ class Assessor:
             ]
         is_ours = standing.owner is not None and standing.owner == self.context.uuid
         if not is_ours and self.config.adopt != "replace":
-            whose = f"replicator {standing.owner}" if standing.owner else "no replicator"
-            return [
-                Problem(
-                    code="not_ours",
-                    message=f"A table of {whose} is at {path}.",
-                    place=place,
-                    action="Choose another target.dataset, move the table away, or set target.adopt: replace to lose its content.",
-                )
-            ]
+            return [Problem.of(not_ours(schema.table, standing.owner, "target.dataset"))]
         found = [self._estimate(place, standing.bytes if is_ours else None)]
         return found + self._hindrances(standing, path, place) if is_ours else found
 

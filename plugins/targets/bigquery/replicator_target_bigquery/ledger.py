@@ -20,8 +20,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from replicator.model.errors import FatalError, FencedError, TableError
+from replicator.model.errors import FatalError, TableError
 from replicator.model.merged import Merged
+from replicator.plugins.kit.ledger import fenced, not_ours
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
 from replicator_target_bigquery.errors import FENCED
 from replicator_target_bigquery.names import quoted, text
@@ -147,7 +148,7 @@ def checked(row: Entry, table: TargetTable) -> Entry:
         TableError: `not_ours`, `table_names_clash`.
     """
     if row.uuid != table.uuid:
-        raise not_ours(table, row.uuid)
+        raise not_ours(table.table, row.uuid, "target.dataset")
     if row.table != str(table.table):
         raise TableError(
             f"Its name in BigQuery is also that of {row.table}.",
@@ -156,7 +157,7 @@ def checked(row: Entry, table: TargetTable) -> Entry:
             action="Exclude one of them, or choose target.dataset and target.table so that the names differ.",
         )
     if (row.epoch, row.incarnation) != (table.epoch, table.incarnation):
-        raise fenced(table, row)
+        raise fenced(table, row.epoch, row.incarnation)
     return row
 
 
@@ -190,24 +191,3 @@ def count(path: str, row: Entry, found: str) -> str:
     """
     sums = ", ".join(f"{value} + {name} AS {name}" for name, value in asdict(row.merged).items())
     return f"UPDATE {quoted(path)} SET merged = (SELECT TO_JSON_STRING(STRUCT({sums})) FROM ({found})) WHERE TRUE"
-
-
-def fenced(table: TargetTable, row: Entry) -> FencedError:
-    """The error of a writer that another has replaced."""
-    return FencedError(
-        f"Epoch {row.epoch}, incarnation {row.incarnation} has claimed the table;"
-        f" this process has epoch {table.epoch}, incarnation {table.incarnation}.",
-        code="fenced",
-        table=str(table.table),
-    )
-
-
-def not_ours(table: TargetTable, owner: str | None) -> TableError:
-    """The error for a table of somebody else."""
-    whose = f"replicator {owner}" if owner else "no replicator"
-    return TableError(
-        f"A table of {whose} already has this name.",
-        code="not_ours",
-        table=str(table.table),
-        action="Choose another target.dataset, move the table away, or set target.adopt: replace to lose its content.",
-    )

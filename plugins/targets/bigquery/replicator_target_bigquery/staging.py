@@ -39,7 +39,7 @@ class Readable(Protocol):
     def read(self, size: int = -1, /) -> bytes:
         """Bytes from here on."""
 
-    def seek(self, place: int, whence: int = 0, /) -> int:
+    def seek(self, offset: int, whence: int = 0, /) -> int:
         """Seek to an offset."""
 
     def tell(self) -> int:
@@ -272,9 +272,9 @@ class _ArrowFile:
         """Bytes from here on."""
         return bytes(self._file.read(None if size is None or size < 0 else size))
 
-    def seek(self, place: int, whence: int = 0) -> int:
+    def seek(self, offset: int, whence: int = 0) -> int:
         """Seek to an offset."""
-        return int(self._file.seek(place, whence))
+        return int(self._file.seek(offset, whence))
 
     def tell(self) -> int:
         """The current offset."""

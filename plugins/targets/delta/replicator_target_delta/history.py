@@ -4,7 +4,7 @@ A commit is ours if it records one of our ledgers. Delta writes a merge's counts
 not count is stored with them (`userMetadata`), so a crash after the commit loses neither. A commit of others counts if one of its files
 changes data: OPTIMIZE, VACUUM and REORG do not. RESTORE changes the data and keeps our ledgers, so it is never ours.
 
-Commits are looked at once: `place` is the last version seen and the identity of its commit.
+Commits are looked at once: `position` is the last version seen and the identity of its commit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OURS: Final = "replicator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _Position:
     """The last version seen, -1 before there is a table; the identity of its commit, where the log still told; the counts up to it."""
 
     version: int
@@ -35,7 +35,7 @@ class _Place:
     merged: Merged
 
     @classmethod
-    def of(cls, text: str) -> _Place:
+    def of(cls, text: str) -> _Position:
         found = json.loads(text)
         return cls(version=found["version"], commit=found["commit"], merged=Merged(**found["merged"]))
 
@@ -99,40 +99,40 @@ def audit(storage: Storage, path: str, table: TargetTable, since: str | None) ->
     folder = f"{path}/_delta_log"
     if since is None:
         return _audit(_begin(storage, folder), [])
-    place = _Place.of(since)
-    last = _read(storage, folder, place.version)
+    position = _Position.of(since)
+    last = _read(storage, folder, position.version)
     if last is None:
         newest = max(_versions(storage, folder), default=-1)
-        if newest < place.version:
+        if newest < position.version:
             what = (
-                f"its log was set back from version {place.version} to {newest}"
+                f"its log was set back from version {position.version} to {newest}"
                 if newest >= 0
                 else "its log was removed"
             )
             begun = _begin(storage, folder)
-            return _audit(_Place(version=begun.version, commit=begun.commit, merged=place.merged), [what])
+            return _audit(_Position(version=begun.version, commit=begun.commit, merged=position.merged), [what])
     others = []
-    if last is not None and place.commit not in {None, last.id}:
-        others.append(f"version {place.version} was replaced")
-    for commit in _after(storage, folder, place.version, is_whole=last is not None):
+    if last is not None and position.commit not in {None, last.id}:
+        others.append(f"version {position.version} was replaced")
+    for commit in _after(storage, folder, position.version, is_whole=last is not None):
         if commit.is_of(table.uuid):
             counted = commit.counts() if table.ledger_name in commit.ledgers else Merged()
-            place = _Place(version=commit.version, commit=commit.id, merged=place.merged + counted)
+            position = _Position(version=commit.version, commit=commit.id, merged=position.merged + counted)
             continue
         if commit.changes_data:
             others.append(f"version {commit.version}: {commit.info.get('operation', 'unknown operation')}")
-        place = _Place(version=commit.version, commit=commit.id, merged=place.merged)
-    return _audit(place, others)
+        position = _Position(version=commit.version, commit=commit.id, merged=position.merged)
+    return _audit(position, others)
 
 
-def _audit(place: _Place, others: Sequence[str]) -> Audit:
-    return Audit(place=place.to_text(), merged=place.merged, changed_by_others=others)
+def _audit(position: _Position, others: Sequence[str]) -> Audit:
+    return Audit(position=position.to_text(), merged=position.merged, changed_by_others=others)
 
 
-def _begin(storage: Storage, folder: str) -> _Place:
+def _begin(storage: Storage, folder: str) -> _Position:
     newest = max(_versions(storage, folder), default=-1)
     commit = _read(storage, folder, newest)
-    return _Place(version=newest, commit=None if commit is None else commit.id, merged=Merged())
+    return _Position(version=newest, commit=None if commit is None else commit.id, merged=Merged())
 
 
 def _after(storage: Storage, folder: str, version: int, *, is_whole: bool) -> Iterator[_Commit]:

@@ -30,7 +30,7 @@ class Log:
         self.storage = Storage(str(folder))
         self.path = str(folder / "table")
         self.next = 0
-        self.place: str | None = None
+        self.position: str | None = None
         self.merged = Merged()
 
     def commit(self, operation: str, *actions: dict[str, Any], ledger: str | None = None, **info: Any) -> int:
@@ -50,8 +50,8 @@ class Log:
             (self.folder / f"{version:020}.json").unlink()
 
     def audit(self) -> list[str]:
-        found = history.audit(self.storage, self.path, TABLE, self.place)
-        self.place, self.merged = found.place, found.merged
+        found = history.audit(self.storage, self.path, TABLE, self.position)
+        self.position, self.merged = found.position, found.merged
         return list(found.changed_by_others)
 
 

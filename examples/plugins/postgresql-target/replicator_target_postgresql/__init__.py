@@ -1,0 +1,3 @@
+"""An example of a target: PostgreSQL."""
+
+__all__: list[str] = []

@@ -1,0 +1,127 @@
+"""The PostgreSQL target: what `TransactionalTarget` asks for, in PostgreSQL's statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import ClassVar
+
+import psycopg
+
+from replicator.model.errors import TableError, TargetUnavailableError
+from replicator.model.events import IS_DELETED, SEQUENCE_NUM
+from replicator.model.merged import Merged
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins import Batch, TableOptions, TargetTable
+from replicator.plugins.kit.transactional import HeldEntry, TransactionalTarget
+from replicator_target_postgresql.config import PostgresConfig
+from replicator_target_postgresql.sql import Cursor, create_statement, merge, merge_multiset, path_of, quoted, run
+
+_NAME_BYTES_MAX = 63
+# PostgreSQL's IF NOT EXISTS fails when two sessions create the same thing at once.
+_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(0)"
+_LEDGER = """
+CREATE SCHEMA IF NOT EXISTS replicator;
+CREATE TABLE IF NOT EXISTS replicator.ledger (table_name text PRIMARY KEY, entry text NOT NULL)"""
+# A process that stops inside a transaction keeps its locks: others stop waiting for them, and the server ends its session.
+_OPTIONS = "-c timezone=UTC -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
+
+
+class PostgresTarget(TransactionalTarget[PostgresConfig, Cursor]):
+    """Tables of a PostgreSQL database, in schemas with the names that they have in the source."""
+
+    type_name: ClassVar[str] = "postgresql"
+    config_model: ClassVar[type[PostgresConfig]] = PostgresConfig
+
+    def identity(self) -> Mapping[str, str]:
+        """Where the tables are."""
+        return {"host": self.config.host, "port": str(self.config.port), "database": self.config.database}
+
+    @contextmanager
+    def transaction(self, table: TableId) -> Iterator[Cursor]:
+        """A connection for one transaction. A pool (`psycopg_pool`) would spare the time that it takes to connect."""
+        config = self.config
+        password = None if config.password is None else config.password.reveal()
+        try:
+            with (
+                psycopg.connect(
+                    host=config.host, port=config.port, user=config.user, dbname=config.database, password=password,
+                    sslmode=config.sslmode, options=_OPTIONS,
+                ) as connection,
+                connection.cursor() as cursor,
+            ):  # fmt: skip
+                yield cursor
+        except psycopg.OperationalError as error:
+            # Without an answer from the server no table can be written: the error names none.
+            name = str(table) if error.sqlstate else None
+            message = f"PostgreSQL cannot be used: {error.sqlstate or 'there is no connection'}."
+            raise TargetUnavailableError(message, code="target_unreachable", table=name) from error
+        except psycopg.Error as error:
+            # The driver's text may hold values of rows; the name of the condition does not.
+            message = f"PostgreSQL refuses the change: {type(error).__name__}."
+            raise TableError(message, code="schema_conflict", table=str(table)) from error
+
+    def claim_table(self, table: TargetTable) -> HeldEntry:
+        """Create the ledger, if this is the first claim of all."""
+        with self.transaction(table.table) as cursor:
+            run(cursor, _ONE_AT_A_TIME)
+            run(cursor, _LEDGER)
+        return super().claim_table(table)
+
+    def read_entry(self, transaction: Cursor, table: TableId) -> str | None:
+        """An advisory lock is there even where there is no row to lock."""
+        transaction.execute("SELECT pg_advisory_xact_lock(1, hashtext(%s))", [str(table)])
+        if transaction.execute("SELECT to_regclass('replicator.ledger')").fetchone() == (None,):
+            return None
+        found = transaction.execute(
+            "SELECT entry FROM replicator.ledger WHERE table_name = %s", [str(table)]
+        ).fetchone()
+        return None if found is None else str(found[0])
+
+    def write_entry(self, transaction: Cursor, table: TableId, entry: str | None) -> None:
+        """Two statements: the lock keeps others out."""
+        transaction.execute("DELETE FROM replicator.ledger WHERE table_name = %s", [str(table)])
+        if entry is not None:
+            transaction.execute("INSERT INTO replicator.ledger VALUES (%s, %s)", [str(table), entry])
+
+    # -- tables
+
+    def has_table(self, transaction: Cursor, table: TableId) -> bool:
+        """Tables, views and everything else that has such a name."""
+        return transaction.execute("SELECT to_regclass(%s)", [path_of(table)]).fetchone() != (None,)
+
+    def check_schema(self, schema: TableSchema) -> None:
+        """PostgreSQL cuts longer names off, so two tables could become one."""
+        create_statement(schema, TableOptions())
+        names = [schema.table.namespace, schema.table.name, *schema.fields]
+        if max(len(name.encode()) for name in names) > _NAME_BYTES_MAX:
+            raise TableError(
+                f"A name of the table is longer than {_NAME_BYTES_MAX} bytes.",
+                code="table_name_too_long",
+                table=str(schema.table),
+                action="Exclude the table.",
+            )
+
+    def create(self, transaction: Cursor, table: TargetTable, schema: TableSchema) -> None:
+        """The schema is created with its first table."""
+        run(transaction, _ONE_AT_A_TIME)
+        run(transaction, f"CREATE SCHEMA IF NOT EXISTS {quoted(schema.table.namespace)}")
+        run(transaction, create_statement(schema, table.options))
+
+    def remove(self, transaction: Cursor, table: TableId) -> None:
+        """Fails if a view depends on the table."""
+        run(transaction, f"DROP TABLE IF EXISTS {path_of(table)}")
+
+    def clear(self, transaction: Cursor, table: TargetTable, below: int | None) -> None:
+        """One statement."""
+        is_soft = table.options.deletes == "soft"
+        change = (
+            f"UPDATE {path_of(table.table)} SET {IS_DELETED} = TRUE"
+            if is_soft
+            else f"DELETE FROM {path_of(table.table)}"
+        )
+        run(transaction, change if below is None else f"{change} WHERE {SEQUENCE_NUM} < {below}")
+
+    def merge(self, transaction: Cursor, table: TargetTable, batch: Batch) -> Merged:
+        """With a key rows are replaced, without one they are counted."""
+        return (merge if batch.schema.key else merge_multiset)(transaction, batch, table.options)

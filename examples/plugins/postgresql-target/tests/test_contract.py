@@ -1,0 +1,67 @@
+"""What every target must do, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import pytest
+
+from replicator.model.events import IS_DELETED, SEQUENCE_NUM
+from replicator.model.schema import TableSchema
+from replicator.plugins import TargetContext, TargetTable
+from replicator.testing.target_contract import UUID, TargetContract, TargetHarness, TargetRow
+from replicator_target_postgresql.config import PostgresConfig
+from replicator_target_postgresql.sql import path_of, quoted
+from replicator_target_postgresql.target import PostgresTarget
+from replicator_testbed.servers import ScratchDatabase
+
+
+class Harness(TargetHarness):
+    """A database, and a way to look at it that does not go through the target."""
+
+    def __init__(self, database: ScratchDatabase) -> None:
+        self.database = database
+        self.targets: list[PostgresTarget] = []
+
+    def target(
+        self, *, uuid: str = UUID, epoch: int = 1, adopt: Literal["refuse", "replace"] = "refuse"
+    ) -> PostgresTarget:
+        server = self.database.server
+        config = PostgresConfig(
+            host=server.host,
+            port=server.port,
+            user=server.user,
+            database=self.database.name,
+            sslmode="disable",
+            adopt=adopt,
+        )
+        self.targets.append(PostgresTarget(config, TargetContext(replicator="contract", uuid=uuid, epoch=epoch)))
+        return self.targets[-1]
+
+    def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:
+        if not self.exists(table):
+            return []
+        marks = [SEQUENCE_NUM, IS_DELETED if table.options.deletes == "soft" else "FALSE"]
+        names = ", ".join([*map(quoted, schema.fields), *marks])
+        with self.database.connect() as connection:
+            found = connection.execute(f"SELECT {names} FROM {path_of(table.table)}".encode()).fetchall()
+        return [
+            TargetRow(values=dict(zip(schema.fields, row[:-2], strict=True)), sequence_num=row[-2], is_deleted=row[-1])
+            for row in found
+        ]
+
+    def exists(self, table: TargetTable) -> bool:
+        with self.database.connect() as connection:
+            return connection.execute("SELECT to_regclass(%s)", [path_of(table.table)]).fetchone() != (None,)
+
+
+class TestPostgresTarget(TargetContract):
+    fuzz_worlds = 40
+
+    @pytest.fixture
+    def harness(self, database: ScratchDatabase) -> Iterator[TargetHarness]:
+        harness = Harness(database)
+        yield harness
+        for target in harness.targets:
+            target.close()

@@ -1,0 +1,3 @@
+"""An example of a polling source: SQLite."""
+
+__all__: list[str] = []

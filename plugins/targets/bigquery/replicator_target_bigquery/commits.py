@@ -1,0 +1,167 @@
+"""Commits of a table: each changes it and moves its ledger in one script."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import uuid4
+
+from google.api_core import exceptions as api
+
+from replicator.model.errors import FatalError, TargetUnavailableError, ThrottledError
+from replicator.plugins.kit.ledger import Held
+from replicator.plugins.target import TargetTable
+from replicator_target_bigquery import ledger, statements
+from replicator_target_bigquery.config import BigQueryConfig
+from replicator_target_bigquery.errors import FencedAnswer, translated
+from replicator_target_bigquery.governor import Governor
+from replicator_target_bigquery.jobs import Done, Jobs
+from replicator_target_bigquery.names import Names, quoted, text
+
+
+@dataclass(slots=True, kw_only=True)
+class HeldTable(Held):
+    """A table that this process has claimed; `row` is its ledger as it was read last."""
+
+    path: str
+    ledger_path: str
+    row: ledger.Entry
+
+
+class Commits:
+    """Runs scripts that begin with the ledger's guard, and finds out what became of one whose answer was lost."""
+
+    def __init__(self, jobs: Jobs, config: BigQueryConfig, names: Names, governor: Governor) -> None:
+        self._jobs = jobs
+        self._names = names
+        self._governor = governor
+        self._bytes_max = config.budget.maximum_bytes_billed
+
+    def read(self, path: str) -> ledger.Entry | None:
+        """The ledger's row; None if there is no ledger."""
+        try:
+            rows = self._jobs.rows(ledger.read_statement(path))
+        except api.NotFound:
+            return None
+        if len(rows) != 1:
+            raise FatalError(
+                f"The ledger {path} holds {len(rows)} rows.",
+                code="ledger_damaged",
+                action="Something else wrote into it. Drop it and its table, then recreate the table.",
+            )
+        return ledger.Entry.of(rows[0])
+
+    def read_again(self, path: str, table: TargetTable) -> ledger.Entry:
+        """The row of a ledger that was there a moment ago."""
+        row = self.read(path)
+        if row is None:
+            raise FatalError(
+                "The ledger was deleted while it was in use.",
+                code="ledger_damaged",
+                table=str(table.table),
+                action="Something else dropped it. Drop its table too, then recreate it.",
+            )
+        return row
+
+    def claim(self, path: str, table: TargetTable, before: ledger.Entry | None, *, may_adopt: bool) -> ledger.Entry:
+        """Create the ledger or bring it up to date, write the epoch into it, and then read it."""
+        if before is None:
+            self._jobs.script(ledger.create_statement(path, table), self.job_id(table, "ledger", uuid4().hex))
+        elif before.format < ledger.FORMAT:
+            for statement in ledger.migration(path):
+                self._jobs.script(statement, self.job_id(table, "migrate", uuid4().hex))
+        claim = ledger.claim_statement(path, table, may_adopt=may_adopt)
+        done = self._jobs.script(claim, self.job_id(table, "claim", uuid4().hex))
+        row = ledger.checked(self.read_again(path, table), table)
+        self._governor.recall(table.table, row.used, None if row.batch_at_ms is None else row.batch_at_ms / 1000)
+        self._note(table, done)
+        return row
+
+    def commit(
+        self,
+        held: HeldTable,
+        body: Sequence[str],
+        last: int,
+        what: str,
+        made: Mapping[str, str] | None = None,
+        first: str = "",
+        position: str | None = None,
+    ) -> Done | None:
+        """Run a body and move the ledger in one transaction; None if the ledger was moved by an earlier attempt.
+
+        Raises:
+            FencedError: A newer epoch has the table.
+            TargetUnavailableError: It is not known whether it was committed; or an earlier attempt moved the ledger
+                to another number. A claim settles both.
+        """
+        table, is_batch = held.table, what == "merge"
+        kept = {"used": text(self._governor.memory(table.table))} if body else {}
+        if is_batch:
+            kept["batch_at_ms"] = str(int(time.time() * 1000))
+            kept["source_position"] = "NULL" if position is None else text(position)
+        script = statements.transaction(
+            ledger.guard(held.ledger_path, table, held.last),
+            body,
+            ledger.move(held.ledger_path, last, {**(made or {}), **kept}),
+        )
+        job_id = self.job_id(table, what, f"{held.last + 1}_{last}")
+        done: Done | None = None
+        try:
+            with translated(str(table.table)):
+                done = self._jobs.script(f"{first}{script}", job_id, bytes_max=self._bytes_max)
+            self._note(table, done, is_batch=is_batch)
+            if done.was_there:
+                self.settle(held, last)
+        except FencedAnswer:
+            self.settle(held, last)
+            done = None
+        except TargetUnavailableError:
+            with suppress(TargetUnavailableError):
+                self.settle(held, last)
+                return None
+            raise
+        # What a batch counted stands in the row alone.
+        if made is not None or done is None or is_batch:
+            held.row = self.read_again(held.ledger_path, table)
+        return done
+
+    def drop_guarded(self, held: HeldTable, sequence_num: int) -> None:
+        """Drop the table, on the condition that the ledger is still ours."""
+        guard = ledger.guard(held.ledger_path, held.table, held.last)
+        script = f"{guard};\nDROP TABLE IF EXISTS {quoted(held.path)};"
+        try:
+            with translated(str(held.table.table)):
+                self._jobs.script(script, self.job_id(held.table, "replace", f"{sequence_num}_{uuid4().hex}"))
+        except FencedAnswer:
+            self.settle(held, sequence_num)
+
+    def settle(self, held: HeldTable, last: int) -> None:
+        """Read in the ledger whether something was committed.
+
+        Raises:
+            FencedError: A newer epoch has the table.
+            TargetUnavailableError: It was not, or something else was: an attempt of ours with other bounds.
+        """
+        with translated(str(held.table.table)):
+            row = ledger.checked(self.read_again(held.ledger_path, held.table), held.table)
+        held.row = row
+        if row.last != last:
+            raise ThrottledError(
+                f"The ledger is at {row.last}, but {last} was expected: an earlier attempt succeeded.",
+                code="ledger_moved",
+                table=str(held.table.table),
+                action="It is retried automatically.",
+            )
+
+    def job_id(self, table: TargetTable, what: str, suffix: str) -> str:
+        """A name that the same piece of work has in every attempt."""
+        mark = self._names.mark(table.table)
+        return f"replicator_{table.uuid[:8]}_{mark}_{table.incarnation}_{table.epoch}_{what}_{suffix}"
+
+    def _note(self, table: TargetTable, done: Done, *, is_batch: bool = False) -> None:
+        usage = done.usage
+        self._governor.used(
+            table.table, bytes_billed=usage["bytes_billed"], slot_ms=usage["slot_ms"], is_batch=is_batch
+        )

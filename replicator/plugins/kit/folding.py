@@ -1,0 +1,245 @@
+"""A batch's changes as Python objects, folded to what they leave of each row.
+
+For targets that take rows one after the other. It holds a batch's rows in memory; a target with an engine of its own (Spark, a warehouse)
+folds there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+
+from replicator.model.errors import KeyMissingError
+from replicator.model.events import (
+    ABSENT,
+    BEFORE,
+    IS_SNAPSHOT,
+    OPERATION,
+    ROW,
+    SEQUENCE_NUM,
+    SOURCE_TIMESTAMP,
+    DMLOperation,
+)
+from replicator.model.merged import Merged
+from replicator.model.schema import TableSchema
+from replicator.plugins.target import Batch, TableOptions
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change. Values are by column name.
+
+    Attributes:
+        before: The old key, or the whole old row of a table without a key.
+        row: The new row without the columns that the source did not send; None: the row is deleted.
+    """
+
+    sequence_num: int
+    operation: DMLOperation
+    is_snapshot: bool
+    source_timestamp: datetime | None
+    before: Mapping[str, Any] | None
+    row: Mapping[str, Any] | None
+
+    def keys(self, schema: TableSchema) -> tuple[Key, Key | None]:
+        """Under which key the row was, and under which it is now (None: deleted)."""
+        old = None if self.before is None else tuple(self.before[name] for name in schema.key)
+        if self.row is None:
+            if old is None:
+                raise KeyMissingError("A DELETE has no key.", code="key_missing", table=str(schema.table))
+            return old, None
+        new = tuple(self.row[n] if n in self.row else (self.before or {})[n] for n in schema.key)
+        return (new if old is None else old), new
+
+
+class Outcome(StrEnum):
+    """What a batch leaves of the row of one key."""
+
+    WRITTEN = "written"
+    DELETED = "deleted"
+    MOVED = "moved"
+    """No row has the key any more: it has another key now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldedRow:
+    """What a batch leaves of the row of one key.
+
+    Attributes:
+        values: The last value of each column that was sent; of a deleted row what was sent before that.
+        origin: Key of the row in the target that has all other values, if it is there and not marked as deleted; else they are NULL.
+        expects_row: The first change expects a row of this key in the target (`Batch.expects_rows`).
+    """
+
+    key: Key
+    outcome: Outcome
+    values: Mapping[str, Any]
+    origin: Key | None
+    expects_row: bool
+    sequence_num: int
+    source_timestamp: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRow:
+    """A row of the target, with all columns of the source."""
+
+    values: Mapping[str, Any]
+    sequence_num: int
+    is_deleted: bool = False
+    source_timestamp: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowMerge:
+    """How a target's rows change: first every row of a folded key is removed, then `rows` are added."""
+
+    rows: Sequence[StoredRow]
+    merged: Merged
+
+
+def read_changes(batch: Batch) -> Iterator[Change]:
+    """The batch's changes in order, without those that were applied before."""
+    names = {field: name for name, field in batch.schema.fields.items()}
+    for file in batch.files:
+        system, path = FileSystem.from_uri(file.uri)
+        with system.open_input_file(path) as stream:
+            for part in pq.ParquetFile(stream).iter_batches():
+                for found in part.to_pylist():
+                    if found[SEQUENCE_NUM] > batch.skip_to:
+                        yield _change(found, names)
+
+
+def fold(schema: TableSchema, changes: Iterable[Change]) -> Sequence[FoldedRow]:
+    """The last state of each key that the changes touch; a changed key is deleted under the old one and written under the new one."""
+    rows: dict[Key, FoldedRow] = {}
+    for change in changes:
+        old, new = change.keys(schema)
+        is_expected = not change.is_snapshot and change.operation is not DMLOperation.INSERT
+        number, time = change.sequence_num, change.source_timestamp
+        was = rows.get(old)
+        if was is None:
+            was = FoldedRow(
+                key=old,
+                outcome=Outcome.WRITTEN,
+                values={},
+                origin=old,
+                expects_row=is_expected,
+                sequence_num=number,
+                source_timestamp=time,
+            )
+        values, origin = (was.values, was.origin) if was.outcome is Outcome.WRITTEN else ({}, None)
+        if new is None or change.row is None:
+            outcome = Outcome.MOVED if was.outcome is Outcome.MOVED else Outcome.DELETED
+            rows[old] = replace(was, outcome=outcome, sequence_num=number, source_timestamp=time)
+            continue
+        if new != old:
+            rows[old] = replace(was, outcome=Outcome.MOVED, values={}, origin=None)
+        there = was if new == old else rows.get(new)
+        rows[new] = FoldedRow(
+            key=new,
+            outcome=Outcome.WRITTEN,
+            values={**values, **change.row},
+            origin=origin,
+            expects_row=there is not None and there.expects_row,
+            sequence_num=number,
+            source_timestamp=time,
+        )
+    return list(rows.values())
+
+
+def merge_rows(
+    batch: Batch, folded: Sequence[FoldedRow], stored: Mapping[Key, StoredRow], options: TableOptions
+) -> RowMerge:
+    """What the folded rows make of those that the target holds.
+
+    Args:
+        batch: The batch that was folded.
+        folded: All its rows.
+        stored: The target's rows of the folded keys, as they are before the batch.
+        options: Whether deleted rows are kept and marked.
+    """
+    rows: list[StoredRow] = []
+    matched = inserted = deleted = not_found = 0
+    for row in folded:
+        before = stored.get(row.key)
+        is_found = before is not None and not before.is_deleted
+        not_found += batch.expects_rows and row.expects_row and not is_found
+        after = _after(batch.schema, row, stored, is_soft=options.deletes == "soft")
+        if after is not None:
+            rows.append(after)
+        matched += before is not None and after is not None
+        inserted += before is None and after is not None
+        deleted += before is not None and after is None
+    return RowMerge(rows=rows, merged=Merged(matched=matched, inserted=inserted, deleted=deleted, not_found=not_found))
+
+
+def fold_multiset(
+    schema: TableSchema, changes: Iterable[Change]
+) -> tuple[Sequence[StoredRow], Sequence[tuple[Mapping[str, Any], int]]]:
+    """Of a table without a key: the rows to add, and those to remove, each with how many rows equal to it.
+
+    Of equal rows the newest goes first, so a row that the batch itself adds goes before one that is in the target.
+    """
+    added: defaultdict[str, list[StoredRow]] = defaultdict(list)
+    removed: dict[str, tuple[Mapping[str, Any], int]] = {}
+    for change in changes:
+        if change.before is not None:
+            value = _text(change.before)
+            if added[value]:
+                added[value].pop()
+            else:
+                removed[value] = (change.before, removed.get(value, (change.before, 0))[1] + 1)
+        if change.row is not None:
+            row = StoredRow(
+                values={name: change.row.get(name) for name in schema.fields},
+                sequence_num=change.sequence_num,
+                source_timestamp=change.source_timestamp,
+            )
+            added[_text(row.values)].append(row)
+    rows = sorted((row for equal in added.values() for row in equal), key=lambda row: row.sequence_num)
+    return rows, list(removed.values())
+
+
+def _after(schema: TableSchema, row: FoldedRow, stored: Mapping[Key, StoredRow], *, is_soft: bool) -> StoredRow | None:
+    """The row of a key after a batch; None if there is none."""
+    if row.outcome is Outcome.MOVED or (row.outcome is Outcome.DELETED and not is_soft):
+        return None
+    is_deleted = row.outcome is Outcome.DELETED
+    origin = None if row.origin is None else stored.get(row.origin)
+    if is_deleted and not row.values and origin is None:
+        return None
+    kept = {} if origin is None or (origin.is_deleted and not is_deleted) else origin.values
+    sent = {**row.values, **dict(zip(schema.key, row.key, strict=True))}
+    return StoredRow(
+        values={name: sent[name] if name in sent else kept.get(name) for name in schema.fields},
+        sequence_num=row.sequence_num,
+        is_deleted=is_deleted,
+        source_timestamp=row.source_timestamp,
+    )
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    """A text that is the same for equal rows: NaN equals itself, and 0.0 is not -0.0."""
+    return repr(sorted(row.items()))
+
+
+def _change(found: Mapping[str, Any], names: Mapping[str, str]) -> Change:
+    absent, before, row = set(found[ABSENT] or ()), found[BEFORE], found[ROW]
+    return Change(
+        sequence_num=found[SEQUENCE_NUM],
+        operation=DMLOperation(found[OPERATION]),
+        is_snapshot=found[IS_SNAPSHOT],
+        source_timestamp=found[SOURCE_TIMESTAMP],
+        before=None if before is None else {names[field]: value for field, value in before.items()},
+        row=None if row is None else {names[field]: value for field, value in row.items() if field not in absent},
+    )

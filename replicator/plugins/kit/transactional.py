@@ -1,0 +1,275 @@
+"""A base for targets in databases: a change of a table and its ledger entry are one transaction.
+
+The entry is one text per table, which the target keeps in a table of its own. Each transaction begins by reading the
+entry with a lock that lasts until its end, so:
+
+- A claim waits for a transaction that an older process is about to commit, and then writes its own epoch.
+- What an older process begins afterwards finds the newer epoch, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import Field
+
+from replicator.config import ConfigModel
+from replicator.model.errors import Problem, TableError
+from replicator.model.merged import Merged
+from replicator.model.naming import check_columns, refuse_columns
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours, refuse_soft_multiset
+from replicator.plugins.target import EMPTY_LEDGER, Audit, Batch, Ledger, TargetTable
+
+
+class TransactionalConfig(ConfigModel):
+    """What the settings of every such target have."""
+
+    adopt: Literal["refuse", "replace"] = Field(
+        default="refuse",
+        description="What to do with a table that this replicator did not create. `replace` loses its content.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A table's entry in the ledger.
+
+    Attributes:
+        uuid: Whose the table is.
+        shape: What the table was created like; None: there is no table.
+        merged: Counts of the incarnation.
+    """
+
+    uuid: str
+    incarnation: int
+    epoch: int
+    last_applied: int
+    shape: str | None = None
+    merged: Merged = field(default_factory=Merged)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the host asks for."""
+        return Ledger(incarnation=self.incarnation, epoch=self.epoch, last_applied=self.last_applied)
+
+    def to_text(self) -> str:
+        """A text that `of` reads back."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, text: str) -> Entry:
+        """Read what `to_text` wrote."""
+        found = json.loads(text)
+        return cls(**{**found, "merged": Merged(**found["merged"])})
+
+
+@dataclass(slots=True, kw_only=True)
+class HeldEntry(Held):
+    """A table that this process has claimed, and its entry."""
+
+    entry: Entry
+
+
+DatabaseConfigT = TypeVar("DatabaseConfigT", bound=TransactionalConfig)
+TransactionT = TypeVar("TransactionT")
+
+
+class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[DatabaseConfigT, TransactionT]):
+    """A target whose tables and ledger are in one database. A subclass has the statements."""
+
+    location_setting: ClassVar[str] = "target.database"
+    """The setting with which another location is chosen."""
+
+    # -- what a target implements -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def transaction(self, table: TableId) -> AbstractContextManager[TransactionT]:
+        """A transaction that works on one table, committed at its end and rolled back by an exception. Errors of the driver become ours.
+
+        Transactions of different tables run in different threads at the same time.
+        """
+
+    @abstractmethod
+    def read_entry(self, transaction: TransactionT, table: TableId) -> str | None:
+        """The table's entry, and a lock on it until the transaction ends, also where there is no entry yet."""
+
+    @abstractmethod
+    def write_entry(self, transaction: TransactionT, table: TableId, entry: str | None) -> None:
+        """Write the entry, new or in place of the one before; None: delete it."""
+
+    @abstractmethod
+    def has_table(self, transaction: TransactionT, table: TableId) -> bool:
+        """Whether there is a table of this name, no matter who created it."""
+
+    @abstractmethod
+    def check_schema(self, schema: TableSchema) -> None:
+        """Raise a TableError if names or types of the table cannot be held."""
+
+    @abstractmethod
+    def create(self, transaction: TransactionT, table: TargetTable, schema: TableSchema) -> None:
+        """Create a table where there is none."""
+
+    @abstractmethod
+    def remove(self, transaction: TransactionT, table: TableId) -> None:
+        """Drop the table, if it is there."""
+
+    @abstractmethod
+    def clear(self, transaction: TransactionT, table: TargetTable, below: int | None) -> None:
+        """Delete (soft: mark) all rows, or those with a `_sequence_num` lower than `below`."""
+
+    @abstractmethod
+    def merge(self, transaction: TransactionT, table: TargetTable, batch: Batch) -> Merged:
+        """Fold the batch and merge it. `kit.folding` does what needs no statement."""
+
+    # -- the steps of a ledger ----------------------------------------------------------------------------------------
+
+    def claim_table(self, table: TargetTable) -> HeldEntry:
+        """Write the epoch into the entry."""
+        with self.transaction(table.table) as transaction:
+            found = self._checked_entry(transaction, table.table, table.uuid)
+            last, shape, merged = EMPTY_LEDGER, None, Merged()
+            if found is not None:
+                may_adopt = self.config.adopt == "replace"
+                last = last_applied(table, found.uuid, found.ledger, may_adopt=may_adopt, setting=self.location_setting)
+                shape = found.shape
+                if (found.uuid, found.incarnation) == (table.uuid, table.incarnation):
+                    merged = found.merged
+            entry = Entry(
+                uuid=table.uuid,
+                incarnation=table.incarnation,
+                epoch=table.epoch,
+                last_applied=last,
+                shape=shape,
+                merged=merged,
+            )
+            self.write_entry(transaction, table.table, entry.to_text())
+        return HeldEntry(table=table, last=last, entry=entry)
+
+    def create_table(self, held: HeldEntry, schema: TableSchema, sequence_num: int) -> None:
+        """Drop what an older incarnation left, and create the table."""
+        refuse_columns(schema, check_columns(schema))
+        refuse_soft_multiset(held.table, schema)
+        self.check_schema(schema)
+        with self._changing(held, sequence_num) as transaction:
+            shape = _shape(held.table, schema)
+            if held.entry.shape != shape:
+                self.remove(transaction, schema.table)
+                self.create(transaction, held.table, schema)
+                held.entry = replace(held.entry, shape=shape)
+
+    def drop_table(self, held: HeldEntry, sequence_num: int) -> None:
+        """Drop the table; the entry stays."""
+        with self._changing(held, sequence_num) as transaction:
+            if held.entry.shape is not None:
+                self.remove(transaction, held.table.table)
+                held.entry = replace(held.entry, shape=None)
+
+    def clear_table(self, held: HeldEntry, sequence_num: int, below: int | None = None) -> None:
+        """Clear the table, if it is there."""
+        with self._changing(held, sequence_num) as transaction:
+            if held.entry.shape is not None:
+                self.clear(transaction, held.table, below)
+
+    def move_ledger(self, held: HeldEntry, sequence_num: int) -> None:
+        """A transaction that changes nothing else."""
+        with self._changing(held, sequence_num):
+            pass
+
+    def merge_batch(self, held: HeldEntry, batch: Batch) -> Mapping[str, Any]:
+        """Merge the rows, and add what was found to the entry."""
+        if held.entry.shape != _shape(held.table, batch.schema):
+            raise self.recreate(
+                held.table, "The target table was dropped, or created with another schema or other settings."
+            )
+        with self._changing(held, batch.last) as transaction:
+            merged = self.merge(transaction, held.table, batch)
+            held.entry = replace(held.entry, merged=held.entry.merged + merged)
+        return asdict(merged)
+
+    # -- what else the host asks for ----------------------------------------------------------------------------------
+
+    def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
+        """Names, types, and tables that exist already."""
+        problems: list[Problem] = []
+        for schema in tables:
+            problems += check_columns(schema)
+            try:
+                self.check_schema(schema)
+                with self.transaction(schema.table) as transaction:
+                    self._checked_entry(transaction, schema.table, self.context.uuid)
+            except TableError as error:
+                problems.append(Problem.of(error))
+        return problems
+
+    def read_ledger(self, table: TargetTable) -> Ledger | None:
+        """The table's entry, if it is this replicator's."""
+        with self.transaction(table.table) as transaction:
+            entry = self._entry(transaction, table.table)
+        return entry.ledger if entry is not None and entry.uuid == table.uuid else None
+
+    def audit(self, table: TargetTable, since: str | None) -> Audit:  # noqa: ARG002 - the entry has sums
+        """The counts in the entry. What others changed a database does not tell."""
+        with self.transaction(table.table) as transaction:
+            entry = self._entry(transaction, table.table)
+        return Audit(position=None, merged=Merged() if entry is None else entry.merged)
+
+    def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:  # noqa: ARG002
+        """Nothing: a database looks after its tables."""
+        return None
+
+    def drop(self, table: TargetTable) -> None:
+        """Drop the table and its entry, if they are ours."""
+        self._give_up(table, drops_table=True)
+
+    def forget(self, table: TargetTable) -> None:
+        """Delete the entry, if it is ours; the table stays."""
+        self._give_up(table, drops_table=False)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _give_up(self, table: TargetTable, *, drops_table: bool) -> None:
+        with self.transaction(table.table) as transaction:
+            entry = self._entry(transaction, table.table)
+            if entry is not None and entry.uuid == table.uuid:
+                if drops_table and entry.shape is not None:
+                    self.remove(transaction, table.table)
+                self.write_entry(transaction, table.table, None)
+        self.let_go(table.table)
+
+    def _entry(self, transaction: TransactionT, table: TableId) -> Entry | None:
+        text = self.read_entry(transaction, table)
+        return None if text is None else Entry.of(text)
+
+    def _checked_entry(self, transaction: TransactionT, table: TableId, uuid: str) -> Entry | None:
+        """The entry; refuse a table that this replicator did not create."""
+        entry = self._entry(transaction, table)
+        owner = entry.uuid if entry is not None and entry.shape is not None else None
+        if owner != uuid and self.config.adopt != "replace" and self.has_table(transaction, table):
+            raise not_ours(table, owner, self.location_setting)
+        return entry
+
+    @contextmanager
+    def _changing(self, held: HeldEntry, sequence_num: int) -> Iterator[TransactionT]:
+        """A transaction on a table of ours, which ends with the ledger."""
+        table = held.table
+        with self.transaction(table.table) as transaction:
+            found = self._entry(transaction, table.table)
+            if found is None or found.uuid != table.uuid:
+                raise fenced(table)
+            if found != held.entry:
+                raise fenced(table, found.epoch, found.incarnation)
+            yield transaction
+            held.entry = replace(held.entry, last_applied=sequence_num)
+            self.write_entry(transaction, table.table, held.entry.to_text())
+
+
+def _shape(table: TargetTable, schema: TableSchema) -> str:
+    """A text that changes whenever the table would have to look different."""
+    options = table.options
+    return f"{table.uuid} {table.incarnation} {schema.fingerprint} {options.deletes} {options.source_timestamp}"

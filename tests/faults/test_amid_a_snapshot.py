@@ -1,0 +1,126 @@
+"""Paused and deleted while a snapshot is running, the first one and one in place; then it goes on, or begins again under the same name."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+
+from replicator.model.status import ReplicatorState
+from replicator.testing.waiting import wait_until
+from replicator_testbed.amid import amid, is_amid, rows_copied
+from replicator_testbed.copies import Copies
+from replicator_testbed.databases import Database
+from replicator_testbed.demo.sources import Writer
+from replicator_testbed.rig import Rig, is_fresh, is_running
+from replicator_testbed.servers import ScratchDatabase
+
+TABLE = "customers"
+SMALL_CHUNKS = ("chunk_rows: 1000", "chunk_rows: 10")
+
+
+@pytest.fixture
+def small(rig: Rig) -> Rig:
+    """Its snapshots take hundreds of chunks."""
+    rig.extra = rig.extra.replace(*SMALL_CHUNKS)
+    rig.write_yaml()
+    return rig
+
+
+def pause_and_resume(rig: Rig, process: subprocess.Popen[str], writer: Writer, *, in_place: bool = False) -> None:
+    with amid(rig, process, TABLE, in_place=in_place):
+        rig.command("pause", rig.name)
+        paused = rig.wait_for_status(lambda s: s.state is ReplicatorState.PAUSED, process)
+        assert is_amid(rig, paused, TABLE, in_place=in_place)
+    before = rows_copied(rig, paused, TABLE)
+    until = writer.transactions + 100
+    wait_until(lambda: writer.transactions >= until, "the writer goes on meanwhile")
+    assert rows_copied(rig, rig.status(), TABLE) == before, "nothing is read while it is paused"
+    rig.command("resume", rig.name)
+    rig.wait_for_status(lambda s: is_running(s) and is_fresh(s), process)
+
+
+def assert_nothing_is_left(rig: Rig) -> None:
+    assert rig.command("status", rig.name, check=2).returncode == 2
+    left = [path for path in rig.home.rglob(f"{rig.name}*") if path.name.split(".")[0] == rig.name]
+    assert left == []
+    database = rig.database
+    if isinstance(database, ScratchDatabase):
+        assert database.execute("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == []
+        assert database.execute("SELECT pubname FROM pg_publication") == []
+    elif database.execute("SHOW TABLES FROM replicator LIKE 'watermarks'" if has_watermarks(database) else "DO 0"):
+        assert database.execute("SELECT * FROM replicator.watermarks") == []
+
+
+def has_watermarks(database: Database) -> bool:
+    return bool(database.execute("SHOW DATABASES LIKE 'replicator'"))
+
+
+OTHERS = ("mariadb", "mysql", "mysql_without_gtids")
+
+
+def slow(*kinds: str) -> list[Any]:
+    return [pytest.param(kind, marks=pytest.mark.slow) for kind in kinds]
+
+
+@pytest.mark.parametrize("target", ["bigquery"])
+@pytest.mark.parametrize("kind", slow("postgresql", *OTHERS))
+def test_a_snapshot_that_is_paused_half_way_goes_on_there(small: Rig, writer: Writer, copies: Copies) -> None:
+    small.command("start", str(small.file))
+    process = small.start("serve")
+    pause_and_resume(small, process, writer)
+    pause_and_resume(small, process, writer, in_place=True)
+    writer.stop()
+    small.settle(process)
+    assert small.differences(copies) == {}
+
+
+@pytest.mark.parametrize("target", ["bigquery"])
+@pytest.mark.parametrize("kind", ["postgresql", *slow(*OTHERS)])
+def test_a_first_snapshot_that_is_deleted_half_way_leaves_nothing(
+    small: Rig, writer: Writer, copies: Copies, client: Any
+) -> None:
+    small.command("start", str(small.file))
+    process = small.start("serve")
+    with amid(small, process, TABLE):
+        small.command("delete", small.name, "--yes", "--drop-target")
+        assert_nothing_is_left(small)
+    assert tables_of(client, small, "ledgers and staging") == []
+    assert tables_of(client, small, "copies") == []
+
+    small.command("start", str(small.file))
+    small.wait_for_status(is_fresh, process)
+    writer.stop()
+    small.settle(process)
+    assert small.differences(copies) == {}
+
+
+@pytest.mark.parametrize("target", ["bigquery"])
+@pytest.mark.parametrize("kind", slow("postgresql", *OTHERS))
+def test_a_snapshot_in_place_that_is_deleted_half_way_leaves_the_target(
+    small: Rig, writer: Writer, copies: Copies, client: Any
+) -> None:
+    small.command("start", str(small.file))
+    process = small.start("serve")
+    small.wait_for_status(is_fresh, process)
+    with amid(small, process, TABLE, in_place=True):
+        small.command("delete", small.name, "--yes")
+        assert_nothing_is_left(small)
+    own = tables_of(client, small, "ledgers and staging")
+    assert [name for name in own if name.startswith(("ledger", "staging"))] == []
+    assert set(tables_of(client, small, "copies")) == set(small.tables)
+
+    # The tables that stayed belong to nobody: they are replaced only where that is asked for.
+    small.target += "\n  adopt: replace"
+    small.write_yaml()
+    small.command("start", str(small.file))
+    small.wait_for_status(is_fresh, process)
+    writer.stop()
+    small.settle(process)
+    assert small.differences(copies) == {}
+
+
+def tables_of(client: Any, rig: Rig, which: str) -> list[str]:
+    dataset = f"{rig.database.name}_{rig.database.namespace}" if which == "copies" else f"_{rig.database.name}"
+    return [table.table_id for table in client.list_tables(dataset)]

@@ -1,0 +1,193 @@
+"""A standby is promoted while its primary is captured: capture goes on where nothing is lost, and says so where something may be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replicator.model.errors import LogGapError, SourceUnavailableError
+from replicator.model.schema import TableId
+from replicator.plugins.source import SourceContext
+from replicator.testing.waiting import wait_until
+from replicator_source_postgresql.config import PostgresqlConfig
+from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.captured import QUICK, Captured
+from replicator_testbed.proxy import FaultProxy
+from replicator_testbed.servers import PostgresServer, ServerProgramsNotFoundError
+
+T = TableId("public", "t")
+TABLE = (
+    "CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL)",
+    "INSERT INTO t SELECT i, 0 FROM generate_series(1, 50) i",
+)
+UNTIL_THE_FIRST_CHECK = replace(QUICK, check_every_s=3600.0)
+"""Nobody asks whom the host leads to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A primary and its standby, and the address that leads to one of them."""
+
+    primary: PostgresServer
+    standby: PostgresServer
+    address: FaultProxy
+
+    def promote(self) -> None:
+        """Promote the standby, which has everything by then; new connections go there, and nobody stops the old primary."""
+        end = self.primary.execute("SELECT pg_current_wal_flush_lsn()::text")[0][0]
+        caught_up = f"SELECT 1 WHERE pg_last_wal_replay_lsn() >= '{end}'"
+        wait_until(lambda: self.standby.execute(caught_up), "the standby has it all")
+        self.standby.promote()
+        self.address.lead_to(self.standby.host, self.standby.port)
+
+
+def settings() -> dict[str, str]:
+    return {"hot_standby_feedback": "on", "wal_receiver_status_interval": "1s", "wal_retrieve_retry_interval": "100ms"}
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Without a slot on the standby, as before PostgreSQL 17 or by default."""
+    with (
+        PostgresServer.distribution(settings=settings()) as primary,
+        PostgresServer.standby_of(primary) as standby,
+        FaultProxy(primary.host, primary.port) as address,
+    ):
+        yield Pair(primary=primary, standby=standby, address=address)
+
+
+Make = Callable[..., Captured]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Makes the captures of the table through the address that moves."""
+    made: list[Captured] = []
+
+    def of(pair: Pair, **source: Any) -> Captured:
+        def source_of(context: SourceContext) -> PostgresqlSource:
+            where = {"host": pair.address.host, "port": pair.address.port, "user": pair.primary.user}
+            return PostgresqlSource(PostgresqlConfig(**where, database="postgres", **source), context)
+
+        made.append(Captured(folder=tmp_path, name="moved", make_source=source_of, tables=[T]))
+        return made[-1]
+
+    yield of
+    for captured in made:
+        captured.close()
+
+
+def rows(server: PostgresServer) -> Counter[tuple[Any, ...]]:
+    return Counter(server.execute("SELECT * FROM t"))
+
+
+def test_a_promoted_standby_without_the_slot_is_a_gap_and_a_new_start_is_equal(pair: Pair, make: Make) -> None:
+    pair.primary.execute(*TABLE)
+    captured = make(pair)
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        pair.primary.execute("UPDATE t SET n = 1 WHERE id <= 10")
+        pair.promote()
+        pair.standby.execute("DELETE FROM t WHERE id = 50", "UPDATE t SET n = 2 WHERE id <= 20")
+        pair.address.cut()
+        assert isinstance(running.error(), SourceUnavailableError)
+    pair.address.restore()
+    for _ in range(2):
+        with captured.running() as running:
+            error = running.error()
+        assert isinstance(error, LogGapError)
+        assert error.code == "slot_missing"
+        assert "--restart" in (error.action or "")
+
+    restart = captured.request("restart")
+    with captured.running() as running:
+        running.wait_until(lambda: captured.is_done(restart), "the log is opened at a new place")
+        captured.wait_for_streaming(running)
+        pair.standby.execute("UPDATE t SET n = 3 WHERE id <= 30")
+        captured.catch_up(running)
+        assert captured.rows(T) == rows(pair.standby)
+
+
+def test_an_open_log_of_the_old_primary_is_noticed_by_the_next_check(pair: Pair, make: Make) -> None:
+    """No connection breaks, as with an address that moves while the old primary lives on: everything we hold stays there."""
+    pair.primary.execute(*TABLE)
+    captured = make(pair)
+    captured.settings = replace(captured.settings, check_every_s=0.2)
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        pair.promote()
+        error = running.error()
+    assert isinstance(error, SourceUnavailableError)
+    assert error.code == "another_server"
+    with captured.running() as running:
+        error = running.error()
+    assert isinstance(error, LogGapError)
+
+
+def test_rows_of_the_new_primary_never_meet_the_log_of_the_old_one(pair: Pair, make: Make) -> None:
+    """All connections but that of the log break and come again, at the new primary; then a snapshot is asked for."""
+    pair.primary.execute(*TABLE)
+    captured = make(pair)
+    captured.settings = UNTIL_THE_FIRST_CHECK
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        pair.promote()
+        pair.standby.execute("UPDATE t SET n = 2", "DELETE FROM t WHERE id > 40")
+        before = captured.rows(T)
+        captured.request("snapshot", tables=[str(T)])
+        pair.primary.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        error = running.error()
+    assert isinstance(error, SourceUnavailableError)
+    assert captured.rows(T) == before
+
+
+def test_a_promoted_standby_that_has_the_slot_is_followed(make: Make) -> None:
+    """PostgreSQL 17 keeps slots in line on standbys."""
+    failover = {**settings(), "synchronized_standby_slots": "standby"}
+    following = {"primary_slot_name": "standby", "sync_replication_slots": "off", "synchronized_standby_slots": ""}
+    try:
+        server = PostgresServer.embedded(version=18, settings=failover)
+    except ServerProgramsNotFoundError as error:
+        pytest.skip(str(error))
+    with server as primary:
+        primary.execute(
+            *TABLE,
+            "SELECT pg_create_physical_replication_slot('standby')",
+            "SELECT pg_create_logical_replication_slot('ours', 'pgoutput', false, false, true)",
+            "CREATE PUBLICATION ours FOR TABLE t",
+        )
+        with (
+            PostgresServer.standby_of(primary, settings=following) as standby,
+            FaultProxy(primary.host, primary.port) as address,
+        ):
+            pair = Pair(primary=primary, standby=standby, address=address)
+            captured = make(pair, slot="ours", publication="ours")
+            with captured.running() as running:
+                captured.wait_for_streaming(running)
+                primary.execute("UPDATE t SET n = 1 WHERE id <= 10")
+                captured.catch_up(running)
+                synced = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'ours' AND synced AND NOT temporary"
+
+                def is_synced() -> bool:
+                    # The slot moves on behind such a record, once what comes after it was confirmed; nobody may write meanwhile.
+                    primary.execute("SELECT pg_log_standby_snapshot()")
+                    return bool(standby.execute("SELECT pg_sync_replication_slots()", synced))
+
+                running.wait_until(is_synced, "the standby has the slot")
+                captured.catch_up(running)
+            standby.execute("SELECT pg_sync_replication_slots()")
+            pair.promote()
+            standby.execute("DELETE FROM t WHERE id = 50", "UPDATE t SET n = 2 WHERE id <= 20")
+            with captured.running() as running:
+                captured.catch_up(running)
+                captured.snapshot(running, T)
+                standby.execute("UPDATE t SET n = 3 WHERE id <= 30")
+                captured.catch_up(running)
+                assert captured.rows(T) == rows(standby)
