@@ -136,7 +136,8 @@ class TableStatus(StatusModel):
     table: str = Field(description="schema.table; dots and backslashes inside the parts escaped by a backslash.")
     state: TableState = Field(
         description="`pending`: it waits for a snapshot. `snapshot`: its snapshot is running. `streaming`: its snapshot is captured, "
-        "and its changes are applied as they arrive. `failed`: it stopped, see `error`. `dropped`: the source no longer has it, see `error`."
+        "and its changes are applied as they arrive. `failed`: it stopped, see `error`. "
+        "`dropped`: the source no longer has it, see `error`."
     )
     incarnation: NonNegativeInt = Field(description="How often the target table was created from scratch.")
     snapshot: SnapshotStatus | None = Field(description="The last snapshot; null if there was none.")

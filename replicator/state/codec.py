@@ -203,10 +203,8 @@ def read_reports(rows: Iterable[Row[Any]]) -> Reports:
 def _damaged(what: str, error: Exception) -> DamagedValueError:
     """Names the fields, never what they hold."""
     if isinstance(error, ValidationError):
-        places = [
-            ".".join(map(str, one["loc"])) or "all" for one in error.errors(include_input=False, include_url=False)
-        ]
-        fact = f"{', '.join(places)}: {error.errors(include_input=False, include_url=False)[0]['msg']}"
+        first = error.errors(include_input=False, include_url=False)[0]
+        fact = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     else:
         fact = f"{type(error).__name__}: {error}"
     return DamagedValueError(f"a row does not hold a {what} ({fact})")
