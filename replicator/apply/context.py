@@ -33,10 +33,10 @@ class ApplyContext:
         return -1 if segment is None else segment.last
 
     def check_lease(self) -> None:
-        """See that nobody has taken over: everything that was read of the journal before was then sealed under this epoch or an older one.
+        """See that no other process has taken over: what was read of the journal before was then sealed under this epoch or an older one.
 
         Raises:
-            FencedError: Somebody has.
+            FencedError: One has.
         """
         self.store.check_epoch(self.name, self.epoch)
 

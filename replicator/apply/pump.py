@@ -60,7 +60,7 @@ class TableProgress:
     Attributes:
         last_applied: The ledger as far as this process knows.
         highest: The table's highest number in the journal at the last look.
-        is_complete: The target holds a whole copy: no snapshot has begun in it and not ended.
+        is_complete: The target holds the whole table: no snapshot has begun in it and not ended.
         source_time: Everything committed at the source before it is in the target; None if unknown or while the snapshot is incomplete.
     """
 
@@ -78,7 +78,7 @@ class Apply:
     One thread looks at the journal whenever it is woken; `tables_parallel` threads apply. A thread that has finished
     a unit takes the next at once. An error of one table, foreseen or not, fails that table (see `table_error`). A
     throttled table waits for a time that the retry policy chooses, and fails when that gives it up. So does a table at
-    which the target failed, as long as it takes others: after the first failure nobody knows that yet, and the table
+    which the target failed, as long as it takes others: after the first failure that is not known yet, and the table
     waits alone; if it fails again and nothing was applied meanwhile, it is the target that is away. That, and any other
     error, ends the loop once the units in flight are done, and is raised: a restart continues from the ledgers.
 
@@ -359,7 +359,7 @@ class Apply:
     def _may_be_everybodys(self, table: TableId, code: str) -> bool:
         """Whether several others failed with the same code, and nothing was applied since: then there is one cause, and it may pass.
 
-        Of errors that nobody raised as this table's own. The table waits then, as long as the retry budget allows or until others continue.
+        Of errors not raised as this table's own. The table waits then, as long as the retry budget allows or until others continue.
         """
         with self._news:
             records = [applier.record for other, applier in self._tables.items() if other != table]

@@ -26,7 +26,7 @@ class Reach:
         looked_to: While applying: up to here the journal has nothing for the target.
         searched_to: While searching: up to here no snapshot begins that makes up for what failed.
         tried_to: Where the last unit ends that could not be applied: such a snapshot begins behind it.
-        whole_at: While a snapshot is under way in the target: the number by which its copy is whole, if capture says that its own is.
+        whole_at: While a snapshot is under way in the target: the number by which its table is whole, if capture says that the snapshot is.
     """
 
     course: Course = Course.APPLYING
@@ -101,5 +101,5 @@ class Reach:
         )
 
     def whole_from(self, number: int | None) -> Reach:
-        """The number by which the target's copy is whole; None while that is not known."""
+        """The number by which the target's table is whole; None while that is not known."""
         return replace(self, whole_at=number)

@@ -1,6 +1,6 @@
-"""Whether a target's ledger proves that the state store was restored from an older copy. Pure.
+"""Whether a target's ledger proves that the state store was restored from an older backup. Pure.
 
-Numbers are given again behind such a copy, so the target would take new changes for applied ones. In an unbroken history the store knows
+Numbers are given again after such a restore, so the target would take new changes for applied ones. In an unbroken history the store knows
 every incarnation and epoch before they claim the table, and a worker that applies holds the lease after reading what it applies
 (`docs/adr/0011-a-ledger-is-compared-before-it-is-claimed.md`).
 """

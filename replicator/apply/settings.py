@@ -55,8 +55,8 @@ class ApplySettings:
         maintain_idle: Commits after which it is looked after when it has nothing to apply; the first time in a process: one.
         audit_every_s: How often the target is asked what others changed in a table that has nothing to apply.
         feed_items: Items of a table's feed read at a time.
-        wake_s: The longest between two looks at the journal when nobody says that it grew.
-        options: What a table's copy is like.
+        wake_s: The longest between two looks at the journal without an announcement that it grew.
+        options: The options of each target table.
         upkeep_pause_s, upkeep_pause_max_s: How long upkeep that failed is put off, the first time and at most.
         selects: Whether the configuration replicates a table. Called often.
         patience: Makes what says how long a table is tried that the target cannot take.

@@ -51,7 +51,7 @@ class TableApplier:
 
     A unit of work takes these steps; what a crash behind each leaves:
 
-    1. For a new incarnation, its number is recorded. It is claimed next time; the target still holds the old copy.
+    1. For a new incarnation, its number is recorded. It is claimed next time; the target still holds the old table.
     2. Once per process and incarnation the ledger is read, the epoch recorded, and the table claimed in the target. It is claimed again.
     3. The unit is applied together with the ledger. The ledger says so; the record lags behind and follows at the next claim.
     4. The record of the table is brought up to the ledger.
@@ -84,7 +84,7 @@ class TableApplier:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the target holds a whole copy, if perhaps an old one: no snapshot has begun in it and not ended."""
+        """Whether the target holds the whole table, perhaps an old state of it: no snapshot has begun in it and not ended."""
         return self._record.copy is not TargetCopy.SNAPSHOT
 
     @property
@@ -111,7 +111,7 @@ class TableApplier:
     def is_upkeep_due(self) -> bool:
         """Whether to look after the table when it has nothing to apply.
 
-        How many commits it had in earlier processes nobody knows, so the first of this one counts for all of them.
+        How many commits it had in earlier processes is unknown, so the first of this one counts for all of them.
         """
         return self._commits >= (self._context.settings.maintain_idle if self._was_looked_after else 1)
 
@@ -255,7 +255,7 @@ class TableApplier:
         starts, completes = phase is SnapshotPhase.STARTED, phase is SnapshotPhase.COMPLETED
         audited = self._audited(table, starts=starts, completes=completes)
         if starts or ledger < self._record.last_applied:
-            # A target that was set back may stand in the middle of a copy, too.
+            # A target that was set back may be in the middle of a snapshot, too.
             self._reach = self._reach.whole_from(None)
             audited |= {"copy": TargetCopy.SNAPSHOT}
         self._claimed, self._reach = table, self._reach.claimed(ledger)
@@ -408,7 +408,7 @@ class TableApplier:
     def _audited(self, table: TargetTable, *, starts: bool, completes: bool) -> dict[str, Any]:
         """What an audit of the target makes of the record, behind work that passed the start or the end of a snapshot.
 
-        Whatever somebody else did up to the start of a snapshot is made good by it.
+        A snapshot makes up for what others did before it started.
         """
         record = self._record
         audit = self._context.target.audit(table, record.audited_to)

@@ -109,7 +109,7 @@ def refusal(table: TableId, problem: Problem) -> TableError:
 
 
 def may_be_of_one(error: Exception) -> bool:
-    """Whether a question about several tables may have failed for one of them: not what passes by itself, nor what is everybody's."""
+    """Whether a question about several tables may have failed for one of them: not a passing error, nor one that concerns all tables."""
     return table_error(error, TableId("-", "-"), "", is_narrowed=True) is not None
 
 

@@ -24,7 +24,7 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Checks:
-    """The checks of one capture, over the logs that it opens. `at_open`, `of_copies` and `of_all` run in the control thread.
+    """The checks of one capture, over the logs that it opens. `at_open`, `of_snapshots` and `of_all` run in the control thread.
 
     Attributes:
         assess: What host and target find against tables of these shapes.
@@ -59,7 +59,7 @@ class Checks:
         clashing = _clashes(shapes, new.keys() - set(captured))
         return new.keys(), {**clashing, **of_target, **self.of_all(list(new), captured)}
 
-    def of_copies(self, tables: Sequence[TableId]) -> Refusals:
+    def of_snapshots(self, tables: Sequence[TableId]) -> Refusals:
         """Check tables before their snapshots."""
         answers, refused = ask(self.source.check, tables, "checking it")
         problems = [problem for answer in answers for problem in answer]
@@ -140,12 +140,12 @@ def _of_tables(problems: Sequence[Problem], tables: Collection[TableId]) -> Refu
 
 def _judge_access(problems: Sequence[Problem], captured: Collection[TableId]) -> None:
     """A privilege that all tables lack is one cause, and is often granted again: no table fails for it, or gets a new snapshot after it."""
-    places = {str(table) for table in captured}
-    found = [p for p in problems if p.severity is Severity.BLOCKING and p.place in places]
-    if len(places) > 1 and {p.place for p in found} == places and all(p.is_access for p in found):
+    names = {str(table) for table in captured}
+    found = [p for p in problems if p.severity is Severity.BLOCKING and p.place in names]
+    if len(names) > 1 and {p.place for p in found} == names and all(p.is_access for p in found):
         first = found[0]
         raise SourceUnavailableError(
-            f"no table may be read any more. The first of {len(places)}, {first.place}: {first.message}.",
+            f"no table may be read any more. The first of {len(names)}, {first.place}: {first.message}.",
             code=first.code,
             action=first.action,
         )

@@ -20,7 +20,7 @@ from replicator.state.records import ErrorRecord, Lease
 from replicator.state.store import StateStore
 
 _TRIES: Final = 3
-"""A table that has failed so often without one seal in between is not the cause, or cannot be kept out: the error is everybody's."""
+"""A table that has failed so often without one seal in between is not the cause, or cannot be kept out: the error concerns all tables."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Failures:
     """What a capture remembers of them, over the logs that it opens.
 
     Attributes:
-        refused: Tables that failed while a log was being opened: they stay out of it, whatever the place in the log asks for.
+        refused: Tables that failed while a log was being opened: they stay out of it, whatever the position in the log asks for.
     """
 
     store: StateStore
@@ -64,10 +64,10 @@ class Failures:
         """Whether the table failed while it was being done what the request asks for: it is not tried again for that request."""
         return table in self._left_out.get(request, ())
 
-    def _note_try(self, table: TableId, place: int) -> bool:
+    def _note_try(self, table: TableId, position: int) -> bool:
         """Count a failure behind one seal; whether it may be tried again."""
-        tried = [p for p in self._tried.get(table, []) if p == place]
-        self._tried[table] = [*tried, place]
+        tried = [p for p in self._tried.get(table, []) if p == position]
+        self._tried[table] = [*tried, position]
         return len(tried) < _TRIES
 
     def _record(self, failed: TableFailedError) -> None:

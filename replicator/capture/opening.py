@@ -14,7 +14,7 @@ from replicator.state import table_life
 from replicator.state.records import Stage
 
 
-def bring_in_line(tables: Tables, selected: Sequence[TableId], *, is_new_place: bool) -> None:
+def bring_in_line(tables: Tables, selected: Sequence[TableId], *, is_new_position: bool) -> None:
     """Records of added tables, and of those that are no longer selected.
 
     At a new position in the log every table gets a new snapshot.
@@ -26,7 +26,7 @@ def bring_in_line(tables: Tables, selected: Sequence[TableId], *, is_new_place: 
                 tables.put(table_life.removed(record))
         elif not table_life.is_replicated(record):
             tables.put(table_life.returned(record))
-        elif is_new_place:
+        elif is_new_position:
             tables.put(table_life.suspended(record))
     for table in selected:
         if tables.get(table) is None:

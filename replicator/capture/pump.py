@@ -2,17 +2,17 @@
 
 One turn: pull → window → number and write → marks and what they set free, between transactions → seal → acknowledge.
 
-A crash leaves, by place:
+A crash leaves:
 
 - before `capture.start_recorded`: the intent; the next start drops what an unfinished preparation made and begins
   again;
 - anywhere between two seals: files that no index row names, which the next holder of the lease sweeps; the log is read
-  again from the last sealed place, transactions as a whole, and gets the same numbers or others: none of them was
+  again from the last sealed position, transactions as a whole, and gets the same numbers or others: none of them was
   durable;
 - between seal and acknowledgement: a source that keeps a little more log than needed; the next acknowledgement covers
   it.
 
-The same happens without a crash where the log takes back what it handed out (`LogBatch.is_rolled_back`).
+The same happens without a crash where the log takes back what it delivered (`LogBatch.is_rolled_back`).
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ class Capture:
         )
 
     def run(self, control: Control) -> None:
-        """Capture until `control` says stop, or (snapshot mode `only`) until every table is copied.
+        """Capture until `control` says stop, or (snapshot mode `only`) until every table has its snapshot.
 
-        Raises whatever ends it early; a new run goes on from the last seal.
+        Raises whatever ends it early; a new run continues from the last seal.
         """
         try:
             self._parts.writer.sweep()
@@ -150,20 +150,20 @@ class Capture:
     # --- start --------------------------------------------------------------------------------------------------------
 
     def _open(self, control: Control) -> tuple[_Session, Mapping[TableId, TableDescription]] | None:
-        """Prepare the source, and open the log behind the last durable place; None if told to stop meanwhile."""
+        """Prepare the source, and open the log behind the last durable position; None if told to stop meanwhile."""
         record = self._parts.store.replicator(self._parts.lease.replicator)
         assert record is not None, "the lease's replicator exists"
         last = self._parts.store.last_segment(self._parts.lease.replicator)
         restarts = [
             r.id for r in self._parts.store.requests(self._parts.lease.replicator) if r.kind is RequestKind.RESTART
         ]
-        is_new_place = record.preparation is not Preparation.READY or bool(restarts)
+        is_new_position = record.preparation is not Preparation.READY or bool(restarts)
         tables = Tables(self._parts.writer, self._parts.store.tables(self._parts.lease.replicator), self._parts.now)
-        bring_in_line(tables, self._parts.selected, is_new_place=is_new_place and last is not None)
-        if is_new_place:
+        bring_in_line(tables, self._parts.selected, is_new_position=is_new_position and last is not None)
+        if is_new_position:
             self._parts.store.set_preparation(self._parts.lease, Preparation.INTENT)
             crash_point("capture.intent_recorded")
-        prepared = self._prepare(control, tables, is_first=is_new_place)
+        prepared = self._prepare(control, tables, is_first=is_new_position)
         if prepared is None:
             return None
         answer = self._parts.control.submit(describe, self._parts.source, self._parts.selected).result()
@@ -172,10 +172,10 @@ class Capture:
             refused |= self._parts.control.submit(check, self._parts.checks, tables, answer.found).result()
         found = {t: d for t, d in answer.found.items() if t not in refused}
         ring: Sequence[str] = ()
-        if is_new_place:
+        if is_new_position:
             offset = prepared.offset
             if last is not None:
-                # A new place behind an old one: the place itself is durable before it counts as prepared, so that no
+                # A new position after an old one: the position itself is durable before it counts as prepared, so that no
                 # start joins the new log to the old offset.
                 self._parts.writer.commit(
                     offset=offset,
@@ -273,7 +273,7 @@ class _Session:
     def loop(self) -> bool:
         """Turn until the end.
 
-        True: open the log again, at a new place, for tables that this one skips (`added` among them), or to read again what was
+        True: open the log again, at a new position, for tables that this one skips (`added` among them), or to read again what was
         rolled back.
         """
         while True:
@@ -299,25 +299,25 @@ class _Session:
     # --- a turn -------------------------------------------------------------------------------------------------------
 
     def begin(self, found: Mapping[TableId, TableDescription]) -> None:
-        """Go on with what was being copied, begin what is pending, and compare the rest with the catalogue."""
+        """Continue the snapshots that ran, begin those that are pending, and compare the rest with the catalogue."""
         for followed in self._tables.all(Stage.SNAPSHOT):
             with of_table(followed.table, "continuing its snapshot"):
                 self._snapshots.begin(followed)
         pending = [f.table for f in self._tables.all(Stage.PENDING)]
         if self._parts.settings.snapshot_mode == "never":
-            # Nothing is read, so nothing has to be waited for: the copy is what the log brings from here on.
+            # Nothing is read, so nothing has to be waited for: the table gets what the log brings from here on.
             for followed in [
                 f for f in self._tables.all(Stage.PENDING) if f.record.schema is None and f.table in found
             ]:
                 with of_table(followed.table, "starting its snapshot"):
                     self._parts.source.accept({followed.table: found[followed.table].identity})
-                    self._tables.begin_copy(
+                    self._tables.begin_incarnation(
                         followed, found[followed.table], incarnation=followed.record.incarnation, mode="never"
                     )
                 pending.remove(followed.table)
         if pending:
             self._tracker.start(pending, found=found)
-        self._tracker.copy_outdated([f.table for f in self._tables.all(Stage.STREAMING)])
+        self._tracker.repeat_outdated([f.table for f in self._tables.all(Stage.STREAMING)])
         captured = [f.table for f in self._tables.all(*table_life.CAPTURED)]
         self._tracker.compare_with(captured, found)
 
@@ -329,7 +329,7 @@ class _Session:
             for due in self._marks.take_due():
                 self._take_mark(due)
             self._tracker.refuse(self._snapshots.failed)
-            self._tracker.copy_outdated(self._snapshots.take_completed())
+            self._tracker.repeat_outdated(self._snapshots.take_completed())
             self._tracker.begin_due()
             self._snapshots.schedule()
             self._sealer.seal()
@@ -356,7 +356,7 @@ class _Session:
 
     def _pull(self) -> LogBatch:
         settings = self._parts.settings
-        wait_s = settings.copying_wait_s if self._snapshots.is_busy else settings.pull_wait_s
+        wait_s = settings.snapshot_wait_s if self._snapshots.is_busy else settings.pull_wait_s
         if self._sealer.has_unsealed:
             wait_s = min(wait_s, self._sealer.idle_wait_s)
         with self._alive.in_pull():
@@ -380,8 +380,8 @@ class _Session:
                     self._snapshots.hold_back(followed, changes.rows)
                 else:
                     self._tables.rows(followed, changes.rows, base)
-        for place, event in enumerate(batch.ddl, start=batch.events - len(batch.ddl)):
-            self._tracker.ddl(event, base + place)
+        for ordinal, event in enumerate(batch.ddl, start=batch.events - len(batch.ddl)):
+            self._tracker.ddl(event, base + ordinal)
         for table, ordinal in batch.unlogged.items():
             with of_table(table, "starting a new snapshot of it"):
                 self._tracker.unlogged(table, base + ordinal)

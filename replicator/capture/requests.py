@@ -27,7 +27,7 @@ class Requests:
     """The requests of one open log. Called by the loop's thread alone.
 
     Attributes:
-        wants_restart: Somebody asked for snapshots from a new position: the log is to be opened there.
+        wants_restart: Snapshots from a new position were asked for: the log is to be opened there.
     """
 
     parts: Parts

@@ -6,7 +6,7 @@ Tables without a key: read in one statement into a spool. From the moment the re
 go into a second spool. At the mark, one commit takes the read's rows, then those spooled log rows that the read did
 not see, then COMPLETED. It is one commit because nothing in rows without a key tells a second emission from a first:
 cut short before it, nothing happened, and the read begins again; after it, everything did. The writer keeps such a
-commit's memory bounded; other tables wait for as long as copying from local disk takes.
+commit's memory bounded; other tables wait for as long as writing from local disk takes.
 """
 
 from __future__ import annotations
@@ -315,7 +315,7 @@ class SnapshotRunner:
         if running.step is RunningStep.COMPLETED:
             self.tables.complete(running.followed)
             self._completed.append(running.table)
-            # Its job ends by itself, and nothing of it waits.
+            # Its job needs no cancelling, and nothing of it waits.
             del self._running[running.table]
             if running.log is not None:
                 running.log.close()

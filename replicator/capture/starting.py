@@ -136,7 +136,7 @@ def advance(starting: Starting, answer: Answer) -> Starting:
 
 
 def question(starting: Starting) -> Question:
-    """What to ask so that it goes on; asked once for each answer."""
+    """What to ask next; asked once for each answer."""
     match starting.step:
         case Step.PREPARING:
             return Question.CATALOGUE

@@ -1,4 +1,4 @@
-"""The tables that capture follows, and how what happens to them becomes numbered entries of the journal."""
+"""The tables of one capture, and how what happens to them becomes numbered entries of the journal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Followed:
 
     @property
     def schema(self) -> TableSchema:
-        """Its shape; only once its copy has begun."""
+        """Its shape; only once its snapshot has begun."""
         assert self.record.schema is not None, "the snapshot has not begun"
         return self.record.schema
 
@@ -68,7 +68,7 @@ class Followed:
 
 
 class Tables:
-    """All followed tables, and the way of their changes into the journal.
+    """All tables of one capture, and the way of their changes into the journal.
 
     Every change of a record is made durable by the commit that holds the entries which it stands for (`take_changed`).
     """
@@ -98,7 +98,7 @@ class Tables:
         return followed
 
     def adopt(self, record: TableRecord) -> None:
-        """Replace a record by what somebody else stored."""
+        """Replace a record by one that is stored already."""
         self._followed.setdefault(record.table, Followed(record)).record = record
 
     @property
@@ -142,8 +142,8 @@ class Tables:
 
     # --- changes of state ---------------------------------------------------------------------------------------------
 
-    def begin_copy(self, followed: Followed, found: TableDescription, *, incarnation: int, mode: str) -> None:
-        """Begin a copy into an empty table: CREATE_TABLE, then the snapshot unless the mode is `never`."""
+    def begin_incarnation(self, followed: Followed, found: TableDescription, *, incarnation: int, mode: str) -> None:
+        """Begin an incarnation, in an empty target table: CREATE_TABLE, then the snapshot unless the mode is `never`."""
         is_streaming = mode == "never"
         record, schema, identity = followed.record, found.schema, found.identity
         if is_streaming:
@@ -157,7 +157,7 @@ class Tables:
             self.event(followed, SnapshotEvent(phase=SnapshotPhase.STARTED, table=followed.table))
 
     def begin_in_place(self, followed: Followed, found: TableDescription, start_number: int) -> None:
-        """Begin to read a table anew that the target holds."""
+        """Begin a snapshot of a table that the target holds."""
         event = SnapshotEvent(
             phase=SnapshotPhase.STARTED, table=followed.table, kind=SnapshotKind.IN_PLACE, start_number=start_number
         )
@@ -182,7 +182,7 @@ class Tables:
         return followed.record.snapshot
 
     def put_progress(self, followed: Followed, progress: SnapshotProgress) -> None:
-        """The snapshot went on, or back."""
+        """The snapshot advanced, or begins again."""
         if progress == followed.record.snapshot:
             return
         first_change = followed.record.first_change
@@ -213,9 +213,9 @@ class Tables:
 
 
 def tell_failed(table: TableId, error: ReplicatorError) -> None:
-    """Say in the log that a table stops, and why: with the traceback where nobody foresaw it."""
-    unforeseen = {"exc_info": error.__cause__} if error.code == INTERNAL and error.__cause__ is not None else {}
-    _log.error("table_failed", table=str(table), code=error.code, reason=str(error), **unforeseen)
+    """Say in the log that a table stops, and why: with the traceback if the error is unexpected."""
+    traceback = {"exc_info": error.__cause__} if error.code == INTERNAL and error.__cause__ is not None else {}
+    _log.error("table_failed", table=str(table), code=error.code, reason=str(error), **traceback)
 
 
 def _went_back(before: SnapshotProgress | None, after: SnapshotProgress) -> bool:

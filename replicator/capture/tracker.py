@@ -1,4 +1,4 @@
-"""Keeps what is followed in line with the source's catalogue, and begins snapshots at places in the log.
+"""Keeps the captured tables in line with the source's catalogue, and begins snapshots at positions in the log.
 
 Every step asks the source in the control thread, then has a mark written, and acts when the mark is delivered: by
 then everything that the answer could know of has been delivered. Nothing here is durable before the commit that holds
@@ -66,7 +66,7 @@ class CatalogTracker:
     Attributes:
         submit: Runs a call in the control thread.
         configured: The tables that the configuration selects.
-        checks: What a table must pass before it is copied.
+        checks: What a table must pass before its snapshot.
         decoded: The tables whose changes the open log hands out; one leaves it when its changes cannot be decoded.
         done_requests: Requests that the next commit closes.
         to_recreate: Tables whose next snapshot begins a new incarnation, whatever their shape. What makes it durable: until a captured
@@ -122,7 +122,7 @@ class CatalogTracker:
                 self._act_on(self._comparison.take_mark())
 
     def begin_due(self) -> None:
-        """Between transactions: begin the snapshots for which reads see enough, and that wait for nobody."""
+        """Between transactions: begin the snapshots for which reads see enough, and that wait for no transaction."""
         for starting in list(self._starting.values()):
             if starting.step is not Step.SETTLING:
                 continue
@@ -159,7 +159,7 @@ class CatalogTracker:
         """Begin snapshots of these tables at a coming position in the log.
 
         Args:
-            tables: To be copied.
+            tables: That need a snapshot.
             found: What the catalogue says, if it was asked after the tables were last prepared; else they are prepared
                 again and it is asked.
             requests: What is done once they have begun.
@@ -210,7 +210,7 @@ class CatalogTracker:
                 self._starting[starting.id] = advance(starting, Looked(seen=answer))
 
     def _look_again(self) -> None:
-        """Ask once for all that wait for somebody."""
+        """Ask once for all that wait for transactions."""
         asked = {id_ for inquiry in self._inquiries for id_ in inquiry.ids}
         settling = [s for s in self._starting.values() if s.step is Step.SETTLING and s.id not in asked]
         ids = tuple(s.id for s in settling if question(s) is Question.VISIBILITY)
@@ -243,7 +243,9 @@ class CatalogTracker:
         is_recreated = table in self.to_recreate or record.is_recreated
         self.to_recreate.discard(table)
         if record.schema is None:
-            self.tables.begin_copy(followed, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode)
+            self.tables.begin_incarnation(
+                followed, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode
+            )
         elif same_shape(record.schema, found.schema) and not is_recreated:
             # A read of a table without a key counts only if it saw all that was delivered before it: none of that may stay, or
             # what was written in between would be there twice.
@@ -252,7 +254,7 @@ class CatalogTracker:
                 followed, found, self.window.start_number(number) if found.schema.key else number
             )
         else:
-            self.tables.begin_copy(followed, found, incarnation=record.incarnation + 1, mode="initial")
+            self.tables.begin_incarnation(followed, found, incarnation=record.incarnation + 1, mode="initial")
             # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.
             self.needs_reopening = self.needs_reopening or not same_shape(record.schema, found.schema)
         changed_at = self.changed_at.pop(table, None)
@@ -313,7 +315,7 @@ class CatalogTracker:
     # --- changes of tables in the log ---------------------------------------------------------------------------------
 
     def ddl(self, event: DDLEvent, number: int) -> None:
-        """Apply the policy for a DDL event of the log at its place."""
+        """Apply the policy for a DDL event of the log at its position."""
         followed = self.tables.get(event.table)
         if followed is not None and followed.is_captured:
             with of_table(event.table, f"processing its {event.operation.value}"):
@@ -346,13 +348,13 @@ class CatalogTracker:
                 self._suspend(followed)
                 self.start([followed.table])
             case _:
-                pass  # The rest concerns no table that is being followed.
+                pass  # The rest concerns no captured table.
 
     def unlogged(self, table: TableId, number: int) -> None:
-        """Rows of the table may have changed without a trace in the log: it is copied again.
+        """Rows of the table may have changed without a trace in the log: it needs a new snapshot.
 
-        One copy answers for all such changes up to its beginning. Those that come while it runs do not disturb it: one
-        more follows when it is complete.
+        One snapshot makes up for all such changes up to its beginning. Those that come while it runs do not disturb it: it
+        is repeated when it is complete.
         """
         followed = self.tables.get(table)
         if followed is None:
@@ -367,14 +369,14 @@ class CatalogTracker:
             case Stage.SNAPSHOT:
                 self.outdate(followed)
             case _:
-                pass  # It is copied anew before anybody reads it again, or never.
+                pass  # A new snapshot begins before its changes are written again.
 
     def outdate(self, followed: Followed) -> None:
-        """Another copy must follow the one that runs."""
+        """The snapshot that runs must be repeated."""
         self.tables.put_progress(followed, replace(self.tables.progress(followed), is_outdated=True))
 
-    def copy_outdated(self, tables: Sequence[TableId]) -> None:
-        """Copy those of the tables again whose last copy was outdated before it was complete."""
+    def repeat_outdated(self, tables: Sequence[TableId]) -> None:
+        """Repeat the snapshots that were outdated before they were complete."""
         again = [f for f in map(self.tables.get, tables) if f is not None and _is_outdated(f)]
         for followed in again:
             self._suspend(followed)
@@ -399,7 +401,7 @@ class CatalogTracker:
         )
 
     def fail(self, followed: Followed, error: TableError) -> None:
-        """The table stops; the others go on."""
+        """The table stops; the others continue."""
         self.snapshots.drop(followed.table)
         self.tables.put(self._uncaptured(followed.record))
         self.tables.fail(followed, error)
@@ -415,7 +417,7 @@ class CatalogTracker:
         self.fail(followed, columns_changed(followed.schema, schema))
 
     def _suspend(self, followed: Followed) -> None:
-        """Write nothing of the table until its new copy begins, also after a restart."""
+        """Write nothing of the table until its new snapshot begins, also after a restart."""
         self.snapshots.drop(followed.table)
         self.tables.put(table_life.suspended(self._uncaptured(followed.record)))
 
@@ -450,7 +452,7 @@ def prepare_and_describe(
     """In the control thread: prepare the source again for what is configured, and ask about those of `tables` that it does not refuse."""
     refused = prepare(source, configured, is_first=False, captured=captured).refused
     answer = describe(source, [t for t in tables if t not in refused])
-    unfit = checks.of_copies(list(answer.found))
+    unfit = checks.of_snapshots(list(answer.found))
     found = {t: d for t, d in answer.found.items() if t not in unfit}
     return Answer(found=found, refused={**refused, **answer.refused, **unfit})
 

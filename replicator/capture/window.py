@@ -18,9 +18,9 @@ later. What makes the sum of the two right:
     changes a column is the read's only if all of them lack it: the intersection. INSERT, DELETE and a change of the key
     lack nothing in this sense, and the intersection with nothing is nothing.
 4.  *Visibility is monotone*, so a delivered transaction that a read saw is seen by every later one: it leaves the ring
-    for ever. The ring is shared by all tables and pruned only by the oldest outstanding read (reads are made one after
-    the other, and handed to the window in that order), or by a visibility taken while no read is outstanding: nobody
-    can come who would need the entry.
+    permanently. The ring is shared by all tables and pruned only by the oldest outstanding read (reads are made one after
+    the other, and handed to the window in that order), or by a visibility taken while no read is outstanding: no read
+    can come that would need the entry.
 5.  *Unknown keys.* Transactions whose keys were not recorded (delivered before the table was watched, before a restart,
     or in too large a transaction) cannot be subtracted: a read that does not see one of them is made again. Each
     becomes visible some time, so this ends.
@@ -156,7 +156,7 @@ class Window:
     """Keeps the ring of transactions and the reads that wait.
 
     Args:
-        ring: What `ring_texts` gave when the journal was last sealed; empty at a new place in the log. The keys of
+        ring: What `ring_texts` gave when the journal was last sealed; empty at a new position in the log. The keys of
             these transactions are unknown.
         visibility_rule: False only in tests that show why the rule is needed: then nothing before the read counts and
             everything after it does.
@@ -184,13 +184,13 @@ class Window:
         self._visibility_rule = visibility_rule
         self._touches_max = touches_max
 
-    # --- what is followed
+    # --- which tables are watched
     # -------------------------------------------------------------------------------------------------
 
     def watch(self, schema: TableSchema) -> None:
         """From now on remember which keys of this table are touched.
 
-        It is being copied. Watching again in the same shape changes nothing.
+        Its snapshot runs. Watching again in the same shape changes nothing.
         """
         if self._watched.get(schema.table) == schema:
             return
@@ -198,7 +198,7 @@ class Window:
         self._forget_touches(schema.table)
 
     def unwatch(self, table: TableId) -> None:
-        """The table is no longer being copied; reads of it that wait are dropped."""
+        """The table's snapshot has ended; reads of it that wait are dropped."""
         self._watched.pop(table, None)
         self._known_from.pop(table, None)
         self._touches.pop(table, None)
@@ -329,14 +329,14 @@ class Window:
         return min(next_number, int(firsts.min())) if len(firsts) else next_number
 
     def fork(self) -> Window:
-        """A copy that goes its own way; the columns are shared. For exploring schedules."""
-        copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__)
-        copy._fresh = list(self._fresh)
-        copy._watched, copy._known_from = dict(self._watched), dict(self._known_from)
-        copy._touches, copy._sets = dict(self._touches), dict(self._sets)
-        copy._reads = [replace(r, states=r.states.copy(), unsettled=list(r.unsettled)) for r in self._reads]
-        return copy
+        """An independent window with the same contents; the columns are shared. For exploring schedules."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._fresh = list(self._fresh)
+        twin._watched, twin._known_from = dict(self._watched), dict(self._known_from)
+        twin._touches, twin._sets = dict(self._touches), dict(self._sets)
+        twin._reads = [replace(r, states=r.states.copy(), unsettled=list(r.unsettled)) for r in self._reads]
+        return twin
 
     @property
     def reads(self) -> Sequence[Read]:
@@ -347,7 +347,7 @@ class Window:
     # -----------------------------------------------------------------------------------------------------------
 
     def _enter(self, batch: LogBatch, ends: Int64s, base: int) -> tuple[_Ring, Int64s]:
-        """Give the batch's transactions their places in the ring.
+        """Give the batch's transactions their entries in the ring.
 
         Returns:
             All transactions of the batch, and the serial of each part of it: those that ended, in order, and last the
@@ -422,14 +422,14 @@ class Window:
             pc.greater(pc.fill_null(pc.list_value_length(absent), 0), 0),
             pc.equal(rows.column(OPERATION), DMLOperation.UPDATE.value),
         )
-        places = np.flatnonzero(is_partial.to_numpy(zero_copy_only=False))
-        if not len(places):
+        rows_at = np.flatnonzero(is_partial.to_numpy(zero_copy_only=False))
+        if not len(rows_at):
             return codes
-        spelled = pc.dictionary_encode(pc.binary_join(absent.take(pa.array(places)), _SEPARATOR))
+        spelled = pc.dictionary_encode(pc.binary_join(absent.take(pa.array(rows_at)), _SEPARATOR))
         of_text = np.array(
             [self._code(frozenset(text.split(_SEPARATOR))) for text in spelled.dictionary.to_pylist()], np.int32
         )
-        codes[places] = of_text[spelled.indices.to_numpy()]
+        codes[rows_at] = of_text[spelled.indices.to_numpy()]
         return codes
 
     def _code(self, columns: frozenset[str]) -> int:
@@ -521,8 +521,8 @@ def _unseen(visibility: Visibility, ids: pa.StringArray) -> Bools:
 def _contains(sorted_serials: Int64s, serials: Int64s) -> Bools:
     if not len(sorted_serials):
         return np.zeros(len(serials), np.bool_)
-    places = np.minimum(np.searchsorted(sorted_serials, serials), len(sorted_serials) - 1)
-    found: Bools = sorted_serials[places] == serials
+    indexes = np.minimum(np.searchsorted(sorted_serials, serials), len(sorted_serials) - 1)
+    found: Bools = sorted_serials[indexes] == serials
     return found
 
 
@@ -534,9 +534,9 @@ def _subtract(read: Read, touches: _Touches, sets: dict[frozenset[str] | None, i
     read.unsettled.extend(touches.moved)
     if read.keys is None or not len(touches.serials) or not len(read.keys):
         return
-    places = pc.index_in(touches.keys, value_set=read.keys)
-    is_hit = pc.is_valid(places).to_numpy(zero_copy_only=False)
-    hits = pc.fill_null(places, 0).to_numpy(zero_copy_only=False)[is_hit]
+    rows_at = pc.index_in(touches.keys, value_set=read.keys)
+    is_hit = pc.is_valid(rows_at).to_numpy(zero_copy_only=False)
+    hits = pc.fill_null(rows_at, 0).to_numpy(zero_copy_only=False)[is_hit]
     lacks = touches.lacks[is_hit]
     for code in np.unique(lacks):
         rows = np.unique(hits[lacks == code])
@@ -604,9 +604,9 @@ def _cut(
         )
     cut: list[pa.Array] = []
     for name, column in zip(names, columns, strict=True):
-        gone = [code for code, absent in carried.items() if absent is not None and name in absent]
-        mask = pa.array(np.isin(states, gone))
-        cut.append(pc.if_else(mask, pa.nulls(len(column), column.type), column) if gone else column)
+        cut_codes = [code for code, absent in carried.items() if absent is not None and name in absent]
+        mask = pa.array(np.isin(states, cut_codes))
+        cut.append(pc.if_else(mask, pa.nulls(len(column), column.type), column) if cut_codes else column)
     return cut, pa.array([carried[int(code)] for code in states], pa.list_(pa.string()))
 
 

@@ -324,9 +324,9 @@ def _finish(name: str, outcome: Outcome) -> None:
         show.error(outcome.error)
         sys.exit(1)
     end = outcome.end.value.replace("_", " ")
-    if outcome.set_aside:
+    if outcome.failed:
         click.echo(
-            f"{name}: {end}, except failed tables: {', '.join(outcome.set_aside)}. For the reasons: replicator status {name}",
+            f"{name}: {end}, except failed tables: {', '.join(outcome.failed)}. For the reasons: replicator status {name}",
             err=True,
         )
     if outcome.alarmed:
@@ -335,6 +335,6 @@ def _finish(name: str, outcome: Outcome) -> None:
             f"step: replicator snapshot {name} {' '.join(shlex.quote(table) for table in outcome.alarmed)}",
             err=True,
         )
-    if outcome.set_aside or outcome.alarmed:
+    if outcome.failed or outcome.alarmed:
         sys.exit(1)
     click.echo(f"{name}: {end}.", err=True)

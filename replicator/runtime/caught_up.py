@@ -19,7 +19,7 @@ _BEGINNINGS: Final = (RequestKind.SNAPSHOT, RequestKind.RECREATE, RequestKind.RE
 class CaughtUp:
     """The answer: all other tables are caught up, which tables failed, and which may differ from the source."""
 
-    set_aside: tuple[TableId, ...]
+    failed: tuple[TableId, ...]
     alarmed: tuple[TableId, ...] = ()
 
 
@@ -39,7 +39,7 @@ class CatchUp:
     name: str
     since: datetime | None = None
     _asked: int | None = field(default=None)
-    _place: int | None = field(default=None)
+    _position: int | None = field(default=None)
 
     def check(self) -> CaughtUp | None:
         """One look; None while there is something to wait for.
@@ -48,20 +48,20 @@ class CatchUp:
         """
         requests = self.store.requests(self.name)
         tables = self._tables()
-        is_copying = not tables or any(table_life.is_unfinished(t) for t in tables)
-        if is_copying or any(request.kind in _BEGINNINGS for request in requests):
+        is_unfinished = not tables or any(table_life.is_unfinished(t) for t in tables)
+        if is_unfinished or any(request.kind in _BEGINNINGS for request in requests):
             # The end of a snapshot that begins while a position is awaited is after that position.
-            self._asked = self._place = None
+            self._asked = self._position = None
             return None
         if self._asked is None:
             self._asked = self.store.add_request(self.name, RequestKind.POSITION, {})
             return None
-        if self._place is None:
+        if self._position is None:
             if all(request.id != self._asked for request in requests):
-                self._place = self._newest()
+                self._position = self._newest()
             # What was read before the position was known is too old to be judged by it.
             return None
-        return self._judge(tables, self._place)
+        return self._judge(tables, self._position)
 
     def check_sealed(self) -> CaughtUp | None:
         """One look at a replicator whose capture has ended: everything in the journal is waited for."""
@@ -74,34 +74,34 @@ class CatchUp:
         last = self.store.last_segment(self.name)
         return -1 if last is None else last.last
 
-    def _judge(self, tables: Sequence[TableRecord], place: int) -> CaughtUp | None:
+    def _judge(self, tables: Sequence[TableRecord], position: int) -> CaughtUp | None:
         applied = self.store.applied(self.name)
-        verdicts = {table.table: self._is_set_aside(table, applied.get(table.table), place) for table in tables}
+        verdicts = {table.table: self._has_failed(table, applied.get(table.table), position) for table in tables}
         if None in verdicts.values():
             return None
         return CaughtUp(
-            set_aside=tuple(table for table, is_set_aside in verdicts.items() if is_set_aside),
+            failed=tuple(table for table, has_failed in verdicts.items() if has_failed),
             alarmed=tuple(table for table in verdicts if table in applied and applied[table].alarms),
         )
 
-    def _is_set_aside(self, table: TableRecord, done: AppliedRecord | None, place: int) -> bool | None:
+    def _has_failed(self, table: TableRecord, done: AppliedRecord | None, position: int) -> bool | None:
         """Whether a table did not make it; None while it may still."""
         if table_life.has_failed(table):
             return True
-        if done is not None and done.has_failed and not _goes_on(table, done):
+        if done is not None and done.has_failed and not _continues(table, done):
             return None if self._is_to_be_tried(done) else True
         if done is None or done.incarnation < table.incarnation:
             return None
         left = self.store.feed(self.name, table.table, done.last_applied, 1)
         # Without a source time it is in the middle of a snapshot, whose end may be after the position.
-        return None if left and (_begin(left[0]) <= place or done.source_time is None) else False
+        return None if left and (_begin(left[0]) <= position or done.source_time is None) else False
 
     def _is_to_be_tried(self, done: AppliedRecord) -> bool:
         is_old = self.since is not None and done.error is not None and done.error.at < self.since
         return is_old and bool(self.store.feed(self.name, done.table, done.last_applied, 1))
 
 
-def _goes_on(table: TableRecord, done: AppliedRecord) -> bool:
+def _continues(table: TableRecord, done: AppliedRecord) -> bool:
     """Whether a snapshot has begun since the target refused the table: apply continues with it once it sees it.
 
     A process that has just started may refuse the old incarnation once more after the new one has begun.

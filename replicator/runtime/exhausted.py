@@ -19,9 +19,9 @@ _DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 def machine_exhausted(error: BaseException) -> MachineExhaustedError:
     """The error of ours for one of which `is_exhausted` is true."""
     if isinstance(error, OSError) and error.errno in _DISK:
-        place = f" ({error.filename})" if error.filename else ""
+        named = f" ({error.filename})" if error.filename else ""
         return MachineExhaustedError(
-            f"A file cannot be written: {os.strerror(error.errno or 0)}{place}. Free: {'; '.join(_volumes(error))}.",
+            f"A file cannot be written: {os.strerror(error.errno or 0)}{named}. Free: {'; '.join(_volumes(error))}.",
             code="disk_full" if error.errno != errno.EROFS else "disk_read_only",
             action="Free some space there, or make it writable. It is retried automatically.",
         )
@@ -35,13 +35,13 @@ def machine_exhausted(error: BaseException) -> MachineExhaustedError:
 
 def _volumes(error: OSError) -> list[str]:
     """How much is free where we write."""
-    places = {"REPLICATOR_HOME": Home.from_environment().folder}
+    folders = {"REPLICATOR_HOME": Home.from_environment().folder}
     with suppress(OSError):  # where no folder for temporary files takes one
-        places["temporary files"] = Path(tempfile.gettempdir())
+        folders["temporary files"] = Path(tempfile.gettempdir())
     if isinstance(error.filename, str):
-        places = {"that file": Path(error.filename).parent, **places}
+        folders = {"that file": Path(error.filename).parent, **folders}
     found = []
-    for name, folder in places.items():
+    for name, folder in folders.items():
         with suppress(OSError):
             found.append(f"{shutil.disk_usage(folder).free} bytes on the volume of {folder} ({name})")
     return found or ["unknown"]

@@ -56,7 +56,7 @@ class Home:
     def check_journal(self, name: str, stored: str) -> None:
         """See that a journal that is stored as lying in the home lies in this one.
 
-        A copy of a home has the state store of the original and names the original's journal, whose files it would remove.
+        A copied home has the state store of the original and names the original's journal, whose files it would remove.
 
         Raises:
             ConfigError: `home_copied`.

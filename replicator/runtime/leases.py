@@ -21,7 +21,7 @@ RENEW_S: Final = 3.0
 def renewed(store: StateStore, lease: Lease, lose: Callable[[ReplicatorError], object]) -> Iterator[None]:
     """Renew a lease in a thread of its own while the block runs.
 
-    `lose` is called once, from that thread, when nothing is renewed any more: somebody took the lease, the store was away
+    `lose` is called once, from that thread, when nothing is renewed any more: another process took the lease, the store was away
     for longer than it lasts, or anything else went wrong.
     """
     done = threading.Event()
@@ -44,6 +44,6 @@ def _renew(store: StateStore, lease: Lease, lose: Callable[[ReplicatorError], ob
             if time.monotonic() > valid_until:
                 lose(error)
                 return
-        except BaseException as error:  # noqa: BLE001 - nobody would notice the end of this thread
+        except BaseException as error:  # noqa: BLE001 - the end of this thread would go unnoticed
             lose(messages.as_ours(error))
             return

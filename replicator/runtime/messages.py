@@ -29,7 +29,7 @@ _ERROR_CLASSES: Final = {
 
 
 def stamp(epoch: int) -> list[float]:
-    """The epoch, and seconds of a clock that the supervisor and its workers share and nobody sets."""
+    """The epoch, and seconds of a clock that the supervisor and its workers share and that is never set."""
     return [epoch, time.monotonic()]
 
 

@@ -33,7 +33,7 @@ _log = get_logger(__name__)
 def run_capture(
     store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control
 ) -> None:
-    """Capture until told to stop, or (`snapshot.mode: only`) until everything is copied."""
+    """Capture until told to stop, or (`snapshot.mode: only`) until every snapshot is complete."""
     loaded = _load(home, registry, record)
     source = assembly.make_source(loaded, registry, record, epoch)
     try:

@@ -1,4 +1,4 @@
-"""`replicator serve`: a worker for every replicator of the state store that nobody else runs."""
+"""`replicator serve`: a worker for every replicator of the state store that no other worker runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _run(
 ) -> None:
     try:
         outcome = supervise(record, lease, stop)
-    except Exception as error:  # noqa: BLE001 - whatever ends the thread is recorded, so that nobody waits for it
+    except Exception as error:  # noqa: BLE001 - whatever ends the thread is recorded, so that no caller waits for it
         known = messages.as_ours(error)
         _log.error(
             "replicator_failed", replicator=record.name, code=known.code, error=str(known), exc_info=known is not error

@@ -50,13 +50,13 @@ class End(StrEnum):
 class Outcome:
     """How a supervisor ended.
 
-    `error` is set for FAILED and REFUSED, `set_aside` names tables that did not make it to CAUGHT_UP or COMPLETE,
-    `alarmed` those that did and whose copy may differ from the source.
+    `error` is set for FAILED and REFUSED, `failed` names tables that did not make it to CAUGHT_UP or COMPLETE,
+    `alarmed` those that did and whose target table may differ from the source.
     """
 
     end: End
     error: ReplicatorError | None = None
-    set_aside: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
     alarmed: tuple[str, ...] = ()
 
     @property
@@ -126,7 +126,7 @@ class Supervisor:
         return outcome
 
     def _record_end(self, lease: Lease, run: int, outcome: Outcome) -> None:
-        """Say how the run ended, unless somebody has taken over and the word is theirs."""
+        """Say how the run ended, unless another process has taken over, which will say so."""
         if outcome.end is End.DELETED:
             return
         try:
@@ -280,5 +280,5 @@ class Supervisor:
 
 
 def _reached(end: End, done: CaughtUp) -> Outcome:
-    set_aside, alarmed = (tuple(str(t) for t in tables) for tables in (done.set_aside, done.alarmed))
-    return Outcome(end=end, set_aside=set_aside, alarmed=alarmed)
+    failed, alarmed = (tuple(str(t) for t in tables) for tables in (done.failed, done.alarmed))
+    return Outcome(end=end, failed=failed, alarmed=alarmed)

@@ -95,9 +95,9 @@ def _spark_problems(
     found = [p for p in (setting_problem(spark.master), java_problem()) if p is not None]
     if not found and (away := reach_problem(spark.master)) is not None:
         found.append(replace(away, severity=Severity.WARNING) if may_retry else away)
-    places = [("journal.uri", loaded.config.journal.uri or home.journal_uri(loaded.config.name))]
-    places += [(f"target.{name}", value) for name, value in target.items() if name in {"path", "uri"}]
-    return [*found, *sharing_problems(spark.master, places)]
+    uris = [("journal.uri", loaded.config.journal.uri or home.journal_uri(loaded.config.name))]
+    uris += [(f"target.{name}", value) for name, value in target.items() if name in {"path", "uri"}]
+    return [*found, *sharing_problems(spark.master, uris)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +143,11 @@ def _ask_source(source: SourceCatalogue, loaded: LoadedConfig, *, may_retry: boo
     )
 
 
-def _finding(error: ReplicatorError, place: str, *, may_retry: bool) -> Problem:
+def _finding(error: ReplicatorError, location: str, *, may_retry: bool) -> Problem:
     return Problem(
         code=error.code,
         message=error.message,
-        place=error.table or place,
+        place=error.table or location,
         action=error.action,
         severity=Severity.WARNING if may_retry and isinstance(error, TransientError) else Severity.BLOCKING,
     )

@@ -144,7 +144,7 @@ def supervise(
     """Be the worker of one replicator until `stop`, or until there is nothing left to do.
 
     Raises:
-        ConfigError: `already_running`: somebody else holds the lease.
+        ConfigError: `already_running`: another process holds the lease.
     """
     home.ensure()
     lease = lease or store.acquire_lease(record.name, holder_id(), LEASE_S)

@@ -24,12 +24,12 @@ def log_lines(path: Path, count: int, *, follow: bool) -> Iterator[str]:
         )
     with path.open(encoding="utf-8", errors="replace") as file:
         yield from (line.rstrip("\n") for line in deque(file, maxlen=count))
-        place = file.tell()
+        offset = file.tell()
     while follow:
-        if path.exists() and path.stat().st_size < place:
-            place = 0
+        if path.exists() and path.stat().st_size < offset:
+            offset = 0
         with path.open(encoding="utf-8", errors="replace") as file:
-            file.seek(place)
+            file.seek(offset)
             yield from (line.rstrip("\n") for line in file)
-            place = file.tell()
+            offset = file.tell()
         time.sleep(_LOOK_S)

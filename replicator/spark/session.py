@@ -275,6 +275,20 @@ def _no_scratch(folder: Path, fact: str) -> ReplicatorError:
     )
 
 
+def local_folder() -> str | None:
+    """Where the Spark of this process keeps temporary files; None if it has none, or its executors have folders of their own."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context  # noqa: SLF001 - `getOrCreate` would start one
+    if context is None or is_cluster(context.master or ""):
+        return None
+    from py4j.protocol import Py4JError
+
+    with contextlib.suppress(Py4JError, OSError):  # it may just have ended
+        return context.getConf().get("spark.local.dir")
+    return None
+
+
 def start_error(output: str, settings: SparkSettings) -> ReplicatorError:
     """Turn what Spark printed before it gave up into one message with the remedy."""
     tail = "\n".join(output.splitlines()[-_LOG_TAIL_LINES:])

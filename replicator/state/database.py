@@ -65,7 +65,7 @@ class Database:
     def __init__(self, url: str, *, busy_timeout_s: float, clock: Callable[[], datetime]) -> None:
         self._url = parse_state_url(url)
         self._clock = clock
-        self.place = _place(self._url)
+        self.location = _location(self._url)
         if self._url.get_backend_name() == "sqlite":
             assert self._url.database is not None
             self._engine = _sqlite_engine(self._url, busy_timeout_s)
@@ -82,7 +82,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """One read transaction: everything in it sees the same state."""
-        with translated(self.place), self._engine.connect() as connection:
+        with translated(self.location), self._engine.connect() as connection:
             if self._engine.dialect.name == "postgresql":
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with connection.begin():
@@ -91,7 +91,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """One write transaction, committed at the end of the block and rolled back by an exception."""
-        with translated(self.place), self._engine.connect() as connection:
+        with translated(self.location), self._engine.connect() as connection:
             connection.execution_options(is_write=True)
             with connection.begin():
                 yield connection
@@ -107,12 +107,12 @@ class Database:
     def _open(self) -> None:
         try:
             with self.read() as connection:
-                is_ready = is_current(connection, self.place)
+                is_ready = is_current(connection, self.location)
             if not is_ready:
                 with self.write() as connection:
-                    migrate(connection, self.place)
+                    migrate(connection, self.location)
         except BaseException:
-            # Nobody gets an object to close.
+            # No caller gets an object to close.
             self.close()
             raise
 
@@ -184,7 +184,7 @@ def _postgresql_engine(url: URL, busy_timeout_s: float) -> Engine:
         ) from error
 
 
-def _place(url: URL) -> str:
+def _location(url: URL) -> str:
     if url.get_backend_name() == "sqlite":
         return str(Path(url.database or "").absolute())
     return url.set(drivername="postgresql", password=None, query={}).render_as_string()

@@ -45,19 +45,19 @@ class DamagedValueError(ValueError):
     """A value in the store is not what its column holds. Becomes `corrupt_state` in `translated`."""
 
 
-def corrupt_state(place: str, fact: str) -> CorruptStreamError:
+def corrupt_state(location: str, fact: str) -> CorruptStreamError:
     """The error for a store that is damaged or is not ours."""
     return CorruptStreamError(
-        f"The state store {place} cannot be used: {fact}.", code="corrupt_state", action=_CORRUPT_ACTION
+        f"The state store {location} cannot be used: {fact}.", code="corrupt_state", action=_CORRUPT_ACTION
     )
 
 
 @contextmanager
-def translated(place: str) -> Iterator[None]:
+def translated(location: str) -> Iterator[None]:
     """Run a block of statements; what the driver raises becomes one of our errors.
 
     Args:
-        place: How messages name the store; without secrets.
+        location: How messages name the store; without secrets.
 
     Raises:
         StateUnavailableError: Locked, unreachable, full or read-only: may pass.
@@ -68,61 +68,63 @@ def translated(place: str) -> Iterator[None]:
     try:
         yield
     except DamagedValueError as error:
-        raise corrupt_state(place, str(error)) from error
+        raise corrupt_state(location, str(error)) from error
     except exc.TimeoutError as error:
         raise StateUnavailableError(
-            f"No connection to the state store {place} became free in time.", code="state_unavailable"
+            f"No connection to the state store {location} became free in time.", code="state_unavailable"
         ) from error
     except exc.IntegrityError:
         raise  # what is there twice the caller knows about
     except exc.DBAPIError as error:
-        known = _of_sqlite(place, error) if isinstance(error.orig, sqlite3.Error) else _of_postgresql(place, error)
-        # Never an exception that nobody knows: it would be put on whatever table was being worked on.
+        known = (
+            _of_sqlite(location, error) if isinstance(error.orig, sqlite3.Error) else _of_postgresql(location, error)
+        )
+        # Never an unknown exception: it would be blamed on whatever table was being worked on.
         raise known or FatalError(
-            f"The state store {place} failed with an unexpected error: {_words(error)}.",
+            f"The state store {location} failed with an unexpected error: {_words(error)}.",
             code="state_failed",
             action="Report it with the log, which has the traceback; then start again.",
         ) from error
 
 
-def _of_sqlite(place: str, error: exc.DBAPIError) -> ReplicatorError | None:
+def _of_sqlite(location: str, error: exc.DBAPIError) -> ReplicatorError | None:
     assert isinstance(error.orig, sqlite3.Error)
     name = getattr(error.orig, "sqlite_errorname", "")
     if name.startswith(_SQLITE_CORRUPT):
-        return corrupt_state(place, str(error.orig))
+        return corrupt_state(location, str(error.orig))
     if name.startswith(_SQLITE_BUSY):
         return StateUnavailableError(
-            f"The state store {place} stayed locked by another process.",
+            f"The state store {location} stayed locked by another process.",
             code="state_locked",
             action="Find the process that holds it (`fuser` or `lsof` on the file).",
         )
     for prefix, (code, action) in _SQLITE_TRANSIENT.items():
         if name.startswith(prefix):
-            return StateUnavailableError(f"The state store {place}: {error.orig}.", code=code, action=action)
+            return StateUnavailableError(f"The state store {location}: {error.orig}.", code=code, action=action)
     if name == "SQLITE_ERROR" and str(error.orig).startswith(("no such table", "no such column")):
-        return corrupt_state(place, str(error.orig))
+        return corrupt_state(location, str(error.orig))
     return None
 
 
-def _of_postgresql(place: str, error: exc.DBAPIError) -> ReplicatorError | None:
+def _of_postgresql(location: str, error: exc.DBAPIError) -> ReplicatorError | None:
     state = getattr(error.orig, "sqlstate", None) or ""
     fact = _fact(error)
     if state.startswith(_POSTGRES_DENIED) or (not state and any(text in fact for text in _LIBPQ_DENIED)):
         return AccessDeniedError(
-            f"The state store {place}: {fact}",
+            f"The state store {location}: {fact}",
             code="state_access_denied",
             action="Correct the credentials in REPLICATOR_STATE_URL or grant the privilege.",
         )
     if state == "3D000" or (not state and "database" in fact and "does not exist" in fact):
         return FatalError(
-            f"The state store {place}: {fact}",
+            f"The state store {location}: {fact}",
             code="state_missing",
             action="Create the database, or correct REPLICATOR_STATE_URL.",
         )
     if state.startswith(_POSTGRES_MISSING):
-        return corrupt_state(place, fact)
+        return corrupt_state(location, fact)
     if state.startswith(_POSTGRES_PASSING) or isinstance(error, exc.OperationalError | exc.InterfaceError):
-        return StateUnavailableError(f"The state store {place}: {fact}", code="state_unavailable")
+        return StateUnavailableError(f"The state store {location}: {fact}", code="state_unavailable")
     return None
 
 

@@ -31,7 +31,7 @@ def insert_segments(
     The newest segment goes if it is empty: it only carried the offset and the numbering, which the new ones do from now on.
 
     Raises:
-        FatalError: `index_conflict`: somebody else has written under the same epoch.
+        FatalError: `index_conflict`: another process has written under the same epoch.
     """
     newest = _newest(connection, name)
     _check_continuity(name, newest, segments)
@@ -148,10 +148,10 @@ def drop_segments(connection: Connection, name: str, ids: Sequence[int]) -> None
     for start in range(0, len(wanted), _KEYS_PER_STATEMENT):
         some = wanted[start : start + _KEYS_PER_STATEMENT]
         _remember_dropped(connection, name, some)
-        gone = select(func.sum(SEGMENT_FILES.c.byte_count)).where(
+        dropped = select(func.sum(SEGMENT_FILES.c.byte_count)).where(
             SEGMENT_FILES.c.replicator == name, SEGMENT_FILES.c.segment_id.in_(some)
         )
-        _add_bytes(connection, name, -int(connection.scalar(gone) or 0))
+        _add_bytes(connection, name, -int(connection.scalar(dropped) or 0))
         for table, column in (
             (SEGMENT_FILES, SEGMENT_FILES.c.segment_id),
             (SEGMENT_EVENTS, SEGMENT_EVENTS.c.segment_id),

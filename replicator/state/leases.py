@@ -58,11 +58,11 @@ def acquire(connection: Connection, name: str, holder: str, ttl_s: float, now: d
 
 
 def renew(connection: Connection, lease: Lease, ttl_s: float, now: datetime) -> Lease:
-    """Move the end of a lease that nobody else has taken.
+    """Move the end of a lease that no other process has taken.
 
     Raises:
-        FencedError: Somebody took it, it was released, or the store was set back to before its last renewal: what was sealed and applied
-            since may be gone from it, and is judged under a new epoch.
+        FencedError: It was taken, it was released, or the store was set back to before its last renewal: what was sealed and applied
+            since may be missing in it, and is judged under a new epoch.
     """
     row = check_epoch(connection, lease.replicator, lease.epoch)
     if row.holder != lease.holder:
@@ -93,7 +93,7 @@ def current(connection: Connection, name: str, now: datetime) -> Lease | None:
 
 
 def check_epoch(connection: Connection, name: str, epoch: int) -> Row[Any]:
-    """Lock the lease's row, so that nobody takes it before this transaction ends, and return it.
+    """Lock the lease's row, so that no process takes it before this transaction ends, and return it.
 
     Raises:
         FencedError: `epoch` is not the current one.

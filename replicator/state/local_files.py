@@ -36,9 +36,9 @@ def network_mount(path: Path, mounts: str) -> str | None:
     best, kind = -1, ""
     for line in mounts.splitlines():
         _, _, rest = line.partition(" ")
-        place, _, rest = rest.partition(" ")
+        escaped, _, rest = rest.partition(" ")
         # Later mounts hide earlier ones at the same path. Blanks are written in octal.
-        mount = Path(place.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
+        mount = Path(escaped.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\"))
         if path.is_relative_to(mount) and len(mount.parts) >= best:
             best, kind = len(mount.parts), rest.partition(" ")[0]
     family, _, member = kind.partition(".")

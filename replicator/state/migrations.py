@@ -169,7 +169,7 @@ def _claims(connection: Connection) -> None:
 
 
 def _audits(connection: Connection) -> None:
-    """Nobody looked before; whether the target holds a whole copy is found out by the next worker."""
+    """Earlier versions did not look; the next worker finds out whether the target holds the whole table."""
     connection.execute(text("ALTER TABLE applied ADD COLUMN audit TEXT"))
 
 
@@ -266,7 +266,7 @@ def _applied_4(connection: Connection) -> None:
 
 
 def _applied_row_4(row: RowMapping) -> dict[str, Any]:
-    """Without a source time, and without a word that the copy was whole, it was being made."""
+    """Without a source time, and without a note that the table was whole, its snapshot was running."""
     audit = json.loads(row["audit"]) if row["audit"] else dict(_NO_AUDIT)
     has_copy, is_fresh = audit.pop("has_copy"), row["source_time"] is not None
     copy = "whole" if has_copy else "snapshot" if not is_fresh else "unknown" if has_copy is None else "changes"
@@ -338,7 +338,7 @@ def stored_version(connection: Connection) -> int:
     return version
 
 
-def is_current(connection: Connection, place: str) -> bool:
+def is_current(connection: Connection, location: str) -> bool:
     """Whether nothing is to be migrated.
 
     Raises:
@@ -347,14 +347,14 @@ def is_current(connection: Connection, place: str) -> bool:
     version = stored_version(connection)
     if version > FORMAT_VERSION:
         raise FatalError(
-            f"The state store {place} has format {version}; this version supports formats up to {FORMAT_VERSION}.",
+            f"The state store {location} has format {version}; this version supports formats up to {FORMAT_VERSION}.",
             code="newer_state",
             action="Use the version of the Replicator that wrote it, or a newer one.",
         )
     return version == FORMAT_VERSION
 
 
-def migrate(connection: Connection, place: str) -> None:
+def migrate(connection: Connection, location: str) -> None:
     """Bring the store to the current format, inside the transaction that `connection` is in.
 
     Of several processes that come at once one does the work and the others then find it done: SQLite's write transaction
@@ -362,7 +362,7 @@ def migrate(connection: Connection, place: str) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-    if is_current(connection, place):
+    if is_current(connection, location):
         return
     for step in MIGRATIONS[stored_version(connection) :]:
         step(connection)

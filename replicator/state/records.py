@@ -35,7 +35,7 @@ class Stage(StrEnum):
 
 
 class ApplyState(StrEnum):
-    """Whether apply goes on with a table."""
+    """Whether apply continues with a table."""
 
     APPLYING = "applying"
     FAILED = "failed"
@@ -49,7 +49,7 @@ class TargetCopy(StrEnum):
     SNAPSHOT = "snapshot"
     """Nothing yet, or a snapshot that has begun there and is not complete."""
     WHOLE = "whole"
-    """A whole copy, if perhaps an old one."""
+    """The whole table, perhaps an old state of it."""
     CHANGES = "changes"
     """Only what changed since it began (`snapshot.mode: never`)."""
 
@@ -233,7 +233,7 @@ class AppliedRecord:
     Attributes:
         incarnation: Recorded *before* it is claimed in the target; journal items of a lower one are superseded.
         claimed_by: The newest epoch that set out to claim the incarnation, recorded *before* it did: no newer one stands in the target's
-            ledger, unless this store was restored from an older copy. None where a version wrote the record that did not record it.
+            ledger, unless this store was restored from an older backup. None where a version wrote the record that did not record it.
         last_applied: Sequence number; -1 for nothing.
         rows: Changes applied since the incarnation began.
         source_time: Everything committed at the source before it is in the target.

@@ -180,12 +180,12 @@ class StateStore:
             return leases.acquire(connection, name, holder, ttl_s, self._database.now(connection))
 
     def renew_lease(self, lease: Lease, ttl_s: float) -> Lease:
-        """The same lease, with a later end. Raises FencedError if somebody took it, or it was released."""
+        """The same lease, with a later end. Raises FencedError if another process took it, or it was released."""
         with self._database.write() as connection:
             return leases.renew(connection, lease, ttl_s, self._database.now(connection))
 
     def release_lease(self, lease: Lease) -> None:
-        """Let others take it at once. Replay, or somebody took it: does nothing."""
+        """Let others take it at once. Replay, or another process took it: does nothing."""
         with self._database.write() as connection:
             leases.release(connection, lease)
 

@@ -1,4 +1,4 @@
-"""A table's life: its states, and one function per transition. Pure; nobody else assigns a state.
+"""A table's life: its states, and one function per transition. Pure; no other module assigns a state.
 
 Capture's word (`TableRecord.stage`):
 
@@ -12,7 +12,7 @@ Capture's word (`TableRecord.stage`):
 Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
 
 Apply's word (`AppliedRecord.state`): `refused` ──▶ FAILED, `taken_up` ──▶ APPLYING, `begun_in_target` begins again with the next
-incarnation. It does not change capture's word: capture goes on, and the journal keeps what apply will need.
+incarnation. It does not change capture's word: capture continues, and the journal keeps what apply will need.
 
 Both together are what is shown (`has_failed`) and what the journal must keep (`needs_journal`). A table whose changes the journal had to
 drop (`journal_given_up`) needs nothing of it until its next snapshot.
@@ -195,7 +195,7 @@ def taken_up(applied: AppliedRecord) -> AppliedRecord:
 
 
 def begun_in_target(applied: AppliedRecord, incarnation: int, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:
-    """Apply goes on with a new incarnation: nothing of it is applied, and it replaces what the target has."""
+    """Apply continues with a new incarnation: nothing of it is applied, and it replaces what the target has."""
     return AppliedRecord(table=applied.table, incarnation=incarnation, alarms=alarms)
 
 

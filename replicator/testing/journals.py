@@ -17,7 +17,7 @@ from replicator.state.records import Segment, SnapshotProgress, Stage, TableReco
 from replicator.state.store import StateStore
 from replicator.testing.batches import RowChange, delete, insert, record_batch, update
 from replicator.testing.memory import HistoryEntry, State, state_of
-from replicator.testing.target_contract import item, items_schema
+from replicator.testing.target_harness import item, items_schema
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 _KEYS = 6

@@ -14,7 +14,7 @@ pytest.register_assert_rewrite(
     *(
         module.name
         for module in pkgutil.iter_modules(replicator.testing.__path__, "replicator.testing.")
-        if module.name.endswith("_contract") and module.name not in sys.modules
+        if module.name.endswith(("_contract", "_harness")) and module.name not in sys.modules
     )
 )
 

@@ -23,7 +23,7 @@ from replicator.state.store import StateStore
 from replicator.testing.batches import RowChange, insert, record_batch
 from replicator.testing.journals import START
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
-from replicator.testing.target_contract import item, items_schema
+from replicator.testing.target_harness import item, items_schema
 
 NAME: Final = "shop"
 A, B = TableId("shop", "a"), TableId("shop", "b")

@@ -135,10 +135,15 @@ def canonical_sum(rows: Iterable[Sequence[Any]]) -> Sum:
 
 
 def target_sum(client: Any, path: str, columns: Sequence[str]) -> Sum:
+    """Sum the copy, read with Google's own client."""
+    return canonical_sum(target_rows(client, path, columns))
+
+
+def target_rows(client: Any, path: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Read the copy with Google's own client."""
     names = ", ".join(f"`{name}`" for name in columns)
     job = client.query(f"SELECT {names} FROM `{path}`", retry=None, job_retry=None)
-    return canonical_sum(row.values() for row in job.result(retry=None))
+    return [row.values() for row in job.result(retry=None)]
 
 
 def _canonical(value: Any) -> Any:

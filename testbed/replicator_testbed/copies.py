@@ -22,6 +22,9 @@ class Copies(Protocol):
     def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
         """Sum the copy of a table of the source."""
 
+    def rows(self, namespace: str, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """All rows of the copy, as one read sees them; in no order."""
+
 
 class DeltaCopies:
     """Delta tables.
@@ -39,7 +42,11 @@ class DeltaCopies:
 
     def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
         """Read with delta-rs, not with the Spark that wrote it."""
-        return compare.sum_rows(rows_of(read_delta(self._lake / namespace / table, columns)))
+        return compare.sum_rows(self.rows(namespace, table, columns))
+
+    def rows(self, namespace: str, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Read one version with delta-rs."""
+        return [tuple(row) for row in rows_of(read_delta(self._lake / namespace / table, columns))]
 
 
 class BigQueryCopies:
@@ -63,4 +70,10 @@ class BigQueryCopies:
         """Query all of it."""
         from replicator_testbed import bigquery
 
-        return bigquery.target_sum(self._client, f"{bigquery.PROJECT}.{self._prefix}{namespace}.{table}", columns)
+        return bigquery.canonical_sum(self.rows(namespace, table, columns))
+
+    def rows(self, namespace: str, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Query all of it."""
+        from replicator_testbed import bigquery
+
+        return bigquery.target_rows(self._client, f"{bigquery.PROJECT}.{self._prefix}{namespace}.{table}", columns)

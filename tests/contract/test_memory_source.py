@@ -21,15 +21,8 @@ from replicator.testing.memory import (
     MemoryTransaction,
     state_of,
 )
-from replicator.testing.source_contract import (
-    Row,
-    Setting,
-    SourceContract,
-    SourceHarness,
-    TableKind,
-    WriterTransaction,
-    row,
-)
+from replicator.testing.source_contract import SourceContract
+from replicator.testing.source_harness import Row, Setting, SourceHarness, TableKind, WriterTransaction, row
 
 _KEYS = {TableKind.KEYED: ("id",), TableKind.COMPOSITE: ("name", "id"), TableKind.KEYLESS: ()}
 

@@ -11,7 +11,8 @@ import pytest
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import DeltaTarget, TargetContext, TargetTable
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
-from replicator.testing.target_contract import UUID, TargetContract, TargetHarness, TargetRow
+from replicator.testing.target_contract import TargetContract
+from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
 
 
 class MemoryHarness(TargetHarness):

@@ -1,13 +1,15 @@
 """What a user reads uses the field's words: the pages, and the text of help, settings, output, errors and problems.
 
-Comments and docstrings are not read here; the help of commands is, through `docs/cli.md`. `docs/adr` is left out: a record
-of what was said then.
+Comments, docstrings and names are read in the packages of `CLEAN`; the help of commands through `docs/cli.md`. `docs/adr` is left out: a
+record of what was said then.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +45,17 @@ _PATTERNS = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), instead) for pat
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
 
+CLEAN = (
+    "replicator/capture", "replicator/apply", "replicator/runtime", "replicator/service", "replicator/state",
+    "plugins/sources/mysql/replicator_source_mysql",
+)  # fmt: skip
+"""Packages whose comments, docstrings and names use the field's words, too."""
+BANNED_NAMES = re.compile(
+    r"_*(\w+_)?(places?|aside|anew|gone|copying|copied|copies|whoever|somebody|handed_out)(_\w+)?", re.IGNORECASE
+)
+"""`place` itself may be the field of a problem, and `in_place` is a kind of snapshot."""
+
+
 def pages() -> Iterator[Path]:
     yield ROOT / "README.md"
     yield ROOT / "ARCHITECTURE.md"
@@ -50,7 +63,7 @@ def pages() -> Iterator[Path]:
     yield ROOT / "Makefile"
     yield ROOT / "docs" / "status.schema.json"
     yield from (p for p in sorted(ROOT.glob("docs/**/*.md")) if "adr" not in p.parts)
-    yield from (p for p in sorted(ROOT.glob("examples/**/*")) if p.suffix in {".md", ".yaml"})
+    yield from sorted(path for path in ROOT.glob("examples/**/*") if path.suffix in {".md", ".yaml"})
     yield from sorted(ROOT.glob("plugins/*/*/README.md"))
 
 
@@ -96,6 +109,27 @@ def test_texts_of_the_product_use_the_fields_words() -> None:
         for phrase, instead in faults(text)
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("package", CLEAN)
+def test_comments_docstrings_and_names_use_the_fields_words(package: str) -> None:
+    found: list[str] = []
+    for module in sorted((ROOT / package).glob("**/*.py")):
+        before = ""
+        for token in tokenize.generate_tokens(io.StringIO(module.read_text(encoding="utf-8")).readline):
+            where = f"{module.relative_to(ROOT)}:{token.start[0]}"
+            if token.type == tokenize.COMMENT or token.string.startswith(('"""', 'r"""')):
+                found += [f"{where}: {phrase!r} ({instead})" for phrase, instead in faults(token.string)]
+            elif token.type == tokenize.NAME and BANNED_NAMES.fullmatch(token.string):
+                is_field = token.string == "place" and before in {".", "(", ","}
+                found += [] if is_field or "in_place" in token.string.lower() else [f"{where}: {token.string}"]
+            before = token.string if token.string.strip() else before
+    assert found == []
+
+
+@pytest.mark.parametrize("name", ["set_aside", "_place", "is_copying", "handed_out", "Gone"])
+def test_a_banned_name_is_found(name: str) -> None:
+    assert BANNED_NAMES.fullmatch(name)
 
 
 @pytest.mark.parametrize(

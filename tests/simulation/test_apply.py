@@ -22,7 +22,7 @@ from replicator.state.records import Stage
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.journals import START
 from replicator.testing.memory import state_of
-from replicator.testing.target_contract import item
+from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A, B, Killed, Shop, kill_at
 
 

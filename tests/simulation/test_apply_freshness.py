@@ -14,7 +14,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.state.records import Stage
 from replicator.testing.batches import insert, update
 from replicator.testing.journals import START
-from replicator.testing.target_contract import item
+from replicator.testing.target_harness import item
 from replicator_testbed.applied import A, B, Killed, Shop, kill_at
 
 

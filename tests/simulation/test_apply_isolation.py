@@ -17,7 +17,7 @@ from replicator.model.schema import TableId
 from replicator.state.records import Stage, TableRecord
 from replicator.testing.batches import insert
 from replicator.testing.memory import MemoryTarget
-from replicator.testing.target_contract import item, items_schema
+from replicator.testing.target_harness import item, items_schema
 from replicator_testbed.applied import NAME, A, B, Shop
 
 

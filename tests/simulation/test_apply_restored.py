@@ -22,7 +22,7 @@ from replicator.plugins.target import Ledger, TargetTable
 from replicator.state.store import StateStore
 from replicator.testing.batches import insert
 from replicator.testing.memory import MemoryTarget
-from replicator.testing.target_contract import item
+from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A, B, Shop
 
 

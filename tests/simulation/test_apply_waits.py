@@ -21,7 +21,7 @@ from replicator.model.schema import TableId
 from replicator.plugins.target import TargetContext
 from replicator.testing.batches import insert
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig
-from replicator.testing.target_contract import item
+from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A, B, Control, Shop
 
 

@@ -15,7 +15,7 @@ from replicator.service.status import status
 from replicator.state.records import Stage, TableRecord, TargetCopy
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.memory.target import StoredTable
-from replicator.testing.target_contract import item, items_schema
+from replicator.testing.target_harness import item, items_schema
 from replicator_testbed.applied import NAME, A, B, Killed, Shop
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from replicator.apply import Apply, ApplySettings
-from replicator.capture import snapshots, tracker, window
+from replicator.capture import comparison, snapshots, window
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import Followed, Tables
 from replicator.capture.tracker import CatalogTracker
@@ -64,9 +64,9 @@ OF_HOST: Final[Mapping[str, tuple[Any, str]]] = {
     "snapshots: rows": (snapshots, "snapshot_changes"),
     "tracker: fit": (Followed, "fits"),
     "tracker: DDL": (CatalogTracker, "_ddl"),
-    "tracker: judge": (tracker, "judge"),
+    "tracker: judge": (comparison, "judge"),
     "tables: rows": (Tables, "rows"),
-    "tables: new copy": (Tables, "begin_copy"),
+    "tables: new copy": (Tables, "begin_incarnation"),
     "tables: copy in place": (Tables, "begin_in_place"),
     "tables: progress": (Tables, "put_progress"),
     "tables: complete": (Tables, "complete"),

@@ -99,7 +99,7 @@ class Bench:
     folder: Path
     settings: CaptureSettings = CaptureSettings(  # noqa: RUF009 (frozen)
         chunk_rows=2, seal_gap_s=0.0, chunk_backoff_s=0.001, chunk_backoff_max_s=0.01, request_every_s=0.0, report_every_s=0.0,
-        pull_wait_s=0.02, copying_wait_s=0.005,
+        pull_wait_s=0.02, snapshot_wait_s=0.005,
     )  # fmt: skip
     tables: list[TableId] = field(default_factory=list)
     make_window: Callable[[Sequence[str]], Window] = Window

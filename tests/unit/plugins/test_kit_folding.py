@@ -23,7 +23,8 @@ from replicator.plugins.kit.folding import (
 )
 from replicator.plugins.target import Batch, TableOptions
 from replicator.testing.batches import RowChange, delete, insert, update, write_batch
-from replicator.testing.target_contract import HISTORIES, History, Replay, as_tuples, item, items_schema, random_batches
+from replicator.testing.histories import HISTORIES, History, random_batches
+from replicator.testing.target_harness import Replay, as_tuples, item, items_schema
 
 
 def apply(rows: dict[Key, StoredRow], batch: Batch, deletes: Literal["hard", "soft"] = "hard") -> Merged:

@@ -11,7 +11,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import TargetContext, TargetTable
 from replicator.testing.batches import insert, write_batch
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
-from replicator.testing.target_contract import ITEMS, item, items_schema
+from replicator.testing.target_harness import ITEMS, item, items_schema
 
 SCHEMA = items_schema()
 TABLE = TargetTable(table=ITEMS, uuid="u", incarnation=1, epoch=1)

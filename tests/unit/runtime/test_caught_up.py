@@ -52,29 +52,29 @@ def _put(store: StateStore, *, copied_at: datetime, failed_at: datetime, copied_
     store.put_applied(NAME, lease.epoch, [applied])
 
 
-@pytest.mark.parametrize(("copied_after_s", "set_aside"), [(-60, (TABLE,)), (60, ())])
+@pytest.mark.parametrize(("completed_after_s", "failed"), [(-60, (TABLE,)), (60, ())])
 def test_a_failure_counts_until_a_copy_has_begun_after_it(
-    store: StateStore, copied_after_s: int, set_aside: tuple[TableId, ...]
+    store: StateStore, completed_after_s: int, failed: tuple[TableId, ...]
 ) -> None:
-    _put(store, copied_at=NOON + timedelta(seconds=copied_after_s), failed_at=NOON)
-    assert CatchUp(store=store, name=NAME, _asked=0, _place=0).check() == CaughtUp(set_aside=set_aside)
+    _put(store, copied_at=NOON + timedelta(seconds=completed_after_s), failed_at=NOON)
+    assert CatchUp(store=store, name=NAME, _asked=0, _position=0).check() == CaughtUp(failed=failed)
 
 
 def test_a_failure_of_an_earlier_run_counts_at_once_where_nothing_is_left_to_try(store: StateStore) -> None:
     _put(store, copied_at=NOON - timedelta(minutes=2), failed_at=NOON - timedelta(minutes=1))
-    catch_up = CatchUp(store=store, name=NAME, since=NOON, _asked=0, _place=0)
-    assert catch_up.check() == CaughtUp(set_aside=(TABLE,))
+    catch_up = CatchUp(store=store, name=NAME, since=NOON, _asked=0, _position=0)
+    assert catch_up.check() == CaughtUp(failed=(TABLE,))
 
 
 def test_a_table_that_is_made_anew_is_waited_for_although_the_old_one_was_refused_once_more(store: StateStore) -> None:
     _put(store, copied_at=NOON, failed_at=NOON + timedelta(minutes=1), copied_in=2)
-    assert CatchUp(store=store, name=NAME, _asked=0, _place=0).check() is None
+    assert CatchUp(store=store, name=NAME, _asked=0, _position=0).check() is None
 
 
 def test_a_snapshot_that_was_asked_for_is_waited_for(store: StateStore) -> None:
     _put(store, copied_at=NOON, failed_at=NOON + timedelta(minutes=1))
     store.add_request(NAME, RequestKind.SNAPSHOT, {"tables": [str(TABLE)]})
-    assert CatchUp(store=store, name=NAME, _asked=0, _place=0).check() is None
+    assert CatchUp(store=store, name=NAME, _asked=0, _position=0).check() is None
 
 
 def _seal(store: StateStore, *, number: int, stages: dict[TableId, Stage], closes: Sequence[int] = ()) -> None:
@@ -127,12 +127,12 @@ def test_the_place_is_read_behind_the_answer_to_the_request(store: StateStore, m
     answer()
     assert [catch_up.check() for _ in range(2)] == [None, None]
     _apply(store, TABLE, 1)
-    assert catch_up.check() == CaughtUp(set_aside=())
+    assert catch_up.check() == CaughtUp(failed=())
 
 
 def test_a_copy_that_begins_while_the_place_is_waited_for_is_waited_for_to_its_end(store: StateStore) -> None:
     _seal(store, number=0, stages={TABLE: Stage.STREAMING})
-    catch_up = CatchUp(store=store, name=NAME, _asked=0, _place=0)
+    catch_up = CatchUp(store=store, name=NAME, _asked=0, _position=0)
     _seal(store, number=1, stages={TABLE: Stage.SNAPSHOT})
     assert catch_up.check() is None
     _seal(store, number=2, stages={TABLE: Stage.STREAMING})
@@ -142,19 +142,19 @@ def test_a_copy_that_begins_while_the_place_is_waited_for_is_waited_for_to_its_e
     _seal(store, number=3, stages={TABLE: Stage.STREAMING}, closes=[asked.id])
     assert [catch_up.check() for _ in range(2)] == [None, None]
     _apply(store, TABLE, 3)
-    assert catch_up.check() == CaughtUp(set_aside=())
+    assert catch_up.check() == CaughtUp(failed=())
 
 
 def test_a_copy_of_which_no_look_saw_anything_is_waited_for_to_its_end(store: StateStore) -> None:
     _seal(store, number=0, stages={TABLE: Stage.STREAMING})
     _seal(store, number=1, stages={TABLE: Stage.STREAMING})
     _apply(store, TABLE, 0)
-    catch_up = CatchUp(store=store, name=NAME, _asked=0, _place=0)
+    catch_up = CatchUp(store=store, name=NAME, _asked=0, _position=0)
     assert catch_up.check() is None
     lease = store.lease(NAME)
     assert lease is not None
     store.put_applied(NAME, lease.epoch, [replace(store.applied(NAME)[TABLE], source_time=NOON)])
-    assert catch_up.check() == CaughtUp(set_aside=())
+    assert catch_up.check() == CaughtUp(failed=())
 
 
 def test_what_is_sealed_waits_for_no_removed_table_and_names_those_set_aside(store: StateStore) -> None:
@@ -164,13 +164,13 @@ def test_what_is_sealed_waits_for_no_removed_table_and_names_those_set_aside(sto
     _apply(store, other, -1, ApplyState.FAILED)
     assert catch_up.check_sealed() is None
     _apply(store, TABLE, 0)
-    assert catch_up.check_sealed() == CaughtUp(set_aside=(other,))
+    assert catch_up.check_sealed() == CaughtUp(failed=(other,))
 
 
 def test_a_copy_that_capture_set_aside_is_not_complete(store: StateStore) -> None:
     _seal(store, number=0, stages={TABLE: Stage.FAILED})
     _apply(store, TABLE, 0)
-    assert CatchUp(store=store, name=NAME).check_sealed() == CaughtUp(set_aside=(TABLE,))
+    assert CatchUp(store=store, name=NAME).check_sealed() == CaughtUp(failed=(TABLE,))
 
 
 def test_a_table_with_an_alarm_is_named(store: StateStore) -> None:
@@ -180,4 +180,4 @@ def test_a_table_with_an_alarm_is_named(store: StateStore) -> None:
     alarm = AlarmRecord(code="target_diverged", message="m", action="a", at=NOON, count=1)
     applied = AppliedRecord(table=TABLE, incarnation=1, source_time=NOON, alarms=(alarm,))
     store.put_applied(NAME, lease.epoch, [applied])
-    assert CatchUp(store=store, name=NAME, _asked=0, _place=0).check() == CaughtUp(set_aside=(), alarmed=(TABLE,))
+    assert CatchUp(store=store, name=NAME, _asked=0, _position=0).check() == CaughtUp(failed=(), alarmed=(TABLE,))

@@ -18,7 +18,7 @@ from replicator.runtime.pumps import run_apply, run_capture
 from replicator.state.records import Stage, TableRecord
 from replicator.state.store import StateStore
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget, MemoryWarehouse, StoredTable
-from replicator.testing.target_contract import items_schema
+from replicator.testing.target_harness import items_schema
 from replicator.testing.waiting import wait_until
 from replicator_testbed.captured import CaptureControl
 

@@ -153,7 +153,7 @@ def test_a_run_that_ends_by_itself_names_the_tables_set_aside(store: StateStore,
     store.set_desired(NAME, Desired.RUNNING, apply_paused=True)
     supervisor = _supervisor(store, tmp_path)
     supervisor._finished.add(Role.CAPTURE)
-    assert supervisor._poll() == Outcome(end=End.COMPLETE, set_aside=("public.half",))
+    assert supervisor._poll() == Outcome(end=End.COMPLETE, failed=("public.half",))
 
 
 def test_a_worker_that_the_host_cannot_start_now_is_tried_again(

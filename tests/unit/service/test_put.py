@@ -17,7 +17,7 @@ from replicator.service import lifecycle
 from replicator.service.assess import Assessment
 from replicator.state.store import StateStore
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
-from replicator.testing.target_contract import items_schema
+from replicator.testing.target_harness import items_schema
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,7 +10,8 @@ import pytest
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
 from replicator.plugins import TargetContext, TargetTable
-from replicator.testing.target_contract import UUID, TargetContract, TargetHarness, TargetRow
+from replicator.testing.target_contract import TargetContract
+from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
 from replicator_target_postgresql.config import PostgresConfig
 from replicator_target_postgresql.sql import path_of, quoted
 from replicator_target_postgresql.target import PostgresTarget

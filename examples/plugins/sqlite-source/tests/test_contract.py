@@ -16,15 +16,8 @@ from replicator.model.errors import OffsetExpiredError, TableError
 from replicator.model.isolation import TableFailedError
 from replicator.model.schema import TableId
 from replicator.plugins import ChunkRequest, PullLimits, Seen, SourceContext
-from replicator.testing.source_contract import (
-    Row,
-    Setting,
-    SourceContract,
-    SourceHarness,
-    TableKind,
-    WriterTransaction,
-    row,
-)
+from replicator.testing.source_contract import SourceContract
+from replicator.testing.source_harness import Row, Setting, SourceHarness, TableKind, WriterTransaction, row
 from replicator_source_sqlite.source import SqliteConfig, SqliteSource
 from replicator_source_sqlite.values import quoted
 

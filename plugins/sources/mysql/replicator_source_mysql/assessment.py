@@ -87,7 +87,7 @@ def _log(facts: ServerFacts) -> list[Problem]:
 
 
 def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
-    """What files and bytes in GTIDs' place need: a watermark that can be written, and commits in the order of the log."""
+    """What files and bytes instead of GTIDs need: a watermark that can be written, and commits in the order of the log."""
     if not facts.is_by_file:
         return []
     problems = [

@@ -49,7 +49,7 @@ class Reach:
     """What changes of a parent may change without a trace.
 
     Attributes:
-        by_delete: Followed tables that a DELETE reaches.
+        by_delete: Replicated tables that a DELETE reaches.
         by_update: Those that an UPDATE of one of `columns` reaches.
     """
 
@@ -64,7 +64,7 @@ class Reach:
 
 
 def reaches(edges: Iterable[Edge], followed: Collection[TableId]) -> dict[TableId, Reach]:
-    """Which followed tables each parent reaches, through any number of tables in between. Pure."""
+    """Which replicated tables each parent reaches, through any number of tables in between. Pure."""
     out: dict[TableId, list[Edge]] = defaultdict(list)
     for edge in edges:
         out[edge.parent].append(edge)
@@ -89,11 +89,11 @@ def _reached(out: Mapping[TableId, Sequence[Edge]], start: TableId, *, is_delete
         if step in done:
             continue
         done.add(step)
-        table, is_gone = step
+        table, is_deleted = step
         for edge in out.get(table, ()):
-            if edge.acts & (_DELETE_CASCADES | _DELETE_SETS if is_gone else _UPDATE_ACTS):
+            if edge.acts & (_DELETE_CASCADES | _DELETE_SETS if is_deleted else _UPDATE_ACTS):
                 changed.add(edge.child)
-                waiting.append((edge.child, bool(is_gone and edge.acts & _DELETE_CASCADES)))
+                waiting.append((edge.child, bool(is_deleted and edge.acts & _DELETE_CASCADES)))
     return changed
 
 
@@ -144,7 +144,7 @@ class Cascades:
         return Parent(reach, None) if reach is not None else None
 
     def of_rows(self, parent: Parent, kind: int, body: memoryview) -> frozenset[TableId]:
-        """The followed tables that a rows event of a parent may have changed."""
+        """The replicated tables that a rows event of a parent may have changed."""
         plain_kind = MARIADB_COMPRESSED.get(kind, kind)
         if plain_kind in _INSERTS:
             return frozenset()
@@ -155,7 +155,7 @@ class Cascades:
         return parent.reach.by_update
 
     def of_statement(self, text: str) -> frozenset[TableId]:
-        """The followed tables into which cascades may have gone unseen before a statement that may change foreign keys."""
+        """The replicated tables into which cascades may have gone unseen before a statement that may change foreign keys."""
         if not _MAY_CHANGE_KEYS.search(text):
             return frozenset()
         before = self._reaches

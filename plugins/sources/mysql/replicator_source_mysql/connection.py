@@ -56,7 +56,7 @@ def connect(config: MysqlConfig, *, read_timeout_s: float) -> Connection:
         connection.connect()
         with connection.cursor() as cursor:
             # PyMySQL believes the greeting, in which MySQL says that autocommit is on where `SET GLOBAL autocommit = OFF` made it
-            # off: a session would then read in one transaction, and so as of one moment, for ever.
+            # off: a session would then read in one transaction, and so as of one moment, permanently.
             cursor.execute(
                 f"SET autocommit = 1, time_zone = '+00:00', sql_mode = '{_SQL_MODE}', character_set_results = 'utf8mb4'"
             )

@@ -39,7 +39,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEffect:
-    """An effect on a followed table; `new_table` of a RENAME."""
+    """An effect on a replicated table; `new_table` of a RENAME."""
 
     effect: Effect
     table: TableId
@@ -73,7 +73,7 @@ _ORDER: Final = (
 
 
 def effects(query: Query, followed: Collection[TableId], *, flavor: Flavor, is_lower_case: bool) -> list[TableEffect]:
-    """What a statement does to followed tables, each at most once.
+    """What a statement does to replicated tables, each at most once.
 
     Args:
         query: The statement.
@@ -157,7 +157,7 @@ class _Statement:
             raise NotUnderstoodError
 
     def followed_effects(self) -> Iterator[TableEffect]:
-        """What it does to followed tables."""
+        """What it does to replicated tables."""
         for effect in self._found:
             if effect.table in self._followed:
                 yield effect
@@ -165,7 +165,7 @@ class _Statement:
                 yield from (TableEffect(effect=Effect.UNCLEAR, table=t) for t in self._alike(effect.table))
 
     def concerned(self) -> Iterable[TableId]:
-        """The followed tables that a statement which was not understood may be about."""
+        """The replicated tables that a statement which was not understood may be about."""
         if self._verb not in _NAMING:
             return list(self._followed)
         named = {effect.table for effect in self._found}
@@ -188,7 +188,7 @@ class _Statement:
         self._found.append(TableEffect(effect=effect, table=table, new_table=new_table))
 
     def _alike(self, table: TableId) -> list[TableId]:
-        """Followed tables whose names may be this one, in letters that were not read or not folded as the server does."""
+        """Replicated tables whose names may be this one, in letters that were not read or not folded as the server does."""
         if table.name.isascii() and table.namespace.isascii():
             return []
         if not self._is_lower_case and "\ufffd" not in table.name + table.namespace:

@@ -165,7 +165,7 @@ def _in_order(connection: Connection, table: TableId, keys: tuple[UniqueKey, ...
         if error.args[0] != _NO_SUCH_TABLE:
             raise
         return keys  # gone since: the next look finds nothing
-    order = {name: place for place, name in enumerate(dict.fromkeys(row[2] for row in rows))}
+    order = {name: index for index, name in enumerate(dict.fromkeys(row[2] for row in rows))}
     return tuple(sorted(keys, key=lambda key: order.get(key.name, len(order))))
 
 

@@ -142,7 +142,7 @@ class Dump:
         kind = event[4]
         if kind == FORMAT_DESCRIPTION:
             self._has_checksums = event[-_CHECKSUM_SIZE - 1] == _CRC32
-            # It bears a checksum even where the others have none.
+            # It has a checksum even where the others have none.
             return self._proved(event) if self._has_checksums else event[:-_CHECKSUM_SIZE]
         if kind == ROTATE and not _is_sound(event):
             # Made up for us: whether it has a checksum depends on the server's version.

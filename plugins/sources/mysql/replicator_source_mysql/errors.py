@@ -55,7 +55,7 @@ _TRANSIENT: Final = {
     4052: "server_id_taken",
 }
 _ACCESS_DENIED: Final = frozenset({1044, 1045, 1095, 1142, 1143, 1227, 1370, 1396, 1410, 1698, 1820, 1862, 3118})
-# A table, or one of its columns, is gone or another: it concerns this table only.
+# A table, or one of its columns, is missing or another: it concerns this table only.
 _TABLE_CHANGED: Final = frozenset({1049, 1051, 1054, 1146, 1347, 1356})
 # Of those that deny access: what is about the privileges on one table, and not about the account.
 _TABLE_DENIED: Final = frozenset({1044, 1142, 1143, 1370})

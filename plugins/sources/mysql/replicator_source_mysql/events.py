@@ -142,22 +142,22 @@ class _Serialized:
 
     def __init__(self, body: memoryview) -> None:
         self._body = body
-        self._place = 0
+        self._offset = 0
 
     @property
     def left(self) -> int:
-        return len(self._body) - self._place
+        return len(self._body) - self._offset
 
     def unsigned(self) -> int:
-        _need(self._body, self._place + 1, "GTID_TAGGED")
-        first = self._body[self._place]
+        _need(self._body, self._offset + 1, "GTID_TAGGED")
+        first = self._body[self._offset]
         extra = 0
         while extra < 8 and first & (1 << extra):  # noqa: PLR2004 - bits of a byte
             extra += 1
         size = extra + 1
-        _need(self._body, self._place + size, "GTID_TAGGED")
-        value = int.from_bytes(self._body[self._place : self._place + size], "little")
-        self._place += size
+        _need(self._body, self._offset + size, "GTID_TAGGED")
+        value = int.from_bytes(self._body[self._offset : self._offset + size], "little")
+        self._offset += size
         return value >> size if size <= 8 else value >> 8  # noqa: PLR2004
 
     def signed(self) -> int:
@@ -168,9 +168,9 @@ class _Serialized:
         self.unsigned()
 
     def raw(self, size: int) -> memoryview:
-        _need(self._body, self._place + size, "GTID_TAGGED")
-        self._place += size
-        return self._body[self._place - size : self._place]
+        _need(self._body, self._offset + size, "GTID_TAGGED")
+        self._offset += size
+        return self._body[self._offset - size : self._offset]
 
 
 def mariadb_begin(body: memoryview, server_id: int) -> Begin:
@@ -215,15 +215,15 @@ def query(body: memoryview, *, flavor: Flavor, flags: int = 0, is_load: bool = F
     """QUERY and EXECUTE_LOAD_QUERY; `flags` are the event's."""
     _need(body, _QUERY.size + (_LOAD_EXTRA if is_load else 0), "QUERY")
     _, _, database_size, _, variables_size = _QUERY.unpack_from(body)
-    place = _QUERY.size + (_LOAD_EXTRA if is_load else 0)
-    text_place = place + variables_size + database_size + 1
-    _need(body, text_place, "QUERY")
-    database = bytes(body[place + variables_size : text_place - 1]).decode(errors="replace")
-    variables = _variables(body[place : place + variables_size])
+    offset = _QUERY.size + (_LOAD_EXTRA if is_load else 0)
+    text_offset = offset + variables_size + database_size + 1
+    _need(body, text_offset, "QUERY")
+    database = bytes(body[offset + variables_size : text_offset - 1]).decode(errors="replace")
+    variables = _variables(body[offset : offset + variables_size])
     charset = charset_name(variables.get(_CHARSET), flavor)
     return Query(
         database,
-        decoded(bytes(body[text_place:]), charset),
+        decoded(bytes(body[text_offset:]), charset),
         variables.get(_SQL_MODE),
         charset,
         bool(flags & _THREAD_SPECIFIC),
@@ -233,34 +233,34 @@ def query(body: memoryview, *, flavor: Flavor, flags: int = 0, is_load: bool = F
 def _variables(variables: memoryview) -> dict[int, int]:
     """SQL mode and the client's collation, which stand in front where they are there."""
     found: dict[int, int] = {}
-    place = 0
-    while place < len(variables) and _CHARSET not in found:
-        code = variables[place]
+    offset = 0
+    while offset < len(variables) and _CHARSET not in found:
+        code = variables[offset]
         size = _SIZES.get(code)
-        if code == _CATALOG and place + 1 < len(variables):
-            size = 1 + variables[place + 1]
-        if size is None or place + 1 + size > len(variables):
+        if code == _CATALOG and offset + 1 < len(variables):
+            size = 1 + variables[offset + 1]
+        if size is None or offset + 1 + size > len(variables):
             break
         if code == _SQL_MODE:
-            found[code] = int.from_bytes(variables[place + 1 : place + 9], "little")
+            found[code] = int.from_bytes(variables[offset + 1 : offset + 9], "little")
         elif code == _CHARSET:
-            found[code] = int.from_bytes(variables[place + 1 : place + 3], "little")
-        place += 1 + size
+            found[code] = int.from_bytes(variables[offset + 1 : offset + 3], "little")
+        offset += 1 + size
     return found
 
 
 def rotate(body: memoryview) -> tuple[str, int]:
-    """The next file, and the place in it."""
+    """The next file, and the offset in it."""
     _need(body, 9, "ROTATE")
     return _file(body[8:]), int.from_bytes(body[:8], "little")
 
 
 def heartbeat_v2(body: memoryview) -> tuple[str, int]:
-    """File and place, each as a field with its number and length."""
-    file, pos, place = "", 0, 0
-    while place + 2 <= len(body) and body[place]:
-        code, size = body[place], body[place + 1]
-        value = body[place + 2 : place + 2 + size]
+    """File and offset, each as a field with its number and length."""
+    file, pos, offset = "", 0, 0
+    while offset + 2 <= len(body) and body[offset]:
+        code, size = body[offset], body[offset + 1]
+        value = body[offset + 2 : offset + 2 + size]
         _need(value, size, "HEARTBEAT")
         if code == 1:
             file = _file(value)
@@ -268,7 +268,7 @@ def heartbeat_v2(body: memoryview) -> tuple[str, int]:
             first = value[0]
             width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first, 0)
             pos = int.from_bytes(value[1 : 1 + width], "little") if width else first
-        place += 2 + size
+        offset += 2 + size
     return file, pos
 
 

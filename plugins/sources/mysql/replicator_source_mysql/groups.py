@@ -1,6 +1,6 @@
 """The group of events that is being read, and what of it was rolled back.
 
-Most of what is rolled back is so in the pull that has it, and is cut out of it. What an earlier pull handed out cannot
+Most of what is rolled back is so in the pull that has it, and is cut out of it. What an earlier pull delivered cannot
 be taken back here: the rest of the group is then only looked through for what else is rolled back, and the host drops
 what it has not sealed and opens the log again (`LogBatch.is_rolled_back`). The second reading knows what to leave out.
 So a transaction of any size costs a second reading only if it is of that kind, and nothing otherwise.
@@ -37,7 +37,7 @@ class Group:
     Attributes:
         begin: Its first event. Without GTIDs its `gtid` is where that ended, `binlog.000003:1234`.
         id: The transaction's id.
-        started: Where its first event ended: places in the group are counted from here.
+        started: Where its first event ended: offsets in the group are counted from here.
         first_slot: In the pull at hand, the slot of its first event.
         is_open: A BEGIN came, so that it ends with a commit; without, its first statement ends it.
         is_skipped: It was durable here before (see `Position.restart`).
@@ -46,11 +46,11 @@ class Group:
         held: Their rows events.
         held_bytes: Their size.
         unlogged: Tables that a prepared XA transaction may have changed without a trace.
-        handed_out: Slots that earlier pulls handed out.
-        touched: Tables of which earlier pulls handed out rows.
+        delivered: Slots that earlier pulls delivered.
+        touched: Tables of which earlier pulls delivered rows.
         savepoints: Once one was set.
         known: What is rolled back of it, where it is read for the second time.
-        is_lost: Rows that were handed out were rolled back: the rest is only looked through.
+        is_lost: Rows that were delivered were rolled back: the rest is only looked through.
     """
 
     begin: Begin
@@ -66,7 +66,7 @@ class Group:
     held: HeldRows = field(default_factory=list)
     held_bytes: int = 0
     unlogged: frozenset[TableId] = frozenset()
-    handed_out: int = 0
+    delivered: int = 0
     touched: set[TableId] = field(default_factory=set)
     savepoints: Savepoints | None = None
     known: Undone | None = None
@@ -93,13 +93,13 @@ class Group:
 
     def hand_out(self, pull: Pull) -> None:
         """The pull ends inside the group."""
-        self.handed_out += pull.slots - self.first_slot
+        self.delivered += pull.slots - self.first_slot
         self.touched |= pull.tables(self.first_slot)
         self.first_slot = 0
 
-    def is_undone(self, place: int) -> bool:
+    def is_undone(self, offset: int) -> bool:
         """Whether the rows event that ends here counts for nothing."""
-        return self.is_lost or (self.known is not None and self.known.has(place - self.started))
+        return self.is_lost or (self.known is not None and self.known.has(offset - self.started))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,23 +124,23 @@ class Undoing:
             self._passed.append(group.id)
 
     def acknowledge(self) -> None:
-        """Everything that was handed out is durable."""
+        """Everything that was delivered is durable."""
         for id_ in self._passed:
             self.groups.pop(id_, None)
         self._passed.clear()
 
-    def take(self, group: Group, text: str, place: int, pull: Pull) -> bool:
+    def take(self, group: Group, text: str, offset: int, pull: Pull) -> bool:
         """Take a statement about savepoints; False: it is none."""
         if (name := set_name(text)) is not None:
             if group.savepoints is None:
                 group.savepoints = Savepoints()
-            slot = len(group.held) if group.is_xa else group.handed_out + pull.slots - group.first_slot
-            group.savepoints.set(self._folded(name), slot, place - group.started)
+            slot = len(group.held) if group.is_xa else group.delivered + pull.slots - group.first_slot
+            group.savepoints.set(self._folded(name), slot, offset - group.started)
         elif (name := released_name(text)) is not None:
             if group.savepoints is not None:
                 group.savepoints.release(self._folded(name))
         elif (name := target_name(text)) is not None:
-            self._roll_back_to(group, name, place - group.started, pull)
+            self._roll_back_to(group, name, offset - group.started, pull)
         else:
             return False
         return True
@@ -148,7 +148,7 @@ class Undoing:
     def roll_back(self, group: Group, pull: Pull) -> None:
         """The whole group is rolled back."""
         group.held.clear()
-        if group.handed_out and group.known is None:
+        if group.delivered and group.known is None:
             group.is_lost = True
             group.savepoints = group.savepoints or Savepoints()
             group.savepoints.undone.add(0, END)
@@ -164,24 +164,24 @@ class Undoing:
         pull.is_rolled_back = True
         return False
 
-    def _roll_back_to(self, group: Group, name: str, place: int, pull: Pull) -> None:
+    def _roll_back_to(self, group: Group, name: str, offset: int, pull: Pull) -> None:
         slot = None
         if group.savepoints is not None and _REPLACEMENT not in name:
-            slot = group.savepoints.roll_back_to(self._folded(name), place)
+            slot = group.savepoints.roll_back_to(self._folded(name), offset)
         if group.is_xa and slot is not None:
             del group.held[slot:]
             group.held_bytes = sum(len(body) for *_, body in group.held)
-        elif slot is None or (slot < group.handed_out and group.known is not None):
+        elif slot is None or (slot < group.delivered and group.known is not None):
             self._doubt(group, pull)
-        elif slot >= group.handed_out:
-            pull.cut(group.first_slot + slot - group.handed_out)
+        elif slot >= group.delivered:
+            pull.cut(group.first_slot + slot - group.delivered)
         else:
             # What the pull has of it goes, too.
             pull.cut(group.first_slot)
             group.is_lost = True
 
     def _doubt(self, group: Group, pull: Pull) -> None:
-        """What was rolled back cannot be told: the tables that may be concerned are copied again."""
+        """What was rolled back cannot be told: the tables that may be concerned get a new snapshot."""
         if group.is_lost:
             return  # it is said in the second reading
         if group.is_xa:

@@ -87,8 +87,8 @@ class GtidSet:
     def has(self, source: str, number: int) -> bool:
         """Whether the set has a number of a source."""
         intervals = self.sources.get(source, ())
-        place = bisect_right(intervals, (number, _LAST)) - 1
-        return place >= 0 and intervals[place][0] <= number <= intervals[place][1]
+        index = bisect_right(intervals, (number, _LAST)) - 1
+        return index >= 0 and intervals[index][0] <= number <= intervals[index][1]
 
     def with_gtid(self, gtid: str) -> GtidSet:
         """The set with one more."""

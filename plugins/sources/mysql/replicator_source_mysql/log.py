@@ -144,7 +144,7 @@ class BinlogReader(LogReader):
             self._end = None
         return replace(batch, offset=offset, source_time=self._source_time)
 
-    def acknowledge(self, offset: Offset) -> None:  # noqa: ARG002 - everything that was handed out is durable then
+    def acknowledge(self, offset: Offset) -> None:  # noqa: ARG002 - everything that was delivered is durable then
         """As `LogReader.acknowledge`: the server keeps its log by its own rules, so nothing is said to it."""
         self._undoing.acknowledge()
 

@@ -74,7 +74,7 @@ class Pull:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing may follow: a DDL event or a mark came, or what was handed out was rolled back."""
+        """Whether nothing may follow: a DDL event or a mark came, or what was delivered was rolled back."""
         return bool(self._ddl or self.marks or self.is_rolled_back)
 
     @property
@@ -143,7 +143,7 @@ class Pull:
         self._rows += 1.0
 
     def event(self, transaction: Transaction, event: DDLEvent) -> None:
-        """Take a DDL event, the last thing of the pull but for others of its statement."""
+        """Take a DDL event, the last thing of the pull, except others of its statement."""
         self._number(transaction)
         self._ddl.append(event)
 

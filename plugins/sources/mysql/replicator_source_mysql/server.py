@@ -1,4 +1,4 @@
-"""Facts about the server that bear on replication."""
+"""Facts about the server that matter for replication."""
 
 from __future__ import annotations
 

@@ -33,13 +33,13 @@ def missing_table(table: TableId) -> Problem:
 def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     """Everything about the table that would keep it from being replicated right."""
     problems: list[Problem] = []
-    place, name = str(table.table), quoted_table(table.table)
+    location, name = str(table.table), quoted_table(table.table)
     if table.is_system_versioned:
         problems.append(
             Problem(
                 code="system_versioned",
                 message="it is system-versioned: its log mixes past and current rows",
-                place=place,
+                place=location,
                 action=f"Exclude it, or ALTER TABLE {name} DROP SYSTEM VERSIONING;",
             )
         )
@@ -48,7 +48,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
             Problem(
                 code="engine_not_transactional",
                 message=f"its engine is {table.engine or 'unknown'}: its reads cannot be matched with the log",
-                place=place,
+                place=location,
                 action=f"ALTER TABLE {name} ENGINE = InnoDB;",
             )
         )
@@ -56,7 +56,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
         Problem(
             code="unsupported_type",
             message=f"its column {column.name} has the type {column.column_type}, which is unknown",
-            place=place,
+            place=location,
             action="Exclude the table, or change the column's type.",
         )
         for column in table.columns
@@ -64,7 +64,9 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
     ]
     for column in table.session_dependent(facts.flavor):
         error = virtual_column(table.table, column)
-        problems.append(Problem(code=error.code, message=error.message.rstrip("."), place=place, action=error.action))
+        problems.append(
+            Problem(code=error.code, message=error.message.rstrip("."), place=location, action=error.action)
+        )
     problems += _unreadable(table, facts, config)
     problems += _filtered(table.table, facts)
     problems += _cascades(table, facts, config)
@@ -74,7 +76,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
                 code="no_key",
                 message="it has no primary key, and no unique key over columns that are all NOT NULL: it is replicated as a "
                 "multiset of rows, and its snapshot is one statement",
-                place=place,
+                place=location,
                 action=f"ALTER TABLE {name} ADD PRIMARY KEY (…);",
                 severity=Severity.WARNING,
             )

@@ -64,7 +64,7 @@ class TableRows:
 
     @property
     def tables(self) -> Mapping[TableId, TableSchema]:
-        """The tables whose rows are handed out."""
+        """The tables whose rows are delivered."""
         return self._versions.followed
 
     def forget_numbers(self) -> None:

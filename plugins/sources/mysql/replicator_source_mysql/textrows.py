@@ -57,7 +57,7 @@ def text_rows(connection: Connection, query: str, *, rows_max: int, bytes_max: i
     answer = _Answer(connection, silence_s=silence_s)
     while not answer.has_ended:
         answer.receive()
-        if answer.has_ended or len(answer.places) >= rows_max or answer.size >= bytes_max:
+        if answer.has_ended or len(answer.starts) >= rows_max or answer.size >= bytes_max:
             rows = answer.take()
             if rows.count:
                 yield rows
@@ -66,7 +66,7 @@ def text_rows(connection: Connection, query: str, *, rows_max: int, bytes_max: i
 class _Answer:
     """What has come of a query's answer.
 
-    `places`: where the packets of rows begin that are here and were not taken; `has_ended`: no more will come.
+    `starts`: where the packets of rows begin that are here and were not taken; `has_ended`: no more will come.
     """
 
     def __init__(self, connection: Connection, *, silence_s: float) -> None:
@@ -76,13 +76,13 @@ class _Answer:
         self._poll.register(self._socket, select.POLLIN)
         self._buffer = bytearray(_FIRST_BYTES)
         # Behind the last whole packet, and behind all that came.
-        self._place = self._end = 0
-        # How many of `places` bore the right number, and what the next one must bear.
+        self._offset = self._end = 0
+        # How many of `starts` had the right number, and what the next one must have.
         self._proved = 0
         self._number = 1
         # Packets in front of the rows: how many columns, each of them, an end. Unknown until the first of them is here.
         self._skipped: int | None = None
-        self.places: list[int] = []
+        self.starts: list[int] = []
         self.has_ended = False
 
     @property
@@ -100,21 +100,21 @@ class _Answer:
         if not count:
             raise LostError("the server closed the connection")
         self._end += count
-        found = len(self.places)
+        found = len(self.starts)
         self._find_packets()
-        if len(self.places) > found:
+        if len(self.starts) > found:
             self._prove()
             self._look_at_last()
 
     def take(self) -> Rows:
         """The rows that are here. What has come of the next one stays."""
-        buffer, places, place = self._buffer, self.places, self._place
-        rest = bytes(memoryview(buffer)[place : self._end])
+        buffer, begun, offset = self._buffer, self.starts, self._offset
+        rest = bytes(memoryview(buffer)[offset : self._end])
         size = max(_FIRST_BYTES, min(len(buffer), _KEPT_BYTES), 2 * len(rest))
-        self._buffer, self.places, self._proved = bytearray(size), [], 0
+        self._buffer, self.starts, self._proved = bytearray(size), [], 0
         self._buffer[: len(rest)] = rest
-        self._place, self._end = 0, len(rest)
-        starts = np.array([*places, place], np.int64)
+        self._offset, self._end = 0, len(rest)
+        starts = np.array([*begun, offset], np.int64)
         return Rows(buffer, starts[:-1] + _HEADER, starts[1:])
 
     def _await(self) -> None:
@@ -127,23 +127,23 @@ class _Answer:
 
     def _find_packets(self) -> None:
         """Go from packet to packet, as far as they are whole."""
-        buffer, place = self._buffer, self._place
-        found, head_at = self.places.append, _HEAD.unpack_from
+        buffer, offset = self._buffer, self._offset
+        found, head_at = self.starts.append, _HEAD.unpack_from
         last = self._end - _HEADER
-        while place <= last:
-            size = head_at(buffer, place)[0] & _SIZE_MAX
-            behind = place + _HEADER + size
+        while offset <= last:
+            size = head_at(buffer, offset)[0] & _SIZE_MAX
+            behind = offset + _HEADER + size
             if behind > self._end or size == _SIZE_MAX:
-                if size != _SIZE_MAX or (joined := self._join(place)) is None:
+                if size != _SIZE_MAX or (joined := self._join(offset)) is None:
                     break
                 behind, last = joined, self._end - _HEADER
-            found(place)
-            place = behind
-        self._place = place
+            found(offset)
+            offset = behind
+        self._offset = offset
 
-    def _join(self, place: int) -> int | None:
+    def _join(self, offset: int) -> int | None:
         """Make one packet of those that a long row was cut into; say where it ends. None while they are not all here."""
-        heads, behind, size = [], place, _SIZE_MAX
+        heads, behind, size = [], offset, _SIZE_MAX
         while size == _SIZE_MAX:
             if behind + _HEADER > self._end:
                 return None
@@ -165,40 +165,40 @@ class _Answer:
         return behind - removed
 
     def _prove(self) -> None:
-        """The packets bear ascending numbers; a server that shuts down, or kills the connection, says so with a number of its own."""
-        places = np.array(self.places[self._proved :], np.int64)
-        found = np.frombuffer(self._buffer, np.uint8)[places + 3]
-        wrong = np.flatnonzero(found != ((self._number + np.arange(len(places))) & 0xFF))
+        """The packets have ascending numbers; a server that shuts down, or kills the connection, says so with a number of its own."""
+        starts = np.array(self.starts[self._proved :], np.int64)
+        found = np.frombuffer(self._buffer, np.uint8)[starts + 3]
+        wrong = np.flatnonzero(found != ((self._number + np.arange(len(starts))) & 0xFF))
         if len(wrong):
-            at = self.places[self._proved + int(wrong[0])]
+            at = self.starts[self._proved + int(wrong[0])]
             if self._buffer[at + _HEADER] == ERROR:
                 raise farewell(self._packet(at))
             raise misnumbered(self._buffer[at + 3], (self._number + int(wrong[0])) & 0xFF)
-        self._number = (self._number + len(places)) & 0xFF
-        self._proved = len(self.places)
+        self._number = (self._number + len(starts)) & 0xFF
+        self._proved = len(self.starts)
 
     def _look_at_last(self) -> None:
         """Only the last packet that came can be an error, or the end."""
-        last = self.places[-1]
+        last = self.starts[-1]
         kind = self._buffer[last + _HEADER]
         if kind == ERROR:
             raise pymysql.err.OperationalError(*error_of(self._packet(last)))
         if self._skipped is None:
-            first = self._packet(self.places[0])
+            first = self._packet(self.starts[0])
             # The number of columns, a packet for each of them, and an end.
             self._skipped = (first[0] if first[0] < _NULL else int.from_bytes(first[1:3], "little")) + 2
         if self._skipped:
-            count = min(self._skipped, len(self.places))
-            del self.places[:count]
+            count = min(self._skipped, len(self.starts))
+            del self.starts[:count]
             self._skipped -= count
-            self._proved = len(self.places)
-        if self.places and kind == EOF and self._place - last - _HEADER <= _EOF_SIZE_MAX:
+            self._proved = len(self.starts)
+        if self.starts and kind == EOF and self._offset - last - _HEADER <= _EOF_SIZE_MAX:
             self.has_ended = True
-            self._place = self.places.pop()
+            self._offset = self.starts.pop()
 
-    def _packet(self, place: int) -> bytes:
-        size = _HEAD.unpack_from(self._buffer, place)[0] & _SIZE_MAX
-        return bytes(self._buffer[place + _HEADER : place + _HEADER + size])
+    def _packet(self, offset: int) -> bytes:
+        size = _HEAD.unpack_from(self._buffer, offset)[0] & _SIZE_MAX
+        return bytes(self._buffer[offset + _HEADER : offset + _HEADER + size])
 
 
 class Rows:
@@ -216,7 +216,7 @@ class Rows:
         self._ends = ends
         self._bytes: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8)
         self._words: Words = np.ndarray((len(data) - _WORD + 1,), "<u8", buffer=data, strides=(1,))
-        self._places = starts
+        self._starts = starts
 
     @property
     def size(self) -> int:
@@ -237,8 +237,8 @@ class Rows:
         Raises:
             ValueError: A row ends before it has this column.
         """
-        first = self._bytes[self._places]
-        starts = self._places + 1
+        first = self._bytes[self._starts]
+        starts = self._starts + 1
         valid: Bools | None = None
         if self.count and first.max() >= _NULL:
             lengths, valid = self._long_lengths(first, starts)
@@ -247,7 +247,7 @@ class Rows:
         ends = starts + lengths
         if (ends > self._ends).any():
             raise ValueError("a row is shorter than its columns")
-        self._places = ends
+        self._starts = ends
         return Values(starts, ends, valid)
 
     def _long_lengths(self, first: npt.NDArray[np.uint8], starts: Longs) -> tuple[Longs, Bools]:

@@ -21,7 +21,7 @@ _RELEASE: Final = re.compile(r"RELEASE\s+SAVEPOINT\s+", re.IGNORECASE)
 _TO: Final = re.compile(r"ROLLBACK\s+(?:WORK\s+)?TO\s+(?:SAVEPOINT\s+(?=\S))?", re.IGNORECASE)
 
 END: Final = sys.maxsize
-"""Behind every place."""
+"""Behind every offset."""
 
 
 def set_name(text: str) -> str | None:
@@ -54,7 +54,7 @@ def _name_behind(verb: re.Pattern[str], text: str) -> str | None:
 
 
 class Undone:
-    """Parts of one group that were rolled back: pairs of places in it, ascending, without overlap."""
+    """Parts of one group that were rolled back: pairs of offsets in it, ascending, without overlap."""
 
     __slots__ = ("_begins", "_ends", "_next")
 
@@ -75,11 +75,11 @@ class Undone:
         """The group is read from its beginning again."""
         self._next = 0
 
-    def has(self, place: int) -> bool:
-        """Whether the event that ends at this place was rolled back. Places are asked for in ascending order."""
-        while self._next < len(self._ends) and self._ends[self._next] < place:
+    def has(self, offset: int) -> bool:
+        """Whether the event that ends at this offset was rolled back. Offsets are asked for in ascending order."""
+        while self._next < len(self._ends) and self._ends[self._next] < offset:
             self._next += 1
-        return self._next < len(self._begins) and self._begins[self._next] < place
+        return self._next < len(self._begins) and self._begins[self._next] < offset
 
     def __len__(self) -> int:
         return len(self._begins)
@@ -101,12 +101,12 @@ class Savepoints:
         self._live: dict[str, tuple[int, int]] = {}
         self.undone = Undone()
 
-    def set(self, name: str, slot: int, place: int) -> None:
-        """One is set behind so many rows events of the group (`slot`), at this place."""
+    def set(self, name: str, slot: int, offset: int) -> None:
+        """One is set behind so many rows events of the group (`slot`), at this offset."""
         self._live.pop(name, None)
         if len(self._live) >= _SAVEPOINTS_MAX:
             del self._live[next(iter(self._live))]
-        self._live[name] = slot, place
+        self._live[name] = slot, offset
 
     def release(self, name: str) -> None:
         """One is released, with all that were set behind it."""
@@ -117,15 +117,15 @@ class Savepoints:
 
     def forget_rows(self) -> None:
         """The rows so far are not kept: to go back to any of these leaves none of those that come."""
-        self._live = {name: (0, place) for name, (_, place) in self._live.items()}
+        self._live = {name: (0, offset) for name, (_, offset) in self._live.items()}
 
-    def roll_back_to(self, name: str, place: int | None) -> int | None:
-        """Go back to one at this place in the group; return its slot, None if it is not known."""
+    def roll_back_to(self, name: str, offset: int | None) -> int | None:
+        """Go back to one at this offset in the group; return its slot, None if it is not known."""
         found = self._live.get(name)
         if found is None:
             return None
         while next(reversed(self._live)) != name:
             self._live.popitem()
-        if place is not None:
-            self.undone.add(found[1], place)
+        if offset is not None:
+            self.undone.add(found[1], offset)
         return found[0]

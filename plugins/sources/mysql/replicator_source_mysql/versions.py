@@ -31,7 +31,7 @@ _VERSIONS_MAX: Final = 10_000
 
 @dataclass(eq=False, slots=True)
 class Version:
-    """A followed table as one TABLE_MAP has it.
+    """A replicated table as one TABLE_MAP has it.
 
     `bytes_per_row` is learned from what was decoded, to judge how many rows an event has before it is decoded.
     """
@@ -42,7 +42,7 @@ class Version:
 
 
 class Versions:
-    """The versions of the followed tables. Built for one open log.
+    """The versions of the replicated tables. Built for one open log.
 
     A table whose columns are not those that the host follows gets the shape that the log has: the host decides.
     """
@@ -56,12 +56,12 @@ class Versions:
         self._versions: dict[TableMap, Version] = {}
         self._nulled: Counter[tuple[TableId, str]] = Counter()
         self._keys: dict[TableId, tuple[str, ...]] = {}
-        # Tables that are copied again anyway: whatever key they have now is the one that they have.
+        # Tables that get a new snapshot anyway: whatever key they have now is the one that they have.
         self._any_key: set[TableId] = set()
 
     @property
     def followed(self) -> Mapping[TableId, TableSchema]:
-        """The tables whose rows are handed out."""
+        """The tables whose rows are delivered."""
         return self._followed
 
     def drop(self, table: TableId) -> None:

@@ -1,4 +1,4 @@
-"""Which virtual columns have one value, whoever reads them.
+"""Which virtual columns have one value for every reader.
 
 The log has the value that the writer's session computed, a chunk the one of ours. They may differ wherever an expression
 depends on a session: on its time zone, names of months, SQL mode, digits of a division. So only expressions of the forms below
@@ -127,7 +127,7 @@ class _Parser:
 
     def __init__(self, text: str, columns: Mapping[str, _Type], flavor: Flavor) -> None:
         self._tokens = _tokens(text)
-        self._place = 0
+        self._index = 0
         self._columns = columns
         self._flavor = flavor
         self.names: set[str] = set()
@@ -137,18 +137,18 @@ class _Parser:
     def whole(self) -> _Type:
         """The type of the whole expression."""
         found = self._expression()
-        if self._place < len(self._tokens):
+        if self._index < len(self._tokens):
             raise _NotUnderstoodError
         return found
 
     def _peek(self) -> tuple[str, str]:
-        return self._tokens[self._place] if self._place < len(self._tokens) else ("end", "")
+        return self._tokens[self._index] if self._index < len(self._tokens) else ("end", "")
 
     def _take(self, *texts: str) -> str | None:
         """The next token if it is one of these words or signs."""
         kind, text = self._peek()
         if kind in {"word", "sign"} and text in texts:
-            self._place += 1
+            self._index += 1
             return text
         return None
 
@@ -206,7 +206,7 @@ class _Parser:
 
     def _primary(self) -> _Type:
         kind, text = self._peek()
-        self._place += 1
+        self._index += 1
         match kind:
             case "number":
                 return _Type.INTEGER
@@ -262,7 +262,7 @@ class _Parser:
         found = self._expression()
         self._expect("using")
         kind, _ = self._peek()
-        self._place += 1
+        self._index += 1
         if found not in _TEXTS or kind != "word":
             raise _NotUnderstoodError
         self._expect(")")
@@ -294,12 +294,12 @@ class _Parser:
 
 def _tokens(text: str) -> list[tuple[str, str]]:
     tokens = []
-    place, end = 0, len(text.rstrip())
-    while place < end:
-        match = _TOKEN.match(text, place)
+    index, end = 0, len(text.rstrip())
+    while index < end:
+        match = _TOKEN.match(text, index)
         if match is None:
             raise _NotUnderstoodError
-        place = match.end()
+        index = match.end()
         if match["text"] is not None:
             tokens.append(("text", match["text"]))
         elif match["name"] is not None:

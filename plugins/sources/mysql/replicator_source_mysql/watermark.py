@@ -61,13 +61,13 @@ def end_of_log(connection: Connection) -> FilePosition:
 
 
 def ordered_end_of_log(connection: Connection) -> FilePosition:
-    """As `end_of_log`, where places in the log say something about what is visible.
+    """As `end_of_log`, where positions in the log say something about what is visible.
 
     Raises:
         SourceUnavailableError: `binlog_order_commits` is off.
     """
     end = end_of_log(connection)
-    # Behind the end: whoever switches it off meanwhile is noticed.
+    # Behind the end: that it is switched off meanwhile is noticed.
     ((is_ordered,),) = rows_of(connection, "SELECT @@GLOBAL.binlog_order_commits")
     if not is_ordered:
         raise SourceUnavailableError(

@@ -33,7 +33,7 @@ class PacketReader:
 
     Args:
         connection: Nothing of its next answer has been read yet.
-        sequence: The number that the next packet must bear.
+        sequence: The number that the next packet must have.
         silence_s: How long the server may say nothing while it is waited for.
     """
 
@@ -94,27 +94,27 @@ class PacketReader:
     def _split(self, data: bytes) -> list[bytes]:
         packets: list[bytes] = []
         add, head_at = packets.append, _HEAD.unpack_from
-        place, count, sequence = 0, len(data), self._sequence
+        offset, count, sequence = 0, len(data), self._sequence
         last = count - _HEADER
         self._needed = _HEADER
-        while place <= last:
-            head = head_at(data, place)[0]
+        while offset <= last:
+            head = head_at(data, offset)[0]
             size = head & _PACKET_MAX
-            end = place + _HEADER + size
+            end = offset + _HEADER + size
             if end > count:
                 self._needed = _HEADER + size
                 break
             if head >> 24 != sequence:
-                self._check_farewell(data[place + _HEADER : end], head >> 24, sequence)
+                self._check_farewell(data[offset + _HEADER : end], head >> 24, sequence)
             sequence = (sequence + 1) & 0xFF
             if size == _PACKET_MAX or self._large:
-                self._add_large(data[place + _HEADER : end], packets)
+                self._add_large(data[offset + _HEADER : end], packets)
             else:
-                add(data[place + _HEADER : end])
-            place = end
+                add(data[offset + _HEADER : end])
+            offset = end
         self._sequence = sequence
-        if place < count:
-            self._parts, self._size = [data[place:]], count - place
+        if offset < count:
+            self._parts, self._size = [data[offset:]], count - offset
         return packets
 
     def _add_large(self, content: bytes, packets: list[bytes]) -> None:
@@ -139,7 +139,7 @@ def farewell(packet: bytes) -> LostError:
 
 
 def misnumbered(found: int, expected: int) -> pymysql.err.InternalError:
-    """The error for a packet that bears another number than the one behind the last."""
+    """The error for a packet that has another number than the one behind the last."""
     return pymysql.err.InternalError(2014, f"a packet has number {found}; {expected} was expected")
 
 

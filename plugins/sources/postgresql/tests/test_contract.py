@@ -12,7 +12,8 @@ from psycopg import sql
 
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
-from replicator.testing.source_contract import Row, SourceContract, SourceHarness, TableKind, WriterTransaction
+from replicator.testing.source_contract import SourceContract
+from replicator.testing.source_harness import Row, SourceHarness, TableKind, WriterTransaction
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.servers import ScratchDatabase

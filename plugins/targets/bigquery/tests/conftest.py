@@ -16,7 +16,7 @@ from google.cloud import bigquery
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import TargetContext, TargetTable
-from replicator.testing.target_contract import UUID, TargetHarness, TargetRow
+from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.target import BigQueryTarget

@@ -20,7 +20,8 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, Claim, TableOptions, TargetTable
 from replicator.testing.batches import delete, insert, update
-from replicator.testing.target_contract import UUID, Copy, as_tuples, worked_example
+from replicator.testing.histories import worked_example
+from replicator.testing.target_harness import UUID, Copy, as_tuples
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names, column_problems
 

@@ -9,7 +9,8 @@ import pytest
 
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.testing.batches import insert, update
-from replicator.testing.target_contract import TargetContract, TargetHarness, as_tuples
+from replicator.testing.target_contract import TargetContract
+from replicator.testing.target_harness import TargetHarness, as_tuples
 
 
 class TestBigQueryTarget(TargetContract):

@@ -14,7 +14,7 @@ from google.auth.compute_engine import _metadata
 from replicator.model.errors import Severity
 from replicator.plugins.target import TargetContext, TargetTable
 from replicator.testing.batches import insert
-from replicator.testing.target_contract import UUID, Copy, as_tuples, item, items_schema
+from replicator.testing.target_harness import UUID, Copy, as_tuples, item, items_schema
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, WITHOUT_RESTS, BigQueryEmulator

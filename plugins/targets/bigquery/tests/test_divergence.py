@@ -10,7 +10,7 @@ import pytest
 
 from replicator.model.merged import Merged
 from replicator.testing.batches import delete, insert, update
-from replicator.testing.target_contract import item
+from replicator.testing.target_harness import item
 from replicator_testbed.applied import A, Shop
 
 

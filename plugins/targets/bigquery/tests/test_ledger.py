@@ -14,7 +14,7 @@ from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.target import EMPTY_LEDGER, Claim, TargetTable
 from replicator.testing.batches import insert, write_batch
-from replicator.testing.target_contract import STRANGER, UUID, Copy, as_tuples, item, items_schema
+from replicator.testing.target_harness import STRANGER, UUID, Copy, as_tuples, item, items_schema
 
 
 @pytest.fixture

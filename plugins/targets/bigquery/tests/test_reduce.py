@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.testing.target_contract import UUID, Copy, items_schema, random_batches
+from replicator.testing.histories import random_batches
+from replicator.testing.target_harness import UUID, Copy, items_schema
 from replicator_target_bigquery import statements
 from replicator_target_bigquery.target import BigQueryTarget
 

@@ -27,7 +27,8 @@ from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetContext, TargetTable
 from replicator.testing.batches import insert
-from replicator.testing.target_contract import UUID, Copy, TargetContract, TargetHarness, TargetRow, item, items_schema
+from replicator.testing.target_contract import TargetContract
+from replicator.testing.target_harness import UUID, Copy, TargetHarness, TargetRow, item, items_schema
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.target import BigQueryTarget

@@ -23,7 +23,7 @@ from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.target import TargetTable
 from replicator.testing.batches import RowChange, insert, update
-from replicator.testing.target_contract import UUID, Copy, as_tuples, item, items_schema
+from replicator.testing.target_harness import UUID, Copy, as_tuples, item, items_schema
 from replicator_testbed.bigquery import BUCKET
 
 sys.path.insert(0, str(Path(__file__).parent))

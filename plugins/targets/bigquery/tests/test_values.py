@@ -18,7 +18,7 @@ from replicator.model.events import BEFORE, ROW, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions, TargetTable
 from replicator.testing.batches import delete, insert, record_batch, update
-from replicator.testing.target_contract import UUID, Copy, as_tuples
+from replicator.testing.target_harness import UUID, Copy, as_tuples
 from replicator_target_bigquery import pruning, rewrite, statements
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names

@@ -17,7 +17,7 @@ from replicator.model.errors import (
     TableError,
     TargetUnavailableError,
 )
-from replicator.spark.session import spark_error
+from replicator.spark.session import local_folder, spark_error
 from replicator_target_delta.tablelog import DamagedLogError
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]{4,})\]")
@@ -34,8 +34,12 @@ _EXECUTORS: Final = re.compile(
     r"|HeartbeatReceiver|cannot run anywhere due to node and executor excludeOnFailure|Lost executor|BlockNotFoundException"
     r"|Could not recover from a failed barrier|has failed the maximum allowable number of times|Failed to get broadcast_"
 )
-# Folders of drivers and executors for blocks and shuffles; none of them is the lake's or the journal's.
-_SCRATCH: Final = re.compile(r"DiskBlockManager|blockmgr-|temp_shuffle_|temp_local_")
+# Folders of drivers and executors for blocks and shuffles; none of them is the lake's or the journal's. A full disk is told without a
+# path: who wrote stands in the frames.
+_SCRATCH: Final = re.compile(
+    r"DiskBlockManager|DiskBlockObjectWriter|TimeTrackingOutputStream|LocalDiskShuffle|IndexShuffleBlockResolver|DiskStore|SpillWriter"
+    r"|blockmgr-|temp_shuffle_|temp_local_"
+)
 _UNUSABLE: Final = re.compile(
     r"No space left on device|NoSuchFileException|FileNotFoundException|Permission denied|Read-only file system|Failed to create local dir"
 )
@@ -87,11 +91,12 @@ _SHAPE: Final = re.compile(
 
 
 @contextmanager
-def translated(table: str, *, files: tuple[str, ...] = ()) -> Iterator[None]:
+def translated(table: str, *, path: str = "", files: tuple[str, ...] = ()) -> Iterator[None]:
     """Raise ours for theirs.
 
     Args:
         table: The table worked on, as `schema.table`.
+        path: Its folder.
         files: Journal files being read: an error that names one is about the journal, not the target.
     """
     try:
@@ -99,14 +104,16 @@ def translated(table: str, *, files: tuple[str, ...] = ()) -> Iterator[None]:
     except ReplicatorError:
         raise
     except Exception as error:
-        ours = translate(error, table, files)
+        ours = translate(error, table, files, path=path)
         if ours is None:
             error.add_note(_frames(str(error)))  # asked of the JVM now: when it is logged, Spark has been stopped
             raise
         raise ours from error
 
 
-def translate(error: BaseException, table: str, files: tuple[str, ...] = ()) -> ReplicatorError | None:
+def translate(
+    error: BaseException, table: str, files: tuple[str, ...] = (), *, path: str = ""
+) -> ReplicatorError | None:
     """Say what `error` means; None if it is none we know, which makes it a bug."""
     if lost := spark_error(error):
         return lost
@@ -121,7 +128,7 @@ def translate(error: BaseException, table: str, files: tuple[str, ...] = ()) -> 
     return (
         _of_log(text, table)
         or _of_access(text, files)
-        or _of_storage(error, text, table)
+        or _of_storage(error, text, table, path)
         or _of_data(text, table)
         or _of_files(text, table, files)
         or _of_spark(error, text, table)
@@ -200,7 +207,7 @@ def _of_spark(error: BaseException, text: str, table: str) -> ReplicatorError | 
     )
 
 
-def _of_storage(error: BaseException, text: str, table: str) -> ReplicatorError | None:
+def _of_storage(error: BaseException, text: str, table: str, path: str) -> ReplicatorError | None:
     if _CONCURRENT.search(text):
         return TargetUnavailableError(
             f"Another writer changed the table at the same time: {words_of(text)}.",
@@ -216,13 +223,14 @@ def _of_storage(error: BaseException, text: str, table: str) -> ReplicatorError 
             action="It is retried automatically. If it happens again, check the executors' logs (exit codes 52, 137: too little memory).",
         )
     if _SCRATCH.search(text) and _UNUSABLE.search(text):
+        folder = local_folder()
         return TargetUnavailableError(
-            f"Spark cannot use its folder for temporary files: {words_of(text)}.",
+            f"Spark cannot use its folder for temporary files{f' {folder}' if folder else ''}: {words_of(text)}.",
             code="spark_scratch_unusable",
             table=table,
             action=(
-                "Check space and rights of SPARK_LOCAL_DIRS on the workers (local masters: of REPLICATOR_HOME), and that nothing "
-                "deletes its files."
+                "Check space and rights of SPARK_LOCAL_DIRS on the workers (local masters: of that folder, which is in REPLICATOR_HOME by "
+                "default), and that nothing deletes its files."
             ),
         )
     if "File name too long" in text:
@@ -235,7 +243,8 @@ def _of_storage(error: BaseException, text: str, table: str) -> ReplicatorError 
     for words, code, action in _STORAGE:
         if words in text:
             told = words_of(text)
-            message = f"The target's storage failed: {words if told == _UNKNOWN else told}."
+            where = f" at {path}" if path else ""
+            message = f"The target's storage failed{where}: {words if told == _UNKNOWN else told}."
             return TargetUnavailableError(message, code=code, table=table, action=action)
     if isinstance(error, OSError):
         message = f"The target's storage failed: {error.strerror or type(error).__name__}."

@@ -164,14 +164,14 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     def claim(self, table: TargetTable) -> Claim:
         """Record this epoch in every ledger of the table, in one commit, and say what ours says."""
         place = self._place(table.table)
-        with translated(str(table.table)), place.turns.writing():
+        with translated(str(table.table), path=place.path), place.turns.writing():
             held = self._claim(table, place)
             return Claim(last_applied=held.last)
 
     def apply_ddl(self, table: TargetTable, event: DDLEvent, sequence_num: int) -> None:
         """CREATE_TABLE, DROP_TABLE and TRUNCATE_TABLE; databases are folders and need nothing."""
         place = self._place(table.table)
-        with translated(str(table.table)), place.turns.writing():
+        with translated(str(table.table), path=place.path), place.turns.writing():
             held = self._holding(table, place)
             if sequence_num <= held.last:
                 return
@@ -198,7 +198,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         """Fold and merge; or append, or only move the ledger, where that is all there is to do."""
         place = self._place(table.table)
         uris = tuple(file.uri for file in batch.files)
-        with translated(str(table.table), files=uris), place.turns.writing():
+        with translated(str(table.table), path=place.path, files=uris), place.turns.writing():
             held = self._holding(table, place)
             if batch.last <= held.last:
                 return BatchResult(was_skipped=True)
@@ -226,7 +226,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:
         """Delete (soft: mark) what the snapshot did not find."""
         place = self._place(table.table)
-        with translated(str(table.table)), place.turns.writing():
+        with translated(str(table.table), path=place.path), place.turns.writing():
             held = self._holding(table, place)
             if sequence_num > held.last:
                 self._clear(table, place, held, sequence_num, below=start_number)
@@ -235,7 +235,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     def advance(self, table: TargetTable, sequence_num: int) -> None:
         """Record the number alone, in one small commit without a Spark job on data."""
         place = self._place(table.table)
-        with translated(str(table.table)), place.turns.writing():
+        with translated(str(table.table), path=place.path), place.turns.writing():
             held = self._holding(table, place)
             if sequence_num > held.last:
                 self._advance(table, place, held, sequence_num)
@@ -248,7 +248,7 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             return None
         # Not the session of the merges, whose statements may have an identifier at this moment.
         session = self._spark.newSession()
-        with translated(str(table.table)):
+        with translated(str(table.table), path=place.path):
             now = datetime.now(UTC)
             condition = maintenance.condition_of(
                 session, place.path, self.config.maintenance, self._last_vacuum(place, now)

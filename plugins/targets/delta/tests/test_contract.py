@@ -11,7 +11,8 @@ import pytest
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetContext, TargetTable
-from replicator.testing.target_contract import UUID, TargetContract, TargetHarness, TargetRow
+from replicator.testing.target_contract import TargetContract
+from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import DROPPED, STATE, read_log

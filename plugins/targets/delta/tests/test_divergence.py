@@ -11,7 +11,7 @@ import pytest
 from replicator.model.merged import Merged
 from replicator.plugins.target import TargetContext
 from replicator.testing.batches import delete, insert, update
-from replicator.testing.target_contract import item, items_schema
+from replicator.testing.target_harness import item, items_schema
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.applied import NAME, A, B, Shop

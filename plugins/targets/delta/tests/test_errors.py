@@ -57,6 +57,11 @@ JOURNAL = ("file:///journal/0001-abc.parquet",)
             "spark_scratch_unusable",
         ),
         (
+            "java.io.IOException: No space left on device\n\tat org.apache.spark.storage.TimeTrackingOutputStream.write(X.java:59)",
+            TargetUnavailableError,
+            "spark_scratch_unusable",
+        ),
+        (
             "java.io.FileNotFoundException: File file:/lake/t/deletion_vector_1.bin does not exist",
             SchemaConflictError,
             "target_file_unreadable",
@@ -152,3 +157,9 @@ def test_an_unknown_error_of_java_says_where_without_what():
 def test_full_disk_in_our_own_files_is_transient():
     with pytest.raises(TargetUnavailableError), translated("public.people"):
         raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_is_named() -> None:
+    told = "/lake/public/t: IOException: No space left on device"
+    with pytest.raises(TargetUnavailableError, match=told), translated("public.t", path="/lake/public/t"):
+        raise RuntimeError("x\njava.io.IOException: No space left on device")

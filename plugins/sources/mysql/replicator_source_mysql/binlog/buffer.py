@@ -1,4 +1,4 @@
-"""Bytes of many events in one buffer, read at many places at once: no Python object per value."""
+"""Bytes of many events in one buffer, read at many offsets at once: no Python object per value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PADDING: Final = bytes(WORD)
 
 
 class Buffer:
-    """Bodies joined behind each other, padded so that eight bytes can be read at every place.
+    """Bodies joined behind each other, padded so that eight bytes can be read at every offset.
 
     Attributes:
         starts: Where each body begins.
@@ -34,20 +34,20 @@ class Buffer:
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self.data, np.uint8)
         self._words: Words = np.ndarray((len(self.data) - WORD + 1,), "<u8", buffer=self.data, strides=(1,))
 
-    def little(self, places: Longs, size: int) -> Words:
+    def little(self, offsets: Longs, size: int) -> Words:
         """Little-endian unsigned integers of `size` (1 to 8) bytes."""
         if size == 1:
-            return self.bytes[places].astype(np.uint64)
-        words = self._words[places]
+            return self.bytes[offsets].astype(np.uint64)
+        words = self._words[offsets]
         return words if size == WORD else words & np.uint64((1 << 8 * size) - 1)
 
-    def big(self, places: Longs, size: int) -> Words:
+    def big(self, offsets: Longs, size: int) -> Words:
         """Big-endian unsigned integers of `size` (1 to 8) bytes."""
-        words = self._words[places].byteswap()
+        words = self._words[offsets].byteswap()
         return words if size == WORD else words >> np.uint64(8 * (WORD - size))
 
     def binary(self, starts: Longs, ends: Longs, valid: Bools | None) -> pa.Array:
-        """The bytes between starts and ends as a binary array, null where not `valid`. Places ascend and do not overlap.
+        """The bytes between starts and ends as a binary array, null where not `valid`. Ranges ascend and do not overlap.
 
         The whole buffer is seen as an array in which wanted values and gaps alternate; Arrow gathers the wanted ones.
         """
@@ -81,7 +81,7 @@ def binary_array(lengths: Longs, content: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def spread(array: pa.Array, valid: Bools | None) -> pa.Array:
-    """Put values at the places that are `valid`, with nulls elsewhere."""
+    """Put values where it is `valid`, with nulls elsewhere."""
     if valid is None:
         return array
     return array.take(pa.array(np.cumsum(valid) - 1, mask=~valid))

@@ -185,15 +185,15 @@ def _telling_several_bytes(charset: str) -> TextDecoder:
         if raw.isascii() and (charset != "sjis" or b"\\" not in raw):
             return raw.decode()
         chars = []
-        place = 0
-        while place < len(raw):
-            end = place + length(raw, place)
-            part = raw[place:end]
+        offset = 0
+        while offset < len(raw):
+            end = offset + length(raw, offset)
+            part = raw[offset:end]
             char = _character(part, codec, different)
             if part in others or (char == _UNDEFINED and part != b"?"):
                 return None
             chars.append(char)
-            place = end
+            offset = end
         return "".join(chars)
 
     return _each(one)
@@ -267,10 +267,10 @@ def _several_bytes(charset: str) -> TextDecoder:
 
 
 def _lengths(charset: str) -> Callable[[bytes, int], int]:
-    """How many bytes the character at a place has."""
+    """How many bytes the character at an offset has."""
 
-    def several(raw: bytes, place: int) -> int:
-        first = raw[place]
+    def several(raw: bytes, offset: int) -> int:
+        first = raw[offset]
         if first < _ASCII_END:
             return 1
         if charset in {"cp932", "sjis"} and 0xA1 <= first <= 0xDF:  # noqa: PLR2004  (half-width katakana)
@@ -278,8 +278,8 @@ def _lengths(charset: str) -> Callable[[bytes, int], int]:
         if charset in {"ujis", "eucjpms"} and first == 0x8F:  # noqa: PLR2004  (JIS X 0212)
             return 3
         if charset in {"ujis", "eucjpms"} and first == 0x8E:  # noqa: PLR2004  (half-width katakana)
-            return 2 if b"\xa1" <= raw[place + 1 : place + 2] <= b"\xdf" else 1
-        if charset == "gb18030" and raw[place + 1 : place + 2].isdigit():
+            return 2 if b"\xa1" <= raw[offset + 1 : offset + 2] <= b"\xdf" else 1
+        if charset == "gb18030" and raw[offset + 1 : offset + 2].isdigit():
             return 4
         return 2
 
@@ -288,11 +288,11 @@ def _lengths(charset: str) -> Callable[[bytes, int], int]:
 
 def _piecewise(raw: bytes, codec: str, different: Mapping[bytes, str], length: Callable[[bytes, int], int]) -> str:
     parts = []
-    place = 0
-    while place < len(raw):
-        end = place + length(raw, place)
-        parts.append(_character(raw[place:end], codec, different))
-        place = end
+    offset = 0
+    while offset < len(raw):
+        end = offset + length(raw, offset)
+        parts.append(_character(raw[offset:end], codec, different))
+        offset = end
     return "".join(parts)
 
 

@@ -12,12 +12,12 @@ from replicator_source_mysql import columntypes as t
 from replicator_source_mysql.binlog import numeric, strings, temporal
 from replicator_source_mysql.binlog.buffer import WORD, Bools, Buffer, Longs, fixed_array, spread
 from replicator_source_mysql.binlog.charsets import telling_decoder, text_decoder
-from replicator_source_mysql.binlog.images import Places, Width
+from replicator_source_mysql.binlog.images import Slices, Width
 from replicator_source_mysql.binlog.numeric import FixedDecoder
 from replicator_source_mysql.binlog.tablemap import MapColumn
 from replicator_source_mysql.binlog.types import ColumnSpec, Kind
 
-ColumnDecoder = Callable[[Buffer, Places], tuple[pa.Array, int]]
+ColumnDecoder = Callable[[Buffer, Slices], tuple[pa.Array, int]]
 """All values of a column → canonical array, and how many of them it cannot hold (they are null in it). ValueError: they are none."""
 
 _FIXED_SIZES: Final = {
@@ -52,7 +52,7 @@ def width(column: MapColumn, *, is_read: bool) -> Width:
 
     Args:
         column: The column.
-        is_read: It has a spec, which vouches for the length of `columntypes.OLD_TIMES`.
+        is_read: It has a spec, which gives the length of `columntypes.OLD_TIMES`.
 
     Raises:
         ValueError: Its type or metadata is not known.
@@ -132,12 +132,12 @@ def _string(column: MapColumn, spec: ColumnSpec, *, is_key: bool) -> strings.Byt
 
 
 def _fixed(decode: FixedDecoder, arrow: pa.DataType) -> ColumnDecoder:
-    def column(buffer: Buffer, places: Places) -> tuple[pa.Array, int]:
-        valid = places.valid
+    def column(buffer: Buffer, slices: Slices) -> tuple[pa.Array, int]:
+        valid = slices.valid
         if valid is None:
-            numbers, unheld = decode(buffer, places.starts)
+            numbers, unheld = decode(buffer, slices.starts)
             return fixed_array(arrow, numbers, None if unheld is None else ~unheld), _count(unheld)
-        dense, unheld = decode(buffer, places.starts[valid])
+        dense, unheld = decode(buffer, slices.starts[valid])
         numbers = np.zeros((len(valid), *dense.shape[1:]), dense.dtype)
         numbers[valid] = dense
         if unheld is not None:
@@ -153,18 +153,18 @@ def _count(unheld: Bools | None) -> int:
 
 
 def _dense(decode: Callable[[Buffer, Longs], pa.Array]) -> ColumnDecoder:
-    def column(buffer: Buffer, places: Places) -> tuple[pa.Array, int]:
-        starts = places.starts if places.valid is None else places.starts[places.valid]
+    def column(buffer: Buffer, slices: Slices) -> tuple[pa.Array, int]:
+        starts = slices.starts if slices.valid is None else slices.starts[slices.valid]
         values = decode(buffer, starts)
-        return spread(values, places.valid), values.null_count
+        return spread(values, slices.valid), values.null_count
 
     return column
 
 
 def _binary(decode: strings.BytesDecoder, *, can_be_unheld: bool) -> ColumnDecoder:
-    def column(buffer: Buffer, places: Places) -> tuple[pa.Array, int]:
-        assert places.ends is not None
-        values = buffer.binary(places.starts, places.ends, places.valid)
+    def column(buffer: Buffer, slices: Slices) -> tuple[pa.Array, int]:
+        assert slices.ends is not None
+        values = buffer.binary(slices.starts, slices.ends, slices.valid)
         try:
             texts = decode(values)
             return texts, texts.null_count - values.null_count

@@ -147,7 +147,7 @@ def uncompressed_body(type_code: int, body: bytes | memoryview, *, size_max: int
     else:
         plain_type = MARIADB_COMPRESSED[type_code]
         _skip_rows_head(reader, MARIADB_COMPRESSED[type_code])
-    head = bytes(body[: reader.place])
+    head = bytes(body[: reader.offset])
     return plain_type, head + _inflated(reader, size_max)
 
 

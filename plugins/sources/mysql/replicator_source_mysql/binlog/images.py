@@ -1,9 +1,9 @@
 """Where the values of row images lie.
 
-An image is a bitmap of NULLs, then the values of the columns that are not NULL; each is of fixed size or bears its length in
-front. So the place of an image follows from the one before it in its event. `image_places` walks all events in
+An image is a bitmap of NULLs, then the values of the columns that are not NULL; each is of fixed size or has its length in
+front. So the offset of an image follows from the one before it in its event. `image_offsets` walks all events in
 step, one image of each at a time, while they are many, and one after the other when few are left; a step knows the sum of
-the fixed sizes between two values with a length from a table over the bitmap's bytes. `Walk` then gives the places of
+the fixed sizes between two values with a length from a table over the bitmap's bytes. `Walk` then gives the slices of
 columns, all images at once.
 """
 
@@ -36,7 +36,7 @@ class Width:
 class _Segment:
     """Columns of fixed size, then one with a length (or none, at the end).
 
-    `constant` and `tables` (by the place of a byte in the bitmap) give the fixed sizes' sum.
+    `constant` and `tables` (by the index of a byte in the bitmap) give the fixed sizes' sum.
     """
 
     constant: int
@@ -95,12 +95,12 @@ class Layout:
         bit = 1 << (position & 7) if self.nullable[position] else 0
         return _Segment(constant, tuple(tables.items()), self.widths[position].prefix, position >> 3, bit)
 
-    def image_places(self, buffer: Buffer, places: Longs, limits: Longs) -> tuple[Longs, Longs]:
+    def image_offsets(self, buffer: Buffer, begins: Longs, limits: Longs) -> tuple[Longs, Longs]:
         """Find the images of events.
 
         Args:
             buffer: Their bytes.
-            places: Where each event's first image begins.
+            begins: Where each event's first image begins.
             limits: Where each event ends.
 
         Returns:
@@ -109,20 +109,20 @@ class Layout:
         Raises:
             CorruptStreamError: Images do not end where their event does, or a column is NULL that cannot be.
         """
-        if (places > limits).any():
+        if (begins > limits).any():
             raise corrupt("A rows event ends before its images.", table=self.table)
-        events = np.flatnonzero(places < limits)
-        places, limits = places[events], limits[events]
-        found, owners = [places[:0]], [events[:0]]
+        events = np.flatnonzero(begins < limits)
+        begins, limits = begins[events], limits[events]
+        found, owners = [begins[:0]], [events[:0]]
         while len(events) >= _STEP_EVENTS_MIN:
-            found.append(places)
+            found.append(begins)
             owners.append(events)
-            places = self._step(buffer, places, limits)
-            is_left = places < limits
+            begins = self._step(buffer, begins, limits)
+            is_left = begins < limits
             if not is_left.all():
-                events, places, limits = events[is_left], places[is_left], limits[is_left]
-        for event, place, limit in zip(events.tolist(), places.tolist(), limits.tolist(), strict=True):
-            alone = self._one_by_one(buffer.data, place, limit)
+                events, begins, limits = events[is_left], begins[is_left], limits[is_left]
+        for event, begin, limit in zip(events.tolist(), begins.tolist(), limits.tolist(), strict=True):
+            alone = self._one_by_one(buffer.data, begin, limit)
             found.append(np.array(alone, np.int64))
             owners.append(np.full(len(alone), event))
         starts, owner = np.concatenate(found), np.concatenate(owners)
@@ -132,20 +132,20 @@ class Layout:
         self._check_bitmaps(buffer, starts)
         return starts, owner
 
-    def _step(self, buffer: Buffer, places: Longs, limits: Longs) -> Longs:
-        """The places behind one image each."""
-        after = places + self.bitmap_size
+    def _step(self, buffer: Buffer, begins: Longs, limits: Longs) -> Longs:
+        """The offsets behind one image each."""
+        after = begins + self.bitmap_size
         if (after > limits).any():
             raise self._overrun()
         for segment in self._segments:
             if segment.constant:
                 after += segment.constant
             for byte, table in segment.tables:
-                after += table[buffer.bytes[places + byte]]
+                after += table[buffer.bytes[begins + byte]]
             if segment.prefix:
                 is_there = None
                 if segment.null_bit:
-                    is_there = (buffer.bytes[places + segment.null_byte] & segment.null_bit) == 0
+                    is_there = (buffer.bytes[begins + segment.null_byte] & segment.null_bit) == 0
                 end = after if is_there is None else after[is_there]
                 if ((end + segment.prefix) > (limits if is_there is None else limits[is_there])).any():
                     raise self._overrun()
@@ -158,31 +158,31 @@ class Layout:
                 raise self._overrun()
         return after
 
-    def _one_by_one(self, data: bytes, place: int, limit: int) -> list[int]:
-        """The places of one event's images."""
+    def _one_by_one(self, data: bytes, begin: int, limit: int) -> list[int]:
+        """The offsets of one event's images."""
         starts = []
         segments = [
             (s.constant, [(byte, table.tolist()) for byte, table in s.tables], s.prefix, s.null_byte, s.null_bit)
             for s in self._segments
         ]
         bitmap_size = self.bitmap_size
-        while place < limit:
-            starts.append(place)
-            after = place + bitmap_size
+        while begin < limit:
+            starts.append(begin)
+            after = begin + bitmap_size
             if after > limit:
                 raise self._overrun()
             for constant, tables, prefix, null_byte, null_bit in segments:
                 after += constant
                 for byte, table in tables:
-                    after += table[data[place + byte]]
-                if prefix and not data[place + null_byte] & null_bit:
+                    after += table[data[begin + byte]]
+                if prefix and not data[begin + null_byte] & null_bit:
                     after += prefix
                     if after > limit:
                         raise self._overrun()
                     after += int.from_bytes(data[after - prefix : after], "little")
                 if after > limit:
                     raise self._overrun()
-            place = after
+            begin = after
         return starts
 
     def _check_bitmaps(self, buffer: Buffer, starts: Longs) -> None:
@@ -195,10 +195,10 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Slices:
     """Where one column's values lie, one per image: behind their length, if they have one.
 
-    `ends` is None for values of fixed size. `valid` is None if no value is NULL; NULLs lie at a place of size 0.
+    `ends` is None for values of fixed size. `valid` is None if no value is NULL; NULLs have size 0.
     """
 
     starts: Longs
@@ -206,33 +206,33 @@ class Places:
     valid: Bools | None
 
 
-def walk(layout: Layout, buffer: Buffer, images: Longs, wanted: npt.NDArray[np.bool_]) -> Iterator[tuple[int, Places]]:
-    """Give the places of columns, in table order.
+def walk(layout: Layout, buffer: Buffer, images: Longs, wanted: npt.NDArray[np.bool_]) -> Iterator[tuple[int, Slices]]:
+    """Give the slices of columns, in table order.
 
     Args:
         layout: How images lie.
         buffer: Their bytes.
-        images: Where the images begin: places that `image_places` gave.
+        images: Where the images begin: offsets that `image_offsets` gave.
         wanted: Which columns; the walk ends behind the last of them.
     """
     last = int(np.flatnonzero(wanted)[-1]) if wanted.any() else -1
-    place = images + layout.bitmap_size
-    # Values of fixed size without NULLs share one array of places.
+    begin = images + layout.bitmap_size
+    # Values of fixed size without NULLs share one array of offsets.
     offset = 0
     for position in range(last + 1):
         width = layout.widths[position]
         valid = _valid(layout, buffer, images, position)
         if valid is None and not width.prefix:
             if wanted[position]:
-                yield position, Places(place + offset if offset else place, None, None)
+                yield position, Slices(begin + offset if offset else begin, None, None)
             offset += width.fixed
             continue
-        place = place + offset if offset else place
+        begin = begin + offset if offset else begin
         offset = 0
-        places = _with_prefix(buffer, place, width.prefix, valid) if width.prefix else Places(place, None, valid)
+        slices = _with_prefix(buffer, begin, width.prefix, valid) if width.prefix else Slices(begin, None, valid)
         if wanted[position]:
-            yield position, places
-        place = places.ends if places.ends is not None else place + width.fixed * _there(valid)
+            yield position, slices
+        begin = slices.ends if slices.ends is not None else begin + width.fixed * _there(valid)
 
 
 def _there(valid: Bools | None) -> Bools | int:
@@ -246,10 +246,10 @@ def _valid(layout: Layout, buffer: Buffer, images: Longs, position: int) -> Bool
     return None if valid.all() else valid
 
 
-def _with_prefix(buffer: Buffer, place: Longs, prefix: int, valid: Bools | None) -> Places:
-    sizes = buffer.little(place, prefix).view(np.int64)
-    starts = place + prefix
+def _with_prefix(buffer: Buffer, begin: Longs, prefix: int, valid: Bools | None) -> Slices:
+    sizes = buffer.little(begin, prefix).view(np.int64)
+    starts = begin + prefix
     if valid is not None:
         sizes = np.where(valid, sizes, 0)
-        starts = np.where(valid, starts, place)
-    return Places(starts, starts + sizes, valid)
+        starts = np.where(valid, starts, begin)
+    return Slices(starts, starts + sizes, valid)

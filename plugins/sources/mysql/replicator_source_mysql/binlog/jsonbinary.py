@@ -79,23 +79,23 @@ class _Document:
         self._raw = raw
         self._budget = 4 * len(raw) + 64
 
-    def value(self, kind: int, place: int, end: int, depth: int) -> str:
-        """The text of the value at `place`; nothing of it lies behind `end`."""
+    def value(self, kind: int, offset: int, end: int, depth: int) -> str:
+        """The text of the value at `offset`; nothing of it lies behind `end`."""
         self._budget -= 1
         if depth > _DEPTH_MAX or self._budget < 0:
             raise ValueError("a JSON document is nested too deeply")
         if kind <= _LARGE_ARRAY:
-            return self._container(kind, place, end, depth)
+            return self._container(kind, offset, end, depth)
         if kind == _LITERAL:
-            return self._literal(self._raw[place])
+            return self._literal(self._raw[offset])
         if (scalar := _SCALARS.get(kind)) is not None:
-            return str(scalar.unpack_from(self._raw, place)[0])
+            return str(scalar.unpack_from(self._raw, offset)[0])
         if kind == _DOUBLE:
-            return double_text(_DOUBLE_FORM.unpack_from(self._raw, place)[0])
+            return double_text(_DOUBLE_FORM.unpack_from(self._raw, offset)[0])
         if kind == _STRING:
-            return _quoted(self._string(place, end))
+            return _quoted(self._string(offset, end))
         if kind == _OPAQUE:
-            return _opaque(self._raw[place], self._string(place + 1, end))
+            return _opaque(self._raw[offset], self._string(offset + 1, end))
         raise ValueError("a JSON value is of an unknown kind")
 
     def _literal(self, number: int) -> str:
@@ -103,14 +103,14 @@ class _Document:
             raise ValueError("a JSON literal is invalid")
         return _LITERALS[number]
 
-    def _string(self, place: int, end: int) -> bytes:
+    def _string(self, offset: int, end: int) -> bytes:
         length = shift = 0
         for index in range(_VARIABLE_LENGTH_BYTES):
-            byte = self._raw[place + index]
+            byte = self._raw[offset + index]
             length |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:  # noqa: PLR2004  (the last byte of a length)
-                begin = place + index + 1
+                begin = offset + index + 1
                 return self._part(begin, begin + length, end)
         raise ValueError("a JSON length does not end")
 
@@ -120,39 +120,39 @@ class _Document:
         self._budget -= (stop - begin) >> 3
         return self._raw[begin:stop]
 
-    def _container(self, kind: int, place: int, end: int, depth: int) -> str:
+    def _container(self, kind: int, offset: int, end: int, depth: int) -> str:
         is_large = kind in {_LARGE_OBJECT, _LARGE_ARRAY}
         size = 4 if is_large else 2
-        count = self._integer(place, size)
-        stop = place + self._integer(place + size, size)
+        count = self._integer(offset, size)
+        stop = offset + self._integer(offset + size, size)
         is_object = kind in {_SMALL_OBJECT, _LARGE_OBJECT}
-        entries = place + 2 * size
+        entries = offset + 2 * size
         values = entries + (count * (size + 2) if is_object else 0)
         if stop > end or values + count * (size + 1) > stop:
             raise ValueError("a JSON container runs over its end")
         items = []
         for index in range(count):
-            text = self._element(place, values + index * (size + 1), stop, depth, size)
+            text = self._element(offset, values + index * (size + 1), stop, depth, size)
             if is_object:
-                text = f"{_quoted(self._key(place, entries + index * (size + 2), stop, size))}: {text}"
+                text = f"{_quoted(self._key(offset, entries + index * (size + 2), stop, size))}: {text}"
             items.append(text)
         inner = ", ".join(items)
         return f"{{{inner}}}" if is_object else f"[{inner}]"
 
-    def _key(self, place: int, entry: int, stop: int, size: int) -> bytes:
-        begin = place + self._integer(entry, size)
+    def _key(self, offset: int, entry: int, stop: int, size: int) -> bytes:
+        begin = offset + self._integer(entry, size)
         return self._part(begin, begin + self._integer(entry + size, 2), stop)
 
-    def _element(self, place: int, entry: int, stop: int, depth: int, size: int) -> str:
+    def _element(self, offset: int, entry: int, stop: int, depth: int, size: int) -> str:
         kind = self._raw[entry]
         if kind in (_INLINE_LARGE if size == 4 else _INLINE_SMALL):  # noqa: PLR2004  (bytes of an offset)
             return self.value(kind, entry + 1, stop, depth + 1)
-        return self.value(kind, place + self._integer(entry + 1, size), stop, depth + 1)
+        return self.value(kind, offset + self._integer(entry + 1, size), stop, depth + 1)
 
-    def _integer(self, place: int, size: int) -> int:
-        if place + size > len(self._raw):
+    def _integer(self, offset: int, size: int) -> int:
+        if offset + size > len(self._raw):
             raise ValueError("a JSON document ends before its values do")
-        return int.from_bytes(self._raw[place : place + size], "little")
+        return int.from_bytes(self._raw[offset : offset + size], "little")
 
 
 def _quoted(raw: bytes) -> str:
@@ -173,7 +173,7 @@ def double_text(number: float) -> str:
     return sign + _shaped(digits.rstrip("0"), len(before) - leading + int(exponent or 0))
 
 
-# The point's place behind the first digit beyond which the exponent form is written (measured for every length of digits).
+# The point's position behind the first digit beyond which the exponent form is written (measured for every length of digits).
 _PLAIN_POINT_MAX: Final = 15
 _PLAIN_POINT_MIN: Final = -14
 _DIGITS_MAX: Final = 17
@@ -200,7 +200,7 @@ def _opaque(code: int, raw: bytes) -> str:
     if write is not None:
         return write(raw)
     text = base64.b64encode(raw).decode()
-    lines = (text[place : place + _BASE64_LINE] for place in range(0, len(text), _BASE64_LINE))
+    lines = (text[offset : offset + _BASE64_LINE] for offset in range(0, len(text), _BASE64_LINE))
     # The server breaks the lines, and escapes the break.
     return f'"base64:type{code}:' + "\\n".join(lines) + '"'
 
@@ -221,13 +221,13 @@ def _decimal(raw: bytes) -> str:
     plain = bytes([first]) + packed[1:]
     if is_negative:
         plain = bytes(b ^ 0xFF for b in plain)
-    digits, place = "", 0
+    digits, offset = "", 0
     for count in groups:
-        number = int.from_bytes(plain[place : place + sizes[count]], "big")
+        number = int.from_bytes(plain[offset : offset + sizes[count]], "big")
         if number >= 10**count:
             raise ValueError("a JSON decimal has more digits than a group has")
         digits += str(number).rjust(count, "0")
-        place += sizes[count]
+        offset += sizes[count]
     whole = digits[:before].lstrip("0") or "0"
     return ("-" if is_negative else "") + whole + (f".{digits[before:]}" if scale else "")
 

@@ -1,6 +1,6 @@
-"""Numbers of fixed size, all rows at once: places in the buffer → numbers in Arrow's storage form.
+"""Numbers of fixed size, all rows at once: offsets in the buffer → numbers in Arrow's storage form.
 
-A decoder takes the buffer and the places of values that are not NULL, and returns their numbers with a mask of those that the canonical
+A decoder takes the buffer and the offsets of values that are not NULL, and returns their numbers with a mask of those that the canonical
 type cannot hold (None: none). ValueError: the bytes are no such value.
 """
 
@@ -30,8 +30,8 @@ def integer(size: int, storage: str, *, is_unsigned: bool) -> FixedDecoder:
     """Little-endian integers of `size` bytes as numpy's `storage`."""
     shift = 8 * (WORD - size)
 
-    def decode(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
-        words = buffer.little(places, size)
+    def decode(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
+        words = buffer.little(offsets, size)
         if is_unsigned or not shift:
             return words.astype(storage), None
         return ((words << np.uint64(shift)).view(np.int64) >> shift).astype(storage), None
@@ -46,16 +46,16 @@ def wide(words: Words) -> npt.NDArray[np.uint64]:
     return limbs
 
 
-def unsigned_bigint(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
+def unsigned_bigint(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
     """BIGINT UNSIGNED as decimal128(20,0)."""
-    return wide(buffer.little(places, WORD)), None
+    return wide(buffer.little(offsets, WORD)), None
 
 
 def real(size: int) -> FixedDecoder:
     """FLOAT (4 bytes) and DOUBLE (8)."""
 
-    def decode(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
-        words = buffer.little(places, size)
+    def decode(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
+        words = buffer.little(offsets, size)
         return (words if size == WORD else words.astype(np.uint32)).view(f"<f{size}"), None
 
     return decode
@@ -65,8 +65,8 @@ def bit(bits: int) -> FixedDecoder:
     """BIT(n): big-endian; as bool, int64, or decimal128's storage."""
     size = (bits + 7) // 8
 
-    def decode(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
-        words = buffer.big(places, size)
+    def decode(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
+        words = buffer.big(offsets, size)
         if bits < 8 * size and (words >> np.uint64(bits)).any():
             raise ValueError("more bits than the column has")
         if bits == 1:
@@ -76,9 +76,9 @@ def bit(bits: int) -> FixedDecoder:
     return decode
 
 
-def year(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
+def year(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
     """One byte: years since 1900; 0 is the year 0."""
-    numbers = buffer.little(places, 1).astype(np.int16)
+    numbers = buffer.little(offsets, 1).astype(np.int16)
     return np.where(numbers == 0, 0, numbers + _YEAR_BASE).astype(np.int16), None
 
 
@@ -100,19 +100,19 @@ def decimal(precision: int, scale: int, words_per_value: int) -> FixedDecoder:
     """DECIMAL(p,s): groups of nine digits, big-endian, first bit inverted, all bits inverted if negative."""
     groups = _groups(precision, scale)
 
-    def decode(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
-        negative = buffer.bytes[places] < 0x80  # noqa: PLR2004  (the sign's bit, inverted)
+    def decode(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
+        negative = buffer.bytes[offsets] < 0x80  # noqa: PLR2004  (the sign's bit, inverted)
         read = []
-        place = places
+        offset = offsets
         for index, (digits, size) in enumerate(groups):
-            group = buffer.big(place, size)
+            group = buffer.big(offset, size)
             group = np.where(negative, group ^ np.uint64((1 << 8 * size) - 1), group)
             if index == 0:
                 group ^= np.uint64(0x80 << 8 * (size - 1))
             if (group >= 10**digits).any():
                 raise ValueError("more digits than a group has")
             read.append((digits, group))
-            place = place + size
+            offset = offset + size
         if precision <= _INT64_DIGITS:
             return _small(read, negative, words_per_value), None
         return _large(read, negative, words_per_value), None

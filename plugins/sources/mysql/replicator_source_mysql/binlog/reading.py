@@ -16,20 +16,20 @@ class Reader:
     def __init__(self, data: bytes | memoryview, what: str) -> None:
         self._data = bytes(data)
         self._what = what
-        self.place = 0
+        self.offset = 0
 
     @property
     def left(self) -> int:
         """Bytes not yet read."""
-        return len(self._data) - self.place
+        return len(self._data) - self.offset
 
     def take(self, size: int) -> bytes:
         """So many bytes."""
-        end = self.place + size
+        end = self.offset + size
         if end > len(self._data):
             raise corrupt(f"{self._what} ends before its fields do.")
-        part = self._data[self.place : end]
-        self.place = end
+        part = self._data[self.offset : end]
+        self.offset = end
         return part
 
     def integer(self, size: int) -> int:

@@ -16,7 +16,7 @@ from replicator.model.schema import TableSchema
 from replicator_source_mysql.binlog.buffer import Bools, Buffer, Longs
 from replicator_source_mysql.binlog.columns import column_decoder, width
 from replicator_source_mysql.binlog.events import PARTIAL_UPDATE, RowsEvent, corrupt
-from replicator_source_mysql.binlog.images import Layout, Places, walk
+from replicator_source_mysql.binlog.images import Layout, Slices, walk
 from replicator_source_mysql.binlog.tablemap import TableMap
 from replicator_source_mysql.binlog.types import ColumnSpec, Kind, Unrepresentable, ambiguous_key
 
@@ -131,8 +131,8 @@ class RowDecoder:
         numbers = np.array(codes, np.int64)
         kinds = self._kinds(numbers)
         buffer = Buffer(bodies)
-        places = self._image_places(buffer, kinds, numbers >= RowsEvent.WRITE_V2)
-        images, owners = self._layout.image_places(buffer, places, buffer.ends)
+        starts = self._image_starts(buffer, kinds, numbers >= RowsEvent.WRITE_V2)
+        images, owners = self._layout.image_offsets(buffer, starts, buffer.ends)
         return self._rows(buffer, images, owners, kinds)
 
     def _decode_halves(self, events: Sequence[tuple[int, bytes | memoryview]]) -> DecodedRows:
@@ -174,35 +174,35 @@ class RowDecoder:
 
     # ---- where the images begin ----
 
-    def _image_places(self, buffer: Buffer, kinds: npt.NDArray[np.int8], is_v2: Bools) -> Longs:
+    def _image_starts(self, buffer: Buffer, kinds: npt.NDArray[np.int8], is_v2: Bools) -> Longs:
         """Read the events' headers: table number, flags, extra data (V2), number of columns, bitmaps of columns."""
-        places = buffer.starts + _HEADER_SIZE
-        self._check_place(places + 2 * is_v2, buffer)
+        starts = buffer.starts + _HEADER_SIZE
+        self._check_bounds(starts + 2 * is_v2, buffer)
         if is_v2.any():
-            extra = buffer.little(places, 2).view(np.int64)
+            extra = buffer.little(starts, 2).view(np.int64)
             if (extra[is_v2] < 2).any():  # noqa: PLR2004  (the length counts itself)
                 raise corrupt("A rows event's extra data is shorter than its length.", table=self._table)
-            places = places + np.where(is_v2, extra, 0)
+            starts = starts + np.where(is_v2, extra, 0)
         head, mask = self._bitmap_head, self._bitmap_mask
         updates = kinds == _UPDATE
         bitmap_size = self._layout.bitmap_size
-        self._check_place(places + len(head) + bitmap_size * updates, buffer)
-        self._check_head(buffer, places, head, mask)
-        places = places + len(head)
+        self._check_bounds(starts + len(head) + bitmap_size * updates, buffer)
+        self._check_head(buffer, starts, head, mask)
+        starts = starts + len(head)
         if updates.any():
             # The bitmap of the images afterwards.
-            self._check_head(buffer, places[updates], head[-bitmap_size:], mask[-bitmap_size:])
-            places = places + bitmap_size * updates
-        return places
+            self._check_head(buffer, starts[updates], head[-bitmap_size:], mask[-bitmap_size:])
+            starts = starts + bitmap_size * updates
+        return starts
 
-    def _check_place(self, places: Longs, buffer: Buffer) -> None:
-        if (places > buffer.ends).any():
+    def _check_bounds(self, starts: Longs, buffer: Buffer) -> None:
+        if (starts > buffer.ends).any():
             raise corrupt("A rows event ends within its header.", table=self._table)
 
     def _check_head(
-        self, buffer: Buffer, places: Longs, head: npt.NDArray[np.uint8], mask: npt.NDArray[np.uint8]
+        self, buffer: Buffer, starts: Longs, head: npt.NDArray[np.uint8], mask: npt.NDArray[np.uint8]
     ) -> None:
-        found = buffer.bytes[places[:, None] + np.arange(len(head))] | mask
+        found = buffer.bytes[starts[:, None] + np.arange(len(head))] | mask
         if (found == head).all():
             return
         bitmap_size = self._layout.bitmap_size
@@ -241,18 +241,18 @@ class RowDecoder:
     def _columns(self, buffer: Buffer, images: Longs, wanted: Bools, there: Bools | None) -> dict[int, pa.Array]:
         """Columns of the schema, by their position in it; null where not `there`."""
         arrays = {}
-        for position, places in walk(self._layout, buffer, images, wanted):
+        for position, slices in walk(self._layout, buffer, images, wanted):
             if there is not None:
-                valid = there if places.valid is None else places.valid & there
-                places = Places(places.starts, places.ends, valid)  # noqa: PLW2901  (the same places, fewer of them)
+                valid = there if slices.valid is None else slices.valid & there
+                slices = Slices(slices.starts, slices.ends, valid)  # noqa: PLW2901  (the same slices, fewer of them)
             index = self._column_of[position]
-            arrays[index] = self._decode(index, buffer, places)
+            arrays[index] = self._decode(index, buffer, slices)
         return arrays
 
-    def _decode(self, index: int, buffer: Buffer, places: Places) -> pa.Array:
+    def _decode(self, index: int, buffer: Buffer, slices: Slices) -> pa.Array:
         column = self._schema.columns[index]
         try:
-            array, unheld = self._decoders[index](buffer, places)
+            array, unheld = self._decoders[index](buffer, slices)
         except Exception as error:  # noqa: BLE001 (translated)
             # Whatever it is, it is about this table's values. ValueErrors are not chained: Arrow's messages hold values.
             raise TableError(

@@ -138,8 +138,8 @@ def enum(size: int, labels: Sequence[str], *, is_key: bool = False) -> Callable[
     """ENUM: the label's number from 1, in `size` bytes; 0 is the invalid value. In a key null for what is not told apart."""
     names = pa.array(enum_names(labels, is_key=is_key), pa.string())
 
-    def decode(buffer: Buffer, places: Longs) -> pa.Array:
-        numbers = buffer.little(places, size)
+    def decode(buffer: Buffer, offsets: Longs) -> pa.Array:
+        numbers = buffer.little(offsets, size)
         if (numbers >= len(names)).any():
             raise ValueError("not a label's number")
         return names.take(pa.array(numbers.astype(np.int32)))
@@ -164,8 +164,8 @@ def set_(size: int, labels: Sequence[str], *, is_key: bool = False) -> Callable[
     """SET: a bit per label. In a key null for what is not told apart."""
     untelling = untelling_labels(labels) if is_key else 0
 
-    def decode(buffer: Buffer, places: Longs) -> pa.Array:
-        found, index = np.unique(buffer.little(places, size), return_inverse=True)
+    def decode(buffer: Buffer, offsets: Longs) -> pa.Array:
+        found, index = np.unique(buffer.little(offsets, size), return_inverse=True)
         if len(found) and len(labels) < 64 and int(found[-1]) >> len(labels):  # noqa: PLR2004  (bits of a SET at most)
             raise ValueError("more bits than labels")
         names = [

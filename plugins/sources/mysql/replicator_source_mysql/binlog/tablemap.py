@@ -66,10 +66,10 @@ class TableMap:
     """A table version as the log has it. Compared by identity: `TableMaps` gives the same object for the same bytes.
 
     Attributes:
-        primary_key: Column positions in key order, of the primary key or of the unique key that rows are clustered by in its
-            place; empty without a key; None where the log does not say (no FULL metadata).
+        primary_key: Column positions in key order, of the primary key or, without one, of the unique key that rows are
+            clustered by; empty without a key; None where the log does not say (no FULL metadata).
         is_key_whole: No part of it is a prefix of a column.
-        has_names: The event was written under `binlog_row_metadata=FULL`. Without it the table must be set aside.
+        has_names: The event was written under `binlog_row_metadata=FULL`. Without it the table must fail.
     """
 
     schema: str

@@ -33,9 +33,9 @@ def fraction_size(digits: int) -> int:
     return (digits + 1) // 2
 
 
-def date(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
+def date(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
     """DATE: 3 bytes, little-endian: day in 5 bits, month in 4, year; as days since 1970."""
-    packed = buffer.little(places, 3).view(np.int64)
+    packed = buffer.little(offsets, 3).view(np.int64)
     days, unheld = days_of(packed >> 9, packed >> 5 & 15, packed & 31)
     return days.astype(np.int32), unheld
 
@@ -43,15 +43,15 @@ def date(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]
 def datetime(digits: int) -> FixedDecoder:
     """DATETIME(f): 5 bytes, big-endian, and the fraction; as microseconds since 1970."""
 
-    def decode(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
-        packed = buffer.big(places, 5).view(np.int64) - 0x80_0000_0000
+    def decode(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
+        packed = buffer.big(offsets, 5).view(np.int64) - 0x80_0000_0000
         if (packed < 0).any():
             raise ValueError("a negative DATETIME")
         clock = packed & 0x1FFFF
         months = packed >> 22
         days, unheld = days_of(months // _MONTH_SLOTS, months % _MONTH_SLOTS, packed >> 17 & 31)
         seconds = _seconds(clock >> 12, clock >> 6 & 63, clock & 63)
-        return (days * _DAY_SECONDS + seconds) * _SECOND_US + _fraction(buffer, places + 5, digits), unheld
+        return (days * _DAY_SECONDS + seconds) * _SECOND_US + _fraction(buffer, offsets + 5, digits), unheld
 
     return decode
 
@@ -59,24 +59,24 @@ def datetime(digits: int) -> FixedDecoder:
 def timestamp(digits: int) -> FixedDecoder:
     """TIMESTAMP(f): 4 bytes of seconds since 1970, big-endian, and the fraction; 0 is the zero date."""
 
-    def decode(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
-        moments = buffer.big(places, 4).view(np.int64) * _SECOND_US + _fraction(buffer, places + 4, digits)
+    def decode(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
+        moments = buffer.big(offsets, 4).view(np.int64) * _SECOND_US + _fraction(buffer, offsets + 4, digits)
         is_zero = moments == 0
         return moments, is_zero if is_zero.any() else None
 
     return decode
 
 
-def old_timestamp(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
+def old_timestamp(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
     """TIMESTAMP of tables from before MySQL 5.6, or MariaDB without `mysql56_temporal_format`: 4 bytes, little-endian."""
-    seconds = buffer.little(places, 4).view(np.int64)
+    seconds = buffer.little(offsets, 4).view(np.int64)
     is_zero = seconds == 0
     return seconds * _SECOND_US, is_zero if is_zero.any() else None
 
 
-def old_datetime(buffer: Buffer, places: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
+def old_datetime(buffer: Buffer, offsets: Longs) -> tuple[npt.NDArray[Any], Bools | None]:
     """DATETIME likewise: YYYYMMDDHHMMSS as a number of 8 bytes."""
-    number = buffer.little(places, 8).view(np.int64)
+    number = buffer.little(offsets, 8).view(np.int64)
     if (number < 0).any():
         raise ValueError("a negative DATETIME")
     day, clock = np.divmod(number, 1_000_000)
@@ -90,8 +90,8 @@ def time(digits: int) -> TextDecoder:
     size = fraction_size(digits)
     bits = 8 * size
 
-    def decode(buffer: Buffer, places: Longs) -> pa.Array:
-        packed = buffer.big(places, 3 + size).view(np.int64) - (0x80_0000 << bits)
+    def decode(buffer: Buffer, offsets: Longs) -> pa.Array:
+        packed = buffer.big(offsets, 3 + size).view(np.int64) - (0x80_0000 << bits)
         amount = np.abs(packed)
         whole, fraction = amount >> bits, amount & ((1 << bits) - 1)
         if size and (fraction >= 100**size).any():
@@ -101,9 +101,9 @@ def time(digits: int) -> TextDecoder:
     return decode
 
 
-def old_time(buffer: Buffer, places: Longs) -> pa.Array:
+def old_time(buffer: Buffer, offsets: Longs) -> pa.Array:
     """TIME of old tables: HHMMSS as a signed number of 3 bytes, little-endian."""
-    number = (buffer.little(places, 3) << np.uint64(40)).view(np.int64) >> 40
+    number = (buffer.little(offsets, 3) << np.uint64(40)).view(np.int64) >> 40
     amount = np.abs(number)
     return _time_text(number < 0, amount // 10_000, amount // 100 % 100, amount % 100, amount * 0, 0)
 
@@ -124,12 +124,12 @@ def _time_text(negative: Bools, hours: Longs, minutes: Longs, seconds: Longs, fr
     return binary_array(is_there.sum(axis=1), letters[is_there]).cast(pa.string())
 
 
-def _fraction(buffer: Buffer, places: Longs, digits: int) -> Longs:
+def _fraction(buffer: Buffer, offsets: Longs, digits: int) -> Longs:
     """Microseconds."""
     size = fraction_size(digits)
     if not size:
-        return np.zeros(len(places), np.int64)
-    fraction = buffer.big(places, size).view(np.int64)
+        return np.zeros(len(offsets), np.int64)
+    fraction = buffer.big(offsets, size).view(np.int64)
     if (fraction >= 100**size).any():
         raise ValueError("more digits than a fraction has")
     us: Longs = fraction * 100 ** (3 - size)

@@ -74,7 +74,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSpec:
-    """What of a column's type bears on its values.
+    """What of a column's type matters for its values.
 
     Attributes:
         width: Bytes of an integer, bits of BIT, bytes of BINARY (`is_fixed`); else 0.

@@ -121,7 +121,7 @@ class Coordinates(ABC):
         """Follow the reading of a log that is opened at `start` on this server."""
 
     def delivered(self, executed: Executed) -> None:  # noqa: B027 - most systems keep nothing
-        """The log has handed out everything up to here."""
+        """The log has delivered everything up to here."""
 
     # ---- marks and reads ----
 

@@ -50,7 +50,7 @@ class GtidCoordinates(Coordinates):
     names = "GTID set"
 
     def __init__(self) -> None:
-        # What the log has handed out.
+        # What the log has delivered.
         self._delivered = GtidSet()
 
     @override
@@ -139,7 +139,7 @@ class GtidVisibility(SourceVisibility):
     Attributes:
         before: Executed before the read.
         after: Executed, or being committed, once it had begun.
-        delivered: What the log had handed out then; for `is_beyond` only.
+        delivered: What the log had delivered then; for `is_beyond` only.
     """
 
     before: GtidSet

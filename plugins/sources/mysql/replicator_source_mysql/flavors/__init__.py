@@ -11,7 +11,7 @@ FLAVORS: Final = {flavor.name: flavor for flavor in (MYSQL, MARIADB)}
 
 
 def flavor_of_server(text: str) -> Flavor:
-    """The flavor of a server, by how it names itself when somebody connects."""
+    """The flavor of a server, by how it names itself in its greeting."""
     return MARIADB if MARIADB.name in text.lower() else MYSQL
 
 

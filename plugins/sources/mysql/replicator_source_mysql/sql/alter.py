@@ -225,7 +225,7 @@ def _drop(reader: Reader) -> Altered:
 
 
 def _alone(reader: Reader) -> Altered:
-    """An action beside which there is no other: its commas separate names of partitions."""
+    """An action that is the only one of its statement: its commas separate names of partitions."""
     while not reader.is_at_end:
         reader.take()
     return _REPLACED

@@ -12,7 +12,7 @@ _TABLES: Final = frozenset({"TABLE", "TABLES"})
 _NOT_LOGGED: Final = frozenset({"LOCAL", "NO_WRITE_TO_BINLOG"})
 _CHECKS: Final = frozenset({"QUICK", "FAST", "MEDIUM", "EXTENDED", "CHANGED", "USE_FRM", "FORCE"})
 
-# Objects beside tables: what CREATE, ALTER and DROP say about them is their own. A kind of two words is one with a space.
+# Objects other than tables: what CREATE, ALTER and DROP say about them is their own. A kind of two words is one with a space.
 DEFINED: Final = frozenset(
     {"EVENT", "FUNCTION", "PROCEDURE", "TRIGGER", "VIEW", "SEQUENCE", "PACKAGE", "LIBRARY", "USER", "ROLE", "SERVER",
      "TABLESPACE", "UNDO TABLESPACE", "LOGFILE GROUP", "RESOURCE GROUP", "SPATIAL REFERENCE", "INSTANCE",

@@ -83,20 +83,20 @@ def tokens(text: str, *, sql_mode: int | None, flavor: Flavor, charset: str) -> 
     if charset == _NOT_ASCII:
         raise UnreadableError(f"the character set {charset} has letters where others have quotes")
     executed = flavor.executed_comment
-    place, is_inside = 0, False
+    offset, is_inside = 0, False
     # A name follows a name and a dot, whatever it looks like: `shop.1t`, `shop.select`.
     is_behind_dot = is_name = False
-    while place < len(text):
-        end, is_inside = _skipped(text, place, executed, is_inside=is_inside)
-        if end > place:
-            place = end
+    while offset < len(text):
+        end, is_inside = _skipped(text, offset, executed, is_inside=is_inside)
+        if end > offset:
+            offset = end
             is_behind_dot = is_name = False
             continue
-        if is_name and text[place] == ".":
-            token, place = Token(Kind.SYMBOL, "."), place + 1
+        if is_name and text[offset] == ".":
+            token, offset = Token(Kind.SYMBOL, "."), offset + 1
             is_behind_dot = True
         else:
-            token, place = _token(text, place, sql_mode, is_behind_dot=is_behind_dot)
+            token, offset = _token(text, offset, sql_mode, is_behind_dot=is_behind_dot)
             is_behind_dot = False
         is_name = token.kind in {Kind.WORD, Kind.QUOTED}
         if charset in SINGLE_BYTES and token.kind in {Kind.WORD, Kind.SYMBOL} and not _is_plain(token.text):
@@ -108,54 +108,54 @@ def tokens(text: str, *, sql_mode: int | None, flavor: Flavor, charset: str) -> 
         raise UnreadableError("a comment that is executed does not end")
 
 
-def _skipped(text: str, place: int, executed: re.Pattern[str], *, is_inside: bool) -> tuple[int, bool]:
+def _skipped(text: str, offset: int, executed: re.Pattern[str], *, is_inside: bool) -> tuple[int, bool]:
     """Where a space, a comment or the mark of one that is executed ends, if one begins here; and whether such a one is open."""
-    found = _SPACE.match(text, place) or _LINE_COMMENT.match(text, place)
+    found = _SPACE.match(text, offset) or _LINE_COMMENT.match(text, offset)
     if found is not None:
         return found.end(), is_inside
-    if is_inside and text.startswith("*/", place):
+    if is_inside and text.startswith("*/", offset):
         # One end closes all of them.
-        return place + 2, False
-    found = executed.match(text, place)
+        return offset + 2, False
+    found = executed.match(text, offset)
     if found is not None:
         return found.end(), True
-    if text.startswith("/*", place):
-        return _end_of_comment(text, place), is_inside
-    return place, is_inside
+    if text.startswith("/*", offset):
+        return _end_of_comment(text, offset), is_inside
+    return offset, is_inside
 
 
-def _end_of_comment(text: str, place: int) -> int:
-    end = text.find("*/", place + 2)
+def _end_of_comment(text: str, offset: int) -> int:
+    end = text.find("*/", offset + 2)
     if end < 0:
         raise UnreadableError("a comment does not end")
     return end + 2
 
 
-def _token(text: str, place: int, sql_mode: int | None, *, is_behind_dot: bool) -> tuple[Token, int]:
-    char = text[place]
+def _token(text: str, offset: int, sql_mode: int | None, *, is_behind_dot: bool) -> tuple[Token, int]:
+    char = text[offset]
     if char == "`" or (char == '"' and _has(sql_mode, ANSI_QUOTES)):
-        found = (_BACKTICKS if char == "`" else _ANSI_NAME).match(text, place)
+        found = (_BACKTICKS if char == "`" else _ANSI_NAME).match(text, offset)
         if found is None:
             raise UnreadableError("a name in quotes does not end")
         return Token(Kind.QUOTED, found[1].replace(char * 2, char)), found.end()
     if char in "'\"":
-        return _string(text, place, sql_mode)
+        return _string(text, offset, sql_mode)
     if not is_behind_dot:
-        if char in "nN" and text.startswith("'", place + 1):
-            return _string(text, place + 1, sql_mode)
-        number = _BITS.match(text, place) or _NUMBER.match(text, place)
+        if char in "nN" and text.startswith("'", offset + 1):
+            return _string(text, offset + 1, sql_mode)
+        number = _BITS.match(text, offset) or _NUMBER.match(text, offset)
         if number is not None:
             return Token(Kind.NUMBER, number[0]), number.end()
-    run = _RUN.match(text, place)
+    run = _RUN.match(text, offset)
     if run is not None:
         return Token(Kind.WORD, run[0], "" if is_behind_dot else _upper(run[0])), run.end()
-    return Token(Kind.SYMBOL, char), place + 1
+    return Token(Kind.SYMBOL, char), offset + 1
 
 
-def _string(text: str, place: int, sql_mode: int | None) -> tuple[Token, int]:
-    found = _STRINGS[text[place], False].match(text, place)
+def _string(text: str, offset: int, sql_mode: int | None) -> tuple[Token, int]:
+    found = _STRINGS[text[offset], False].match(text, offset)
     if found is None or "\\" in found[0]:
-        found = _STRINGS[text[place], not _has(sql_mode, NO_BACKSLASH_ESCAPES)].match(text, place)
+        found = _STRINGS[text[offset], not _has(sql_mode, NO_BACKSLASH_ESCAPES)].match(text, offset)
     if found is None:
         raise UnreadableError("a string does not end")
     return Token(Kind.STRING, found[0]), found.end()
