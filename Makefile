@@ -48,6 +48,7 @@ versions: setup  ## Run the sources' tests on other versions of the servers, as 
 docs: setup  ## Write the generated pages, then check that the docs agree with the code and that their examples run
 	@$(BIN)/python -m replicator.plugins.reference docs/configuration.md
 	@$(BIN)/python -m replicator.cli.reference docs/cli.md
+	@$(BIN)/python -m replicator.service.status_schema docs/status.schema.json
 	@$(BIN)/pytest tests/docs $(PYTEST_ARGS)
 
 lock: setup  ## Resolve requirements.lock again (LOCK_ARGS="--upgrade" for newer versions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -14,6 +14,7 @@ from benchmarks.measure import Clock, Work
 from replicator.capture import Capture, CaptureSettings
 from replicator.config.model import JournalConfig
 from replicator.journal import JournalWriter, Retention, WriterLimits
+from replicator.model.reports import CaptureReport, CaptureStage, Report
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import DeltaSource, SourceContext
@@ -55,8 +56,8 @@ class _Control:
         if event == "sealed":
             self._sealed = fields["last"]
 
-    def report(self, status: Mapping[str, Any]) -> None:
-        self._has_begun = status["stage"] == "capturing"
+    def report(self, report: Report) -> None:
+        self._has_begun = isinstance(report, CaptureReport) and report.stage is CaptureStage.CAPTURING
 
 
 @contextmanager

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from subprocess import Popen
-from typing import Any
 
 import psutil
 
-from replicator_testbed.playground import Playground, is_streaming, playground
+from replicator.model.status import ReplicatorStatus
+from replicator_testbed.playground import Playground, playground
+from replicator_testbed.rig import is_fresh
 
 ROWS, BYTES = 200_000, 1_000
 MIB = 1 << 20
@@ -26,9 +27,9 @@ def insert(play: Playground, worker: Popen[str], first: int, count: int) -> int:
     )
     peaks = [0]
 
-    def is_captured(status: dict[str, Any]) -> bool:
+    def is_captured(status: ReplicatorStatus) -> bool:
         peaks.append(capture_bytes(worker.pid))
-        return (status["journal"]["last_sequence_num"] or 0) >= first + count - 1
+        return status.journal.last_sequence_num >= first + count - 1
 
     play.rig.wait_for_status(is_captured, worker)
     play.say(f"  a transaction of {count * BYTES // MIB} MiB: capture needed {max(peaks) // MIB} MiB")
@@ -40,7 +41,7 @@ with playground(__doc__) as play:
     play.rig.tables = ["events"]
     play.rig.write_yaml()
     worker = play.rig.start()
-    play.rig.wait_for_status(is_streaming, worker)
+    play.rig.wait_for_status(is_fresh, worker)
     once = insert(play, worker, 1, ROWS)
     thrice = insert(play, worker, ROWS + 1, 3 * ROWS)
     play.rig.stop(worker)

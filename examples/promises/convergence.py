@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from replicator_testbed.playground import is_streaming, playground
+from replicator_testbed.playground import playground
+from replicator_testbed.rig import is_fresh
 
 with playground(__doc__) as play:
     writer = play.shop.writer()
@@ -10,7 +11,7 @@ with playground(__doc__) as play:
     try:
         play.say("The shop is written to while its snapshots are taken …")
         worker = play.rig.start()
-        play.rig.wait_for_status(is_streaming, worker)
+        play.rig.wait_for_status(is_fresh, worker)
         play.say("All tables have their snapshots; now changes are streamed …")
         enough = writer.transactions + 200
         play.rig.wait_for_status(lambda _: writer.transactions >= enough, worker)

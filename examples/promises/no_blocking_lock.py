@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from replicator_testbed.playground import is_streaming, playground
+from replicator.model.status import ReplicatorStatus
+from replicator_testbed.playground import playground
+from replicator_testbed.rig import is_fresh
 
 # What our sessions hold on the shop's tables. ACCESS SHARE, the lock of every SELECT, only conflicts with ACCESS EXCLUSIVE.
 HELD = """
@@ -21,13 +23,13 @@ with playground(__doc__) as play:
         with play.database.connect(autocommit=True) as administrator:
             administrator.execute("SET lock_timeout = '5s'")
 
-            def is_done_without_a_block(status: dict[str, object]) -> bool:
+            def is_done_without_a_block(status: ReplicatorStatus) -> bool:
                 global exclusive  # noqa: PLW0603 - a script's counter
                 seen.update(mode for (mode,) in administrator.execute(HELD).fetchall())
                 with administrator.transaction():  # fails after 5 s if one of our reads does not give way
                     administrator.execute("LOCK TABLE customers IN ACCESS EXCLUSIVE MODE")
                 exclusive += 1
-                return is_streaming(status)
+                return is_fresh(status)
 
             play.rig.wait_for_status(is_done_without_a_block, worker)
     finally:

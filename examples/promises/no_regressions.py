@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 import threading
 
-from replicator_testbed.playground import Playground, is_streaming, playground
+from replicator_testbed.playground import Playground, playground
+from replicator_testbed.rig import is_fresh
 
 ACCOUNTS, BALANCE = 100, 1_000
 
@@ -38,7 +39,7 @@ with playground(__doc__) as play:
     writer.start()
     try:
         worker = play.rig.start()
-        play.rig.wait_for_status(is_streaming, worker)
+        play.rig.wait_for_status(is_fresh, worker)
         states: list[int] = []
         while len(set(states)) < 10:
             rows = play.copies.rows(play.database.namespace, "accounts", ["id", "balance", "transfers"])

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from replicator_testbed.playground import is_streaming, playground
+from replicator_testbed.playground import playground
+from replicator_testbed.rig import is_fresh
 
 TABLE = "products"
 
 
-def of_table(status: dict[str, Any]) -> dict[str, Any]:
-    """What the status says of the table."""
-    return next(entry for entry in status["tables"] if entry["table"] == f"public.{TABLE}")
-
-
 with playground(__doc__) as play:
     worker = play.rig.start()
-    play.rig.wait_for_status(is_streaming, worker)
+    play.rig.wait_for_status(is_fresh, worker)
     play.database.execute(f"ALTER TABLE {TABLE} ALTER price TYPE text", f"UPDATE {TABLE} SET price = 'ask us'")
-    status = play.rig.wait_for_status(lambda status: of_table(status)["error"] is not None, worker)
-    error = of_table(status)["error"]
-    play.say(
-        f"  public.{TABLE}: {of_table(status)['state']}, {error['code']}\n  {error['message']}\n  {error['action']}"
-    )
-    if not error["action"]:
+    play.rig.wait_for_status(lambda _: play.rig.table(TABLE).error is not None, worker)
+    table = play.rig.table(TABLE)
+    assert table.error is not None
+    play.say(f"  {table.table}: {table.state}, {table.error.code}\n  {table.error.message}\n  {table.error.action}")
+    if not table.error.action:
         play.fail("no next step")
     play.database.execute("UPDATE customers SET name = 'still replicated' WHERE id = 1")
     play.rig.stop(worker)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Any
 
-from replicator_testbed.playground import is_streaming, playground
+from replicator.model.status import ReplicatorStatus
+from replicator_testbed.playground import playground
+from replicator_testbed.rig import is_fresh
 
 
-def reached(status: dict[str, Any]) -> int:
+def reached(status: ReplicatorStatus | None) -> int:
     """The last sequence number that is durable in the journal; 0 before the first."""
-    return status["journal"]["last_sequence_num"] or 0 if status else 0
+    return max(0, status.journal.last_sequence_num) if status else 0
 
 
 with playground(__doc__) as play:
@@ -27,7 +28,7 @@ with playground(__doc__) as play:
             worker.wait()
             play.say(f"  kill -9 at sequence number {reached(play.rig.status()):,}")
         worker = play.rig.start()
-        play.rig.wait_for_status(is_streaming, worker)
+        play.rig.wait_for_status(is_fresh, worker)
     finally:
         writer.stop()
     play.rig.settle(worker)

@@ -28,6 +28,7 @@ from replicator.model.errors import (
     TransientError,
 )
 from replicator.model.isolation import INTERNAL, table_error
+from replicator.model.reports import AppliedTable, ApplyReport, WaitingReport
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import DeltaTarget
@@ -175,7 +176,7 @@ class Apply:
     def _watch(self, control: Control) -> None:
         while not control.should_stop():
             self._poll()
-            control.report(self._status())
+            control.report(self._report())
             with self._news:
                 if self._is_ending:
                     return
@@ -431,23 +432,21 @@ class Apply:
             source_time=source_time,
         )
 
-    def _status(self) -> Mapping[str, Any]:
-        tables = {
-            str(table): {
-                "last_applied": progress.last_applied,
-                "highest": progress.highest,
-                "source_time": None if progress.source_time is None else progress.source_time.isoformat(),
-                "last_batch": self._tables[table].last_batch,
-                "waiting": self._waiting(table),
-                "upkeep": self._upkeep.status(table),
+    def _report(self) -> ApplyReport:
+        return ApplyReport(
+            tables={
+                str(table): AppliedTable(
+                    source_time=progress.source_time,
+                    last_batch=self._tables[table].last_batch,
+                    waiting=self._waiting(table),
+                    upkeep=self._upkeep.report(table),
+                )
+                for table, progress in self.progress().items()
+                if not self._is_removed(table)
             }
-            for table, progress in self.progress().items()
-            if not self._is_removed(table)
-        }
-        with self._news:
-            return {"tables": tables, "busy": sorted(str(table) for table in self._schedule.busy)}
+        )
 
-    def _waiting(self, table: TableId) -> Mapping[str, Any] | None:
+    def _waiting(self, table: TableId) -> WaitingReport | None:
         """For how long a table that has something to apply is left alone, and why."""
         with self._news:
             applier, wait, waits_s = self._tables[table], self._waits.get(table), self._waits_s(table)
@@ -456,9 +455,9 @@ class Apply:
         if is_busy:
             return None
         if wait is not None:
-            return {"retry_in_s": round(waits_s, 1), "code": wait.error.code, "message": str(wait.error)}
+            return WaitingReport(retry_in_s=round(waits_s, 1), code=wait.error.code, message=str(wait.error))
         rest_s = self._rest_s(table, applier) if backlog > 0 else 0.0
-        return {"retry_in_s": round(rest_s, 1), "code": None, "message": None} if rest_s > 0 else None
+        return WaitingReport(retry_in_s=round(rest_s, 1), code=None, message=None) if rest_s > 0 else None
 
 
 def _exhausted(error: TargetUnavailableError, name: str) -> TableError:

@@ -5,13 +5,13 @@ What fails is put off, counted and shown: it never ends anything, and nothing wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from replicator.apply.table import TableApplier
 from replicator.model.errors import FencedError, ReplicatorError
 from replicator.model.isolation import INTERNAL, table_error
+from replicator.model.reports import UpkeepReport
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 
@@ -89,20 +89,20 @@ class Upkeep:
             return False
         return True
 
-    def status(self, table: TableId) -> Mapping[str, Any] | None:
+    def report(self, table: TableId) -> UpkeepReport | None:
         """The failures in a row, the last one, and when it is tried again; None if the last upkeep did not fail."""
         failed = self._failed.get(table)
         if failed is None:
             return None
         now = self._clock()
-        return {
-            "failures": failed.failures,
-            "code": failed.error.code,
-            "message": failed.error.message,
-            "action": failed.error.action,
-            "failed_s": round(now - failed.at, 1),
-            "retry_in_s": round(max(0.0, failed.retry_at - now), 1),
-        }
+        return UpkeepReport(
+            failures=failed.failures,
+            code=failed.error.code,
+            message=failed.error.message,
+            action=failed.error.action,
+            failed_s=round(now - failed.at, 1),
+            retry_in_s=round(max(0.0, failed.retry_at - now), 1),
+        )
 
     def _put_off(self, table: TableId, error: Exception) -> None:
         ours = error if isinstance(error, ReplicatorError) else table_error(error, table, "doing its upkeep")

@@ -38,7 +38,8 @@ from replicator.capture.running import AtMark, ChunkAtMark
 from replicator.capture.sealing import Sealer, Unsealed
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots import SnapshotRunner
-from replicator.capture.tables import Followed, Tables
+from replicator.capture.starting import Step
+from replicator.capture.tables import Tables
 from replicator.capture.tracker import CatalogTracker, StartingMark
 from replicator.capture.upkeep import Upkeep
 from replicator.capture.window import Window
@@ -48,6 +49,13 @@ from replicator.model.control import Control
 from replicator.model.crash import crash_point
 from replicator.model.isolation import TableFailedError, of_table
 from replicator.model.offset import Offset
+from replicator.model.reports import (
+    CapturedTable,
+    CaptureReport,
+    CaptureStage,
+    OpenTransactionReport,
+    SnapshotStep,
+)
 from replicator.model.schema import TableId
 from replicator.plugins.source import (
     DeltaSource,
@@ -210,7 +218,8 @@ class Capture:
         while not call.done():
             if control.should_stop():
                 return None
-            control.report({"stage": "preparing", "waiting_for": list(self._parts.source.status().waiting_for)})
+            waiting_for = tuple(self._parts.source.status().waiting_for)
+            control.report(CaptureReport(stage=CaptureStage.PREPARING, waiting_for=waiting_for))
             control.wait(_PREPARE_LOOK_S)
         return call.result()
 
@@ -338,7 +347,7 @@ class _Session:
         self._requests.take_due()
         if self._upkeep.is_report_due():
             self._upkeep.note_report()
-            self._control.report(self._status())
+            self._control.report(self._report())
 
     def _take_mark(self, due: Waiting) -> None:
         """Hand on what waited for a mark. What asks for a commit gets it here, and nowhere else."""
@@ -396,35 +405,29 @@ class _Session:
             if failed is not None and failed.is_captured:
                 self._tracker.fail(failed, error)
 
-    def _status(self) -> Mapping[str, Any]:
+    def _report(self) -> CaptureReport:
         measures = self._upkeep.measures
-        source_time = self._sealer.unsealed.source_time
         source = measures.source or SourceStatus(now=self._parts.now())
         keeps_log, oldest = source.retention.keeps_log, source.retention.oldest_open
-        return {
-            "stage": "capturing",
-            "position": str(self._sealer.unsealed.position),
-            "retained_bytes": source.retained_bytes,
-            "clock_ahead_s": measures.clock_ahead_s,
-            "keeps_log_s": keeps_log.total_seconds() if keeps_log is not None else None,
-            "oldest_open": {"name": oldest.name, "since": oldest.since.isoformat()} if oldest is not None else None,
-            "source_time": source_time.isoformat() if source_time else None,
-            "last_sequence_num": self._parts.writer.next_sequence_num - 1,
-            "pending_rows": self._parts.writer.pending_rows,
-            "ring": self._window.ring_size,
-            "waiting_for": list(source.waiting_for) if self._tracker.since is not None else [],
-            "tables": {str(f.table): self._table_status(f) for f in self._tables.all()},
-        }
+        return CaptureReport(
+            stage=CaptureStage.CAPTURING,
+            position=str(self._sealer.unsealed.position),
+            retained_bytes=source.retained_bytes,
+            clock_ahead_s=measures.clock_ahead_s,
+            keeps_log_s=keeps_log.total_seconds() if keeps_log is not None else None,
+            oldest_open=OpenTransactionReport(name=oldest.name, since=oldest.since) if oldest is not None else None,
+            source_time=self._sealer.unsealed.source_time,
+            last_sequence_num=self._parts.writer.next_sequence_num - 1,
+            pending_rows=self._parts.writer.pending_rows,
+            ring=self._window.ring_size,
+            waiting_for=tuple(source.waiting_for) if self._tracker.since is not None else (),
+            tables={str(f.table): self._report_of(f.table) for f in self._tables.all()},
+        )
 
-    def _table_status(self, followed: Followed) -> Mapping[str, Any]:
-        progress, record = followed.record.snapshot, followed.record
-        status: dict[str, Any] = {"stage": record.stage.value, "incarnation": record.incarnation}
-        if progress is not None:
-            status |= {"snapshot_rows": progress.rows, "estimated_rows": progress.estimated_rows}
-        steps = {
-            "step": self._tracker.step_of(followed.table),
-            "snapshot_step": self._snapshots.step_of(followed.table),
-        }
-        waiting = self._snapshots.waiting(followed.table)
-        status |= {name: step.value for name, step in steps.items() if step is not None}
-        return status if waiting is None else status | {"waiting": waiting}
+    def _report_of(self, table: TableId) -> CapturedTable:
+        step = self._tracker.step_of(table)
+        return CapturedTable(
+            step=None if step is None or step is Step.READY else SnapshotStep(step.value),
+            snapshot_step=self._snapshots.step_of(table),
+            waiting=self._snapshots.waiting(table),
+        )

@@ -12,7 +12,6 @@ Only the progress in the table's record is durable: after a crash the snapshot c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 from replicator.capture.chunks import ChunkRead, Job, WholeRead
@@ -20,27 +19,10 @@ from replicator.capture.spool import Spool
 from replicator.capture.tables import Followed
 from replicator.capture.window import Read
 from replicator.model.errors import TableError, TransientError
+from replicator.model.reports import RunningStep
 from replicator.model.schema import TableId
 
 _DOUBLINGS_MAX: Final = 20
-
-
-class RunningStep(StrEnum):
-    """What a snapshot that runs waits for."""
-
-    DUE = "due"
-    """The reader is to read its next piece; it may be reading another table."""
-    WAITING = "waiting"
-    """A read was lost, or the source refused it: it is read again after a while."""
-    READING = "reading"
-    """The reader reads a piece of it. Chunks that it has read may wait for their marks."""
-    MARKING = "marking"
-    """What was read waits for its marks."""
-    WRITING = "writing"
-    """The rows of a table without a key are written, in a commit of their own."""
-    COMPLETED = "completed"
-    FAILED = "failed"
-    """It could not be read: the loop fails the table."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -41,7 +41,6 @@ from replicator.capture.running import (
     Lost,
     Refused,
     Running,
-    RunningStep,
     Scheduled,
     WholeBegan,
     WholeGood,
@@ -55,6 +54,7 @@ from replicator.capture.window import Bools, Read, Verdict, Window, snapshot_cha
 from replicator.model.errors import TableError, TransientError
 from replicator.model.events import TRANSACTION_ID, change_schema
 from replicator.model.isolation import of_table, table_error
+from replicator.model.reports import RunningStep, WaitingReport
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.source import Cursor, Seen
@@ -185,13 +185,13 @@ class SnapshotRunner:
         running = self._running.get(table)
         return None if running is None else running.step
 
-    def waiting(self, table: TableId) -> Mapping[str, Any] | None:
+    def waiting(self, table: TableId) -> WaitingReport | None:
         """Why the source does not let a table be read now, and when it is tried again."""
         running = self._running.get(table)
         if running is None or running.refusal is None:
             return None
         retry_in_s = round(max(0.0, running.not_before - self.clock()), 1)
-        return {"retry_in_s": retry_in_s, "code": running.refusal.code, "message": running.refusal.message}
+        return WaitingReport(retry_in_s=retry_in_s, code=running.refusal.code, message=running.refusal.message)
 
     @property
     def is_busy(self) -> bool:

@@ -394,7 +394,7 @@ class CatalogTracker:
             followed,
             SchemaConflictError(
                 "the table does not exist in the source.",
-                code="table_missing",
+                code=table_life.TABLE_MISSING,
                 table=str(followed.table),
                 action="Exclude it in `tables.exclude`; or create it again and run `replicator snapshot NAME TABLE`.",
             ),

@@ -188,7 +188,10 @@ def status_(name: str | None, as_json: bool) -> None:
     records = [lifecycle.find(store, name)] if name else list(store.replicators())
     documents = [status.status(store, r) for r in records]
     if as_json:
-        click.echo(json.dumps(documents[0] if name else documents, indent=2))
+        if name:
+            show.status_json(documents[0])
+        else:
+            show.statuses_json(documents)
         return
     for document in documents:
         show.status(document)
@@ -209,7 +212,7 @@ def pause(name: str, apply_only: bool) -> None:
     store = _open(Home.from_environment())
     lifecycle.pause(store, name, apply_only=apply_only)
     document = status.status(store, lifecycle.find(store, name))
-    retained = document["source"]["retained_bytes"]
+    retained = document.source.retained_bytes
     seen = "" if retained is None else f" ({show.size(retained)} when capture last checked)"
     kept = f" The source keeps its log meanwhile{seen}."
     if left := show.time_left(document):

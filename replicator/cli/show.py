@@ -9,27 +9,37 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Final, Self
 
 import click
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from replicator.model.errors import Problem, ReplicatorError, Severity, StateUnavailableError
+from replicator.model.status import (
+    ErrorStatus,
+    ReplicatorState,
+    ReplicatorStatus,
+    SnapshotStatus,
+    TableState,
+    TableStatus,
+)
 from replicator.plugins.registry import PluginInfo
 from replicator.service import status as status_service
 from replicator.service.assess import Assessment
 from replicator.state.store import StateStore
 
-_STYLES = {
-    "streaming": "green",
-    "running": "green",
-    "snapshot": "cyan",
-    "failed": "red",
-    "retrying": "yellow",
-    "paused": "yellow",
+_STYLES: Final[Mapping[ReplicatorState | TableState, str]] = {
+    TableState.STREAMING: "green",
+    ReplicatorState.RUNNING: "green",
+    TableState.SNAPSHOT: "cyan",
+    TableState.FAILED: "red",
+    TableState.DROPPED: "red",
+    ReplicatorState.FAILED: "red",
+    ReplicatorState.RETRYING: "yellow",
+    ReplicatorState.PAUSED: "yellow",
 }
 
 
@@ -98,68 +108,75 @@ def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
     terminal().print(table)
 
 
-def replicators(documents: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+def replicators(documents: Sequence[ReplicatorStatus], *, as_json: bool) -> None:
     """One line each."""
     if as_json:
-        click.echo(json.dumps(documents, indent=2))
+        statuses_json(documents)
         return
     table = Table("name", "state", "desired", "tables", "freshness", "error", box=None, pad_edge=False)
     for one in documents:
-        message = (one["error"] or {}).get("message", "") or _alarmed(one)
         table.add_row(
-            one["name"],
-            _styled(one["state"]),
-            one["desired"],
-            str(len(one["tables"])),
-            _age(one["freshness_s"]),
-            message,
+            one.name,
+            _styled(one.state),
+            one.desired,
+            str(len(one.tables)),
+            _age(one.freshness_s),
+            one.error.message if one.error else _alarmed(one),
         )
     terminal().print(table)
 
 
-def status(document: Mapping[str, Any]) -> None:
+def statuses_json(documents: Sequence[ReplicatorStatus]) -> None:
+    """Print an array of status documents (`docs/status.schema.json`)."""
+    click.echo(json.dumps([document.model_dump(mode="json") for document in documents], indent=2))
+
+
+def status_json(document: ReplicatorStatus) -> None:
+    """Print a status document (`docs/status.schema.json`)."""
+    click.echo(json.dumps(document.model_dump(mode="json"), indent=2))
+
+
+def status(document: ReplicatorStatus) -> None:
     """One replicator, table by table."""
     terminal().print(render(document))
 
 
-def render(one: Mapping[str, Any]) -> Group:
+def render(one: ReplicatorStatus) -> Group:
     """Render a status document for the terminal."""
     head = Text.assemble(
-        (one["name"], "bold"), "  ", _styled(one["state"]), f"  freshness {_age(one['freshness_s'])}",
-        f"  journal {size(one['journal']['bytes'])}",
-        f"  source retains {size(one['source']['retained_bytes'])}{time_left(one)}",
+        (one.name, "bold"), "  ", _styled(one.state), f"  freshness {_age(one.freshness_s)}",
+        f"  journal {size(one.journal.bytes)}",
+        f"  source retains {size(one.source.retained_bytes)}{time_left(one)}",
     )  # fmt: skip
     table = Table("table", "state", "snapshot", "changes applied", "freshness", "last error", box=None, pad_edge=False)
-    for row in one["tables"]:
+    for row in one.tables:
         table.add_row(
-            row["table"],
-            Text(_state(row), style="red") if row["alarms"] else _styled(_state(row)),
-            _snapshot(row["snapshot"]),
-            f"{row['changes_applied']:,}",
-            _age(row["freshness_s"]),
+            row.table,
+            Text(row.state, style="red") if row.alarms else _styled(row.state),
+            _snapshot(row.snapshot),
+            f"{row.changes_applied:,}",
+            _age(row.freshness_s),
             _message(row),
         )
-    parts: list[Any] = [head, table]
+    parts: list[RenderableType] = [head, table]
     parts += [
-        Text(f"{row['table']}: [{alarm['code']}] {alarm['message']} {alarm['action']}", style="red")
-        for row in one["tables"]
-        for alarm in row["alarms"]
+        Text(f"{row.table}: [{alarm.code}] {alarm.message} {alarm.action}", style="red")
+        for row in one.tables
+        for alarm in row.alarms
     ]
-    parts += [Text(f"waits for {line}", style="yellow") for line in one["source"]["waiting_for"]]
-    if oldest := one["source"]["oldest_open"]:
-        parts.append(Text(f"open for {oldest['age_s']:.0f} s: {oldest['name']}", style="yellow"))
-    if one["retry"]:
-        parts.append(Text(f"retrying: {one['retry'].get('message')}", style="yellow"))
-    if one["error"]:
-        parts.append(
-            Text(f"[{one['error']['code']}] {one['error']['message']} {one['error']['action'] or ''}", style="red")
-        )
+    parts += [Text(f"waits for {line}", style="yellow") for line in one.source.waiting_for]
+    if oldest := one.source.oldest_open:
+        parts.append(Text(f"open for {oldest.age_s:.0f} s: {oldest.name}", style="yellow"))
+    if one.retry:
+        parts.append(Text(f"retrying: {one.retry.message}", style="yellow"))
+    if one.error:
+        parts.append(Text(_error(one.error), style="red"))
     return Group(*parts)
 
 
-def time_left(one: Mapping[str, Any]) -> str:
+def time_left(one: ReplicatorStatus) -> str:
     """How long the source still keeps the log after our position, if it does not keep it for us."""
-    seconds = one["source"]["time_left_s"]
+    seconds = one.source.time_left_s
     if seconds is None:
         return ""
     days, hours = seconds / 86_400, seconds / 3600
@@ -218,50 +235,48 @@ class Progress:
                 return
 
 
-def _alarmed(one: Mapping[str, Any]) -> str:
+def _alarmed(one: ReplicatorStatus) -> str:
     """How many tables of a replicator have alarms; empty if none has."""
-    count = sum(1 for row in one["tables"] if row["alarms"])
+    count = sum(1 for row in one.tables if row.alarms)
     return f"{count} {'table' if count == 1 else 'tables'} with alarms" if count else ""
 
 
-def _snapshot(progress: Mapping[str, Any] | None) -> str:
+def _snapshot(progress: SnapshotStatus | None) -> str:
     if progress is None:
         return ""
-    rows, total = progress["rows"], progress["estimated_rows"]
-    if progress["is_complete"]:
-        return f"{rows:,} rows"
-    return f"{rows:,} of about {total:,}" if total else f"{rows:,} rows so far"
+    if progress.is_complete:
+        return f"{progress.rows:,} rows"
+    total = progress.estimated_rows
+    return f"{progress.rows:,} of about {total:,}" if total else f"{progress.rows:,} rows so far"
 
 
-def _message(row: Mapping[str, Any]) -> str:
+def _message(row: TableStatus) -> str:
     """What the operator should know first about a table."""
-    if row["error"]:
-        return f"[{row['error']['code']}] {row['error']['message']} {row['error']['action'] or ''}"
-    if row["waiting"] and row["waiting"]["code"]:
-        return f"waits until {_moment(row['waiting']['until'])}: {row['waiting']['message']}"
-    if row["waiting"]:
-        return f"rests until {_moment(row['waiting']['until'])}"
-    if row["upkeep"]:
-        error = row["upkeep"]["last_error"]
-        return f"upkeep failed, retry at {_moment(row['upkeep']['retry_at'])}: [{error['code']}] {error['message']}"
-    if row["alarms"]:
-        return f"alarm: {', '.join(alarm['code'] for alarm in row['alarms'])}"
-    return f"next snapshot: {row['next_snapshot']}" if row["next_snapshot"] else ""
+    if row.error:
+        return _error(row.error)
+    if row.waiting and row.waiting.code:
+        return f"waits until {_moment(row.waiting.until)}: {row.waiting.message}"
+    if row.waiting:
+        return f"rests until {_moment(row.waiting.until)}"
+    if row.upkeep:
+        error = row.upkeep.last_error
+        return f"upkeep failed, retry at {_moment(row.upkeep.retry_at)}: [{error.code}] {error.message}"
+    if row.alarms:
+        return f"alarm: {', '.join(alarm.code for alarm in row.alarms)}"
+    return f"next snapshot: {row.next_snapshot}" if row.next_snapshot else ""
 
 
-def _state(row: Mapping[str, Any]) -> str:
-    """A table's state. The status document, whose version 1 is fixed, calls a failed table `failing`."""
-    state: str = row["state"]
-    return "failed" if state == "failing" else state
+def _error(shown: ErrorStatus) -> str:
+    return f"[{shown.code}] {shown.message} {shown.action or ''}"
 
 
-def _styled(state: str) -> Text:
+def _styled(state: ReplicatorState | TableState) -> Text:
     return Text(state, style=_STYLES.get(state, ""))
 
 
-def _moment(text: str) -> str:
+def _moment(moment: datetime) -> str:
     """A moment of the status document, in local time."""
-    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def _age(seconds: float | None) -> str:

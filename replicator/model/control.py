@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
+
+from replicator.model.reports import Report
 
 
 class Control(Protocol):
@@ -18,5 +19,5 @@ class Control(Protocol):
     def announce(self, event: str, **fields: Any) -> None:
         """Tell the supervisor: `sealed` (last=…), `progress` (resets the retry budget)."""
 
-    def report(self, status: Mapping[str, Any]) -> None:
+    def report(self, report: Report) -> None:
         """Replace what the status shows of this process; kept at most once a second."""

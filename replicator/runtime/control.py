@@ -6,11 +6,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from typing import IO, Any
 
+from replicator.model.reports import Report
 from replicator.runtime import messages
-from replicator.state.records import Role
 from replicator.state.store import StateStore
 
 _REPORT_EVERY_S = 1.0
@@ -23,10 +22,8 @@ class WorkerControl:
     any instant, and leaves no orphan.
     """
 
-    def __init__(
-        self, store: StateStore, name: str, role: Role, epoch: int, *, commands: IO[str], answers: IO[str]
-    ) -> None:
-        self._store, self._name, self._role, self._epoch = store, name, role, epoch
+    def __init__(self, store: StateStore, name: str, epoch: int, *, commands: IO[str], answers: IO[str]) -> None:
+        self._store, self._name, self._epoch = store, name, epoch
         self._commands, self._answers = commands, answers
         self._stop = threading.Event()
         self._news = threading.Condition()
@@ -61,12 +58,12 @@ class WorkerControl:
             self._answers.write(messages.encode(event, fields) + "\n")
             self._answers.flush()
 
-    def report(self, status: Mapping[str, Any]) -> None:
+    def report(self, report: Report) -> None:
         """Store what the status shows of this process, at most once a second."""
         now = time.monotonic()
         if now - self._reported_at >= _REPORT_EVERY_S:
             self._reported_at = now
-            self._store.put_status(self._name, self._role, {**status, messages.STAMP: messages.stamp(self._epoch)})
+            self._store.put_report(self._name, report.model_copy(update={"stamp": messages.stamp(self._epoch)}))
 
     def _listen(self) -> None:
         for line in self._commands:

@@ -18,8 +18,6 @@ SEALED: Final = "sealed"
 PROGRESS: Final = "progress"
 ERROR: Final = "error"
 FINISHED: Final = "finished"
-STAMP: Final = "stamp"
-"""In what a process stores for the status: `stamp`. Later ones of a replicator are greater, whatever becomes of the clock on the wall."""
 
 _ERROR_CLASSES: Final = {
     name: value
@@ -28,9 +26,9 @@ _ERROR_CLASSES: Final = {
 }
 
 
-def stamp(epoch: int) -> list[float]:
-    """The epoch, and seconds of a clock that the supervisor and its workers share and that is never set."""
-    return [epoch, time.monotonic()]
+def stamp(epoch: int) -> tuple[int, float]:
+    """`Report.stamp` of a report made now."""
+    return epoch, time.monotonic()
 
 
 def encode(event: str, fields: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from replicator.model.errors import (
     given_up,
 )
 from replicator.model.isolation import is_exhausted
+from replicator.model.reports import RetryReport
 from replicator.observability import get_logger
 from replicator.runtime import messages
 from replicator.runtime.caught_up import CatchUp, CaughtUp
@@ -250,8 +251,11 @@ class Supervisor:
             return Outcome(end=End.FAILED, error=given_up(error))
         self._not_before[role] = now + delay
         assert self._lease is not None
-        said = {"role": role, "retry_in_s": round(delay, 1), "code": error.code, "message": str(error)}
-        self._store.put_status(self._name, Role.SUPERVISOR, {**said, messages.STAMP: messages.stamp(self._lease.epoch)})
+        stamp = messages.stamp(self._lease.epoch)
+        report = RetryReport(
+            role=role.value, retry_in_s=round(delay, 1), code=error.code, message=str(error), stamp=stamp
+        )
+        self._store.put_report(self._name, report)
         _log.warning("worker_ended", role=role, code=error.code, error=str(error), retry_in_ms=round(delay * 1000))
         return None
 

@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     except ReplicatorError as error:
         answers.write(messages.encode(messages.ERROR, messages.encode_error(error)) + "\n")
         return 1
-    control = WorkerControl(store, name, role, epoch, commands=sys.stdin, answers=answers)
+    control = WorkerControl(store, name, epoch, commands=sys.stdin, answers=answers)
     control.listen()
     _log.info("worker_started", role=role, epoch=epoch)
     try:

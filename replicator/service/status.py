@@ -1,98 +1,127 @@
-"""What `status` and `list` show: one JSON document per replicator, made from the state store alone."""
+"""Makes the status document of a replicator, from the state store alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from replicator.model.events import SnapshotKind
 from replicator.model.merged import Merged
-from replicator.model.schema import TableId
+from replicator.model.reports import (
+    AppliedTable,
+    ApplyReport,
+    CapturedTable,
+    CaptureReport,
+    OpenTransactionReport,
+    Report,
+    RetryReport,
+    UpkeepReport,
+    WaitingReport,
+)
+from replicator.model.status import (
+    VERSION,
+    AlarmStatus,
+    DesiredState,
+    ErrorStatus,
+    JournalStatus,
+    MergedStatus,
+    OpenTransactionStatus,
+    ReplicatorState,
+    ReplicatorStatus,
+    RetryStatus,
+    SnapshotStatus,
+    SourceStatus,
+    TableState,
+    TableStatus,
+    UpkeepStatus,
+    WaitingStatus,
+    WorkerStatus,
+)
 from replicator.state import table_life
 from replicator.state.records import (
-    AlarmRecord,
     AppliedRecord,
     Desired,
     ErrorRecord,
     ReplicatorRecord,
-    Role,
+    Reported,
+    Reports,
+    SnapshotProgress,
+    Stage,
     TableRecord,
 )
 from replicator.state.store import StateStore
 
-VERSION: Final = 1
+R = TypeVar("R", bound=Report)
+
 _STALE: Final = timedelta(seconds=15)
 _SLIP: Final = timedelta(seconds=60)
 """How far a commit may lie ahead of what we take for the source's clock, which is measured now and then."""
+_DESIRED: Final = {
+    Desired.RUNNING: DesiredState.RUNNING,
+    Desired.PAUSED: DesiredState.PAUSED,
+    Desired.DELETED: DesiredState.DELETED,
+}
+_STATES: Final = {
+    Stage.PENDING: TableState.PENDING,
+    Stage.SNAPSHOT: TableState.SNAPSHOT,
+    Stage.STREAMING: TableState.STREAMING,
+    Stage.FAILED: TableState.FAILED,
+}
 
 
-def status(store: StateStore, record: ReplicatorRecord) -> dict[str, Any]:
-    """The state of one replicator, as `docs/status.schema.json` describes it."""
+def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
+    """The state of one replicator."""
     now = store.now()
-    statuses = store.statuses(record.name)
-    capture = _fresh(statuses, Role.CAPTURE, now)
-    apply = _fresh(statuses, Role.APPLY, now)
-    retrying = _retrying(statuses, now)
+    reports = store.reports(record.name)
+    capture, apply = _fresh(reports.capture, now), _fresh(reports.apply, now)
+    retry = _retry(reports, now)
     # Also of a capture that no longer runs: the log position where it stopped stays, and clocks differ as they did.
-    last_report = statuses.get(Role.CAPTURE, (now, {}))[1]
-    clock = now + timedelta(seconds=float(last_report.get("clock_ahead_s") or 0.0))
+    last_report = reports.capture.report if reports.capture else CaptureReport()
+    clock = now + timedelta(seconds=last_report.clock_ahead_s or 0.0)
     applied = store.applied(record.name)
-    told_at = statuses[Role.APPLY][0] if Role.APPLY in statuses else now
-    read_at = statuses[Role.CAPTURE][0] if Role.CAPTURE in statuses else now
-    tables = [
-        _table(
-            t,
-            applied.get(t.table),
-            apply,
-            clock,
-            told_at,
-            _reported(t.table, capture),
-            read_at,
-        )
-        for t in store.tables(record.name)
-        if table_life.is_replicated(t)
-    ]
+    tables = tuple(
+        _table(table, applied.get(table.table), capture, apply, clock)
+        for table in store.tables(record.name)
+        if table_life.is_replicated(table)
+    )
     lease = store.lease(record.name)
-    ages = [t["freshness_s"] for t in tables if t["freshness_s"] is not None]
-    return {
-        "version": VERSION,
-        "name": record.name,
-        "uuid": record.uuid,
-        "desired": "paused (apply)" if record.apply_paused else record.desired.value,
-        "state": _state(record, lease is not None, capture, retrying),
-        "worker": {"holder": lease.holder, "epoch": lease.epoch} if lease else None,
-        "freshness_s": max(ages) if ages and len(ages) == len(tables) else None,
-        "source": {
-            "retained_bytes": last_report.get("retained_bytes"),
-            "position": (capture or {}).get("position"),
-            "waiting_for": list((capture or {}).get("waiting_for") or ()),
-            "oldest_open": _oldest_open(last_report, clock),
-            "time_left_s": _time_left(store, record.name, last_report, clock),
-        },
-        "journal": {"bytes": store.journal_bytes(record.name), "last_sequence_num": _last(store, record.name)},
-        "retry": {k: v for k, v in retrying.items() if k != "stamp"} if retrying and "retry_in_s" in retrying else None,
-        "error": _error(record.error),
-        "tables": tables,
-    }
+    ages = [table.freshness_s for table in tables if table.freshness_s is not None]
+    segment = store.last_segment(record.name)
+    return ReplicatorStatus(
+        version=VERSION,
+        name=record.name,
+        uuid=record.uuid,
+        desired=DesiredState.APPLY_PAUSED if record.apply_paused else _DESIRED[record.desired],
+        state=_state(record, is_held=lease is not None, is_captured=capture is not None, is_retried=retry is not None),
+        worker=WorkerStatus(holder=lease.holder, epoch=lease.epoch) if lease else None,
+        freshness_s=max(ages) if ages and len(ages) == len(tables) else None,
+        source=SourceStatus(
+            retained_bytes=None if last_report.retained_bytes is None else max(0, last_report.retained_bytes),
+            position=capture.report.position if capture else None,
+            waiting_for=capture.report.waiting_for if capture else (),
+            oldest_open=_oldest_open(last_report.oldest_open, clock),
+            time_left_s=_time_left(segment.source_time if segment else None, last_report, clock),
+        ),
+        journal=JournalStatus(
+            bytes=store.journal_bytes(record.name), last_sequence_num=segment.last if segment else -1
+        ),
+        retry=retry,
+        error=_error(record.error),
+        tables=tables,
+    )
 
 
-def _oldest_open(report: Mapping[str, Any], clock: datetime) -> dict[str, Any] | None:
-    oldest = report.get("oldest_open")
-    if oldest is None:
-        return None
-    return {"name": oldest["name"], "age_s": _seconds(clock - datetime.fromisoformat(oldest["since"]))}
+def _oldest_open(oldest: OpenTransactionReport | None, clock: datetime) -> OpenTransactionStatus | None:
+    return None if oldest is None else OpenTransactionStatus(name=oldest.name, age_s=_seconds(clock - oldest.since))
 
 
-def _time_left(store: StateStore, name: str, report: Mapping[str, Any], clock: datetime) -> float | None:
+def _time_left(sealed_to: datetime | None, report: CaptureReport, clock: datetime) -> float | None:
     """How long at least the source still keeps the log after our position: it keeps a file as long as it says, from its last change on."""
-    segment, keeps_log_s = store.last_segment(name), report.get("keeps_log_s")
-    if keeps_log_s is None or segment is None or segment.source_time is None:
+    if report.keeps_log_s is None or sealed_to is None:
         return None
-    oldest = report.get("oldest_open")
-    reached = min(segment.source_time, *([datetime.fromisoformat(oldest["since"])] if oldest else ()), clock)
-    return _seconds(timedelta(seconds=keeps_log_s) - (clock - reached))
+    reached = min(sealed_to, clock, *([report.oldest_open.since] if report.oldest_open else ()))
+    return _seconds(timedelta(seconds=report.keeps_log_s) - (clock - reached))
 
 
 def _seconds(duration: timedelta) -> float:
@@ -102,141 +131,132 @@ def _seconds(duration: timedelta) -> float:
 def _table(
     table: TableRecord,
     applied: AppliedRecord | None,
-    apply: Mapping[str, Any] | None,
+    capture: Reported[CaptureReport] | None,
+    apply: Reported[ApplyReport] | None,
     clock: datetime,
-    told_at: datetime,
-    captured: Mapping[str, Any],
-    read_at: datetime,
-) -> dict[str, Any]:
-    """One table; `captured`: what capture says of it."""
-    progress = table.snapshot
+) -> TableStatus:
+    name = str(table.table)
+    of_capture = capture.report.tables.get(name, CapturedTable()) if capture else CapturedTable()
+    of_apply = apply.report.tables.get(name, AppliedTable()) if apply else AppliedTable()
     has_failed = table_life.has_failed(table, applied)
     error = table.error or (applied.error if applied else None)
-    source_time = _source_time(table.table, applied, apply, clock)
-    return {
-        "table": str(table.table),
-        "state": "failing" if has_failed else table.stage.value,
-        "incarnation": table.incarnation,
-        "snapshot": None
-        if progress is None
-        else {
-            "rows": progress.rows,
-            "estimated_rows": progress.estimated_rows,
-            "is_complete": progress.completed_at is not None,
-            "is_in_place": progress.kind is SnapshotKind.IN_PLACE,
-        },
-        "next_snapshot": captured.get("step"),
-        "changes_applied": applied.rows if applied else 0,
-        "last_applied": applied.last_applied if applied else -1,
-        "freshness_s": None
+    source_time = _source_time(applied, of_apply, clock)
+    waiting = _waiting(of_apply.waiting, apply) or _waiting(of_capture.waiting, capture)
+    return TableStatus(
+        table=name,
+        state=_table_state(table, has_failed=has_failed),
+        incarnation=table.incarnation,
+        snapshot=_snapshot(table.snapshot),
+        next_snapshot=of_capture.step,
+        changes_applied=applied.rows if applied else 0,
+        last_applied=applied.last_applied if applied else -1,
+        freshness_s=None
         if source_time is None or not table_life.is_complete(table)
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
-        "last_batch": _reported(table.table, apply).get("last_batch"),
-        "waiting": None
-        if has_failed
-        else _waiting(_reported(table.table, apply).get("waiting"), told_at)
-        or _waiting(captured.get("waiting"), read_at),
-        "upkeep": _upkeep(_reported(table.table, apply).get("upkeep"), told_at),
-        "error": _error(error) if has_failed else None,
-        "merged": asdict(applied.merged if applied else Merged()),
-        "alarms": [_alarm(alarm) for alarm in (applied.alarms if applied else ())],
-    }
+        last_batch=of_apply.last_batch,
+        waiting=None if has_failed else waiting,
+        upkeep=_upkeep(of_apply.upkeep, apply),
+        error=_error(error) if has_failed else None,
+        merged=MergedStatus(**asdict(applied.merged if applied else Merged())),
+        alarms=tuple(
+            AlarmStatus(code=alarm.code, message=alarm.message, action=alarm.action, at=alarm.at, count=alarm.count)
+            for alarm in (applied.alarms if applied else ())
+        ),
+    )
 
 
-def _alarm(alarm: AlarmRecord) -> dict[str, Any]:
-    return {
-        "code": alarm.code,
-        "message": alarm.message,
-        "action": alarm.action,
-        "at": alarm.at.isoformat(),
-        "count": alarm.count,
-    }
+def _table_state(table: TableRecord, *, has_failed: bool) -> TableState:
+    if table_life.is_dropped(table):
+        return TableState.DROPPED
+    return TableState.FAILED if has_failed else _STATES[table.stage]
 
 
-def _waiting(waiting: Mapping[str, Any] | None, told_at: datetime) -> dict[str, Any] | None:
-    """What apply said, with the moment until which the table waits."""
-    if waiting is None:
+def _snapshot(progress: SnapshotProgress | None) -> SnapshotStatus | None:
+    if progress is None:
         return None
-    until = told_at + timedelta(seconds=waiting["retry_in_s"])
-    return {**waiting, "until": until.isoformat(timespec="seconds")}
+    return SnapshotStatus(
+        rows=progress.rows,
+        estimated_rows=progress.estimated_rows,
+        is_complete=progress.completed_at is not None,
+        is_in_place=progress.kind is SnapshotKind.IN_PLACE,
+    )
 
 
-def _upkeep(upkeep: Mapping[str, Any] | None, told_at: datetime) -> dict[str, Any] | None:
+def _waiting(
+    waiting: WaitingReport | None, reported: Reported[CaptureReport] | Reported[ApplyReport] | None
+) -> WaitingStatus | None:
+    """What a process said, with the moment until which the table waits."""
+    if waiting is None or reported is None:
+        return None
+    until = reported.at + timedelta(seconds=waiting.retry_in_s)
+    return WaitingStatus(
+        retry_in_s=max(0.0, waiting.retry_in_s),
+        until=until.replace(microsecond=0),
+        code=waiting.code,
+        message=waiting.message,
+    )
+
+
+def _upkeep(upkeep: UpkeepReport | None, reported: Reported[ApplyReport] | None) -> UpkeepStatus | None:
     """What apply said of upkeep that failed, with the moments instead of the seconds."""
-    if upkeep is None:
+    if upkeep is None or reported is None:
         return None
-    at, until = (told_at + timedelta(seconds=s) for s in (-upkeep["failed_s"], upkeep["retry_in_s"]))
-    error = {"code": upkeep["code"], "message": upkeep["message"], "action": upkeep["action"], "at": at.isoformat()}
-    return {"failures": upkeep["failures"], "last_error": error, "retry_at": until.isoformat(timespec="seconds")}
+    at, until = (reported.at + timedelta(seconds=s) for s in (-upkeep.failed_s, upkeep.retry_in_s))
+    error = ErrorStatus(code=upkeep.code, message=upkeep.message, action=upkeep.action, at=at)
+    return UpkeepStatus(failures=upkeep.failures, last_error=error, retry_at=until.replace(microsecond=0))
 
 
-def _reported(table: TableId, apply: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """What a living process says of a table."""
-    said: Mapping[str, Any] = ((apply or {}).get("tables") or {}).get(str(table), {})
-    return said
-
-
-def _source_time(
-    table: TableId, applied: AppliedRecord | None, apply: Mapping[str, Any] | None, clock: datetime
-) -> datetime | None:
+def _source_time(applied: AppliedRecord | None, reported: AppliedTable, clock: datetime) -> datetime | None:
     """The newest claim that can be: apply's report moves on while a table is idle, its record only with its data.
 
     None if the source's clock, or ours, was set back so far that nothing can be said.
     """
-    reported = _reported(table, apply).get("source_time")
-    candidates = [datetime.fromisoformat(reported)] if reported else []
-    if applied and applied.source_time:
-        candidates.append(applied.source_time)
-    return max((moment for moment in candidates if moment <= clock + _SLIP), default=None)
+    candidates = (reported.source_time, applied.source_time if applied else None)
+    return max((moment for moment in candidates if moment and moment <= clock + _SLIP), default=None)
 
 
-def _state(
-    record: ReplicatorRecord, is_held: bool, capture: Mapping[str, Any] | None, retrying: Mapping[str, Any] | None
-) -> str:
+def _state(record: ReplicatorRecord, *, is_held: bool, is_captured: bool, is_retried: bool) -> ReplicatorState:
     if record.desired is Desired.DELETED:
-        return "deleting"
+        return ReplicatorState.DELETING
     if record.error:
-        return "failed"
-    if not is_held:
-        return "paused" if record.desired is Desired.PAUSED else "no worker"
+        return ReplicatorState.FAILED
     if record.desired is Desired.PAUSED:
-        return "paused"
-    if retrying and "retry_in_s" in retrying:
-        return "retrying"
-    return "running" if capture else "starting"
+        return ReplicatorState.PAUSED
+    if not is_held:
+        return ReplicatorState.NO_WORKER
+    if is_retried:
+        return ReplicatorState.RETRYING
+    return ReplicatorState.RUNNING if is_captured else ReplicatorState.STARTING
 
 
-def _retrying(statuses: Mapping[Role, tuple[datetime, Mapping[str, Any]]], now: datetime) -> Mapping[str, Any] | None:
+def _retry(reports: Reports, now: datetime) -> RetryStatus | None:
     """What the supervisor waits to retry; until the worker that failed has reported again."""
-    if Role.SUPERVISOR not in statuses:
+    said = reports.supervisor
+    if said is None or now - said.at > _STALE + timedelta(seconds=said.report.retry_in_s):
         return None
-    said_at, said = statuses[Role.SUPERVISOR]
-    worker = Role(str(said["role"])) if "role" in said else None
-    is_over = now - said_at > _STALE + timedelta(seconds=float(said.get("retry_in_s", 0.0)))
-    has_reported = worker is not None and worker in statuses and _is_later(statuses[worker], statuses[Role.SUPERVISOR])
-    return None if is_over or has_reported else said
+    worker = reports.capture if said.report.role == "capture" else reports.apply
+    if worker is not None and _is_later(worker, said):
+        return None
+    return RetryStatus(
+        role=said.report.role,
+        retry_in_s=said.report.retry_in_s,
+        code=said.report.code,
+        message=said.report.message,
+    )
 
 
-def _is_later(one: tuple[datetime, Mapping[str, Any]], other: tuple[datetime, Mapping[str, Any]]) -> bool:
+def _is_later(one: Reported[CaptureReport] | Reported[ApplyReport], other: Reported[RetryReport]) -> bool:
     """Whether a process said the one after the other; by the clock on the wall only where an older version said it."""
-    stamps = [said.get("stamp") for _, said in (one, other)]
-    return stamps[0] > stamps[1] if None not in stamps else one[0] > other[0]  # type: ignore[operator]
+    if one.report.stamp is None or other.report.stamp is None:
+        return one.at > other.at
+    return one.report.stamp > other.report.stamp
 
 
-def _fresh(
-    statuses: Mapping[Role, tuple[datetime, Mapping[str, Any]]], role: Role, now: datetime
-) -> Mapping[str, Any] | None:
-    if role not in statuses or now - statuses[role][0] > _STALE:
-        return None
-    return statuses[role][1]
+def _fresh(reported: Reported[R] | None, now: datetime) -> Reported[R] | None:
+    return None if reported is None or now - reported.at > _STALE else reported
 
 
-def _last(store: StateStore, name: str) -> int:
-    segment = store.last_segment(name)
-    return segment.last if segment else -1
-
-
-def _error(error: ErrorRecord | None) -> dict[str, Any] | None:
+def _error(error: ErrorRecord | None) -> ErrorStatus | None:
     if error is None:
         return None
-    return {"code": error.code, "message": error.message, "action": error.action, "at": error.at.isoformat()}
+    return ErrorStatus(code=error.code, message=error.message, action=error.action, at=error.at)

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from replicator.model.errors import RefusedError, ReplicatorError
-from replicator.model.events import JournalEvent, SnapshotKind, check_start
-from replicator.model.identity import TableIdentity
+from replicator.model.events import SnapshotKind, check_start
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.reports import ApplyReport, CaptureReport, Report, RetryReport
+from replicator.state.stored import StoredEvent, StoredIdentity, StoredOffset, StoredSchema, StoredTableId
+
+R = TypeVar("R", bound=Report)
 
 
 class Desired(StrEnum):
@@ -146,7 +148,7 @@ class ReplicatorRecord:
     config: str
     identity: Mapping[str, Any]
     preparation: Preparation
-    start_offset: Offset | None
+    start_offset: StoredOffset | None
     journal_uri: str
     apply_paused: bool
     error: ErrorRecord | None
@@ -215,11 +217,11 @@ class TableRecord:
         error: Why it failed.
     """
 
-    table: TableId
+    table: StoredTableId
     incarnation: int
     stage: Stage
-    schema: TableSchema | None = None
-    identity: TableIdentity | None = None
+    schema: StoredSchema | None = None
+    identity: StoredIdentity | None = None
     is_recreated: bool = False
     snapshot: SnapshotProgress | None = None
     first_change: int | None = None
@@ -244,7 +246,7 @@ class AppliedRecord:
         alarms: One per code.
     """
 
-    table: TableId
+    table: StoredTableId
     incarnation: int
     claimed_by: int | None = 0
     last_applied: int = -1
@@ -272,7 +274,7 @@ class SegmentFile:
     same commit as its neighbour".
     """
 
-    table: TableId
+    table: StoredTableId
     incarnation: int
     schema_fingerprint: str
     uri: str
@@ -292,9 +294,9 @@ class EventEntry:
     """An event (DDL, snapshot) at its number in the order."""
 
     sequence_num: int
-    table: TableId
+    table: StoredTableId
     incarnation: int
-    event: JournalEvent
+    event: StoredEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,3 +344,20 @@ class Run:
     ended_at: datetime | None
     outcome: str | None
     error: ErrorRecord | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported(Generic[R]):
+    """What a process last said of itself, and when by the store's clock."""
+
+    at: datetime
+    report: R
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reports:
+    """What the processes of a replicator last said of themselves; None: nothing yet."""
+
+    supervisor: Reported[RetryReport] | None = None
+    capture: Reported[CaptureReport] | None = None
+    apply: Reported[ApplyReport] | None = None

@@ -12,16 +12,19 @@ from sqlalchemy.exc import IntegrityError
 
 from replicator.model.errors import ConfigError
 from replicator.model.offset import Offset
+from replicator.model.reports import Report
 from replicator.model.schema import TableId, TableSchema
 from replicator.state import index, leases
 from replicator.state.codec import (
     read_applied,
     read_replicator,
+    read_reports,
     read_request,
     read_run,
     read_table,
     write_applied,
     write_error,
+    write_report,
     write_table,
 )
 from replicator.state.database import Database, upsert
@@ -33,9 +36,9 @@ from replicator.state.records import (
     Lease,
     Preparation,
     ReplicatorRecord,
+    Reports,
     Request,
     RequestKind,
-    Role,
     Run,
     Segment,
     SegmentFile,
@@ -329,19 +332,17 @@ class StateStore:
             query = select(REQUESTS).where(REQUESTS.c.replicator == name).order_by(REQUESTS.c.id)
             return [read_request(row) for row in connection.execute(query)]
 
-    def put_status(self, name: str, role: Role, status: Mapping[str, Any]) -> None:
-        """Replace what a process says of itself (JSON); stamped with the store's time."""
+    def put_report(self, name: str, report: Report) -> None:
+        """Replace what a process says of itself; stamped with the store's time."""
         with self._database.write() as connection:
             _check_exists(connection, name)
             moment = self._database.now(connection)
-            values = {"replicator": name, "role": role.value, "updated_at": moment, "document": dict(status)}
-            upsert(connection, STATUSES, [values])
+            upsert(connection, STATUSES, [{"replicator": name, "updated_at": moment, **write_report(report)}])
 
-    def statuses(self, name: str) -> Mapping[Role, tuple[datetime, Mapping[str, Any]]]:
+    def reports(self, name: str) -> Reports:
         """What each process last said of itself, and when."""
         with self._database.read() as connection:
-            rows = connection.execute(select(STATUSES).where(STATUSES.c.replicator == name))
-            return {Role(row.role): (row.updated_at, row.document) for row in rows}
+            return read_reports(connection.execute(select(STATUSES).where(STATUSES.c.replicator == name)))
 
     def start_run(self, lease: Lease) -> int:
         """Record that a supervisor began; return the run's id. Only the latest `RUNS_KEPT` runs are kept."""

@@ -40,6 +40,9 @@ from replicator.state.records import (
 JOURNAL_GIVEN_UP: Final = "journal_given_up"
 """Code of the error of a table whose changes the journal had to drop."""
 
+TABLE_MISSING: Final = "table_missing"
+"""Code of the error of a table that does not exist in the source."""
+
 CAPTURED: Final = (Stage.SNAPSHOT, Stage.STREAMING)
 """The changes of these tables are written."""
 UNFINISHED: Final = (Stage.PENDING, Stage.SNAPSHOT)
@@ -79,6 +82,11 @@ def is_complete(record: TableRecord) -> bool:
 def has_failed(record: TableRecord, applied: AppliedRecord | None = None) -> bool:
     """Whether capture or apply has given the table up until a snapshot begins."""
     return record.stage is Stage.FAILED or (applied is not None and applied.has_failed)
+
+
+def is_dropped(record: TableRecord) -> bool:
+    """Whether the table failed because it does not exist in the source any more."""
+    return record.stage is Stage.FAILED and record.error is not None and record.error.code == TABLE_MISSING
 
 
 def needs_journal(record: TableRecord) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from replicator.model.status import ReplicatorStatus, SnapshotStatus, TableState
 from replicator_testbed.databases import Database
 from replicator_testbed.rig import Rig
 from replicator_testbed.servers import ScratchDatabase
@@ -19,24 +20,28 @@ def amid(rig: Rig, process: subprocess.Popen[str], table: str, *, in_place: bool
         rig.command("snapshot", rig.name, rig.full_name(table))
     rig.wait_for_status(lambda s: is_amid(rig, s, table, in_place=in_place), process)
     with locked(rig.database, table):
-        assert is_amid(rig, rig.status(), table, in_place=in_place), rig.status()
+        found = rig.status()
+        assert found is not None, "it is stored"
+        assert is_amid(rig, found, table, in_place=in_place), found
         yield
 
 
-def is_amid(rig: Rig, status: Mapping[str, Any], table: str, *, in_place: bool) -> bool:
+def is_amid(rig: Rig, status: ReplicatorStatus, table: str, *, in_place: bool) -> bool:
     """Whether some chunks of this snapshot are sealed, and not all."""
-    rows = rows_copied(rig, status, table)
-    return bool(rows) and any(
-        t["table"] == rig.full_name(table) and t["snapshot"]["is_in_place"] is in_place for t in status["tables"]
-    )
+    snapshot = _running(rig, status, table)
+    return snapshot is not None and snapshot.rows > 0 and snapshot.is_in_place is in_place
 
 
-def rows_copied(rig: Rig, status: Mapping[str, Any], table: str) -> int | None:
+def rows_copied(rig: Rig, status: ReplicatorStatus, table: str) -> int | None:
     """How many rows of the table a snapshot that runs has copied."""
-    for found in status["tables"]:
-        if found["table"] == rig.full_name(table) and found["state"] == "snapshot" and found["snapshot"] is not None:
-            return int(found["snapshot"]["rows"])
-    return None
+    snapshot = _running(rig, status, table)
+    return None if snapshot is None else snapshot.rows
+
+
+def _running(rig: Rig, status: ReplicatorStatus, table: str) -> SnapshotStatus | None:
+    return next(
+        (t.snapshot for t in status.tables if t.table == rig.full_name(table) and t.state is TableState.SNAPSHOT), None
+    )
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from replicator.apply import Apply, ApplySettings
 from replicator.apply import table as apply_table
 from replicator.journal import JournalReader, JournalWriter, WriterLimits
 from replicator.model.events import DDLEvent, DDLOperation, JournalEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
+from replicator.model.reports import AppliedTable, ApplyReport, Report, WaitingReport
 from replicator.model.schema import TableId
 from replicator.plugins.target import DeltaTarget, TargetContext
 from replicator.state.records import AppliedRecord, SegmentFile, SnapshotProgress, Stage, TableRecord
@@ -48,10 +49,19 @@ class Control:
 
     def __init__(self, is_done: Callable[[], bool]) -> None:
         self._is_done = is_done
-        self.reports: list[Mapping[str, Any]] = []
+        self.reports: list[ApplyReport] = []
         self.announced: list[str] = []
         self.looked = threading.Semaphore(0)
         self._progress = threading.Event()
+
+    def said(self, table: TableId) -> AppliedTable:
+        """What the last report says of a table; nothing if it does not name it."""
+        return self.reports[-1].tables.get(str(table), AppliedTable()) if self.reports else AppliedTable()
+
+    def waits_of(self, table: TableId) -> list[WaitingReport]:
+        """What the reports said of a table while it waited."""
+        found = (report.tables.get(str(table), AppliedTable()).waiting for report in self.reports)
+        return [waiting for waiting in found if waiting is not None]
 
     def should_stop(self) -> bool:
         return bool(self.reports) and self._is_done()
@@ -65,8 +75,9 @@ class Control:
         self.announced.append(event)
         self._progress.set()
 
-    def report(self, status: Mapping[str, Any]) -> None:
-        self.reports.append(status)
+    def report(self, report: Report) -> None:
+        assert isinstance(report, ApplyReport)
+        self.reports.append(report)
         self.looked.release()
 
 

@@ -32,6 +32,7 @@ from replicator.model.events import (
     SnapshotPhase,
 )
 from replicator.model.isolation import INTERNAL
+from replicator.model.reports import CaptureReport, CaptureStage, Report
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.records import EventEntry, Lease, RequestKind, Stage, TableRecord
@@ -66,7 +67,7 @@ class CaptureControl:
 
     def __init__(self) -> None:
         self._stop = threading.Event()
-        self.status: Mapping[str, Any] = {}
+        self.status = CaptureReport(stage=CaptureStage.PREPARING)
 
     def should_stop(self) -> bool:
         """As `Control`."""
@@ -79,9 +80,10 @@ class CaptureControl:
     def announce(self, event: str, **fields: Any) -> None:
         """As `Control`; nobody listens."""
 
-    def report(self, status: Mapping[str, Any]) -> None:
+    def report(self, report: Report) -> None:
         """As `Control`."""
-        self.status = status
+        if isinstance(report, CaptureReport):
+            self.status = report
 
     def stop(self) -> None:
         """End the capture at its next clean point."""

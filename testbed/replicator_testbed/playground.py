@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from replicator_testbed.copies import Copies
 from replicator_testbed.demo.shop import TABLES, Size
@@ -54,12 +54,6 @@ class Playground:
         for table in sorted({*TABLES} - {but}):
             [(count,)] = self.database.execute(f"SELECT count(*) FROM {table}")
             self.say(f"  {table}: {count:,} rows, equal")
-
-
-def is_streaming(status: dict[str, Any]) -> bool:
-    """Whether the first snapshot of every table is in the target."""
-    tables = status["tables"]
-    return bool(tables) and all(t["state"] == "streaming" and t["freshness_s"] is not None for t in tables)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from replicator.model.errors import StateUnavailableError
+from replicator.model.status import ErrorStatus, ReplicatorState, ReplicatorStatus, TableState, TableStatus
 from replicator.service import status
 from replicator.state.store import StateStore
 from replicator.testing.waiting import PATIENCE, wait_until
@@ -116,7 +117,8 @@ class Rig:
                     child.kill()
                 process.kill()
             process.wait()
-        alarms = {table["table"]: table["alarms"] for table in self.status().get("tables", []) if table["alarms"]}
+        found = self.status()
+        alarms = {table.table: table.alarms for table in found.tables if table.alarms} if found else {}
         assert self.may_alarm or alarms == {}, alarms
 
     def stop(self, process: subprocess.Popen[str]) -> int:
@@ -129,29 +131,46 @@ class Rig:
         process.send_signal(signal.SIGINT)
         return process.wait(timeout=200 * PATIENCE)
 
-    def status(self) -> dict[str, Any]:
-        """The document of `status --json`, asked in this process; empty while the replicator is not stored."""
+    def status(self) -> ReplicatorStatus | None:
+        """The document of `status --json`, asked in this process; None while the replicator is not stored, or a test holds the store."""
         state = self.home / "state.db"
         if self.store is None:
             if not state.exists():
-                return {}
+                return None
             self.store = StateStore(f"sqlite:///{state}")
         try:
             record = self.store.replicator(self.name)
-            return status.status(self.store, record) if record else {}
+            return status.status(self.store, record) if record else None
         except StateUnavailableError:
-            return {}  # a test holds it
+            return None
+
+    def table(self, name: str) -> TableStatus:
+        """The status of a table, named without its schema."""
+        found = self.status()
+        assert found is not None, "the replicator is stored"
+        (table,) = (table for table in found.tables if table.table == self.full_name(name))
+        return table
+
+    def error(self) -> ErrorStatus:
+        """Why the replicator stopped."""
+        found = self.status()
+        assert found is not None, "the replicator is stored"
+        assert found.error is not None, "it stopped"
+        return found.error
 
     def wait_for_status(
-        self, predicate: Any, process: subprocess.Popen[str] | None = None, timeout_s: float = 240
-    ) -> dict[str, Any]:
+        self,
+        predicate: Callable[[ReplicatorStatus], object],
+        process: subprocess.Popen[str] | None = None,
+        timeout_s: float = 240,
+    ) -> ReplicatorStatus:
         """Poll the status until `predicate(status)`; fails when `process` ends before."""
 
-        def look() -> dict[str, Any] | None:
+        def look() -> ReplicatorStatus | None:
             if process is not None and process.poll() is not None:
                 raise AssertionError(f"the worker ended with {process.returncode}\n{self.output()}")
             found = self.status()
-            return found if found and predicate(found) else None
+            return found if found is not None and predicate(found) else None
 
         return wait_until(
             look,
@@ -167,8 +186,8 @@ class Rig:
         """Let a worker apply whatever is committed by now, as its own figure of freshness says."""
         now = time.time() + 1.0  # the source's clock is this one; commits may get their times a little out of order
 
-        def has_all(status: dict[str, Any]) -> bool:
-            ages = [t["freshness_s"] if t["state"] == "streaming" else None for t in status["tables"]]
+        def has_all(status: ReplicatorStatus) -> bool:
+            ages = [t.freshness_s if t.state is TableState.STREAMING else None for t in status.tables]
             return bool(ages) and all(age is not None and time.time() - age > now for age in ages)
 
         self.wait_for_status(has_all, process)
@@ -205,9 +224,9 @@ class Rig:
     def _places(self) -> Any:
         status = self.status()
         return status and (
-            status["worker"],
-            status["journal"]["last_sequence_num"],
-            [(t["table"], t["state"], t["incarnation"], t["last_applied"]) for t in status["tables"]],
+            status.worker,
+            status.journal.last_sequence_num,
+            [(t.table, t.state, t.incarnation, t.last_applied) for t in status.tables],
         )
 
     def _environ(self) -> dict[str, str]:
@@ -220,10 +239,24 @@ class Rig:
         }
 
 
-def is_worker(status: Mapping[str, Any], process: subprocess.Popen[str]) -> bool:
+def is_streaming(status: ReplicatorStatus) -> bool:
+    """Whether there are tables, and all of them stream."""
+    return bool(status.tables) and all(table.state is TableState.STREAMING for table in status.tables)
+
+
+def is_fresh(status: ReplicatorStatus) -> bool:
+    """Whether all tables stream, and it is known how far each is."""
+    return is_streaming(status) and all(table.freshness_s is not None for table in status.tables)
+
+
+def is_running(status: ReplicatorStatus) -> bool:
+    """Whether a worker runs the replicator, and does not wait to retry."""
+    return status.state is ReplicatorState.RUNNING
+
+
+def is_worker(status: ReplicatorStatus | None, process: subprocess.Popen[str]) -> bool:
     """Whether a process holds the lease; it listens to signals by then."""
-    holder = (status.get("worker") or {}).get("holder", "::")
-    return bool(holder.split(":")[1] == str(process.pid))
+    return status is not None and status.worker is not None and status.worker.holder.split(":")[1] == str(process.pid)
 
 
 def crashes(rig: Rig) -> list[str]:

@@ -15,20 +15,43 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pydantic import BaseModel
 
 from replicator.capture.starting import Step
 from replicator.cli.main import main
 from replicator.model.events import SnapshotKind
 from replicator.model.offset import Offset
+from replicator.model.reports import (
+    AppliedTable,
+    ApplyReport,
+    CapturedTable,
+    CaptureReport,
+    OpenTransactionReport,
+    ReportModel,
+    RetryReport,
+    SnapshotStep,
+    UpkeepReport,
+    WaitingReport,
+)
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.service.status import VERSION, status
+from replicator.model.status import (
+    VERSION,
+    DesiredState,
+    ReplicatorState,
+    ReplicatorStatus,
+    StatusModel,
+    TableState,
+    TableStatus,
+    WaitingStatus,
+)
+from replicator.service.status import status
+from replicator.service.status_schema import status_schema_text
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,
     ApplyState,
     Desired,
     ErrorRecord,
-    Role,
     Segment,
     SegmentFile,
     SnapshotProgress,
@@ -37,17 +60,21 @@ from replicator.state.records import (
 )
 from replicator.state.store import StateStore
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "status.schema.json").read_text(encoding="utf-8"))
+
+def subclasses(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for model in base.__subclasses__():
+        yield model
+        yield from subclasses(model)
+
+
+FILE = Path(__file__).parents[2] / "docs" / "status.schema.json"
+SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ERROR = ErrorRecord(code="schema_changed", message="its columns changed", action="Take a new snapshot.", at=NOW)
-UPKEEP = {
-    "failures": 2,
-    "code": "internal_error",
-    "message": "no",
-    "action": None,
-    "failed_s": 60.0,
-    "retry_in_s": 120.0,
-}
+MISSING = ErrorRecord(code="table_missing", message="it does not exist", action="Exclude it.", at=NOW)
+UPKEEP = UpkeepReport(failures=2, code="internal_error", message="no", action=None, failed_s=60.0, retry_in_s=120.0)
+RETRY = RetryReport(role="apply", retry_in_s=1.5, code="spark_lost", message="Spark's JVM has died.")
+MODELS = [*subclasses(StatusModel), *subclasses(ReportModel)]
 NO_ACTION = ErrorRecord(code="source_error", message="no", action=None, at=NOW)
 _TYPES = {
     "object": dict,
@@ -97,13 +124,17 @@ def faults(value: Any, schema: Mapping[str, Any], place: str = "$") -> Iterator[
                     yield from max(branches, key=len)
             case "minimum" if value is not None and value < wanted:
                 yield f"{place}: {value} is below {wanted}"
+            case "exclusiveMinimum" if value is not None and value <= wanted:
+                yield f"{place}: {value} is not above {wanted}"
             case "pattern" if isinstance(value, str) and not re.search(wanted, value):
                 yield f"{place}: {value!r} does not match {wanted}"
             case "format":
                 assert wanted == "date-time"
                 if datetime.fromisoformat(value).tzinfo is None:
                     yield f"{place}: {value!r} has no time zone"
-            case "const" | "enum" | "required" | "properties" | "items" | "minimum" | "pattern":
+            case "additionalProperties":
+                assert wanted is True
+            case "const" | "enum" | "required" | "properties" | "items" | "minimum" | "exclusiveMinimum" | "pattern":
                 pass
             case _:
                 assert keyword in _ANNOTATIONS, f"{keyword} is not judged here"
@@ -129,12 +160,17 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[StateStore]:
     store.close()
 
 
-def document(store: StateStore, name: str = "shop") -> dict[str, Any]:
+def document(store: StateStore, name: str = "shop") -> ReplicatorStatus:
     record = store.replicator(name)
     assert record is not None
-    found: dict[str, Any] = json.loads(json.dumps(status(store, record)))
-    assert list(faults(found, SCHEMA)) == []
+    found = status(store, record)
+    assert list(faults(found.model_dump(mode="json"), SCHEMA)) == []
     return found
+
+
+def table_of(found: ReplicatorStatus, name: str) -> TableStatus:
+    (table,) = (t for t in found.tables if t.table == f"public.{name}")
+    return table
 
 
 def table(name: str, stage: Stage, **values: Any) -> TableRecord:
@@ -157,6 +193,7 @@ def fill(store: StateStore) -> None:
         table("streaming", Stage.STREAMING, snapshot=done),
         table("aside", Stage.FAILED, error=ERROR),
         table("target_aside", Stage.STREAMING, snapshot=done),
+        table("dropped", Stage.FAILED, error=MISSING),
         table("gone", Stage.REMOVED),
     ]
     streaming = TableId("public", "streaming")
@@ -182,118 +219,112 @@ def fill(store: StateStore) -> None:
         AppliedRecord(table=TableId("public", "target_aside"), incarnation=1, state=ApplyState.FAILED, error=NO_ACTION),
     ]
     store.put_applied("shop", lease.epoch, applied)
-    store.put_status(
+    store.put_report(
         "shop",
-        Role.CAPTURE,
-        {
-            "position": "{}",
-            "retained_bytes": 4096,
-            "clock_ahead_s": 0.5,
-            "waiting_for": ["pid 7"],
-            "keeps_log_s": 3600.0,
-            "tables": {"public.pending": {"step": "settling"}},
-            "oldest_open": {"name": "XA a", "since": (NOW - timedelta(seconds=60)).isoformat()},
-        },
+        CaptureReport(
+            position="{}",
+            retained_bytes=4096,
+            clock_ahead_s=0.5,
+            waiting_for=("pid 7",),
+            keeps_log_s=3600.0,
+            tables={"public.pending": CapturedTable(step=SnapshotStep.SETTLING)},
+            oldest_open=OpenTransactionReport(name="XA a", since=NOW - timedelta(seconds=60)),
+        ),
     )
-    waiting = {"retry_in_s": 600.0, "code": "quota_exceeded", "message": "A quota is used up."}
-    store.put_status(
-        "shop",
-        Role.APPLY,
-        {"tables": {"public.streaming": {"source_time": NOW.isoformat(), "waiting": waiting, "upkeep": UPKEEP}}},
-    )
+    waiting = WaitingReport(retry_in_s=600.0, code="quota_exceeded", message="A quota is used up.")
+    applied_table = AppliedTable(source_time=NOW, last_batch={"way": "merge"}, waiting=waiting, upkeep=UPKEEP)
+    store.put_report("shop", ApplyReport(tables={"public.streaming": applied_table}))
 
 
 def test_a_replicator_that_was_only_stored(store: StateStore):
     store.create_replicator("shop", "name: shop", "/j")
     found = document(store)
-    assert (found["state"], found["worker"], found["tables"]) == ("no worker", None, [])
+    assert (found.state, found.worker, found.tables) == (ReplicatorState.NO_WORKER, None, ())
 
 
 def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore):
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
     found = document(store)
-    assert found["state"] == "running"
-    assert found["source"] == {
+    assert found.state is ReplicatorState.RUNNING
+    assert found.source.model_dump() == {
         "retained_bytes": 4096,
         "position": "{}",
-        "waiting_for": ["pid 7"],
+        "waiting_for": ("pid 7",),
         "oldest_open": {"name": "XA a", "age_s": 60.5},
         # From the PREPARE on: behind it the log must be read again.
         "time_left_s": 3539.5,
     }
-    assert found["journal"] == {"bytes": 100, "last_sequence_num": 9}
-    states = {t["table"].removeprefix("public."): t["state"] for t in found["tables"]}
-    assert states == {
-        "pending": "pending",
-        "copying": "snapshot",
-        "streaming": "streaming",
-        "aside": "failing",
-        "target_aside": "failing",
+    assert (found.journal.bytes, found.journal.last_sequence_num) == (100, 9)
+    assert {t.table.removeprefix("public."): t.state for t in found.tables} == {
+        "pending": TableState.PENDING,
+        "copying": TableState.SNAPSHOT,
+        "streaming": TableState.STREAMING,
+        "aside": TableState.FAILED,
+        "target_aside": TableState.FAILED,
+        "dropped": TableState.DROPPED,
     }
-    steps = {t["table"].removeprefix("public."): t["next_snapshot"] for t in found["tables"] if t["next_snapshot"]}
-    assert steps == {"pending": "settling"}
-    (streaming,) = (t for t in found["tables"] if t["table"] == "public.streaming")
-    assert streaming["upkeep"]["failures"] == 2
-    assert streaming["upkeep"]["last_error"]["code"] == "internal_error"
-    assert datetime.fromisoformat(streaming["upkeep"]["retry_at"]) - datetime.fromisoformat(
-        streaming["upkeep"]["last_error"]["at"]
-    ) == pytest.approx(timedelta(seconds=180), abs=timedelta(seconds=1))
-    assert (streaming["freshness_s"], streaming["waiting"]) == (
-        0.5,
-        {
-            "retry_in_s": 600.0,
-            "until": "2026-01-31T12:10:00+00:00",
-            "code": "quota_exceeded",
-            "message": "A quota is used up.",
-        },
+    assert {t.table: t.error.code for t in found.tables if t.error} == {
+        "public.aside": "schema_changed",
+        "public.target_aside": "source_error",
+        "public.dropped": "table_missing",
+    }
+    steps = {t.table.removeprefix("public."): t.next_snapshot for t in found.tables if t.next_snapshot}
+    assert steps == {"pending": SnapshotStep.SETTLING}
+    streaming = table_of(found, "streaming")
+    assert streaming.last_batch == {"way": "merge"}
+    assert streaming.upkeep is not None
+    assert streaming.upkeep.failures == 2
+    assert streaming.upkeep.last_error.code == "internal_error"
+    assert streaming.upkeep.retry_at - streaming.upkeep.last_error.at == timedelta(seconds=180)
+    assert streaming.freshness_s == 0.5
+    assert streaming.waiting == WaitingStatus(
+        retry_in_s=600.0, until=NOW + timedelta(minutes=10), code="quota_exceeded", message="A quota is used up."
     )
 
 
 def test_every_wish_and_state(store: StateStore, clock: Clock):
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
-    seen = {document(store)["state"]}
-    store.put_status(
-        "shop",
-        Role.SUPERVISOR,
-        {"role": Role.APPLY, "retry_in_s": 1.5, "code": "spark_lost", "message": "Spark's JVM has died."},
-    )
+    found = document(store)
+    seen, wishes = {found.state}, {found.desired}
+    store.put_report("shop", RETRY)
     retrying = document(store)
-    assert retrying["retry"]["role"] == "apply"
-    seen.add(retrying["state"])
+    assert retrying.retry is not None
+    assert retrying.retry.role == "apply"
+    seen.add(retrying.state)
     store.set_desired("shop", Desired.RUNNING, apply_paused=True)
-    assert document(store)["desired"] == "paused (apply)"
+    wishes.add(document(store).desired)
     store.set_desired("shop", Desired.PAUSED)
-    seen.add(document(store)["state"])
+    seen.add(document(store).state)
+    wishes.add(document(store).desired)
     clock.now += timedelta(hours=1)
     store.set_desired("shop", Desired.RUNNING)
-    seen.add(document(store)["state"])
+    seen.add(document(store).state)
     assert store.acquire_lease("shop", holder_id(), 10.0)
-    seen.add(document(store)["state"])
+    seen.add(document(store).state)
     store.set_error("shop", ERROR)
-    seen.add(document(store)["state"])
+    seen.add(document(store).state)
     store.set_desired("shop", Desired.DELETED)
-    seen.add(document(store)["state"])
-    assert seen == set(SCHEMA["properties"]["state"]["enum"])
+    seen.add(document(store).state)
+    wishes.add(document(store).desired)
+    assert (seen, wishes) == (set(ReplicatorState), set(DesiredState))
 
 
 def test_a_table_that_capture_set_aside_has_no_freshness(store: StateStore):
     """Apply goes on telling the time of the others for it."""
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
-    store.put_status("shop", Role.APPLY, {"tables": {"public.aside": {"source_time": NOW.isoformat()}}})
-    (aside,) = (t for t in document(store)["tables"] if t["table"] == "public.aside")
-    assert aside["freshness_s"] is None
+    store.put_report("shop", ApplyReport(tables={"public.aside": AppliedTable(source_time=NOW)}))
+    assert table_of(document(store), "aside").freshness_s is None
 
 
 def test_the_sources_clock_is_remembered_while_capture_is_down(store: StateStore, clock: Clock):
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
     clock.now += timedelta(hours=1)
-    (streaming,) = (t for t in document(store)["tables"] if t["table"] == "public.streaming")
     # The record says two seconds before; the source's clock is half a second ahead.
-    assert streaming["freshness_s"] == 3602.5
+    assert table_of(document(store), "streaming").freshness_s == 3602.5
 
 
 def test_a_worker_that_reports_again_is_not_retried_any_more_though_the_clock_was_set_back(
@@ -301,18 +332,17 @@ def test_a_worker_that_reports_again_is_not_retried_any_more_though_the_clock_wa
 ):
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
-    said = {"role": Role.APPLY, "retry_in_s": 1.5, "code": "spark_lost", "message": "Spark's JVM has died."}
-    store.put_status("shop", Role.SUPERVISOR, {**said, "stamp": [2, 100.0]})
-    assert document(store)["state"] == "retrying"
+    store.put_report("shop", RETRY.model_copy(update={"stamp": (2, 100.0)}))
+    assert document(store).state is ReplicatorState.RETRYING
     clock.now -= timedelta(hours=1)
     for stamp, state in (
-        ([2, 99.0], "retrying"),
-        ([1, 500.0], "retrying"),
-        ([2, 101.0], "running"),
-        ([3, 1.0], "running"),
+        ((2, 99.0), ReplicatorState.RETRYING),
+        ((1, 500.0), ReplicatorState.RETRYING),
+        ((2, 101.0), ReplicatorState.RUNNING),
+        ((3, 1.0), ReplicatorState.RUNNING),
     ):
-        store.put_status("shop", Role.APPLY, {"tables": {}, "stamp": stamp})
-        assert document(store)["state"] == state
+        store.put_report("shop", ApplyReport(stamp=stamp))
+        assert document(store).state is state
 
 
 @pytest.mark.parametrize("reported", ["", "an hour ahead"])
@@ -321,22 +351,38 @@ def test_a_time_ahead_of_the_sources_clock_is_no_freshness(store: StateStore, cl
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
     clock.now -= timedelta(hours=1)
-    said = {"public.streaming": {"source_time": NOW.isoformat()}} if reported else {}
-    store.put_status("shop", Role.APPLY, {"tables": said})
-    assert document(store)["freshness_s"] is None
-    store.put_status("shop", Role.APPLY, {"tables": {"public.streaming": {"source_time": clock.now.isoformat()}}})
-    (streaming,) = (t for t in document(store)["tables"] if t["table"] == "public.streaming")
-    assert streaming["freshness_s"] == 0.5
+    said = {"public.streaming": AppliedTable(source_time=NOW)} if reported else {}
+    store.put_report("shop", ApplyReport(tables=said))
+    assert document(store).freshness_s is None
+    store.put_report("shop", ApplyReport(tables={"public.streaming": AppliedTable(source_time=clock.now)}))
+    assert table_of(document(store), "streaming").freshness_s == 0.5
 
 
-def test_the_schema_bears_the_version_of_the_code():
-    assert SCHEMA["properties"]["version"]["const"] == VERSION
-    assert SCHEMA["$id"] == f"urn:replicator:status:{VERSION}"
+def test_the_schema_is_what_the_models_say():
+    assert FILE.read_text(encoding="utf-8") == status_schema_text(), "run `make docs`"
+
+
+def test_version_2_has_these_states():
+    """Fixed: others read them."""
+    states = {name: SCHEMA["$defs"][name]["enum"] for name in ("TableState", "ReplicatorState", "DesiredState")}
+    assert states == {
+        "TableState": ["pending", "snapshot", "streaming", "failed", "dropped"],
+        "ReplicatorState": ["starting", "running", "retrying", "paused", "failed", "no_worker", "deleting"],
+        "DesiredState": ["running", "paused", "apply_paused", "deleted"],
+    }
+    assert SCHEMA["properties"]["version"]["const"] == VERSION == 2
+    assert SCHEMA["$id"] == "urn:replicator:status:2"
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_reports_and_statuses_are_frozen_closed_and_described(model: type[BaseModel]):
+    assert (model.model_config["frozen"], model.model_config["extra"]) == (True, "forbid")
+    assert [name for name, field in model.model_fields.items() if not field.description] == []
 
 
 def test_a_wrong_document_is_refused(store: StateStore):
     store.create_replicator("shop", "name: shop", "/j")
-    found = document(store)
+    found = document(store).model_dump(mode="json")
     assert list(faults(found | {"state": "odd"}, SCHEMA))
     assert list(faults(found | {"extra": 1}, SCHEMA))
     assert list(faults(found | {"freshness_s": -1}, SCHEMA))
@@ -359,5 +405,4 @@ def test_the_commands_print_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_step_before_a_snapshot_is_in_the_schema():
-    steps = SCHEMA["$defs"]["table"]["properties"]["next_snapshot"]["enum"]
-    assert steps == [None, *(step.value for step in Step if step is not Step.READY)]
+    assert SCHEMA["$defs"]["SnapshotStep"]["enum"] == [step.value for step in Step if step is not Step.READY]

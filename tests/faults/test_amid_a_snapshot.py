@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from replicator.model.status import ReplicatorState
 from replicator.testing.waiting import wait_until
 from replicator_testbed.amid import amid, is_amid, rows_copied
 from replicator_testbed.copies import Copies
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.sources import Writer
-from replicator_testbed.rig import Rig
+from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.servers import ScratchDatabase
 
 TABLE = "customers"
@@ -27,23 +28,17 @@ def small(rig: Rig) -> Rig:
     return rig
 
 
-def is_streaming(status: dict[str, Any]) -> bool:
-    return bool(status["tables"]) and all(
-        t["state"] == "streaming" and t["freshness_s"] is not None for t in status["tables"]
-    )
-
-
 def pause_and_resume(rig: Rig, process: subprocess.Popen[str], writer: Writer, *, in_place: bool = False) -> None:
     with amid(rig, process, TABLE, in_place=in_place):
         rig.command("pause", rig.name)
-        paused = rig.wait_for_status(lambda s: s["state"] == "paused", process)
+        paused = rig.wait_for_status(lambda s: s.state is ReplicatorState.PAUSED, process)
         assert is_amid(rig, paused, TABLE, in_place=in_place)
     before = rows_copied(rig, paused, TABLE)
     until = writer.transactions + 100
     wait_until(lambda: writer.transactions >= until, "the writer goes on meanwhile")
     assert rows_copied(rig, rig.status(), TABLE) == before, "nothing is read while it is paused"
     rig.command("resume", rig.name)
-    rig.wait_for_status(lambda s: s["state"] == "running" and is_streaming(s), process)
+    rig.wait_for_status(lambda s: is_running(s) and is_fresh(s), process)
 
 
 def assert_nothing_is_left(rig: Rig) -> None:
@@ -95,7 +90,7 @@ def test_a_first_snapshot_that_is_deleted_half_way_leaves_nothing(
     assert tables_of(client, small, "copies") == []
 
     small.command("start", str(small.file))
-    small.wait_for_status(is_streaming, process)
+    small.wait_for_status(is_fresh, process)
     writer.stop()
     small.settle(process)
     assert small.differences(copies) == {}
@@ -108,7 +103,7 @@ def test_a_snapshot_in_place_that_is_deleted_half_way_leaves_the_target(
 ) -> None:
     small.command("start", str(small.file))
     process = small.start("serve")
-    small.wait_for_status(is_streaming, process)
+    small.wait_for_status(is_fresh, process)
     with amid(small, process, TABLE, in_place=True):
         small.command("delete", small.name, "--yes")
         assert_nothing_is_left(small)
@@ -120,7 +115,7 @@ def test_a_snapshot_in_place_that_is_deleted_half_way_leaves_the_target(
     small.target += "\n  adopt: replace"
     small.write_yaml()
     small.command("start", str(small.file))
-    small.wait_for_status(is_streaming, process)
+    small.wait_for_status(is_fresh, process)
     writer.stop()
     small.settle(process)
     assert small.differences(copies) == {}

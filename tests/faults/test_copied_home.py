@@ -27,10 +27,10 @@ def test_a_copied_home_is_refused_and_the_original_goes_on(
     refused = copied.command("run", str(copied.file), "--until-caught-up", check=2)
     assert "[home_copied]" in refused.stderr
     served = copied.start("serve")
-    found = copied.wait_for_status(lambda s: s["error"] is not None, served)
+    found = copied.wait_for_status(lambda s: s.error is not None, served)
     served.terminate()
     assert served.wait(timeout=60) == 0
-    assert found["error"]["code"] == "home_copied"
+    assert found.error.code == "home_copied"
 
     rig.catch_up()
     writer.stop()

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import pytest
 
 from replicator.model.schema import TableId
+from replicator.model.status import DesiredState, ReplicatorState
 from replicator_testbed.captured import Sealed
 from replicator_testbed.copies import Copies
 from replicator_testbed.demo.sources import Shop, Writer
-from replicator_testbed.rig import Rig, crashes, with_crashes
+from replicator_testbed.rig import Rig, crashes, is_streaming, with_crashes
 from replicator_testbed.servers import ScratchDatabase
 
 POSTGRESQL = ("source.publication_made", "source.slot_made")
@@ -69,9 +70,7 @@ def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
 ) -> None:
     with_crashes(rig, places)
     process = rig.start()
-    rig.wait_for_status(
-        lambda s: s["tables"] and all(t["state"] == "streaming" for t in s["tables"]), process, timeout_s=200
-    )
+    rig.wait_for_status(is_streaming, process, timeout_s=200)
     if "capture.mid_transaction" in places:
         # A transaction larger than a pull, so that one of them ends inside.
         shop.view_pages(120_000)
@@ -98,7 +97,7 @@ def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
     rig.command("start", str(rig.file))
     rig.command("pause", rig.name, "--apply")
     process = rig.start("serve")
-    rig.wait_for_status(lambda s: s["tables"] and all(t["state"] == "streaming" for t in s["tables"]), process)
+    rig.wait_for_status(is_streaming, process)
     shop.view_pages(120_000)
     rig.wait_for_status(lambda _: set(crashes(rig)) == set(places), process, timeout_s=600)
     writer.stop()
@@ -126,15 +125,15 @@ def test_pause_resume_and_delete_can_be_repeated_from_any_half_way_point(
     rig.command("start", str(rig.file))
     rig.command("pause", rig.name, "--apply")  # so that it starts without a Spark
     process = rig.start("serve")
-    rig.wait_for_status(lambda s: s["tables"] and all(t["state"] == "streaming" for t in s["tables"]), process)
+    rig.wait_for_status(is_streaming, process)
     with_crashes(rig, ["pause.recorded", "resume.error_cleared", *DELETE])
     assert rig.command("pause", rig.name, check=None).returncode == -signal.SIGKILL
-    rig.wait_for_status(lambda s: s["state"] == "paused", process)
+    rig.wait_for_status(lambda s: s.state is ReplicatorState.PAUSED, process)
     process.kill()
     process.wait()
     assert "paused" in rig.command("run", str(rig.file), check=1).stderr
     assert rig.command("resume", rig.name, check=None).returncode == -signal.SIGKILL
-    assert rig.status()["desired"] == "paused"
+    assert rig.status().desired is DesiredState.PAUSED
     rig.command("resume", rig.name)
     writer.stop()
     rig.catch_up()

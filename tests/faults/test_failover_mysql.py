@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from replicator.model.status import ReplicatorStatus
 from replicator.testing.waiting import wait_until
 from replicator_testbed.amid import amid, is_amid
 from replicator_testbed.copies import Copies
@@ -15,7 +15,7 @@ from replicator_testbed.demo.shop import Size
 from replicator_testbed.demo.sources import Writer, shop_of
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
 from replicator_testbed.proxy import FaultProxy
-from replicator_testbed.rig import Rig
+from replicator_testbed.rig import Rig, is_fresh, is_running
 
 SIZE = Size(customers=3_000, products=200, orders=6_000)
 TABLE = "customers"
@@ -40,13 +40,8 @@ def replica(origin: MysqlDatabase, kind: str) -> Iterator[MysqlDatabase]:
         yield MysqlDatabase(server=server, name=origin.name)
 
 
-def streams(status: dict[str, Any]) -> bool:
-    return (
-        status["state"] == "running"
-        and status["retry"] is None
-        and bool(status["tables"])
-        and all(t["state"] == "streaming" and t["freshness_s"] is not None for t in status["tables"])
-    )
+def streams(status: ReplicatorStatus) -> bool:
+    return is_running(status) and status.retry is None and is_fresh(status)
 
 
 def go_on(writer: Writer) -> None:

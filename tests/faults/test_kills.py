@@ -16,7 +16,7 @@ from replicator.testing.waiting import wait_until
 from replicator_testbed.copies import Copies
 from replicator_testbed.demo.shop import TABLES
 from replicator_testbed.demo.sources import Writer
-from replicator_testbed.rig import Rig, is_worker
+from replicator_testbed.rig import Rig, is_running, is_streaming, is_worker
 
 
 def _processes(worker: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -92,7 +92,7 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer
     rig.database.execute(f'ALTER DATABASE "{rig.database.name}" SET wal_sender_timeout = 3000')
     zombie = rig.start()
     rig.wait_for_status(
-        lambda s: s["tables"] and all(t["state"] == "streaming" and t["changes_applied"] > 0 for t in s["tables"]),
+        lambda s: is_streaming(s) and all(t.changes_applied > 0 for t in s.tables),
         zombie,
     )
     asleep = psutil.Process(zombie.pid).children(recursive=True)
@@ -110,7 +110,7 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer
     successor = wait_until(take_over, lambda: f"the lease of the sleeping worker is over\n{rig.output()}")
     before = writer.transactions
     _let_write(writer, before + 100)
-    rig.wait_for_status(lambda s: s["state"] == "running" and s["freshness_s"] is not None, successor)
+    rig.wait_for_status(lambda s: is_running(s) and s.freshness_s is not None, successor)
     for process in [*asleep, psutil.Process(zombie.pid)]:
         process.resume()
     assert zombie.wait(timeout=200) == 1, f"a worker that lost its lease says so\n{rig.output()}"
@@ -123,14 +123,14 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer
 @pytest.mark.parametrize("target", ["bigquery"])
 def test_a_second_worker_is_refused(rig: Rig) -> None:
     first = rig.start()
-    rig.wait_for_status(lambda s: s["worker"] is not None, first)
+    rig.wait_for_status(lambda s: s.worker is not None, first)
     assert "already run by" in rig.command("run", str(rig.file), check=2).stderr
     assert rig.stop(first) == 0, rig.output()
 
 
 def test_killing_the_supervisor_leaves_no_orphan(rig: Rig) -> None:
     worker = rig.start()
-    rig.wait_for_status(lambda s: s["state"] == "running", worker)
+    rig.wait_for_status(is_running, worker)
     family = psutil.Process(worker.pid).children(recursive=True)
     assert len(family) >= 2
     os.kill(worker.pid, signal.SIGKILL)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import psutil
 import pytest
 
+from replicator.model.status import ReplicatorStatus
 from replicator_testbed import mysql_load
 from replicator_testbed.copies import Copies
 from replicator_testbed.mysql_load import TABLES, Load
 from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.rig import Rig
+from replicator_testbed.rig import Rig, is_streaming
 
 _log = logging.getLogger(__name__)
 
@@ -41,11 +41,10 @@ def test_many_random_transactions_with_snapshots_and_kills_leave_no_difference(
     process = rig.start()
     round_ = prepared = 0
 
-    def is_copied(status: dict[str, Any]) -> bool:
+    def is_copied(status: ReplicatorStatus) -> bool:
         assert rig.store is not None
-        states = {t["table"]: t["state"] for t in status["tables"]}
-        assert "failing" not in states.values(), status
-        return set(states.values()) == {"streaming"} and not rig.store.requests(rig.name)
+        assert not any(t.error for t in status.tables), status
+        return is_streaming(status) and not rig.store.requests(rig.name)
 
     with Load(rig.database, keys=KEYS) as load:
         rig.wait_for_status(is_copied, process)

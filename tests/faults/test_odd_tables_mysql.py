@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from replicator.model.status import ReplicatorStatus, TableState
 from replicator_testbed.delta import plain_rows
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
@@ -22,7 +23,7 @@ from replicator_testbed.mysql_tables import (
     tables_of_shapes,
     tables_of_values,
 )
-from replicator_testbed.rig import Rig
+from replicator_testbed.rig import Rig, is_streaming
 
 Of = Callable[[MysqlDatabase], Iterator[OddTable]]
 EXTRA = f"""
@@ -58,15 +59,19 @@ def differences(rig: Rig, tables: Sequence[OddTable]) -> dict[str, Any]:
     return found
 
 
-def are_copied(rig: Rig, status: dict[str, Any], count: int) -> bool:
+def are_copied(rig: Rig, status: ReplicatorStatus, count: int) -> bool:
     """Whether the copies of so many tables are in the journal, and none is asked for any more."""
-    states = [table["state"] for table in status["tables"]]
-    return states == ["streaming"] * count and rig.store is not None and not rig.store.requests(rig.name)
+    return (
+        is_streaming(status)
+        and len(status.tables) == count
+        and rig.store is not None
+        and not rig.store.requests(rig.name)
+    )
 
 
-def failed(status: dict[str, Any]) -> set[str]:
+def failed(status: ReplicatorStatus) -> set[str]:
     """The names of tables that have failed."""
-    return {table["table"] for table in status["tables"] if table["state"] not in {"pending", "snapshot", "streaming"}}
+    return {table.table for table in status.tables if table.state in {TableState.FAILED, TableState.DROPPED}}
 
 
 def run_values(folder: Path, database: MysqlDatabase, tables: Sequence[OddTable], rounds: int, times: int) -> None:

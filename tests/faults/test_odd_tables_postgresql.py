@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from replicator.model.status import ReplicatorStatus, TableState
 from replicator_testbed.delta import plain_rows
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.postgresql_tables import (
@@ -87,6 +88,6 @@ def test_the_odd_tables_are_the_same_in_delta(
             writer.join()
 
 
-def are_copied(status: dict[str, Any], count: int) -> bool:
+def are_copied(status: ReplicatorStatus, count: int) -> bool:
     """Whether the first copies of so many tables are in the journal."""
-    return [table["state"] for table in status["tables"]].count("streaming") >= count
+    return [table.state for table in status.tables].count(TableState.STREAMING) >= count

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from replicator.model.status import ErrorStatus, TableState
 from replicator_testbed.bigquery import WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.copies import BigQueryCopies
 from replicator_testbed.rig import Rig
@@ -40,13 +41,11 @@ def reader(database: ScratchDatabase, emulator: BigQueryEmulator, tmp_path: Path
     database.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
-def failure(rig: Rig) -> dict[str, Any] | None:
+def failure(rig: Rig) -> ErrorStatus | None:
     """Why the one table has failed; the other has not."""
-    by_table = {t["table"]: t for t in rig.status()["tables"]}
-    assert by_table["public.good"]["state"] == "streaming"
-    assert by_table["public.good"]["error"] is None
-    error: dict[str, Any] | None = by_table["public.bad"]["error"]
-    return error
+    good = rig.table("good")
+    assert (good.state, good.error) == (TableState.STREAMING, None)
+    return rig.table("bad").error
 
 
 @pytest.mark.slow  # four runs of the command; its parts are tested with capture and with the pumps
@@ -63,8 +62,8 @@ def test_a_revoked_grant_stops_one_table_of_two_and_its_return_brings_it_back(re
     rig.catch_up(check=1)
     error = failure(rig)
     assert error is not None
-    assert error["code"] == "select_missing"
-    assert "GRANT SELECT" in error["action"]
+    assert error.code == "select_missing"
+    assert "GRANT SELECT" in error.action
     assert rig.differences(copies, but=BAD) == {}
 
     database.execute(f"GRANT SELECT ON bad TO {role}")

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
+from replicator.model.status import ReplicatorStatus
 from replicator.testing.waiting import wait_until
 from replicator_testbed.copies import Copies
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.sources import Shop, Writer
 from replicator_testbed.proxy import FaultProxy
-from replicator_testbed.rig import Rig
+from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.servers import PostgresServer
 
 without_spark = pytest.mark.parametrize("target", ["bigquery"])
@@ -55,7 +55,7 @@ class Replication:
 
     def wait_for_retry(self, role: str) -> None:
         """Wait until this part of the worker is tried again."""
-        self.rig.wait_for_status(lambda s: s["retry"] is not None and s["retry"]["role"] == role, self.worker)
+        self.rig.wait_for_status(lambda s: s.retry is not None and s.retry.role == role, self.worker)
 
     def close(self) -> None:
         """End the writer that is at work now."""
@@ -66,7 +66,7 @@ class Replication:
         """Inside, something goes away and comes back; afterwards it streams, and once nobody writes both sides are equal."""
         self.is_sound = False
         yield
-        self.rig.wait_for_status(lambda s: s["state"] == "running" and _streams(s), self.worker)
+        self.rig.wait_for_status(lambda s: is_running(s) and _streams(s), self.worker)
         self.let_write(50)
         self.writer.stop()
         self.rig.settle(self.worker)
@@ -153,12 +153,8 @@ def _fill(ballast: Path) -> None:
                 raise
 
 
-def _streams(status: dict[str, Any]) -> bool:
-    return (
-        status["retry"] is None
-        and bool(status["tables"])
-        and all(t["state"] == "streaming" and t["freshness_s"] is not None for t in status["tables"])
-    )
+def _streams(status: ReplicatorStatus) -> bool:
+    return status.retry is None and is_fresh(status)
 
 
 @without_spark

@@ -20,10 +20,10 @@ def test_changed_settings_of_a_table_take_effect_when_it_is_recreated(
     rig.catch_up()
     rig.write_yaml(settings={"public.products": {"deletes": "soft"}})
     rig.catch_up(check=1)
-    (products,) = [t for t in rig.status()["tables"] if t["table"] == "public.products"]
-    assert products["error"]["code"] == "schema_conflict"
+    error = rig.table("products").error
+    assert error.code == "schema_conflict"
     cure = "replicator snapshot rig public.products --recreate"
-    assert cure in products["error"]["action"]
+    assert cure in error.action
     rig.command(*cure.split()[1:])
     rig.database.execute("DELETE FROM products WHERE sku = 'SKU-7'")
     writer.stop()

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from replicator.model.status import ErrorStatus
 from replicator_testbed.copies import Copies
 from replicator_testbed.demo.sources import Writer
 from replicator_testbed.rig import Rig
@@ -17,10 +18,9 @@ def _copy(source: str, target: str) -> None:
         old.backup(new)
 
 
-def _error_of_run(rig: Rig) -> dict[str, str]:
+def _error_of_run(rig: Rig) -> ErrorStatus:
     rig.command("run", str(rig.file), "--until-caught-up", check=1)
-    error: dict[str, str] = rig.status()["error"]
-    return error
+    return rig.error()
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,12 @@ def test_a_state_store_older_than_its_target_is_refused(rig: Rig, writer: Writer
 
     if rig.database.namespace == "public":
         # PostgreSQL's slot, too, knows that its log was read further; who begins at a new place still has the target before him.
-        assert _error_of_run(rig)["code"] in {"slot_ahead", "ledger_ahead"}
+        assert _error_of_run(rig).code in {"slot_ahead", "ledger_ahead"}
         rig.command("snapshot", rig.name, "--restart")
     for _ in range(2):
         error = _error_of_run(rig)
-        assert error["code"] == "ledger_ahead"
-    assert f"replicator delete {rig.name} --drop-target" in error["action"]
+        assert error.code == "ledger_ahead"
+    assert f"replicator delete {rig.name} --drop-target" in error.action
 
     rig.command("delete", rig.name, "--drop-target", "--yes")
     writer.stop()

@@ -21,7 +21,7 @@ import pytest
 from replicator.testing.waiting import wait_until
 from replicator_testbed.copies import Copies
 from replicator_testbed.demo.sources import Writer
-from replicator_testbed.rig import Rig
+from replicator_testbed.rig import Rig, is_running
 
 MINUTES: Final = float(os.environ.get("REPLICATOR_SOAK_MINUTES", "60"))
 SMALL_FILES_MAX: Final = 16
@@ -94,7 +94,7 @@ def test_files_and_merges_stay_bounded_under_load_and_kills(
     worker = rig.start()
     end = time.monotonic() + MINUTES * 60
     while time.monotonic() < end:
-        rig.wait_for_status(lambda s: s["state"] == "running" and s["freshness_s"] is not None, worker, timeout_s=600)
+        rig.wait_for_status(lambda s: is_running(s) and s.freshness_s is not None, worker, timeout_s=600)
         _PAUSE.wait(draw.uniform(30, 90))
         worker = _kill_one(rig, worker, draw)
     writer.stop()

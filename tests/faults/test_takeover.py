@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from replicator.model.status import ReplicatorStatus
 from replicator.testing.waiting import wait_until
 from replicator_testbed.copies import Copies
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import Size
 from replicator_testbed.demo.sources import Writer, shop_of
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
-from replicator_testbed.rig import Rig
+from replicator_testbed.rig import Rig, is_fresh, is_running
 
 SIZE = Size(customers=3_000, products=200, orders=6_000)
 
@@ -35,10 +35,8 @@ def replica(origin: MysqlDatabase, kind: str) -> Iterator[MysqlDatabase]:
         yield MysqlDatabase(server=server, name=origin.name)
 
 
-def streams(status: dict[str, Any]) -> bool:
-    return status["state"] == "running" and all(
-        t["state"] == "streaming" and t["freshness_s"] is not None for t in status["tables"]
-    )
+def streams(status: ReplicatorStatus) -> bool:
+    return is_running(status) and is_fresh(status)
 
 
 def go_on(writer: Writer) -> None:
@@ -53,7 +51,7 @@ def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
     rig: Rig, writer: Writer, origin: MysqlDatabase, replica: MysqlDatabase, copies: Copies
 ) -> None:
     process = rig.start()
-    rig.wait_for_status(lambda s: s["tables"] and streams(s), process)
+    rig.wait_for_status(streams, process)
     replica.server.catch_up_with(origin.server)
     replica.server.stop_following()
     go_on(writer)
@@ -66,8 +64,8 @@ def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
     rig.database = replica
     rig.write_yaml()
     process = rig.start()
-    lags = rig.wait_for_status(lambda s: s["retry"] is not None, process)
-    assert (lags["retry"]["role"], lags["retry"]["code"]) == ("capture", "source_lags")
+    lags = rig.wait_for_status(lambda s: s.retry is not None, process)
+    assert (lags.retry.role, lags.retry.code) == ("capture", "source_lags")
     replica.server.go_on_following()
     replica.server.catch_up_with(origin.server)
     replica.server.stop_following()
@@ -90,8 +88,8 @@ def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
     rig.extra = rig.extra.replace("give_up_after: 30m", "give_up_after: 2s")
     rig.write_yaml()
     rig.command("run", str(rig.file), check=1)
-    error = rig.status()["error"]
-    assert error["code"] in {"source_lags", "other_history"}
-    assert "--restart" in error["action"]
+    error = rig.error()
+    assert error.code in {"source_lags", "other_history"}
+    assert "--restart" in error.action
     rig.database = replica
     assert rig.differences(copies) == {}, "nothing of it came"

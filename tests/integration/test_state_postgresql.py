@@ -22,6 +22,7 @@ from replicator.model.errors import (
 )
 from replicator.model.events import SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.offset import Offset
+from replicator.model.reports import AppliedTable, ApplyReport
 from replicator.model.schema import TableId
 from replicator.state import (
     AppliedRecord,
@@ -30,7 +31,6 @@ from replicator.state import (
     ErrorRecord,
     EventEntry,
     RequestKind,
-    Role,
     Segment,
     SegmentFile,
     Stage,
@@ -128,11 +128,12 @@ def test_records_round_trip(store: StateStore) -> None:
     assert store.feed_tables("r") == {A: 9}
     assert (store.tables("r"), store.requests("r"), store.journal_bytes("r")) == ([record], [], 20)
     applied = AppliedRecord(table=A, incarnation=1, last_applied=4, source_time=NOW)
+    report = ApplyReport(tables={"public.a": AppliedTable(source_time=NOW)})
     for _ in range(2):
         store.put_applied("r", 1, [applied])
-        store.put_status("r", Role.APPLY, {"x": 1})
+        store.put_report("r", report)
     assert store.applied("r") == {A: applied}
-    assert store.statuses("r")[Role.APPLY][1] == {"x": 1}
+    assert store.reports("r").apply.report == report
     run = store.start_run(lease)
     store.end_run(lease, run, "ended", None)
     assert [r.id for r in store.runs("r")] == [run]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from structlog.testing import capture_logs
 
 from replicator.journal import JournalReader
 from replicator.model.errors import FatalError, FencedError, TableError, TargetUnavailableError
+from replicator.model.reports import UpkeepReport
 from replicator.model.schema import TableId
 from replicator.state.records import Stage, TableRecord
 from replicator.testing.batches import insert
@@ -152,15 +152,15 @@ def test_upkeep_that_fails_is_counted_shown_and_tried_again_later_and_later(shop
     target, clock = shop.target(), Minutes()
     target.faults.fail("maintain", A, lambda: error)
 
-    def shown() -> Mapping[str, Any] | None:
-        return shop.control.reports[-1]["tables"].get(str(A), {}).get("upkeep") if shop.control.reports else None
+    def shown() -> UpkeepReport | None:
+        return shop.control.said(A).upkeep
 
-    shop.run(target, is_done=lambda: (shown() or {}).get("failures", 0) >= 3, clock=clock)
+    shop.run(target, is_done=lambda: (said := shown()) is not None and said.failures >= 3, clock=clock)
     upkeep = shown()
     assert upkeep is not None
-    assert upkeep["code"] == getattr(error, "code", "internal_error")
-    assert "42" not in upkeep["message"]
-    assert 60 < upkeep["retry_in_s"] <= 240
+    assert upkeep.code == getattr(error, "code", "internal_error")
+    assert "42" not in upkeep.message
+    assert 60 < upkeep.retry_in_s <= 240
     assert not shop.applied(A).has_failed
     target.faults.heal()
     shop.rows(A, insert(0, item(2, "more")))
@@ -177,7 +177,7 @@ def test_upkeep_that_is_healed_in_the_same_process_is_shown_no_more(shop: Shop) 
     reports: list[Any] = []
 
     def is_healed() -> bool:
-        reports.append(shop.control.reports[-1]["tables"][str(A)]["upkeep"] if shop.control.reports else None)
+        reports.append(shop.control.said(A).upkeep)
         return any(reports) and reports[-1] is None
 
     shop.run(target, is_done=is_healed, clock=Minutes())
@@ -236,8 +236,8 @@ def failing(shop: Shop) -> list[TableId]:
 
 
 def waiting(shop: Shop) -> list[str]:
-    tables = shop.control.reports[-1]["tables"] if shop.control.reports else {}
-    return sorted(table for table, said in tables.items() if said["waiting"] and said["waiting"]["code"])
+    tables = shop.control.reports[-1].tables if shop.control.reports else {}
+    return sorted(table for table, said in tables.items() if said.waiting and said.waiting.code)
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from replicator.apply import table as apply_table
 from replicator.apply.settings import NoPatience
 from replicator.journal import JournalReader
 from replicator.model.errors import FencedError, TargetUnavailableError
+from replicator.model.reports import Report
 from replicator.model.schema import TableId
 from replicator.plugins.target import TargetContext
 from replicator.state.records import Stage, TargetCopy
@@ -65,7 +66,7 @@ class Control:
     def announce(self, event: str, **fields: Any) -> None:
         self._progress.set()
 
-    def report(self, status: Mapping[str, Any]) -> None:
+    def report(self, report: Report) -> None:
         self._world.check_freshness()
 
 
@@ -226,7 +227,7 @@ def _run_alone(world: World, apply: Apply, commits: int) -> None:
             control.wait(0)
         if world.rng.random() < 0.5:
             apply._poll()
-            apply._status()
+            apply._report()
         turn = apply._schedule.take(0.0)
         if turn is not None:
             apply._take_turn(turn, control)

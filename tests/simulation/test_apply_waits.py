@@ -17,6 +17,7 @@ from replicator.model.errors import (
     TargetUnavailableError,
     ThrottledError,
 )
+from replicator.model.reports import WaitingReport
 from replicator.model.schema import TableId
 from replicator.plugins.target import TargetContext
 from replicator.testing.batches import insert
@@ -130,7 +131,7 @@ def test_a_throttled_table_waits_alone_and_is_claimed_again(shop: Shop) -> None:
 
     def is_told() -> bool:
         reports = shop.control.reports
-        return bool(reports) and reports[-1]["tables"].get(str(A), {}).get("waiting", "unknown") is None
+        return bool(reports) and str(A) in reports[-1].tables and shop.control.said(A).waiting is None
 
     shop.run(target, clock=Minutes(), is_done=lambda: shop.is_done() and is_told())
     assert (shop.names(A), shop.names(B)) == ({1: "snapshot"}, {1: "snapshot"})
@@ -138,10 +139,10 @@ def test_a_throttled_table_waits_alone_and_is_claimed_again(shop: Shop) -> None:
     assert came.index(B) < len(came) - 1, "the other one goes on meanwhile"
     assert target.faults.counts["claim"] == 1 + 3
     assert steps.asked[1] - steps.asked[0] >= 60
-    (waiting, *_) = [w for r in shop.control.reports if (w := r["tables"].get(str(A), {}).get("waiting"))]
-    assert (waiting["code"], waiting["message"]) == ("target_throttled", f"{A}: slower")
-    assert 0 <= waiting["retry_in_s"] <= 60
-    assert shop.control.reports[-1]["tables"][str(A)]["waiting"] is None
+    (waiting, *_) = shop.control.waits_of(A)
+    assert (waiting.code, waiting.message) == ("target_throttled", f"{A}: slower")
+    assert 0 <= waiting.retry_in_s <= 60
+    assert shop.control.said(A).waiting is None
 
 
 def test_a_table_rests_as_long_as_the_target_asks(shop: Shop) -> None:
@@ -205,8 +206,8 @@ def test_a_table_at_which_the_target_fails_waits_alone_while_others_go_on(shop: 
     assert (shop.names(A), shop.names(B)) == ({1: "snapshot"}, {1: "snapshot"})
     assert (came.count(A), came.index(B)) == (4, 1), "the other one does not wait for it"
     assert all(later - earlier >= 60 for earlier, later in pairwise(steps.asked))
-    waits = [w for r in shop.control.reports if (w := r["tables"].get(str(A), {}).get("waiting"))]
-    assert waits[0]["code"] == "target_unreachable"
+    waits = shop.control.waits_of(A)
+    assert waits[0].code == "target_unreachable"
 
 
 def test_a_table_at_which_the_target_fails_for_too_long_is_set_aside_while_others_go_on(shop: Shop) -> None:
@@ -288,8 +289,8 @@ def test_a_limit_is_waited_for_without_end_and_uses_up_no_patience(shop: Shop) -
     shop.run(target, clock=Minutes(step_s=3600.0))
     assert (came.count(A), steps.at_limit, steps.asked) == (21, 20, [])
     assert shop.names(A) == {1: "snapshot"}
-    waits = [w for r in shop.control.reports if (w := r["tables"].get(str(A), {}).get("waiting"))]
-    assert max(w["retry_in_s"] for w in waits) > 43_200
+    waits = shop.control.waits_of(A)
+    assert max(w.retry_in_s for w in waits) > 43_200
     assert shop.applied(A).error is None
 
 
@@ -434,7 +435,7 @@ def test_a_table_that_grows_during_its_batch_rests_all_the_same(shop: Shop) -> N
 
     shop.run(target, is_done=is_done)
     assert target.batches == 1
-    assert shop.control.reports[-1]["tables"][str(A)]["waiting"] == {"retry_in_s": 60.0, "code": None, "message": None}
+    assert shop.control.said(A).waiting == WaitingReport(retry_in_s=60.0, code=None, message=None)
 
 
 def test_a_table_that_rests_since_an_earlier_process_rests_on_once_it_is_claimed(shop: Shop) -> None:

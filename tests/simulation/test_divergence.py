@@ -10,6 +10,7 @@ import pytest
 from replicator.apply import table as apply_table
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.merged import Merged
+from replicator.model.status import TableState
 from replicator.plugins.target import TableOptions
 from replicator.service.status import status
 from replicator.state.records import Stage, TableRecord, TargetCopy
@@ -301,10 +302,10 @@ def test_the_status_shows_alarms_and_counts(shop: Shop) -> None:
     shop.run()
     record = shop.store.replicator(NAME)
     assert record is not None
-    a, b = status(shop.store, record)["tables"]
-    assert a["merged"] == {"matched": 0, "inserted": 2, "deleted": 0, "not_found": 1}
-    assert [(alarm["code"], alarm["count"]) for alarm in a["alarms"]] == [("target_diverged", 1)]
-    assert (b["alarms"], a["state"]) == ([], "streaming")
+    a, b = status(shop.store, record).tables
+    assert a.merged.model_dump() == {"matched": 0, "inserted": 2, "deleted": 0, "not_found": 1}
+    assert [(alarm.code, alarm.count) for alarm in a.alarms] == [("target_diverged", 1)]
+    assert (b.alarms, a.state) == ((), TableState.STREAMING)
 
 
 def test_an_insert_that_lacks_columns_fails_its_table(shop: Shop) -> None:

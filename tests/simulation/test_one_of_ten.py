@@ -28,6 +28,7 @@ from replicator.journal import JournalReader
 from replicator.journal.table_file import TableFile
 from replicator.model.errors import AccessDeniedError, FatalError, TableError
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.model.status import ErrorStatus, TableState
 from replicator.plugins.target import TargetContext
 from replicator.service import status
 from replicator.state.records import RequestKind
@@ -158,14 +159,14 @@ class Pair:
 
         self.capture.wait_until(looked, lambda: f"{what}; now {self.shown()}", timeout_s=30)
 
-    def shown(self) -> Mapping[str, Any]:
+    def shown(self) -> Mapping[str, tuple[TableState, ErrorStatus | None]]:
         record = self.captured.store.replicator(self.captured.name)
         assert record is not None
-        return {t["table"]: (t["state"], t["error"]) for t in status.status(self.captured.store, record)["tables"]}
+        return {t.table: (t.state, t.error) for t in status.status(self.captured.store, record).tables}
 
-    def failure(self) -> Mapping[str, Any] | None:
+    def failure(self) -> ErrorStatus | None:
         state, error = self.shown()[str(self.victim)]
-        return error if state == "failing" else None
+        return error if state is TableState.FAILED else None
 
     def are_equal(self, *tables: TableId) -> bool:
         return all(self.target.warehouse.state(t) == self.database.state(t) for t in tables)
@@ -200,7 +201,7 @@ class Pair:
 
     def is_settled(self) -> bool:
         return self.failure() is not None or (
-            self.shown()[str(self.victim)][0] == "streaming" and self.are_equal(self.victim)
+            self.shown()[str(self.victim)][0] is TableState.STREAMING and self.are_equal(self.victim)
         )
 
     def come_back(self) -> None:
@@ -209,7 +210,7 @@ class Pair:
         self.until(lambda: self.captured.is_done(request), "the snapshot has begun")
         self.until(
             lambda: (
-                all(shown == ("streaming", None) for shown in self.shown().values())
+                all(shown == (TableState.STREAMING, None) for shown in self.shown().values())
                 and self.are_equal(*self.captured.tables)
             ),
             "all are equal",
@@ -290,11 +291,11 @@ def meet(pair: Pair, place: str, breaker: Breaker, kind: str) -> None:
         return bool(seen)
 
     pair.stimulate(has_failed, place)
-    assert {(failure["code"], "42" in failure["message"]) for failure in seen} == {(code, False)}, place
+    assert {(failure.code, "42" in failure.message) for failure in seen} == {(code, False)}, place
     pair.write(*pair.others)
     pair.until(lambda: pair.are_equal(*pair.others), "the others go on")
     # A snapshot that was asked for while it failed may have begun since.
-    assert {t for t, (state, _) in pair.shown().items() if state == "failing"} <= {str(pair.victim)}
+    assert {t for t, (state, _) in pair.shown().items() if state is TableState.FAILED} <= {str(pair.victim)}
     breaker.error = None
     faults.heal()
     pair.come_back()

@@ -5,62 +5,119 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from replicator.model.errors import ReplicatorError, SchemaConflictError, SourceUnavailableError
+from replicator.model.errors import ReplicatorError, SchemaConflictError, SourceUnavailableError, TableError
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.session import ConnectionT, Session
 from replicator.plugins.source import ChunkRequest
 
-ConnectionT = TypeVar("ConnectionT")
-ConnectionT_co = TypeVar("ConnectionT_co", covariant=True)
+TableT = TypeVar("TableT")
+PlanT = TypeVar("PlanT")
 
 
-class Lends(Protocol[ConnectionT_co]):
-    """A session: gives its connection under a lock."""
+@dataclass(slots=True, kw_only=True)
+class TableReads(ABC, Generic[ConnectionT, TableT, PlanT]):
+    """A base for reads of tables over one connection; used from one thread.
 
-    def use(self, doing: str, *, table: TableId | None = None) -> AbstractContextManager[ConnectionT_co]:
-        """Give the connection; `doing` and `table` are for messages."""
+    A read gives way to another session that waits for its lock. What the catalogue says of a table is remembered until a read of it fails.
 
-
-class LockWatch(ABC, Generic[ConnectionT]):
-    """Watches, while a read runs, whether another session waits for its lock, and then ends the read.
-
-    A read that takes less than one interval costs no query. The first time the statement is ended. If it still runs an interval
-    later, because its client does not take its rows and so the server does not look, its connection is.
+    Attributes:
+        session: The reading connection.
+        watch_session: Another one, on which waiting locks are looked for.
+        watch_every_s: How often a running read looks for them. A shorter read costs no query.
     """
 
-    def __init__(self, session: Lends[ConnectionT], reader: int, table: TableId, every_s: float) -> None:
-        """Describe the watch.
+    session: Session[ConnectionT]
+    watch_session: Session[ConnectionT]
+    watch_every_s: float
+    _tables: dict[TableId, TableT] = field(default_factory=dict)
 
-        Args:
-            session: Another connection than the read's.
-            reader: The server's number of the read's connection.
-            table: What is read.
-            every_s: How often to look.
+    @abstractmethod
+    def find(self, connection: ConnectionT, table: TableId) -> TableT | None:
+        """What the catalogue says of a table; None if it does not exist. Raises TableError if it cannot be read."""
+
+    @abstractmethod
+    def plan(self, table: TableT, schema: TableSchema) -> PlanT:
+        """How to read the table in the shape of `schema`. Raises SchemaConflictError if it has another (`verify_shape`)."""
+
+    @abstractmethod
+    def number(self, connection: ConnectionT) -> int:
+        """The server's number of a connection."""
+
+    @abstractmethod
+    def find_waiting(self, connection: ConnectionT, reader: int, table: TableId) -> int | None:
+        """The number of a session that waits for a lock of the connection `reader`, which reads `table`; None if there is none."""
+
+    @abstractmethod
+    def end(self, connection: ConnectionT, reader: int, *, is_statement: bool) -> None:
+        """End the statement of the connection `reader`, or that connection."""
+
+    @contextmanager
+    def reading(self, schema: TableSchema, doing: str) -> Iterator[tuple[ConnectionT, TableT, PlanT]]:
+        """Give the connection for one read, with what is known of the table.
+
+        Raises:
+            SourceUnavailableError: `gave_way`.
         """
-        self.reader = reader
-        self.table = table
-        self._session = session
-        self._every_s = every_s
+        watch: _LockWatch | None = None
+        try:
+            with self.session.use(doing, table=schema.table) as connection:
+                table, plan = self._planned(connection, schema)
+                watch = _LockWatch(self, self.number(connection), schema.table)
+                with watch.running():
+                    yield connection, table, plan
+        except ReplicatorError as error:
+            self._tables.pop(schema.table, None)
+            if isinstance(error, SourceUnavailableError) and watch is not None and watch.waiting is not None:
+                raise SourceUnavailableError(
+                    f"the read gave way to session {watch.waiting}, which waited for its lock.",
+                    code="gave_way",
+                    table=str(schema.table),
+                ) from error
+            raise
+        if watch.error is not None:
+            raise watch.error
+
+    def forget(self, table: TableId) -> None:
+        """Ask the catalogue again at the next read."""
+        self._tables.pop(table, None)
+
+    def _planned(self, connection: ConnectionT, schema: TableSchema) -> tuple[TableT, PlanT]:
+        known = self._tables.get(schema.table)
+        if known is not None:
+            # A conflict may be with what is remembered: the table was changed, or replaced by another one.
+            with suppress(SchemaConflictError):
+                return known, self.plan(known, schema)
+        found = self.find(connection, schema.table)
+        if found is None:
+            raise TableError("the table no longer exists.", code="table_not_found", table=str(schema.table))
+        plan = self.plan(found, schema)
+        self._tables[schema.table] = found
+        return found, plan
+
+
+class _LockWatch:
+    """Watches, while a read runs, whether another session waits for its lock, and then ends the read.
+
+    The first time its statement is ended. If it still runs an interval later, because its client does not take its rows and so the server
+    does not look, its connection is.
+    """
+
+    def __init__(self, reads: TableReads[Any, Any, Any], reader: int, table: TableId) -> None:
+        self.waiting: int | None = None
+        self.error: ReplicatorError | None = None
+        self._reads = reads
+        self._reader = reader
+        self._table = table
         self._stop = threading.Event()
-        self._waiting: int | None = None
-        self._error: ReplicatorError | None = None
-
-    @abstractmethod
-    def find_waiting(self, connection: ConnectionT) -> int | None:
-        """The number of a session that waits for a lock of the read; None if there is none."""
-
-    @abstractmethod
-    def end(self, connection: ConnectionT, *, is_statement: bool) -> None:
-        """End the read's statement, or its connection."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Watch while the read runs."""
         thread = threading.Thread(target=self._watch, name="replicator-lock-watch", daemon=True)
         thread.start()
         try:
@@ -69,36 +126,17 @@ class LockWatch(ABC, Generic[ConnectionT]):
             self._stop.set()
             thread.join()
 
-    def verify(self, error: ReplicatorError | None) -> None:
-        """Raise what the watch has to say of a read that has ended, with `error` if it failed.
-
-        Raises:
-            SourceUnavailableError: The read gave way.
-            ReplicatorError: It was not watched to its end.
-        """
-        if isinstance(error, SourceUnavailableError) and self._waiting is not None:
-            raise SourceUnavailableError(
-                f"the read gave way to session {self._waiting}, which waited for its lock.",
-                code="gave_way",
-                table=str(self.table),
-            ) from error
-        if error is None and self._error is not None:
-            raise self._error
-
     def _watch(self) -> None:
         try:
-            while not self._stop.wait(self._every_s):
-                with self._session.use("watching for waiting locks") as connection:
-                    self._look(connection)
+            while not self._stop.wait(self._reads.watch_every_s):
+                with self._reads.watch_session.use("watching for waiting locks") as connection:
+                    waiting = self._reads.find_waiting(connection, self._reader, self._table)
+                    if waiting is not None and not self._stop.is_set():
+                        is_statement, self.waiting = self.waiting is None, waiting
+                        self._reads.end(connection, self._reader, is_statement=is_statement)
         except ReplicatorError as error:
-            # Unwatched, the read might block somebody: it fails, in the thread that reads.
-            self._error = error
-
-    def _look(self, connection: ConnectionT) -> None:
-        waiting = self.find_waiting(connection)
-        if waiting is not None and not self._stop.is_set():
-            is_statement, self._waiting = self._waiting is None, waiting
-            self.end(connection, is_statement=is_statement)
+            # Unwatched, the read might block another session: it fails, in the thread that reads.
+            self.error = error
 
 
 @dataclass(slots=True)

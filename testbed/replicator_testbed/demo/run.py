@@ -9,14 +9,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from replicator.model.status import ReplicatorStatus
 from replicator.runtime.caught_up import CatchUp
 from replicator.service import status
 from replicator.state.store import StateStore
@@ -25,6 +26,7 @@ from replicator_testbed.databases import source_block
 from replicator_testbed.demo import shop
 from replicator_testbed.demo.sources import DemoSource, demo_source
 from replicator_testbed.demo.targets import DemoTarget, demo_target
+from replicator_testbed.rig import is_fresh
 from replicator_testbed.servers import ServerProgramsNotFoundError
 
 NAME: Final = "demo"
@@ -116,13 +118,13 @@ class _Demo:
             self._show("before the crash")
             process.send_signal(signal.SIGKILL)
             process.wait()
-            applied = _applied(self._status() or {"tables": []})
+            applied = _applied(self._status())
             self._say("[bold red]kill -9[/bold red] of the replicator, half-way. Starting it again …")
             process = self._start()
             self._wait_for(
                 process,
                 "every table has its snapshot, and changes are replicated",
-                lambda s: _is_streaming(s) and _applied(s) > applied,
+                lambda s: is_fresh(s) and _applied(s) > applied,
             )
             self._show("all tables are streaming")
             target = writer.transactions + 100
@@ -174,7 +176,7 @@ class _Demo:
             command = [sys.executable, "-m", "replicator.cli", "run", str(self._file)]
             return subprocess.Popen(command, env=self._environ, stdout=log, stderr=log, start_new_session=True)
 
-    def _status(self) -> Mapping[str, Any] | None:
+    def _status(self) -> ReplicatorStatus | None:
         """As `replicator status --json` says; None while nothing is stored yet.
 
         Asked in this process: a command for each look would take the CPU from the work.
@@ -187,7 +189,7 @@ class _Demo:
         return status.status(self._store, record) if record else None
 
     def _wait_for(
-        self, process: subprocess.Popen[bytes], what: str, is_there: Callable[[Mapping[str, Any]], bool]
+        self, process: subprocess.Popen[bytes], what: str, is_there: Callable[[ReplicatorStatus], bool]
     ) -> None:
         deadline = time.monotonic() + _WAIT_S
         while time.monotonic() < deadline:
@@ -216,10 +218,5 @@ class _Demo:
         return "\n".join(log.read_text(errors="replace").splitlines()[-8:]) if log.exists() else "no log"
 
 
-def _applied(document: Mapping[str, Any]) -> int:
-    return sum(int(t["changes_applied"]) for t in document["tables"])
-
-
-def _is_streaming(document: Mapping[str, Any]) -> bool:
-    tables = document["tables"]
-    return bool(tables) and all(t["state"] == "streaming" and t["freshness_s"] is not None for t in tables)
+def _applied(found: ReplicatorStatus | None) -> int:
+    return sum(table.changes_applied for table in found.tables) if found else 0

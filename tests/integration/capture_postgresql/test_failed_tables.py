@@ -56,7 +56,7 @@ def test_value_that_cannot_be_represented_is_noticed_while_the_table_waits_for_i
         captured.wait_for_streaming(running)
     captured.tables.append(table("t"))
     with open_transaction(database, "INSERT INTO other VALUES (9, 9)") as writer, captured.running() as running:
-        running.wait_until(lambda: running.control.status.get("waiting_for"), "the copy waits for the writer")
+        running.wait_until(lambda: running.control.status.waiting_for, "the copy waits for the writer")
         # The log's reader cannot decode this one, and skips the table from here on; by the time it is copied it is gone.
         database.execute("INSERT INTO t VALUES (100, 'infinity')", "DELETE FROM t WHERE id = 100")
         captured.catch_up(running)

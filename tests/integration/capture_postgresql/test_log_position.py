@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from replicator.model.errors import LogGapError, TransientError
+from replicator.model.reports import CaptureStage
 from replicator.testing.waiting import wait_until
 from replicator_testbed.captured import Captured, RunningCapture
 from replicator_testbed.postgresql_captures import (
@@ -134,7 +135,7 @@ def test_capture_goes_on_when_the_server_comes_back(make: Make, how: str) -> Non
                 captured.request("snapshot", tables=[])
 
                 def until_it_breaks(running: RunningCapture) -> None:
-                    running.wait_until(lambda: running.control.status.get("stage") == "capturing", "it captures")
+                    running.wait_until(lambda: running.control.status.stage is CaptureStage.CAPTURING, "it captures")
                     goal = writers.done + 100
                     running.wait_until(lambda: writers.done >= goal, "much is written")
                     server.kill9() if how == "kill9" else server.stop()

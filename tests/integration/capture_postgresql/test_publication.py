@@ -35,7 +35,7 @@ def test_a_table_added_later_keeps_what_an_older_transaction_had_written_to_it(
             # Either it says whom it waits for, or it has copied the table without these rows.
             running.wait_until(
                 lambda: (
-                    any(str(pid) in line for line in running.control.status.get("waiting_for", ()))
+                    any(str(pid) in line for line in running.control.status.waiting_for)
                     or captured.stage(table("later")) is Stage.STREAMING
                 ),
                 "it waits for the writer",
@@ -74,7 +74,7 @@ def test_a_table_taken_out_of_the_publication_for_a_moment_is_copied_again(
             name = "held" if is_prepared else f"pid {writer.info.backend_pid} "
             running.wait_until(
                 lambda: (
-                    any(name in line for line in running.control.status.get("waiting_for", ()))
+                    any(name in line for line in running.control.status.waiting_for)
                     or len(captured.events(table("t"))) > 3
                 ),
                 "the change is noticed",

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from replicator.model.reports import CaptureStage
 from replicator.plugins.source import ChunkRequest
 from replicator.state.records import Stage
 from replicator.testing.waiting import PATIENCE, wait_until
@@ -53,7 +54,7 @@ def test_change_that_was_delivered_before_a_chunk_could_see_it_survives(
                 stack.enter_context(
                     committing(database, "UPDATE hot SET v = 1 WHERE id <= 30", "DELETE FROM hot WHERE id = 5")
                 )
-                capture[0].wait_until(lambda: capture[0].control.status["ring"], "it is delivered")
+                capture[0].wait_until(lambda: capture[0].control.status.ring, "it is delivered")
 
         with captured.running(lambda source: before_reads(source, hide)) as running:
             capture.append(running)
@@ -91,7 +92,7 @@ def test_change_that_was_sealed_before_a_restart_survives_the_chunk_that_cannot_
             running.wait_until(lambda: has_sealed_chunks(captured, "hot"), "a chunk is sealed")
             standby.hold()
             stack.enter_context(committing(database, "UPDATE hot SET v = 1"))
-            running.wait_until(lambda: running.control.status["ring"], "it is delivered")
+            running.wait_until(lambda: running.control.status.ring, "it is delivered")
             captured.catch_up(running)
             running.control.stop()
             again.set()
@@ -117,7 +118,7 @@ def test_snapshot_in_place_keeps_what_was_delivered_and_is_not_visible_when_it_b
         stack.enter_context(
             committing(database, "INSERT INTO hot VALUES (100, 1)", "UPDATE hot SET v = 1 WHERE id = 3")
         )
-        running.wait_until(lambda: running.control.status["ring"], "it is delivered")
+        running.wait_until(lambda: running.control.status.ring, "it is delivered")
         request = captured.request("snapshot", tables=[])
         captured.catch_up(running)
         assert (100, 1, None) in captured.rows(table("hot"))
@@ -141,7 +142,7 @@ def test_change_before_the_slots_own_place_that_nobody_sees_yet_is_in_the_first_
 
     def waits_for(connection: psycopg.Connection[Any]) -> Callable[[], bool]:
         pid = f"pid {connection.info.backend_pid} "
-        return lambda: any(line.startswith(pid) for line in running.control.status.get("waiting_for", ())[:1])
+        return lambda: any(line.startswith(pid) for line in running.control.status.waiting_for[:1])
 
     with (
         ExitStack() as stack,
@@ -165,7 +166,7 @@ def test_change_before_the_slots_own_place_that_nobody_sees_yet_is_in_the_first_
         running.wait_until(
             lambda: (
                 captured.stage(table("hot")) is Stage.STREAMING
-                or (running.control.status["stage"] == "capturing" and running.control.status["waiting_for"])
+                or (running.control.status.stage is CaptureStage.CAPTURING and running.control.status.waiting_for)
             ),
             "the slot is made",
         )

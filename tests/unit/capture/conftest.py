@@ -17,6 +17,7 @@ from replicator.capture import Capture, CaptureSettings
 from replicator.capture.window import Window
 from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
+from replicator.model.reports import CaptureReport, CaptureStage, Report
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import SourceContext
 from replicator.state.records import EventEntry, Lease, Stage, TableRecord
@@ -41,7 +42,7 @@ class Control:
         self.changed = threading.Condition()
         self.stopped = False
         self.announced: list[tuple[str, Mapping[str, Any]]] = []
-        self.status: Mapping[str, Any] = {}
+        self.status = CaptureReport(stage=CaptureStage.PREPARING)
 
     def should_stop(self) -> bool:
         return self.stopped
@@ -55,9 +56,10 @@ class Control:
             self.announced.append((event, fields))
             self.changed.notify_all()
 
-    def report(self, status: Mapping[str, Any]) -> None:
+    def report(self, report: Report) -> None:
+        assert isinstance(report, CaptureReport)
         with self.changed:
-            self.status = status
+            self.status = report
             self.changed.notify_all()
 
     def stop(self) -> None:

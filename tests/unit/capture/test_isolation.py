@@ -19,6 +19,7 @@ from replicator.model.errors import (
     SourceUnavailableError,
 )
 from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.reports import RunningStep
 from replicator.model.schema import TableId
 from replicator.state.records import RequestKind, Stage
 
@@ -162,13 +163,13 @@ def test_a_table_that_cannot_be_read_now_waits_alone_and_says_why(bench: Any) ->
         capture.until(lambda: bench.record(bag) is not None and bench.record(bag).stage is Stage.STREAMING)
         bench.write(good, {"id": 70, "a": "new", "b": None})
         capture.until(lambda: bench.record(good).stage is Stage.STREAMING and bench.holds(good)())
-        capture.until(lambda: "waiting" in capture.control.status["tables"][str(locked)])
-        assert capture.control.status["tables"][str(locked)]["snapshot_step"] in ("waiting", "reading")
-        waiting = capture.control.status["tables"][str(locked)]["waiting"]
-        assert (waiting["code"], waiting["message"]) == ("lock_timeout", "it is locked")
+        capture.until(lambda: capture.control.status.tables[str(locked)].waiting is not None)
+        assert capture.control.status.tables[str(locked)].snapshot_step in (RunningStep.WAITING, RunningStep.READING)
+        waiting = capture.control.status.tables[str(locked)].waiting
+        assert (waiting.code, waiting.message) == ("lock_timeout", "it is locked")
         capture.source.faults.heal()
         capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(locked)())
-        capture.until(lambda: "waiting" not in capture.control.status["tables"][str(locked)])
+        capture.until(lambda: capture.control.status.tables[str(locked)].waiting is None)
 
 
 @pytest.mark.parametrize("place", ["read_chunk", "read_whole.batch"])

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from replicator.model.errors import FatalError, FencedError, SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
+from replicator.model.reports import SnapshotStep
 from replicator.model.schema import TableId
 from replicator.state.records import Preparation, RequestKind, Stage
 from replicator_testbed.captured import without_visibility
@@ -394,10 +395,10 @@ def test_copy_that_waits_for_a_transaction_to_become_visible_says_so(bench: Any)
         capture.until(bench.is_at(*COPIED))
         hidden = bench.write(table, {"id": 1, "a": None, "b": None}, visible=False)
         bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
-        capture.until(lambda: capture.control.status.get("waiting_for") == [f"transaction {hidden}"])
-        assert capture.control.status["tables"][str(table)]["step"] == "settling"
+        capture.until(lambda: capture.control.status.waiting_for == (f"transaction {hidden}",))
+        assert capture.control.status.tables[str(table)].step is SnapshotStep.SETTLING
         bench.database.make_visible(hidden)
-        capture.until(lambda: not bench.store.requests("test") and not capture.control.status["waiting_for"])
+        capture.until(lambda: not bench.store.requests("test") and not capture.control.status.waiting_for)
 
 
 def test_place_request_is_answered_by_the_number_that_covers_it(bench: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,19 @@ import pytest
 from replicator.cli import show
 from replicator.model.errors import Problem, ReplicatorError, Severity, StateUnavailableError
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.model.status import AlarmStatus, ErrorStatus, MergedStatus, ReplicatorStatus, TableState, TableStatus
 from replicator.plugins.registry import PluginInfo
 from replicator.service import status
 from replicator.service.assess import Assessment
 from replicator.state.records import ErrorRecord
 from replicator.state.store import StateStore
 
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ODD = "public.[x]y[/z] :smile: [red]"
 
 
 @pytest.fixture
-def document(tmp_path: Path) -> Iterator[dict[str, Any]]:
+def document(tmp_path: Path) -> Iterator[ReplicatorStatus]:
     """The status of a replicator with one table, whose every text looks like markup."""
     store = StateStore(f"sqlite:///{tmp_path}/state.db")
     record = store.create_replicator("shop", "config", "/j")
@@ -32,16 +35,19 @@ def document(tmp_path: Path) -> Iterator[dict[str, Any]]:
     assert found is not None
     assert found.uuid == record.uuid
     whole = status.status(store, found)
-    table = {
-        "table": ODD, "state": "failing", "snapshot": None, "changes_applied": 1, "freshness_s": None,
-        "error": {"code": "schema_conflict", "message": f"[errno 28] {ODD}", "action": "Do [this]."},
-        "waiting": None, "upkeep": None, "next_snapshot": None, "alarms": [],
-    }  # fmt: skip
-    yield {**whole, "tables": [table]}
+    error = ErrorStatus(code="schema_conflict", message=f"[errno 28] {ODD}", action="Do [this].", at=NOW)
+    table = TableStatus(
+        table=ODD, state=TableState.FAILED, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1, last_applied=-1,
+        freshness_s=None, last_batch=None, waiting=None, upkeep=None, error=error, alarms=(),
+        merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0),
+    )  # fmt: skip
+    yield whole.model_copy(update={"tables": (table,)})
     store.close()
 
 
-def test_texts_of_others_are_no_markup(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_texts_of_others_are_no_markup(
+    document: ReplicatorStatus, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     show.status(document)
     show.replicators([document], as_json=False)
@@ -52,14 +58,13 @@ def test_texts_of_others_are_no_markup(document: dict[str, Any], monkeypatch: py
     assert printed.count(ODD) == 5
 
 
-def test_a_failed_table_is_called_failed(
-    document: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("state", TableState)
+def test_a_table_has_the_state_that_the_document_gives_it(
+    document: ReplicatorStatus, state: TableState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    show.status(document)
-    printed = capsys.readouterr().out
-    assert " failed " in printed
-    assert "failing" not in printed
+    show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update={"state": state}),)}))
+    assert f" {state} " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -82,15 +87,16 @@ def test_validate_ends_with_what_it_found(
     assert printed == ["public.t: 1 column, key id", *([text] if text else [])]
 
 
-def test_an_alarm_is_loud(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_an_alarm_is_loud(document: ReplicatorStatus, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    alarm = {"code": "target_diverged", "message": f"Rows of {ODD}.", "action": "Run this.", "at": "…", "count": 2}
-    document["tables"][0] |= {"state": "streaming", "error": None, "alarms": [alarm]}
-    show.status(document)
+    alarm = AlarmStatus(code="target_diverged", message=f"Rows of {ODD}.", action="Run this.", at=NOW, count=2)
+    changed = {"state": TableState.STREAMING, "error": None, "alarms": (alarm,)}
+    alarmed = document.model_copy(update={"tables": (document.tables[0].model_copy(update=changed),)})
+    show.status(alarmed)
     printed = capsys.readouterr().out
     assert "alarm: target_diverged" in printed
     assert f"{ODD}: [target_diverged] Rows of {ODD}. Run this." in printed
-    show.replicators([{**document, "error": None}], as_json=False)
+    show.replicators([alarmed.model_copy(update={"error": None})], as_json=False)
     assert "1 table with alarms" in capsys.readouterr().out
 
 

@@ -173,7 +173,7 @@ def test_a_worker_that_the_host_cannot_start_now_is_tried_again(
     for supervisor in (patient, impatient):
         supervisor._lease = _lease(store)
     assert patient._reconcile(record) is None
-    assert store.statuses(NAME)[Role.SUPERVISOR][1]["code"] == "machine_exhausted"
+    assert store.reports(NAME).supervisor.report.code == "machine_exhausted"
     outcome = impatient._reconcile(record)
     assert outcome is not None
     assert outcome.error is not None

@@ -16,6 +16,18 @@ from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, Snaps
 from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
+from replicator.model.reports import (
+    AppliedTable,
+    ApplyReport,
+    CapturedTable,
+    CaptureReport,
+    CaptureStage,
+    OpenTransactionReport,
+    RetryReport,
+    SnapshotStep,
+    UpkeepReport,
+    WaitingReport,
+)
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import holder_id
 from replicator.state.records import (
@@ -27,8 +39,9 @@ from replicator.state.records import (
     EventEntry,
     KeyRange,
     Preparation,
+    Reported,
+    Reports,
     RequestKind,
-    Role,
     Segment,
     SegmentFile,
     SnapshotProgress,
@@ -122,7 +135,7 @@ def test_unknown_names_are_refused(store):
         lambda: store.set_config("x", ""),
         lambda: store.set_error("x", None),
         lambda: store.add_request("x", RequestKind.SNAPSHOT, {}),
-        lambda: store.put_status("x", Role.APPLY, {}),
+        lambda: store.put_report("x", ApplyReport()),
     ):
         with pytest.raises(ConfigError) as caught:
             write()
@@ -268,12 +281,49 @@ def test_applied_records_round_trip(sealed):
     assert sealed.applied("r") == {A: AppliedRecord(table=A, incarnation=1, last_applied=3), B: full}
 
 
-def test_statuses_are_replaced_and_stamped(sealed, clock):
-    sealed.put_status("r", Role.CAPTURE, {"rows": 1})
+def test_reports_are_replaced_and_stamped(sealed, clock):
+    waiting = WaitingReport(retry_in_s=1.5, code="lock_timeout", message="« locked »")
+    upkeep = UpkeepReport(failures=2, code="c", message="m", action=None, failed_s=1.0, retry_in_s=2.0)
+    capture = CaptureReport(
+        stage=CaptureStage.CAPTURING,
+        waiting_for=("a", "b"),
+        position="{}",
+        source_time=clock.time,
+        last_sequence_num=7,
+        pending_rows=1,
+        ring=2,
+        retained_bytes=1 << 40,
+        clock_ahead_s=-0.5,
+        keeps_log_s=3600.0,
+        stamp=(3, 99.5),
+        oldest_open=OpenTransactionReport(name="XA a", since=clock.time),
+        tables={"public.a": CapturedTable(step=SnapshotStep.MARKING, waiting=waiting)},
+    )
+    table = AppliedTable(
+        source_time=clock.time, last_batch={"way": "merge", "rows": [1, None]}, waiting=waiting, upkeep=upkeep
+    )
+    apply = ApplyReport(tables={"public.a": table}, stamp=(3, 100.5))
+    retry = RetryReport(role="apply", retry_in_s=1.5, code="c", message="m", stamp=(3, 98.5))
+    sealed.put_report("r", CaptureReport(ring=1))
+    sealed.put_report("r", retry)
     clock.advance(5)
-    sealed.put_status("r", Role.CAPTURE, {"rows": 2})
-    sealed.put_status("r", Role.APPLY, {})
-    assert sealed.statuses("r") == {Role.CAPTURE: (clock.time, {"rows": 2}), Role.APPLY: (clock.time, {})}
+    sealed.put_report("r", capture)
+    sealed.put_report("r", apply)
+    found = sealed.reports("r")
+    assert found == Reports(
+        supervisor=Reported(at=clock.time - timedelta(seconds=5), report=retry),
+        capture=Reported(at=clock.time, report=capture),
+        apply=Reported(at=clock.time, report=apply),
+    )
+
+
+def test_a_report_that_is_none_is_a_damaged_store(sealed):
+    sealed.put_report("r", ApplyReport())
+    with sealed._database.write() as connection:
+        connection.exec_driver_sql("""UPDATE statuses SET document = '{"tables": 7}'""")
+    with pytest.raises(CorruptStreamError) as caught:
+        sealed.reports("r")
+    assert caught.value.code == "corrupt_state"
 
 
 def test_runs_are_kept_newest_first_and_bounded(sealed, clock, monkeypatch):
@@ -338,7 +388,7 @@ def test_deleting_removes_every_row_and_no_others(sealed):
         )
         sealed.put_tables(name, lease.epoch, [TableRecord(table=A, incarnation=1, stage=Stage.STREAMING)])
         sealed.put_applied(name, lease.epoch, [AppliedRecord(table=A, incarnation=1)])
-        sealed.put_status(name, Role.APPLY, {})
+        sealed.put_report(name, ApplyReport())
         sealed.add_request(name, RequestKind.SNAPSHOT, {})
         sealed.start_run(lease)
     uuid = sealed.replicator("r").uuid

@@ -11,21 +11,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 from typing_extensions import override
 
 from replicator.model.errors import (
-    ReplicatorError,
-    SchemaConflictError,
     TableError,
     UnsupportedTypeError,
 )
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.kit.reads import ChunkBounds, LockWatch, joined, verify_shape
+from replicator.plugins.kit.reads import ChunkBounds, TableReads, joined, verify_shape
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, WholeRead
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.catalogue import CatalogTable, system_versioned, virtual_column
@@ -47,41 +45,21 @@ WHERE state LIKE 'Waiting for table metadata lock%%' AND id <> %s AND INSTR(info
 """
 
 
-class MetadataLockWatch(LockWatch[Connection]):
-    """Looks for sessions that wait for the metadata lock of the read's table."""
-
-    @override
-    def find_waiting(self, connection: Connection) -> int | None:
-        rows = rows_of(connection, _WAITING_QUERY, [self.reader, self.table.name])
-        return int(rows[0][0]) if rows else None
-
-    @override
-    def end(self, connection: Connection, *, is_statement: bool) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(f"KILL {'QUERY' if is_statement else 'CONNECTION'} {self.reader}")
-
-
 @dataclass(slots=True, kw_only=True)
-class TableReader:
-    """Reads chunks and whole tables over one connection; used from one thread.
+class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
+    """Reads chunks and whole tables over one connection. The end of the log is read on the other one.
 
     Attributes:
-        session: The reading connection.
-        watch_session: Another one, on which waiting locks and the end of the log are looked at.
         bounds: Of chunks; a block of rows may go over.
         coordinates: Says what reads see.
-        watch_every_s: How often a running read looks for waiting locks.
         statement_s: How long the reading of a chunk may take.
     """
 
-    session: Session
     watch_session: Session
     unrepresentable: Unrepresentable
     bounds: ChunkBounds
-    watch_every_s: float
     statement_s: float
     coordinates: Callable[[Connection], Coordinates]
-    _tables: dict[TableId, CatalogTable] = field(default_factory=dict)
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
         """See `SourceChunks.read_chunk`. What a chunk has beyond its bound is read and thrown away."""
@@ -95,7 +73,7 @@ class TableReader:
             visibility = run.view.visibility()
             identity = run.identity()
         if identity is None:
-            self._tables.pop(table, None)
+            self.forget(table)
         if cursor is not None and cursor == request.after:
             raise TableError(
                 "a chunk ends with the key after which it began: several values of its key are the same text in UTF-8, as bytes "
@@ -120,41 +98,38 @@ class TableReader:
     @contextmanager
     def _read(self, schema: TableSchema, doing: str, *, is_whole: bool = False) -> Iterator[_Run]:
         """Give a run; whatever ends it early leaves nothing behind on the server."""
-        watch: MetadataLockWatch | None = None
-        try:
-            with self.session.use(doing, table=schema.table) as connection:
-                table, plan = self._plan(connection, schema)
-                thread = connection.thread_id()
-                watch = MetadataLockWatch(self.watch_session, thread, schema.table, self.watch_every_s)
-                with watch.running():
-                    run = _Run(self, connection, table, plan, is_whole=is_whole)
-                    run.view.begin()
-                    yield run
-                    run.view.end()
-        except ReplicatorError as error:
-            self._tables.pop(schema.table, None)
-            if watch is not None:
-                watch.verify(error)
-            raise
-        watch.verify(None)
+        with self.reading(schema, doing) as (connection, table, plan):
+            run = _Run(self, connection, table, plan, is_whole=is_whole)
+            run.view.begin()
+            yield run
+            run.view.end()
 
-    def _plan(self, connection: Connection, schema: TableSchema) -> tuple[CatalogTable, ReadPlan]:
-        if schema.table in self._tables:
-            try:
-                return self._tables[schema.table], read_plan(self._tables[schema.table], schema)
-            except SchemaConflictError:
-                # What is remembered is of the table before it was changed, or of the one before it.
-                del self._tables[schema.table]
-        found = read_tables(connection, [schema.table]).get(schema.table)
-        if found is None:
-            raise TableError("the table no longer exists.", code="table_not_found", table=str(schema.table))
-        if found.is_system_versioned:
-            raise system_versioned(schema.table)
-        if changing := found.session_dependent(flavor_of(connection)):
-            raise virtual_column(schema.table, changing[0])
-        plan = read_plan(found, schema)
-        self._tables[schema.table] = found
-        return found, plan
+    @override
+    def find(self, connection: Connection, table: TableId) -> CatalogTable | None:
+        found = read_tables(connection, [table]).get(table)
+        if found is not None and found.is_system_versioned:
+            raise system_versioned(table)
+        if found is not None and (changing := found.session_dependent(flavor_of(connection))):
+            raise virtual_column(table, changing[0])
+        return found
+
+    @override
+    def plan(self, table: CatalogTable, schema: TableSchema) -> ReadPlan:
+        return read_plan(table, schema)
+
+    @override
+    def number(self, connection: Connection) -> int:
+        return int(connection.thread_id())
+
+    @override
+    def find_waiting(self, connection: Connection, reader: int, table: TableId) -> int | None:
+        rows = rows_of(connection, _WAITING_QUERY, [reader, table.name])
+        return int(rows[0][0]) if rows else None
+
+    @override
+    def end(self, connection: Connection, reader: int, *, is_statement: bool) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"KILL {'QUERY' if is_statement else 'CONNECTION'} {reader}")
 
 
 class _Run:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
 import numpy as np
@@ -19,18 +19,16 @@ from typing_extensions import override
 
 from replicator.model.errors import (
     CorruptStreamError,
-    ReplicatorError,
-    SchemaConflictError,
     TableError,
     UnsupportedTypeError,
 )
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.kit.reads import ChunkBounds, LockWatch, joined, verify_shape
+from replicator.plugins.kit.reads import ChunkBounds, TableReads, joined, verify_shape
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility, WholeRead
 from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.chunksql import ReadPlan, chunk_script, whole_script
-from replicator_source_postgresql.connection import Session, is_raw
+from replicator_source_postgresql.connection import is_raw
 from replicator_source_postgresql.copyout import CopyScript, Row, column_values, copy_columns
 from replicator_source_postgresql.discovery import Connection, read_tables
 from replicator_source_postgresql.types import PgType
@@ -91,39 +89,18 @@ ORDER BY l.pid LIMIT 1
 """
 
 
-class PgLockWatch(LockWatch[Connection]):
-    """Looks for sessions that the server process of the read blocks."""
-
-    @override
-    def find_waiting(self, connection: Connection) -> int | None:
-        row = connection.execute(_WAITING_QUERY, {"pid": self.reader}).fetchone()
-        return None if row is None else int(row[0])
-
-    @override
-    def end(self, connection: Connection, *, is_statement: bool) -> None:
-        how = b"SELECT pg_cancel_backend(%s)" if is_statement else b"SELECT pg_terminate_backend(%s)"
-        connection.execute(how, (self.reader,))
-
-
 @dataclass(slots=True, kw_only=True)
-class TableReader:
-    """Reads chunks and whole tables over one connection; used from one thread.
+class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
+    """Reads chunks and whole tables over one connection, which has `CHUNK_SETTINGS`.
 
     Attributes:
-        session: The reading connection, with `CHUNK_SETTINGS`.
-        watch_session: Another one, on which waiting locks are looked for.
         publication: Through which the tables are replicated: its row filter applies to reads too.
         bounds: Of chunks; a block of rows may go over.
-        watch_every_s: How often a running read looks for waiting locks.
     """
 
-    session: Session
-    watch_session: Session
     publication: str
     unrepresentable: Literal["fail", "null"]
     bounds: ChunkBounds
-    watch_every_s: float
-    _tables: dict[TableId, CatalogTable] = field(default_factory=dict)
 
     def read_chunk(self, request: ChunkRequest) -> Chunk:
         """See `SourceChunks.read_chunk`. What a chunk has beyond its bound is read and thrown away."""
@@ -136,14 +113,14 @@ class TableReader:
             rows = joined(batches, request.schema)
             cursor = _cursor(rows, run.plan) if rows.num_rows else None
             if identity is None:
-                self._tables.pop(request.schema.table, None)
+                self.forget(request.schema.table)
             return Chunk(rows=rows, cursor=cursor, visibility=run.visibility, identity=identity, is_cut=is_cut)
 
     @contextmanager
     def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
         """See `SourceChunks.read_whole`."""
         # Read rarely and whole: what an earlier read remembers of the table may be older than a change of it.
-        self._tables.pop(schema.table, None)
+        self.forget(schema.table)
         with self._statement(schema, "reading a table", whole_script) as run:
             yield WholeRead(
                 visibility=run.visibility, batches=run.batches(_WHOLE_ROWS, _WHOLE_BYTES), identity=run.identity
@@ -152,41 +129,33 @@ class TableReader:
     @contextmanager
     def _statement(self, schema: TableSchema, doing: str, script: Callable[[ReadPlan], str]) -> Iterator[_Run]:
         """Start the statement and give its results; whatever ends it early leaves nothing behind on the server."""
-        watch: PgLockWatch | None = None
-        try:
-            with self.session.use(doing, table=schema.table) as connection:
-                table, plan = self._plan(connection, schema)
-                plan = replace(plan, is_raw=is_raw(connection))
-                pid = connection.info.backend_pid
-                watch = PgLockWatch(self.watch_session, pid, schema.table, self.watch_every_s)
-                with watch.running():
-                    run = _Run(connection, plan, table, schema, self.unrepresentable)
-                    run.start(script(plan))
-                    yield run
-        except ReplicatorError as error:
-            self._tables.pop(schema.table, None)
-            if watch is not None:
-                watch.verify(error)
-            raise
-        watch.verify(None)
+        with self.reading(schema, doing) as (connection, table, plan):
+            ours = replace(plan, is_raw=is_raw(connection))
+            run = _Run(connection, ours, table, schema, self.unrepresentable)
+            run.start(script(ours))
+            yield run
 
-    def _plan(self, connection: Connection, schema: TableSchema) -> tuple[CatalogTable, ReadPlan]:
-        if schema.table in self._tables:
-            try:
-                return self._tables[schema.table], read_plan(self._tables[schema.table], schema, self.publication)
-            except SchemaConflictError:
-                # What is remembered is of the table before it was changed, or of the one before it.
-                del self._tables[schema.table]
-        table = self._table(connection, schema.table)
-        return table, read_plan(table, schema, self.publication)
+    @override
+    def find(self, connection: Connection, table: TableId) -> CatalogTable | None:
+        return read_tables(connection, [table], self.publication).get(table)
 
-    def _table(self, connection: Connection, table: TableId) -> CatalogTable:
-        if table not in self._tables:
-            found = read_tables(connection, [table], self.publication).get(table)
-            if found is None:
-                raise TableError("the table no longer exists.", code="table_not_found", table=str(table))
-            self._tables[table] = found
-        return self._tables[table]
+    @override
+    def plan(self, table: CatalogTable, schema: TableSchema) -> ReadPlan:
+        return read_plan(table, schema, self.publication)
+
+    @override
+    def number(self, connection: Connection) -> int:
+        return connection.info.backend_pid
+
+    @override
+    def find_waiting(self, connection: Connection, reader: int, table: TableId) -> int | None:
+        row = connection.execute(_WAITING_QUERY, {"pid": reader}).fetchone()
+        return None if row is None else int(row[0])
+
+    @override
+    def end(self, connection: Connection, reader: int, *, is_statement: bool) -> None:
+        how = b"SELECT pg_cancel_backend(%s)" if is_statement else b"SELECT pg_terminate_backend(%s)"
+        connection.execute(how, (reader,))
 
 
 class _Run:

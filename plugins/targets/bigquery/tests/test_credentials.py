@@ -18,7 +18,7 @@ from replicator.testing.target_harness import UUID, Copy, as_tuples, item, items
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, WITHOUT_RESTS, BigQueryEmulator
-from replicator_testbed.rig import Rig
+from replicator_testbed.rig import Rig, is_streaming
 from replicator_testbed.servers import ScratchDatabase
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -159,14 +159,14 @@ def test_credentials_that_expire_while_it_runs_are_one_message_and_lose_nothing(
     rig.write_yaml()
     try:
         process = rig.start()
-        rig.wait_for_status(lambda s: s["tables"] and s["tables"][0]["state"] == "streaming", process)
-        rig.wait_for_status(lambda s: s["tables"][0]["changes_applied"] == 1, process)
+        rig.wait_for_status(is_streaming, process)
+        rig.wait_for_status(lambda s: s.tables[0].changes_applied == 1, process)
         cloud.revoked.add(WRITER)
         cloud.expired.add(WRITER)
         database.execute("INSERT INTO a VALUES (2)")
         assert process.wait(timeout=120) == 1
-        error = rig.status()["error"]
-        assert (error["code"], "Renew the credentials" in error["action"]) == ("credentials_refused", True)
+        error = rig.error()
+        assert (error.code, "Renew the credentials" in error.action) == ("credentials_refused", True)
         cloud.revoked.clear()
         cloud.expired.clear()
         rig.catch_up()

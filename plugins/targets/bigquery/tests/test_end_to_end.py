@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from google.api_core.exceptions import NotFound
 
+from replicator.model.status import TableState
 from replicator_testbed.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.copies import BigQueryCopies
 from replicator_testbed.demo import shop
-from replicator_testbed.rig import Rig, crashes, with_crashes
+from replicator_testbed.rig import Rig, crashes, is_streaming, with_crashes
 from replicator_testbed.servers import ScratchDatabase
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -80,10 +81,6 @@ def dataset(rig: Rig) -> str:
     return f"{PROJECT}.{rig.database.name}_public"
 
 
-def is_streaming(status: Any) -> bool:
-    return bool(status["tables"]) and all(t["state"] == "streaming" for t in status["tables"])
-
-
 def test_a_shop_is_copied_and_followed_without_spark(
     rig: Rig, writer: shop.Writer, client: Any, copies: BigQueryCopies
 ) -> None:
@@ -91,8 +88,8 @@ def test_a_shop_is_copied_and_followed_without_spark(
     rig.wait_for_status(is_streaming, process)
     target = writer.transactions + 50
     rig.wait_for_status(lambda _: writer.transactions >= target, process)
-    status = rig.wait_for_status(lambda s: all(t["last_batch"] for t in s["tables"]), process)
-    assert {"way", "bytes_billed", "slot_ms", "pause_s"} <= status["tables"][0]["last_batch"].keys()
+    status = rig.wait_for_status(lambda s: all(t.last_batch for t in s.tables), process)
+    assert {"way", "bytes_billed", "slot_ms", "pause_s"} <= status.tables[0].last_batch.keys()
     writer.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()
@@ -110,7 +107,7 @@ def test_a_shop_is_copied_and_followed_without_spark(
 def test_a_worker_that_is_stopped_before_it_works_ends_at_a_clean_point(rig: Rig) -> None:
     """It is not to be missed that it was asked: a worker that starts does not listen yet."""
     assert rig.stop(rig.start()) == 0, rig.output()
-    assert rig.status()["worker"] is None, "it gave its lease back"
+    assert rig.status().worker is None, "it gave its lease back"
 
 
 @pytest.mark.timeout(900)
@@ -133,7 +130,7 @@ def test_a_killed_supervisor_leaves_no_writer_and_the_next_one_goes_on(
     rig: Rig, writer: shop.Writer, copies: BigQueryCopies
 ) -> None:
     process = rig.start()
-    rig.wait_for_status(lambda s: any(t["changes_applied"] for t in s["tables"]), process)
+    rig.wait_for_status(lambda s: any(t.changes_applied for t in s.tables), process)
     process.send_signal(signal.SIGKILL)
     process.wait()
     writer.stop()
@@ -182,10 +179,6 @@ def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_on
     assert rig.differences(copies) == {}
 
 
-def state_of(rig: Rig, table: str) -> Any:
-    return next(t for t in rig.status()["tables"] if t["table"] == f"public.{table}")
-
-
 @pytest.mark.timeout(900)
 def test_a_table_is_made_anew_on_demand_with_its_new_settings(rig: Rig, client: Any, copies: BigQueryCopies) -> None:
     """The cure that the errors name, by the command line: other settings, and a table that somebody dropped."""
@@ -193,25 +186,25 @@ def test_a_table_is_made_anew_on_demand_with_its_new_settings(rig: Rig, client: 
     rig.write_yaml(settings={"public.products": {"deletes": "soft"}})
     rig.database.execute("UPDATE products SET title = 'new' WHERE sku = 'SKU-1'")
     rig.catch_up(check=1)
-    products = state_of(rig, "products")
-    assert (products["state"], products["error"]["code"]) == ("failing", "schema_conflict")
+    products = rig.table("products")
+    assert (products.state, products.error.code) == (TableState.FAILED, "schema_conflict")
     cure = "replicator snapshot rig public.products --recreate"
-    assert cure in products["error"]["action"].replace("NAME TABLE", "rig public.products")
+    assert cure in products.error.action.replace("NAME TABLE", "rig public.products")
     rig.command(*cure.split()[1:])
     rig.database.execute("DELETE FROM products WHERE sku = 'SKU-7'")
     rig.catch_up()
-    assert (state_of(rig, "products")["incarnation"], state_of(rig, "products")["state"]) == (2, "streaming")
+    assert (rig.table("products").incarnation, rig.table("products").state) == (2, TableState.STREAMING)
 
     client.delete_table(f"{dataset(rig)}.orders")
     rig.database.execute("UPDATE orders SET state = 'changed' WHERE id = 1")
     rig.catch_up(check=1)
-    assert state_of(rig, "orders")["error"]["code"] == "target_replaced"
+    assert rig.table("orders").error.code == "target_replaced"
     rig.command("snapshot", "rig", "public.orders", "--recreate")
     rig.catch_up()
     live = client.query(f"SELECT sku FROM `{dataset(rig)}.products` WHERE NOT _is_deleted").result()
     assert {row["sku"] for row in live} == {row[0] for row in rig.database.execute("SELECT sku FROM products")}
     assert set(rig.differences(copies)) <= {"products"}, "soft deletes leave rows there"
-    assert state_of(rig, "orders")["incarnation"] == 2
+    assert rig.table("orders").incarnation == 2
 
 
 def test_validate_names_what_is_missing_and_exits_with_2(rig: Rig, emulator: BigQueryEmulator) -> None:
@@ -323,11 +316,11 @@ def test_what_goes_wrong_while_it_runs_is_told_once_and_loses_nothing(
     quota = {"status": 403, "reason": "quotaExceeded", "message": "Quota exceeded: imports per project"}
     service.faults[:] = [Fault("refuse", job("_load_"), times=1000, **quota)]
     process = small.start()
-    status = small.wait_for_status(lambda s: s["tables"] and s["tables"][0]["waiting"], process)
-    waiting = status["tables"][0]["waiting"]
-    assert (waiting["code"], status["tables"][0]["state"], status["error"]) == ("quota_exceeded", "streaming", None)
-    assert "come back within 24 hours" in waiting["message"]
-    left = datetime.fromisoformat(waiting["until"]) - datetime.now(UTC)
+    status = small.wait_for_status(lambda s: s.tables and s.tables[0].waiting, process)
+    waiting = status.tables[0].waiting
+    assert (waiting.code, status.tables[0].state, status.error) == ("quota_exceeded", TableState.STREAMING, None)
+    assert "come back within 24 hours" in waiting.message
+    left = waiting.until - datetime.now(UTC)
     assert timedelta(minutes=5) < left < timedelta(minutes=11)
     said = " ".join(small.command("status", small.name).stdout.split())
     assert "waits until 20" in said
@@ -335,21 +328,21 @@ def test_what_goes_wrong_while_it_runs_is_told_once_and_loses_nothing(
 
     service.faults[:] = [Fault("fail_job", job("_load_"), times=1000, reason="jobInternalError", message="no")]
     small.catch_up(check=1)
-    failed = state_of(small, "a")
-    assert (failed["state"], failed["error"]["code"]) == ("failing", "job_failed")
-    assert f"replicator pause {small.name}, then replicator resume {small.name}" in failed["error"]["action"]
+    failed = small.table("a")
+    assert (failed.state, failed.error.code) == (TableState.FAILED, "job_failed")
+    assert f"replicator pause {small.name}, then replicator resume {small.name}" in failed.error.action
 
     expired = {"status": 401, "reason": "authError", "message": "Request had invalid authentication credentials"}
     service.faults[:] = [Fault("refuse", job("_load_"), times=1000, **expired)]
     small.catch_up(check=1)
-    error = small.status()["error"]
-    assert (error["code"], "Renew the credentials" in error["action"]) == ("credentials_refused", True)
+    error = small.error()
+    assert (error.code, "Renew the credentials" in error.action) == ("credentials_refused", True)
     service.faults.clear()
     small.database.execute("CREATE TABLE old (id int PRIMARY KEY, day date)")
     small.database.execute("INSERT INTO old VALUES (1, '0044-03-15 BC')", "INSERT INTO a VALUES (2, NULL)")
     small.catch_up(check=1)
-    old = state_of(small, "old")
-    assert (old["state"], old["error"]["code"]) == ("failing", "value_out_of_range")
-    assert "target.unfit_values" in old["error"]["action"]
+    old = small.table("old")
+    assert (old.state, old.error.code) == (TableState.FAILED, "value_out_of_range")
+    assert "target.unfit_values" in old.error.action
     rows = client.query(f"SELECT id, day FROM `{dataset(small)}.a` ORDER BY id").result()
     assert [(row["id"], str(row["day"])) for row in rows] == [(1, "2024-02-29"), (2, "None")]

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from replicator.model.status import TableState
 from replicator.testing.waiting import wait_until
 from replicator_testbed.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
@@ -67,13 +68,13 @@ tables:
         self.writer.start()
         process = self.rig.start()
         try:
-            self.rig.wait_for_status(lambda s: bool(s["tables"]), process)
+            self.rig.wait_for_status(lambda s: bool(s.tables), process)
             for _ in range(rounds):
                 target = self.writer.transactions + self.draw.randint(more // 2, more)
                 self.writer.let_write(target + MEANWHILE)
                 wait_until(lambda t=target: self.writer.transactions >= t, "the writer goes on", timeout_s=120)
                 process = self.disturb(process, flags)
-            self.rig.wait_for_status(lambda s: all(t["state"] != "pending" for t in s["tables"]), process)
+            self.rig.wait_for_status(lambda s: all(t.state is not TableState.PENDING for t in s.tables), process)
             self.writer.stop()
             assert self.rig.stop(process) == 0, self.rig.output()
             self.rig.catch_up_at_its_pace()

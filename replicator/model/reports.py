@@ -1,0 +1,166 @@
+"""What the processes of a running replicator report of themselves. Hints: only the status reads them.
+
+A report goes through the state store, where a process of another version may have written it: `read` leaves out what this version does
+not know, and every field that was added after the first has a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+
+class ReportModel(BaseModel):
+    """Base of every part of a report: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Report(ReportModel):
+    """Base of the reports."""
+
+    stamp: tuple[int, float] | None = Field(
+        None,
+        description="Epoch, and seconds of a clock that the supervisor and its workers share and nobody sets: later reports of a "
+        "replicator have greater ones, also when the host's clock is set. None: an older version wrote the report.",
+    )
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Read a stored report; what only another version knows is left out. ValueError if it is no such report."""
+        return cls.model_validate(document, extra="ignore")
+
+    def document(self) -> dict[str, Any]:
+        """The report as JSON."""
+        return self.model_dump(mode="json")
+
+
+class WaitingReport(ReportModel):
+    """Why nothing is done for a table now."""
+
+    retry_in_s: float = Field(description="Seconds from the report until the next attempt.")
+    code: str | None = Field(description="Code of the error of the last attempt; None: the target asked for a rest.")
+    message: str | None = Field(description="Message of that error.")
+
+
+class CaptureStage(StrEnum):
+    """What capture is doing."""
+
+    PREPARING = "preparing"
+    CAPTURING = "capturing"
+
+
+class SnapshotStep(StrEnum):
+    """What a snapshot that is to begin waits for."""
+
+    PREPARING = "preparing"
+    LOOKING = "looking"
+    MARKING = "marking"
+    SETTLING = "settling"
+
+
+class RunningStep(StrEnum):
+    """What a snapshot that runs waits for."""
+
+    DUE = "due"
+    """The reader is to read its next piece; it may be reading another table."""
+    WAITING = "waiting"
+    """A read was lost, or the source refused it: it is read again after a while."""
+    READING = "reading"
+    """The reader reads a piece of it. Chunks that it has read may wait for their marks."""
+    MARKING = "marking"
+    """What was read waits for its marks."""
+    WRITING = "writing"
+    """The rows of a table without a key are written, in a commit of their own."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    """It could not be read: the loop fails the table."""
+
+
+class OpenTransactionReport(ReportModel):
+    """A transaction of the source whose changes are held back."""
+
+    name: str = Field(description="In the source's own format.")
+    since: AwareDatetime = Field(description="When it was prepared, by the source's clock.")
+
+
+class CapturedTable(ReportModel):
+    """What capture is doing for a table."""
+
+    step: SnapshotStep | None = Field(None, description="At which step its next snapshot is; None if none is to begin.")
+    snapshot_step: RunningStep | None = Field(
+        None, description="At which step the snapshot that runs is; None if none runs."
+    )
+    waiting: WaitingReport | None = Field(
+        None, description="Why its rows cannot be read now; None if they can, or need not."
+    )
+
+
+class CaptureReport(Report):
+    """What capture reports."""
+
+    stage: CaptureStage = Field(CaptureStage.CAPTURING, description="What it is doing.")
+    waiting_for: tuple[str, ...] = Field((), description="What it waits for in the source, one line each.")
+    position: str | None = Field(None, description="The offset up to which the log was read.")
+    source_time: AwareDatetime | None = Field(
+        None, description="Everything that was committed before it has been read."
+    )
+    last_sequence_num: int = Field(-1, description="The newest number that was assigned; -1 for none.")
+    pending_rows: int = Field(0, description="Rows that are not sealed yet.")
+    ring: int = Field(0, description="Transactions that were delivered and that a read of the source might not see.")
+    retained_bytes: int | None = Field(None, description="Log that the source keeps for us; None if unknown.")
+    clock_ahead_s: float | None = Field(
+        None, description="How far the source's clock is ahead of the state store's; None if unknown."
+    )
+    keeps_log_s: float | None = Field(
+        None,
+        description="How long the source keeps its log by its own rules; None if it keeps it for us, or if unknown.",
+    )
+    oldest_open: OpenTransactionReport | None = Field(
+        None, description="The oldest transaction whose changes are held back; None if there is none."
+    )
+    tables: Mapping[str, CapturedTable] = Field({}, description="By name.")
+
+
+class UpkeepReport(ReportModel):
+    """Upkeep of a table that failed and is postponed."""
+
+    failures: int = Field(description="Number of failures in a row.")
+    code: str = Field(description="Code of the last error.")
+    message: str = Field(description="Its message.")
+    action: str | None = Field(description="The next step, where there is one.")
+    failed_s: float = Field(description="Seconds from the failure until the report.")
+    retry_in_s: float = Field(description="Seconds from the report until the next attempt.")
+
+
+class AppliedTable(ReportModel):
+    """What apply is doing for a table."""
+
+    source_time: AwareDatetime | None = Field(
+        None, description="Everything that was committed before it is in the target; None if unknown."
+    )
+    last_batch: Mapping[str, Any] | None = Field(
+        None, description="What the target said of the last batch of this process; None before the first."
+    )
+    waiting: WaitingReport | None = Field(
+        None, description="Why its changes are not being applied now; None if they are, or if there are none."
+    )
+    upkeep: UpkeepReport | None = Field(None, description="Upkeep that failed; None if the last one did not.")
+
+
+class ApplyReport(Report):
+    """What apply reports."""
+
+    tables: Mapping[str, AppliedTable] = Field({}, description="By name.")
+
+
+class RetryReport(Report):
+    """What the supervisor reports when a worker failed and will be started again."""
+
+    role: Literal["capture", "apply"] = Field(description="The process that failed.")
+    retry_in_s: float = Field(description="Seconds from the failure until the next attempt.")
+    code: str = Field(description="Code of the error.")
+    message: str = Field(description="Message of the error.")

@@ -1,0 +1,247 @@
+"""The status document: what `status --json` and `list --json` print, and what every other door shows.
+
+`docs/status.schema.json` is generated from `ReplicatorStatus` (`replicator.service.status_schema`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    WithJsonSchema,
+)
+
+from replicator.model.reports import SnapshotStep
+
+VERSION: Final = 2
+
+Code = Annotated[str, WithJsonSchema({"type": "string", "pattern": "^[a-z][a-z0-9_]*$"})]
+"""Of an error. A plugin's code of another form must not keep the status from being shown, so it is not validated here."""
+
+
+class StatusModel(BaseModel):
+    """Base of every part of the document: immutable, unknown keys refused, nothing left out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ReplicatorState(StrEnum):
+    """The state of a replicator."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    PAUSED = "paused"
+    FAILED = "failed"
+    NO_WORKER = "no_worker"
+    DELETING = "deleting"
+
+
+class DesiredState(StrEnum):
+    """What the operator wants of a replicator."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    APPLY_PAUSED = "apply_paused"
+    DELETED = "deleted"
+
+
+class TableState(StrEnum):
+    """The state of a table."""
+
+    PENDING = "pending"
+    SNAPSHOT = "snapshot"
+    STREAMING = "streaming"
+    FAILED = "failed"
+    DROPPED = "dropped"
+
+
+class ErrorStatus(StatusModel):
+    """An error."""
+
+    code: Code = Field(description="See docs/errors.md.")
+    message: str = Field(description="What happened.")
+    action: str | None = Field(description="The next step, where there is one.")
+    at: AwareDatetime = Field(description="When it happened.")
+
+
+class AlarmStatus(StatusModel):
+    """Why a target table may differ from its source although it continues."""
+
+    code: Code = Field(description="See docs/errors.md.")
+    message: str = Field(description="What was seen.")
+    action: str = Field(description="The next step.")
+    at: AwareDatetime = Field(description="When it was last seen.")
+    count: PositiveInt = Field(
+        description="`target_diverged`: rows that were missing; `target_changed`: changes by others."
+    )
+
+
+class SnapshotStatus(StatusModel):
+    """A table's snapshot."""
+
+    rows: NonNegativeInt = Field(description="Rows captured so far.")
+    estimated_rows: int | None = Field(description="From the source's statistics; null if unknown.")
+    is_complete: bool = Field(description="Whether all its rows are captured.")
+    is_in_place: bool = Field(description="Whether the target table already existed.")
+
+
+class WaitingStatus(StatusModel):
+    """Why nothing is done for a table now."""
+
+    retry_in_s: NonNegativeFloat = Field(description="Seconds until the retry, counted from the report.")
+    until: AwareDatetime = Field(description="Time of the next attempt.")
+    code: Code | None = Field(
+        description="Error of the target when it could not apply the last batch, or of the source when it could not be read; "
+        "null: the table rests between two batches, as the target's settings require."
+    )
+    message: str | None = Field(description="Message of that error.")
+
+
+class UpkeepStatus(StatusModel):
+    """Upkeep of a table that failed and is postponed."""
+
+    failures: PositiveInt = Field(description="Number of failures in a row.")
+    last_error: ErrorStatus = Field(description="The last of them.")
+    retry_at: AwareDatetime = Field(description="Time of the next attempt.")
+
+
+class MergedStatus(StatusModel):
+    """What batches found in the target, in rows."""
+
+    matched: NonNegativeInt = Field(
+        description="Existed and were written again; with soft deletes also those that were marked."
+    )
+    inserted: NonNegativeInt = Field(description="Were added, also by first snapshots.")
+    deleted: NonNegativeInt = Field(
+        description="Were deleted by batches, without those that TRUNCATE and the end of a snapshot delete."
+    )
+    not_found: NonNegativeInt = Field(
+        description="Were expected by an UPDATE or DELETE, but missing. Not 0: the target differed from the source."
+    )
+
+
+class TableStatus(StatusModel):
+    """A table."""
+
+    table: str = Field(description="schema.table; dots and backslashes inside the parts escaped by a backslash.")
+    state: TableState = Field(
+        description="`pending`: it waits for a snapshot. `snapshot`: its snapshot is running. `streaming`: its snapshot is captured, "
+        "and its changes are applied as they arrive. `failed`: it stopped, see `error`. "
+        "`dropped`: the source no longer has it, see `error`."
+    )
+    incarnation: NonNegativeInt = Field(description="How often the target table was created from scratch.")
+    snapshot: SnapshotStatus | None = Field(description="The last snapshot; null if there was none.")
+    next_snapshot: SnapshotStep | None = Field(
+        description="At which step the next snapshot of the table is, until it begins; null if none is to begin. `preparing`: the "
+        "source is prepared and its catalogue asked. `looking`: it is asked which transactions are running. `marking`: a mark is on "
+        "its way through the log. `settling`: reads must see what the log delivered, and older transactions must end "
+        "(`source.waiting_for`)."
+    )
+    changes_applied: NonNegativeInt = Field(
+        description="Changes in the target, snapshot rows included, since the incarnation began."
+    )
+    last_applied: int = Field(ge=-1, description="Sequence number; -1 for nothing.")
+    freshness_s: NonNegativeFloat | None = Field(
+        description="The source's clock minus the time up to which everything committed is applied; null if unknown, during the "
+        "snapshot, or if the table failed in capture."
+    )
+    last_batch: Mapping[str, Any] | None = Field(
+        description="What the target reports of the last batch of the running apply process (way, rows or bytes billed, the pause "
+        "until the next); the keys depend on the target. Null before the first."
+    )
+    waiting: WaitingStatus | None = Field(
+        description="Why its changes are not being applied now, or why its rows cannot be read now for its snapshot; otherwise null."
+    )
+    upkeep: UpkeepStatus | None = Field(
+        description="Upkeep of the table that failed and is postponed; null if the last one did not fail. Changes are still applied."
+    )
+    error: ErrorStatus | None = Field(description="Why it is `failed` or `dropped`; otherwise null.")
+    merged: MergedStatus = Field(description="What batches found in the target, in rows, since the incarnation began.")
+    alarms: tuple[AlarmStatus, ...] = Field(
+        description="Why the target table may differ from its source although it continues; one per code, until a snapshot clears it."
+    )
+
+
+class WorkerStatus(StatusModel):
+    """The holder of the lease."""
+
+    holder: str = Field(description="Host and process; opaque.")
+    epoch: PositiveInt = Field(description="Fencing number of the lease; grows with every holder.")
+
+
+class OpenTransactionStatus(StatusModel):
+    """A transaction of the source whose changes are held back."""
+
+    name: str = Field(description="In the source's own format.")
+    age_s: NonNegativeFloat = Field(description="Seconds since it was prepared.")
+
+
+class SourceStatus(StatusModel):
+    """The source."""
+
+    retained_bytes: NonNegativeInt | None = Field(
+        description="Log that the source keeps for us, as last measured; null if unknown."
+    )
+    position: str | None = Field(
+        description="The offset up to which the log was read, in the source's own format; null while capture does not report."
+    )
+    waiting_for: tuple[str, ...] = Field(description="What capture waits for in the source, one line each.")
+    oldest_open: OpenTransactionStatus | None = Field(
+        description="The oldest transaction of the source whose changes are held in memory until it commits or rolls back (MySQL, "
+        "MariaDB: a prepared XA transaction), as last reported; null if there is none."
+    )
+    time_left_s: NonNegativeFloat | None = Field(
+        description="Minimum time for which the source still keeps the log after our position; null if it keeps the log for us, or if "
+        "unknown."
+    )
+
+
+class JournalStatus(StatusModel):
+    """The journal."""
+
+    bytes: NonNegativeInt = Field(description="Bytes of sealed segments.")
+    last_sequence_num: int = Field(ge=-1, description="The newest sealed number; -1 for none.")
+
+
+class RetryStatus(StatusModel):
+    """A failed attempt that is being retried."""
+
+    role: Literal["capture", "apply"] = Field(description="The process that failed.")
+    retry_in_s: NonNegativeFloat = Field(description="Pause before the next attempt, counted from the failure.")
+    code: Code = Field(description="See docs/errors.md.")
+    message: str = Field(description="What happened.")
+
+
+class ReplicatorStatus(StatusModel):
+    """What `replicator status NAME --json` prints.
+
+    `replicator status --json` and `replicator list --json` print an array of it (`#/$defs/list`). A version may add keys; removing a
+    key or changing its meaning makes a new version.
+    """
+
+    version: Literal[2] = Field(description="Version of this document.")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="Name of the replicator.")
+    uuid: str = Field(description="Assigned when it was first stored; never changes.")
+    desired: DesiredState = Field(description="What the operator wants. `apply_paused`: captured, not applied.")
+    state: ReplicatorState = Field(
+        description="The current state. `no_worker`: it should run, but no worker runs it. `retrying`: see `retry`. `failed`: see `error`."
+    )
+    worker: WorkerStatus | None = Field(description="The holder of the lease; null if there is none.")
+    freshness_s: NonNegativeFloat | None = Field(
+        description="The largest of the tables' freshness, in seconds; null while one is unknown, in its snapshot or failed in capture."
+    )
+    source: SourceStatus = Field(description="The source's log and what capture waits for.")
+    journal: JournalStatus = Field(description="The journal between capture and apply.")
+    retry: RetryStatus | None = Field(description="The last failed attempt, while it is being retried; otherwise null.")
+    error: ErrorStatus | None = Field(description="Why it failed; null if it did not.")
+    tables: tuple[TableStatus, ...] = Field(description="The tables that it replicates, by name.")
