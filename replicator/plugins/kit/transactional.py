@@ -23,6 +23,7 @@ from replicator.model.errors import Problem, TableError
 from replicator.model.merged import Merged
 from replicator.model.naming import check_columns, refuse_columns
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.findings import key_findings
 from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours, refuse_soft_multiset
 from replicator.plugins.target import EMPTY_LEDGER, Audit, Batch, Ledger, TargetTable
 
@@ -153,7 +154,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     def create_table(self, held: HeldEntry, schema: TableSchema, sequence_num: int) -> None:
         """Drop what an older incarnation left, and create the table."""
-        refuse_columns(schema, check_columns(schema))
+        refuse_columns(schema, [*check_columns(schema), *key_findings(schema)])
         refuse_soft_multiset(held.table, schema)
         self.check_schema(schema)
         with self._changing(held, sequence_num) as transaction:
@@ -198,7 +199,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
         """Names, types, and tables that exist already."""
         problems: list[Problem] = []
         for schema in tables:
-            problems += check_columns(schema)
+            problems += [*check_columns(schema), *key_findings(schema)]
             try:
                 self.check_schema(schema)
                 with self.transaction(schema.table) as transaction:

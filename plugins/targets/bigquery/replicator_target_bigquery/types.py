@@ -7,8 +7,9 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from replicator.model.errors import Problem, Severity, UnsupportedTypeError
+from replicator.model.errors import Problem, UnsupportedTypeError
 from replicator.model.schema import Column, TableSchema
+from replicator.plugins.kit.findings import type_findings
 
 JsonAs = Literal["string", "json"]
 
@@ -134,28 +135,12 @@ def layout_problems(
 
 def type_problems(schema: TableSchema, json_as: JsonAs, unfit_values: str) -> list[Problem]:
     """What is changed on the way, and what cannot be held."""
-    problems: list[Problem] = []
-    for column in schema.columns:
-        place = f"{schema.table}.{column.name}"
-        try:
-            target_type(column, json_as)
-        except UnsupportedTypeError as error:
-            problems.append(Problem(code=error.code, message=error.message, place=place, action="Exclude the table."))
-            continue
-        problems += [
-            Problem(code="type_changed", message=text, place=place, severity=Severity.NOTICE)
-            for text in _changes(column, json_as, unfit_values, is_key=column.name in schema.key)
-        ]
-        if column.name in schema.key and pa.types.is_floating(column.type):
-            problems.append(
-                Problem(
-                    code="key_type_unsupported",
-                    message=f"The key has a floating-point column ({column.source_type}): NaN and -0.0 cannot identify a row.",
-                    place=place,
-                    action="Give the table a key of another type, or replicate it without a key.",
-                )
-            )
-    return problems
+
+    def changes_of(column: Column) -> Sequence[str]:
+        target_type(column, json_as)
+        return _changes(column, json_as, unfit_values, is_key=column.name in schema.key)
+
+    return type_findings(schema, changes_of)
 
 
 def _changes(column: Column, json_as: JsonAs, unfit_values: str, *, is_key: bool) -> list[str]:

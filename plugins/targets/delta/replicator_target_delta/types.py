@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from replicator.model.errors import Problem, Severity, UnsupportedTypeError
+from replicator.model.errors import Problem, UnsupportedTypeError
 from replicator.model.schema import Column, TableSchema
+from replicator.plugins.kit.findings import type_findings
 
 _DECIMAL_MAX: Final = 38
 _CLUSTERING_COLUMNS_MAX: Final = 4
@@ -53,28 +54,12 @@ def clustering_columns(schema: TableSchema) -> tuple[str, ...]:
 
 def type_problems(schema: TableSchema) -> Sequence[Problem]:
     """What is changed on the way, and what cannot be held."""
-    problems: list[Problem] = []
-    for column in schema.columns:
-        place = f"{schema.table}.{column.name}"
-        try:
-            json_type(column.type)
-        except UnsupportedTypeError as error:
-            problems.append(Problem(code=error.code, message=error.message, place=place, action="Exclude the table."))
-            continue
-        problems += [
-            Problem(code="type_changed", message=text, place=place, severity=Severity.NOTICE)
-            for text in _changes(column)
-        ]
-        if column.name in schema.key and _is_float(column.type):
-            problems.append(
-                Problem(
-                    code="key_type_unsupported",
-                    message=f"The key has a floating-point column ({column.source_type}): NaN and -0.0 cannot identify a row.",
-                    place=place,
-                    action="Give the table a key of another type, or replicate it without a key.",
-                )
-            )
-    return problems
+
+    def changes_of(column: Column) -> Sequence[str]:
+        json_type(column.type)
+        return _changes(column)
+
+    return type_findings(schema, changes_of)
 
 
 def _changes(column: Column) -> Sequence[str]:
@@ -92,10 +77,6 @@ def _changes(column: Column) -> Sequence[str]:
 
 def _fits(type_: pa.DataType) -> bool:
     return bool(type_.precision <= _DECIMAL_MAX)
-
-
-def _is_float(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(type_))
 
 
 def _is_clusterable(type_: pa.DataType) -> bool:

@@ -1,0 +1,43 @@
+"""What targets find wrong with a table's columns, in one wording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from replicator.model.errors import Problem, Severity, UnsupportedTypeError
+from replicator.model.schema import Column, TableSchema
+
+
+def type_findings(schema: TableSchema, changes_of: Callable[[Column], Sequence[str]]) -> list[Problem]:
+    """What is changed on the way, and what cannot be held.
+
+    Args:
+        schema: The table.
+        changes_of: How values of a column are stored otherwise than in the source, a sentence each. UnsupportedTypeError: not at all.
+    """
+    problems: list[Problem] = []
+    for column in schema.columns:
+        place = f"{schema.table}.{column.name}"
+        try:
+            told = changes_of(column)
+        except UnsupportedTypeError as error:
+            problems.append(Problem(code=error.code, message=error.message, place=place, action="Exclude the table."))
+            continue
+        problems += [Problem(code="type_changed", message=text, place=place, severity=Severity.NOTICE) for text in told]
+    return problems + key_findings(schema)
+
+
+def key_findings(schema: TableSchema) -> list[Problem]:
+    """Columns of the key whose values do not identify a row."""
+    return [
+        Problem(
+            code="key_type_unsupported",
+            message=f"The key has a floating-point column ({column.source_type}): NaN and -0.0 cannot identify a row.",
+            place=f"{schema.table}.{column.name}",
+            action="Give the table a key of another type, or replicate it without a key.",
+        )
+        for column in schema.columns
+        if column.name in schema.key and pa.types.is_floating(column.type)
+    ]
