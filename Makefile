@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 # One more than there are cores, because tests also wait; each has a Spark and database servers of its own, some 5 GB.
 TEST_PROCESSES ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); room=$$(($$(getconf _PHYS_PAGES) / 1024 * $$(getconf PAGE_SIZE) / (5 << 20))); \
 	wanted=$$((cores + 1 < room ? cores + 1 : room)); echo $$((wanted > 2 ? wanted : 2)))
-# What `make demo` copies to: delta or bigquery.
+# What `make demo` replicates to: delta or bigquery.
 SOURCE ?= postgresql
 TARGET ?= delta
 
@@ -20,16 +20,18 @@ help:  ## Show this list
 setup:  ## Create .venv with the host and every plugin; quick to repeat (PYTHON=… chooses the interpreter)
 	@PYTHON="$(PYTHON)" tools/setup.sh
 
-demo: setup  ## Replicate a live database, kill -9 half-way, compare (SOURCE=mysql: from MySQL or MariaDB; TARGET=bigquery: to an emulator)
+demo:  ## Replicate a live database, kill -9 half-way, compare (SOURCE=mysql: from MySQL or MariaDB; TARGET=bigquery: to an emulator)
+	@PYTHON="$(PYTHON)" tools/setup.sh $(if $(filter postgresql,$(SOURCE)),--without-servers)
 	@$(BIN)/replicator demo --source $(SOURCE) --target $(TARGET)
 
 test: setup  ## Run every suite that is not slow, some files at a time; ends with pytest's summary
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow and not soak and not bench" $(PYTEST_ARGS)
 
-check: setup  ## Lint, format, types, layers
+check: setup  ## Lint, format, types (of the tests too), layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
 
 format: setup  ## Let ruff fix what it can

@@ -13,7 +13,7 @@ from benchmarks import report
 from benchmarks.measure import busy_share, machine, say
 from benchmarks.scale import Scale
 
-NAMES: Final = ("snapshot", "changes", "apply", "freshness", "memory", "mysql_decode", "mysql_snapshot")
+NAMES: Final = ("snapshot", "changes", "apply", "freshness", "many_tables", "memory", "mysql_decode", "mysql_snapshot")
 QUICK_ROWS: Final = 20_000
 
 

@@ -31,7 +31,7 @@ def copy_binary(database: ScratchDatabase, clock: Clock) -> int:
 
 
 def read_log(database: ScratchDatabase, slot: str, until_lsn: int, clock: Clock, *, changes: int) -> int:
-    """Read a slot's log with pgoutput up to a place, without looking at anything but the last message's position; returns `changes`.
+    """Read a slot's log with pgoutput up to a position, without looking at anything but the last message's position; returns `changes`.
 
     It reads as the product does: many messages for one call into psycopg, and a larger buffer.
     """

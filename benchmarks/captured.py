@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from benchmarks.data import PUBLICATION, TABLE
 from benchmarks.measure import Clock, Work
-from replicator.capture import Capture, CaptureSettings
+from replicator.capture import Capture
 from replicator.config.model import JournalConfig
 from replicator.journal import JournalWriter, Retention, WriterLimits
 from replicator.model.reports import CaptureReport, CaptureStage, Report
@@ -19,6 +19,7 @@ from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.store import StateStore
+from replicator.testing.defaults import capture_settings
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_postgresql.config import PostgresqlConfig
@@ -62,7 +63,7 @@ class _Control:
 
 @contextmanager
 def open_mysql_source(database: MysqlDatabase, start_at: str | None = None) -> Iterator[MysqlSource]:
-    """The MySQL source, from a place in the log on."""
+    """The MySQL source, from a position in the log on."""
     server = database.server
     config = MysqlConfig(
         host=server.host, port=server.port, user=server.user, password=Secret(server.password), start_at=start_at
@@ -114,15 +115,15 @@ def capturing_changes(database: ScratchDatabase, slot: str, changes: int) -> Ite
 
 
 @contextmanager
-def copying_table(database: ScratchDatabase, slot: str, *, chunk_rows: int) -> Iterator[Work]:
-    """The first copy of the table into sealed segments: chunks with their marks, resumable after each."""
+def snapshot_of_table(database: ScratchDatabase, slot: str, *, chunk_rows: int) -> Iterator[Work]:
+    """The first snapshot of the table into sealed segments: chunks with their marks, resumable after each."""
     with open_source(database, slot) as source, _copy(source, ITEMS, chunk_rows) as work:
         yield work
 
 
 @contextmanager
 def capturing_mysql_changes(database: MysqlDatabase, table: str, start_at: str, changes: int) -> Iterator[Work]:
-    """The capture of the first changes behind a place in the log into sealed segments."""
+    """The capture of the first changes behind a position in the log into sealed segments."""
     with (
         open_mysql_source(database, start_at) as source,
         _changes(source, TableId(database.name, table), changes) as work,
@@ -131,8 +132,8 @@ def capturing_mysql_changes(database: MysqlDatabase, table: str, start_at: str, 
 
 
 @contextmanager
-def copying_mysql_table(database: MysqlDatabase, table: str, *, chunk_rows: int) -> Iterator[Work]:
-    """The first copy of a table into sealed segments."""
+def snapshot_of_mysql_table(database: MysqlDatabase, table: str, *, chunk_rows: int) -> Iterator[Work]:
+    """The first snapshot of a table into sealed segments."""
     with open_mysql_source(database) as source, _copy(source, TableId(database.name, table), chunk_rows) as work:
         yield work
 
@@ -162,9 +163,9 @@ def _copy(source: DeltaSource[Any], table: TableId, chunk_rows: int) -> Iterator
 
 @contextmanager
 def _capture(
-    source: DeltaSource[Any], table: TableId, *, mode: Literal["never", "only"], chunk_rows: int = 50_000
+    source: DeltaSource[Any], table: TableId, *, mode: Literal["never", "only"], **changes: Any
 ) -> Iterator[tuple[Capture, StateStore]]:
-    """A capture with a journal and a state store of its own, both on disk and gone afterwards, with a worker's default settings."""
+    """A capture with a journal and a state store of its own, both on disk and deleted afterwards, with a worker's default settings."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         uri, journal = f"file://{folder / 'journal'}", JournalConfig()
@@ -173,25 +174,17 @@ def _capture(
         store.create_replicator(_NAME, "", uri)
         lease = store.acquire_lease(_NAME, "bench", _LEASE_S)
         assert lease is not None, "a new replicator's lease is free"
-        limits = WriterLimits(
-            segment_rows=journal.segment_rows, segment_bytes=journal.segment_bytes, bytes_max=journal.bytes_max
-        )
         yield (
             Capture(
                 source,
                 store,
                 lease=lease,
-                writer=JournalWriter(store, name=_NAME, epoch=lease.epoch, uri=uri, limits=limits),
+                writer=JournalWriter(store, name=_NAME, epoch=lease.epoch, uri=uri, limits=WriterLimits.of(journal)),
                 retention=Retention(
                     store, _NAME, epoch=lease.epoch, keep_s=journal.keep.total_seconds(), bytes_max=journal.bytes_max
                 ),
                 tables=[table],
-                settings=CaptureSettings(
-                    snapshot_mode=mode,
-                    chunk_rows=chunk_rows,
-                    seal_every_s=journal.seal_every.total_seconds(),
-                    spool=folder,
-                ),
+                settings=capture_settings(snapshot_mode=mode, spool=folder, **changes),
             ),
             store,
         )

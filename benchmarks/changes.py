@@ -1,4 +1,4 @@
-"""Changes from the log into sealed Parquet, beside a client that reads the same log and drops it."""
+"""Changes from the log into sealed Parquet, compared with a client that reads the same log and drops it."""
 
 from __future__ import annotations
 

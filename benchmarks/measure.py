@@ -50,7 +50,7 @@ class Clock:
         self.begin()
 
     def begin(self) -> None:
-        """Start anew: what was done up to here was preparation."""
+        """Start again: what was done up to here was preparation."""
         self._cpu, self._wall = time.process_time(), time.perf_counter()
 
     def end(self, amount: int) -> Sample:
@@ -59,7 +59,7 @@ class Clock:
 
 
 Work = Callable[[Clock], int]
-"""What is timed; may begin the clock anew once it is ready, and returns how much it did."""
+"""What is timed; may start the clock again once it is ready, and returns how much it did."""
 
 Side = Callable[[], AbstractContextManager[Work]]
 """One side of a comparison: prepares outside the clock, gives the work, and cleans up outside it too."""
@@ -92,7 +92,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def peak_rss_mib(pid: int) -> float | None:
-    """The most memory that the process has had resident, from the kernel's own high-water mark; None once it is gone."""
+    """The most memory that the process has had resident, from the kernel's own high-water mark; None once it has ended."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM:"):
@@ -103,7 +103,7 @@ def peak_rss_mib(pid: int) -> float | None:
 
 
 def shared_once_mib(pids: Iterable[int]) -> float:
-    """What processes have resident together, pages that they share counted once; a process that is gone counts nothing."""
+    """What processes have resident together, pages that they share counted once; a process that has ended counts nothing."""
     kib = 0
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError):

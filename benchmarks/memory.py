@@ -1,4 +1,4 @@
-"""The most memory that the Python processes take, beside Spark's JVM: in a first copy, and in one very large transaction."""
+"""The most memory that the Python processes take, in addition to Spark's JVM: in a first snapshot, and in one very large transaction."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _TIMEOUT_S: Final = 1800.0
 
 def run(scale: Scale) -> Report:
     """Copy the table three times the usual size, then change twice the usual size in one transaction."""
-    copied, changed = 3 * scale.rows, 2 * scale.rows
+    first, changed = 3 * scale.rows, 2 * scale.rows
     with data.server() as server, server.database("bench") as database:
         data.create_table(database)
-        say(f"memory: loading {copied:,} rows")
-        data.insert(database, 1, copied)
+        say(f"memory: loading {first:,} rows")
+        data.insert(database, 1, first)
         with running(database) as product:
-            peaks = {f"first copy of {copied:,} rows": _peaks(product, copied)}
+            peaks = {f"first snapshot of {first:,} rows": _peaks(product, first)}
             _forget_peaks(product)
             say(f"memory: one transaction of {changed:,} rows")
-            data.insert(database, copied + 1, changed)
-            peaks[f"one transaction of {changed:,} inserts"] = _peaks(product, copied + changed)
+            data.insert(database, first + 1, changed)
+            peaks[f"one transaction of {changed:,} inserts"] = _peaks(product, first + changed)
     lines: list[Line] = []
     for what, by_role in peaks.items():
         lines += [at_most(f"{what}: {role}", by_role[role], None, "MiB") for role in _ROLES]
@@ -48,7 +48,7 @@ def _peaks(product: Product, rows: int) -> dict[str, float]:
             peaks[role] = max(peaks[role], peak_rss_mib(pid) or 0.0)
         peaks[_TOGETHER] = max(peaks[_TOGETHER], shared_once_mib(found.values()))
 
-    product.wait_until_applied(ITEMS, lambda record: record.rows >= rows, timeout_s=_TIMEOUT_S, look=look)
+    product.wait_until_applied([ITEMS], lambda record: record.rows >= rows, timeout_s=_TIMEOUT_S, look=look)
     look()
     say("  " + ", ".join(f"{role} {mib:.0f} MiB" for role, mib in peaks.items()))
     return peaks

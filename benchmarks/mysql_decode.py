@@ -1,4 +1,4 @@
-"""MariaDB's log into sealed Parquet, and its rows events into Arrow columns, beside `mysql-replication` on the very same files.
+"""MariaDB's log into sealed Parquet, and its rows events into Arrow columns, compared with `mysql-replication` on the very same files.
 
 Sealed Parquet is the capture pump itself, as a worker runs it: it asks the server for the log, proves checksums, decodes, numbers,
 encodes, and seals in the state store. The other two are given the events of the server's binlog files and read no socket: the library
@@ -26,6 +26,7 @@ from replicator_source_mysql.binlog import RowDecoder, TableMap, TableMaps, decl
 from replicator_source_mysql.binlog.events import TABLE_MAP, RowsEvent
 from replicator_source_mysql.flavors import MARIADB
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.present import present
 
 GOAL_BATCH: Final = 30
 GOAL_SINGLE: Final = 50
@@ -143,11 +144,11 @@ def _transact(database: MysqlDatabase, rows: int, count: int) -> None:
 def _events(path: Path) -> list[bytes]:
     content = path.read_bytes()
     events = []
-    place = 4
-    while place < len(content):
-        size = _HEADER.unpack_from(content, place)[3]
-        events.append(content[place : place + size])
-        place += size
+    offset = 4
+    while offset < len(content):
+        size = _HEADER.unpack_from(content, offset)[3]
+        events.append(content[offset : offset + size])
+        offset += size
     return events
 
 
@@ -182,7 +183,8 @@ def _ours(database: MysqlDatabase, load: _Load) -> Work:
     declared = {name: declared_spec(column_type, charset, MARIADB) for name, column_type, charset in columns}
 
     def work(clock: Clock) -> int:
-        maps, decoders, current, pending = TableMaps(MARIADB), {}, {}, []
+        maps, current, pending = TableMaps(MARIADB), {}, []
+        decoders: dict[TableMap, RowDecoder] = {}
         changes = 0
         decoder = None
         clock.begin()
@@ -198,6 +200,7 @@ def _ours(database: MysqlDatabase, load: _Load) -> Work:
             elif type_code in _ROWS:
                 pending.append((type_code, memoryview(event)[_HEADER.size : -_CHECKSUM_SIZE]))
                 if len(pending) >= _EVENTS_PER_PULL:
+                    assert decoder is not None
                     changes += len(decoder.decode(pending).row)
                     pending = []
         changes += len(decoder.decode(pending).row) if decoder else 0
@@ -211,13 +214,13 @@ _ROWS: Final = frozenset(int(code) for code in RowsEvent)
 
 
 def _decoder(table_map: TableMap, declared: Mapping[str, Any]) -> RowDecoder:
-    specs = [logged_spec(column, declared[column.name], MARIADB) for column in table_map.columns]
+    specs = [logged_spec(column, declared[present(column.name)], MARIADB) for column in table_map.columns]
     columns = tuple(
-        Column(name=column.name, type=spec.arrow, source_type=str(spec.kind))
+        Column(name=present(column.name), type=spec.arrow, source_type=str(spec.kind))
         for column, spec in zip(table_map.columns, specs, strict=True)
     )
     schema = TableSchema(table=TableId(table_map.schema, table_map.table), columns=columns, key=("id",))
-    return RowDecoder(table_map, schema, specs, range(len(specs)), on_nulled=lambda *_: None)
+    return RowDecoder(table_map, schema, specs, range(len(specs)), unrepresentable="fail", on_nulled=lambda *_: None)
 
 
 def _theirs(load: _Load) -> Work:

@@ -1,4 +1,4 @@
-"""A first copy from MariaDB: chunks in key order with a mark behind each, into sealed Parquet, beside a bare read of the same rows."""
+"""A first snapshot from MariaDB: chunks in key order with a mark behind each, into sealed Parquet, against a bare read of the same rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from pymysql.constants import COMMAND
 
-from benchmarks.captured import copying_mysql_table
+from benchmarks.captured import snapshot_of_mysql_table
 from benchmarks.measure import Clock, Work, in_turns, say
 from benchmarks.mysql_decode import SETTINGS, TABLE, insert
 from benchmarks.report import Report, at_least, compared
@@ -41,7 +41,7 @@ def run(scale: Scale) -> Report:
 
         @contextmanager
         def chunks() -> Iterator[Work]:
-            with copying_mysql_table(database, "orders", chunk_rows=CHUNK_ROWS) as work:
+            with snapshot_of_mysql_table(database, "orders", chunk_rows=CHUNK_ROWS) as work:
 
                 def checked(clock: Clock) -> int:
                     count = work(clock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,13 +49,13 @@ class Product:
 
     def wait_until_applied(
         self,
-        table: TableId,
+        tables: Sequence[TableId],
         is_enough: Callable[[AppliedRecord], bool],
         *,
         timeout_s: float,
         look: Callable[[], None] | None = None,
     ) -> None:
-        """Wait until what apply has recorded of a table is enough; `look` is called at every look."""
+        """Wait until what apply has recorded of each table is enough; `look` is called at every look."""
 
         def check() -> bool:
             if self.process.poll() is not None:
@@ -66,19 +66,23 @@ class Product:
                 return False
             store = self.store()
             try:
-                record = store.applied(self.rig.name).get(table)
-                return record is not None and is_enough(record)
+                records = store.applied(self.rig.name)
+                return all(table in records and is_enough(records[table]) for table in tables)
             finally:
                 store.close()
 
-        wait_until(check, f"{table} is applied", timeout_s=timeout_s, every_s=0.5)
+        wait_until(check, f"{len(tables)} tables are applied", timeout_s=timeout_s, every_s=0.5)
 
 
 @contextmanager
-def running(database: ScratchDatabase) -> Iterator[Product]:
-    """A replicator of the database's public tables into a lake of its own, with default settings; stopped and removed afterwards."""
+def running(database: ScratchDatabase, *, engine: str | None = None) -> Iterator[Product]:
+    """A replicator of the database's public tables into a lake of its own; stopped and removed afterwards.
+
+    All settings have their defaults except `target.engine`, if one is given.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        rig = Rig(folder=Path(folder), database=database, name="bench")
+        target = f"  type: delta\n  path: {folder}/lake\n  engine: {engine}" if engine else ""
+        rig = Rig(folder=Path(folder), database=database, name="bench", target=target)
         process = rig.start()
         try:
             product = Product(rig=rig, process=process)

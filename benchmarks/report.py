@@ -33,7 +33,7 @@ class Report:
 
 
 def compared(what: str, ours: Rate, baseline: Rate, against: str, *, goal: float | None = None) -> Line:
-    """A rate beside the baseline's of the same run; the goal is a ratio of wall rates."""
+    """A rate next to the baseline's of the same run; the goal is a ratio of wall rates."""
     ratio = ours.per_second / baseline.per_second
     return Line(
         what=what,
@@ -70,7 +70,7 @@ def markdown(reports: Sequence[Report], machine: Mapping[str, str]) -> str:
         parts += [
             f"## {report.name}",
             "",
-            "| what | figure | beside it | ratio | goal | |",
+            "| what | figure | baseline | ratio | goal | |",
             "|---|---|---|---|---|---|",
         ]
         for line in report.lines:

@@ -1,4 +1,4 @@
-"""A first copy: chunks in key order with a mark behind each, into sealed Parquet, beside a plain binary COPY."""
+"""A first snapshot: chunks in key order with a mark behind each, into sealed Parquet, compared with a plain binary COPY."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from benchmarks import data
 from benchmarks.bare import copy_binary
-from benchmarks.captured import copied_slot, copying_table, make_slot
+from benchmarks.captured import copied_slot, make_slot, snapshot_of_table
 from benchmarks.measure import Clock, Work, in_turns, say
 from benchmarks.report import Report, compared
 from benchmarks.scale import Scale
@@ -35,7 +35,7 @@ def run(scale: Scale) -> Report:
         def chunks() -> Iterator[Work]:
             with (
                 copied_slot(database, "start", f"copy_{next(numbers)}") as slot,
-                copying_table(database, slot, chunk_rows=CHUNK_ROWS) as work,
+                snapshot_of_table(database, slot, chunk_rows=CHUNK_ROWS) as work,
             ):
                 yield work
 

@@ -21,7 +21,7 @@ LONGEST_FIRST: Final = ("tests/faults/", "plugins/targets/", "tests/integration/
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the files that take minutes begin before those that take seconds."""
 
-    def place(item: pytest.Item) -> int:
+    def rank(item: pytest.Item) -> int:
         return next((i for i, folder in enumerate(LONGEST_FIRST) if item.nodeid.startswith(folder)), len(LONGEST_FIRST))
 
-    items.sort(key=place)
+    items.sort(key=rank)

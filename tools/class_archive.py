@@ -9,9 +9,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from replicator.config import SparkConfig
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import TargetContext, TargetTable
-from replicator.spark.session import SparkHost, SparkSettings
+from replicator.spark.session import SparkHost
 from replicator.testing.batches import delete, insert, update, write_batch
 from replicator.testing.target_harness import item, items_schema
 from replicator_target_delta.config import DeltaConfig
@@ -23,15 +24,15 @@ UUID = "00000000-0000-0000-0000-00000000c1a5"
 
 
 def main() -> None:
-    """Write the archive anew."""
+    """Write the archive again."""
     CLASS_ARCHIVE.unlink(missing_ok=True)
     schema = items_schema()
     table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
     with tempfile.TemporaryDirectory(prefix="class-archive-") as name:
         folder = Path(name)
         settings = short_lived_options(f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}")
-        host = SparkHost(SparkSettings(needs=SPARK_NEEDS, settings=settings, log_file=folder / "spark.log"), cores=2)
-        context = TargetContext(replicator="archive", uuid=UUID, epoch=1, spark=host.session)
+        host = SparkHost(SparkConfig(settings=settings), SPARK_NEEDS, cores=2, log_file=folder / "spark.log")
+        context = TargetContext(replicator="archive", uuid=UUID, epoch=1, spark=host.session, max_wait_s=0.0)
         target = DeltaLakeTarget(DeltaConfig(path=str(folder / "lake")), context)
         target.claim(table)
         target.apply_ddl(table, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=schema.table, schema=schema), 0)

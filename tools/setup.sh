@@ -1,15 +1,28 @@
 #!/usr/bin/env bash
 # Makes .venv with the host, every plugin of this repository and the tools, all at the versions in requirements.lock.
 #
+#   tools/setup.sh [--without-servers]
+#
 # Quick to repeat: .venv/.setup-stamp holds a hash of everything the result depends on, and nothing is done while it fits.
 # What is installed outside .venv is said first: Java and the server programs of PostgreSQL and MariaDB by apt, where they are
-# missing; a MySQL server, unpacked into the user's cache; and the Delta jars, which Spark puts into its Ivy cache.
+# missing; the Delta jars, which Spark puts into its Ivy cache; and a MySQL server, unpacked into the user's cache.
+# The demo from PostgreSQL needs no server programs: its PostgreSQL is a Python package. A later run without the option adds them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly venv=.venv
 readonly stamp=$venv/.setup-stamp
+# The same hash, once the server programs were looked after too.
+readonly servers_stamp=$venv/.servers-stamp
 readonly log=$venv/setup.log
+
+with_servers=true
+case ${1:-} in
+  '') ;;
+  --without-servers) with_servers=false ;;
+  *) printf 'usage: tools/setup.sh [--without-servers]\n' >&2; exit 2 ;;
+esac
+readonly with_servers
 
 say() { printf '%s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -115,8 +128,10 @@ install_system_packages() {
   local missing=() by_hand=()
   venv_module_works || { missing+=("python3-venv"); by_hand+=("Python's venv module (python3-venv)"); }
   java_works || { missing+=("java"); by_hand+=("Java 17 or later (openjdk-17-jre-headless)"); }
-  postgresql_works || { missing+=("postgresql"); by_hand+=("PostgreSQL's server programs, 13 or later (postgresql)"); }
-  mariadb_works || { missing+=("mariadb"); by_hand+=("MariaDB's server programs, 10.5 or later (mariadb-server-core)"); }
+  if $with_servers; then
+    postgresql_works || { missing+=("postgresql"); by_hand+=("PostgreSQL's server programs, 13 or later (postgresql)"); }
+    mariadb_works || { missing+=("mariadb"); by_hand+=("MariaDB's server programs, 10.5 or later (mariadb-server-core)"); }
+  fi
   [ ${#missing[@]} -eq 0 ] && return 0
 
   say "Beyond Python packages this machine needs:"
@@ -181,8 +196,14 @@ python=$(find_python) || fail "no Python 3.11 or later is found; install one or 
 python=$("$python" -c 'import os, sys; print(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))')
 
 wanted=$(fingerprint)
-if [ "$(cat $stamp 2>/dev/null || true)" = "$wanted" ] && java_works && postgresql_works && mariadb_works \
-  && $venv/bin/python tools/resolve_jars.py --check; then
+packages_fit() {
+  [ "$(cat $stamp 2>/dev/null || true)" = "$wanted" ] && java_works && $venv/bin/python tools/resolve_jars.py --check
+}
+servers_fit() {
+  ! $with_servers || { [ "$(cat $servers_stamp 2>/dev/null || true)" = "$wanted" ] && postgresql_works && mariadb_works; }
+}
+
+if packages_fit && servers_fit; then
   say "setup: .venv is up to date"
   exit 0
 fi
@@ -190,12 +211,17 @@ fi
 mkdir -p "$(dirname "$log")"
 : >"$log.new"
 install_system_packages
-install_mysql
-make_venv
-say "Set-up installs into .venv: the packages of requirements.lock, the host and the plugins."
-say "Outside it: the Delta jars (about 90 MB), which Spark fetches into its Ivy cache."
-install_packages
-quietly "the Delta jars" $venv/bin/python tools/resolve_jars.py
-quietly "an archive of Spark's classes, so that it starts faster" $venv/bin/python tools/class_archive.py
-say "$wanted" >$stamp
+if ! packages_fit; then
+  make_venv
+  say "Set-up installs into .venv: the packages of requirements.lock, the host and the plugins."
+  say "Outside it: the Delta jars (about 90 MB), which Spark fetches into its Ivy cache."
+  install_packages
+  quietly "the Delta jars" $venv/bin/python tools/resolve_jars.py
+  quietly "an archive of Spark's classes, so that it starts faster" $venv/bin/python tools/class_archive.py
+  say "$wanted" >$stamp
+fi
+if $with_servers; then
+  install_mysql
+  say "$wanted" >$servers_stamp
+fi
 say "setup: done; try .venv/bin/replicator --help, make demo, make test"

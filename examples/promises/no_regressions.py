@@ -42,7 +42,7 @@ with playground(__doc__) as play:
         play.rig.wait_for_status(is_fresh, worker)
         states: list[int] = []
         while len(set(states)) < 10:
-            rows = play.copies.rows(play.database.namespace, "accounts", ["id", "balance", "transfers"])
+            rows = play.target_tables.rows(play.database.namespace, "accounts", ["id", "balance", "transfers"])
             if (total := sum(balance for _, balance, _ in rows)) != ACCOUNTS * BALANCE:
                 play.fail(
                     f"the target shows {len(rows)} accounts with {total} in all, which the source never committed"

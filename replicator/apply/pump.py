@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum, auto
 from typing import Any
 
 from replicator.apply.context import ApplyContext
 from replicator.apply.freshness import Freshness
+from replicator.apply.progress import TableProgress
 from replicator.apply.schedule import Schedule, Turn
 from replicator.apply.settings import ApplySettings, Patience
 from replicator.apply.table import TableApplier
@@ -54,23 +56,12 @@ class _Wait:
     units: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableProgress:
-    """How far a table is.
+class _Others(Enum):
+    """What the target has done with other tables since one first had to wait; unknown while it has not."""
 
-    Attributes:
-        last_applied: The ledger as far as this process knows.
-        highest: The table's highest number in the journal at the last look.
-        is_complete: The target holds the whole table: no snapshot has begun in it and not ended.
-        source_time: Everything committed at the source before it is in the target; None if unknown or while the snapshot is incomplete.
-    """
-
-    incarnation: int
-    last_applied: int
-    highest: int
-    is_complete: bool
-    has_failed: bool
-    source_time: datetime | None
+    UNKNOWN = auto()
+    APPLIED = auto()
+    STUCK = auto()
 
 
 class Apply:
@@ -103,10 +94,10 @@ class Apply:
         name: str,
         uuid: str,
         epoch: int,
-        settings: ApplySettings | None = None,
+        settings: ApplySettings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings = settings or ApplySettings()
+        self._settings = settings
         self._context = ApplyContext(
             target=target,
             store=store,
@@ -122,6 +113,7 @@ class Apply:
         self._highest: Mapping[TableId, int] = {}
         self._captured: Mapping[TableId, TableRecord] = {}
         self._newest: datetime | None = None
+        self._idle_to: dict[TableId, tuple[int, datetime | None]] = {}
         self._segment_id = 0
         # Guards all of these but the last, and is notified when a thread may find work, or shall end.
         self._news = threading.Condition()
@@ -206,9 +198,10 @@ class Apply:
             return
         backlog = self._highest.get(table, -1) - applier.looked_to
         rest_s = self._rest_s(table, applier) if backlog > 0 else 0.0
-        if max(rest_s, self._waits_s(table)) > 0:
+        if (pause_s := max(rest_s, self._waits_s(table))) > 0:
             # It may have been offered while it had its turn.
-            self._schedule.hold(table, now=self._clock())
+            now = self._clock()
+            self._schedule.hold(table, now=now, until=now + pause_s)
             return
         if backlog > 0 or self._lacks_time(table, applier):
             self._schedule.offer(table, now=self._clock(), backlog=backlog)
@@ -291,10 +284,14 @@ class Apply:
     def _next_turn(self) -> Turn | None:
         with self._news:
             while not self._is_ending:
-                turn = self._schedule.take(self._clock())
+                now = self._clock()
+                for table in self._schedule.rested(now):
+                    self._offer(table)
+                turn = self._schedule.take(now)
                 if turn is not None:
                     return turn
-                self._news.wait()
+                pause_s = self._schedule.next_s(now)
+                self._news.wait(None if pause_s is None else min(pause_s, self._settings.wake_s))
             return None
 
     def _take_turn(self, turn: Turn, control: Control) -> None:
@@ -305,7 +302,7 @@ class Apply:
         try:
             self._work_on(turn, applier, control)
         except TargetUnavailableError as error:
-            self._bear(turn.table, applier, error)
+            self._wait_or_fail(turn.table, applier, error)
         except Exception as error:
             ours = table_error(error, turn.table, "applying it")
             if ours is None:
@@ -314,7 +311,7 @@ class Apply:
                 _log.error("table_crashed", table=str(turn.table), exc_info=error)
             is_again = applier.has_failed
             if not is_again and ours is not error and self._may_be_everybodys(turn.table, ours.code):
-                applier.leave_alone()
+                applier.forget_claim()
                 if self._let_wait(turn.table, ours):
                     return
             self._fail(applier, ours)
@@ -322,7 +319,7 @@ class Apply:
                 # The search for a later snapshot failed, too: pause before the next try.
                 self._pause(turn.table, ours)
             else:
-                self._go_on(turn.table)
+                self._resume_turns(turn.table)
 
     def _work_on(self, turn: Turn, applier: TableApplier, control: Control) -> None:
         if turn.is_upkeep:
@@ -335,22 +332,22 @@ class Apply:
         was_applied = applier.step(self._fresh_to(turn.table))
         if was_applied:
             control.announce("progress")
-        self._go_on(turn.table, units=int(was_applied))
+        self._resume_turns(turn.table, units=int(was_applied))
         if applier.commits >= self._settings.maintain_every and not self._upkeep.is_put_off(turn.table):
             self._upkeep.look_after(turn.table, applier)
 
-    def _bear(self, table: TableId, applier: TableApplier, error: TargetUnavailableError) -> None:
+    def _wait_or_fail(self, table: TableId, applier: TableApplier, error: TargetUnavailableError) -> None:
         """Let the table wait, or fail it when that is enough; raises the error if it may be that the target takes no table."""
-        others_go_on = self._do_others_go_on(table)
-        is_of_table = isinstance(error, ThrottledError) or others_go_on is True
-        if not is_of_table and (error.table is None or others_go_on is False):
+        others = self._others(table)
+        is_of_table = isinstance(error, ThrottledError) or others is _Others.APPLIED
+        if not is_of_table and (error.table is None or others is _Others.STUCK):
             raise error
-        applier.leave_alone()
+        applier.forget_claim()
         if not self._let_wait(table, error):
             if not is_of_table:
                 raise error
             self._fail(applier, _exhausted(error, self._context.name))
-            self._go_on(table)
+            self._resume_turns(table)
 
     def _fail(self, applier: TableApplier, error: TableError) -> None:
         applier.fail(error)
@@ -369,11 +366,12 @@ class Apply:
             is_still = self._units == (self._units_at_failure if wait is None else wait.units)
             return alike >= _ALIKE and is_still
 
-    def _do_others_go_on(self, table: TableId) -> bool | None:
-        """Whether the target has taken something of other tables since this one first had to wait; None if it has not yet."""
+    def _others(self, table: TableId) -> _Others:
         with self._news:
             wait = self._waits.get(table)
-            return None if wait is None else self._units > wait.units
+            if wait is None:
+                return _Others.UNKNOWN
+            return _Others.APPLIED if self._units > wait.units else _Others.STUCK
 
     def _let_wait(self, table: TableId, error: TargetUnavailableError | TableError) -> bool:
         """Leave one table alone for a while; False if it was tried for as long as the policy allows."""
@@ -407,7 +405,7 @@ class Apply:
             delay = self._patience.setdefault(table, self._settings.patience()).delay_at_limit()
             self._waits[table] = _Wait(until=now + delay, error=error, units=self._units)
 
-    def _go_on(self, table: TableId, units: int = 0) -> None:
+    def _resume_turns(self, table: TableId, units: int = 0) -> None:
         with self._news:
             self._units += units
             self._waits.pop(table, None)
@@ -423,6 +421,14 @@ class Apply:
         is_well = not applier.has_failed and not record.has_failed
         if is_idle and is_well and applier.is_complete and newest is not None:
             source_time = self._context.freshness.later(source_time, newest)
+            self._idle_to[table] = record.incarnation, source_time
+        elif is_well and source_time is not None and table in self._idle_to:
+            # What was true of this incarnation while it was idle stays true when it has a backlog.
+            incarnation, idle_to = self._idle_to[table]
+            if incarnation == record.incarnation:
+                source_time = self._context.freshness.later(idle_to, source_time)
+        else:
+            self._idle_to.pop(table, None)
         return TableProgress(
             incarnation=record.incarnation,
             last_applied=record.last_applied,
@@ -438,6 +444,7 @@ class Apply:
                 str(table): AppliedTable(
                     source_time=progress.source_time,
                     last_batch=self._tables[table].last_batch,
+                    engine=self._context.target.engine(table),
                     waiting=self._waiting(table),
                     upkeep=self._upkeep.report(table),
                 )

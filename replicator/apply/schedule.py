@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from replicator.model.schema import TableId
@@ -37,6 +38,7 @@ class Schedule:
         self._upkeep_max = max(1, threads - 1)
         self._waiting: dict[TableId, _Waiting] = {}
         self._held: dict[TableId, float] = {}
+        self._rested: dict[TableId, float] = {}
         self._upkeep: dict[TableId, None] = {}
         self._busy: dict[TableId, Turn] = {}
 
@@ -52,14 +54,16 @@ class Schedule:
         """
         self._waiting[table] = _Waiting(self._since(table, now), backlog)
         self._held.pop(table, None)
+        self._rested.pop(table, None)
 
     def offer_upkeep(self, table: TableId) -> None:
         """The table may be looked after."""
         self._upkeep[table] = None
 
-    def hold(self, table: TableId, *, now: float) -> None:
-        """The table is not to have a turn until it is offered again; it waits all the same."""
+    def hold(self, table: TableId, *, now: float, until: float) -> None:
+        """The table is not to have a turn until it is offered again, at `until`; it waits all the same."""
         self._held[table] = self._since(table, now)
+        self._rested[table] = until
         self._waiting.pop(table, None)
         self._upkeep.pop(table, None)
 
@@ -77,6 +81,17 @@ class Schedule:
                     del self._upkeep[table]
                     return self._start(Turn(table=table, is_upkeep=True))
         return None
+
+    def rested(self, now: float) -> Sequence[TableId]:
+        """Tables that are to be offered again by now; each is named once."""
+        tables = [table for table, until in self._rested.items() if until <= now]
+        for table in tables:
+            del self._rested[table]
+        return tables
+
+    def next_s(self, now: float) -> float | None:
+        """Seconds until `rested` names a table; None if nothing is held."""
+        return max(0.0, min(self._rested.values()) - now) if self._rested else None
 
     def release(self, table: TableId) -> None:
         """The table's thread is done with it."""

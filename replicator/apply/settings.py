@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 from replicator.apply.plan import BatchLimits
+from replicator.config import ReplicatorConfig, TableOptions
 from replicator.model.schema import TableId
-from replicator.plugins.target import TableOptions
+from replicator.plugins.target import Batching
 
 
 class Patience(Protocol):
@@ -19,28 +21,6 @@ class Patience(Protocol):
 
     def delay_at_limit(self) -> float:
         """Seconds until the next attempt, where waiting is no failure."""
-
-
-class NoPatience:
-    """Gives up at once."""
-
-    def delay(self, now: float) -> float | None:  # noqa: ARG002 - there is no time in which it would be tried
-        """None."""
-        return None
-
-    def delay_at_limit(self) -> float:
-        """None of our own: as long as the target asks."""
-        return 0.0
-
-
-def default_options(_: TableId) -> TableOptions:
-    """Every table as the target keeps it by default."""
-    return TableOptions()
-
-
-def every_table(_: TableId) -> bool:
-    """No table is left out."""
-    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +42,35 @@ class ApplySettings:
         patience: Makes what says how long a table is tried that the target cannot take.
     """
 
-    tables_parallel: int = 4
-    max_wait_s: float = 5.0
-    batch: BatchLimits = field(default_factory=lambda: BatchLimits(rows=5_000_000, bytes=1 << 30))
-    maintain_every: int = 50
-    maintain_idle: int = 10
-    audit_every_s: float = 600.0
-    feed_items: int = 1000
-    wake_s: float = 1.0
-    options: Callable[[TableId], TableOptions] = default_options
-    upkeep_pause_s: float = 60.0
-    upkeep_pause_max_s: float = 3600.0
-    selects: Callable[[TableId], bool] = every_table
-    patience: Callable[[], Patience] = NoPatience
+    tables_parallel: int
+    max_wait_s: float
+    batch: BatchLimits
+    maintain_every: int
+    maintain_idle: int
+    audit_every_s: float
+    feed_items: int
+    wake_s: float
+    options: Callable[[TableId], TableOptions]
+    upkeep_pause_s: float
+    upkeep_pause_max_s: float
+    selects: Callable[[TableId], bool]
+    patience: Callable[[], Patience]
+
+    @classmethod
+    def of(cls, config: ReplicatorConfig, *, batching: Batching, patience: Callable[[], Patience]) -> ApplySettings:
+        """The settings of a configuration; what users cannot set has its one value here."""
+        return cls(
+            tables_parallel=config.apply.tables_parallel,
+            max_wait_s=batching.max_wait_s,
+            batch=BatchLimits(rows=batching.rows_max, bytes=config.apply.batch_bytes_max),
+            maintain_every=50,
+            maintain_idle=10,
+            audit_every_s=600.0,
+            feed_items=1000,
+            wake_s=1.0,
+            options=config.tables.options_for,
+            upkeep_pause_s=60.0,
+            upkeep_pause_max_s=3600.0,
+            selects=cache(lambda table: bool(config.tables.select([table]).tables)),
+            patience=patience,
+        )

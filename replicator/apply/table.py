@@ -163,7 +163,7 @@ class TableApplier:
         if self._claimed is None and self._record.incarnation > 0 and not self._reach.is_searching:
             self._claim()
 
-    def leave_alone(self) -> None:
+    def forget_claim(self) -> None:
         """Give up what is known of the target: what a unit that failed left there is read in the ledger when the table is claimed again."""
         self._claimed = None
         self._reach = self._reach.forgotten()

@@ -84,7 +84,7 @@ class Upkeep:
         except FencedError:
             raise
         except Exception as error:  # noqa: BLE001 - shown in the status, and tried again
-            applier.leave_alone()
+            applier.forget_claim()
             self._put_off(table, error)
             return False
         return True

@@ -96,7 +96,7 @@ def prepare(
 
 
 def refusal(table: TableId, problem: Problem) -> TableError:
-    """A blocking finding about a table as the reason why it is not followed."""
+    """A blocking finding about a table as the reason why it is not tracked."""
     message = problem.message if problem.message.endswith(".") else f"{problem.message}."
     action = problem.action or "Fix it with the SQL that `replicator validate` prints"
     action += "" if action.endswith((".", ";", "!")) else "."
@@ -116,7 +116,7 @@ def may_be_of_one(error: Exception) -> bool:
 def _named(error: Exception, tables: Collection[TableId]) -> Mapping[TableId, TableError]:
     """The tables that an error names as its reason."""
     if isinstance(error, ConfigError) and error.problems:
-        problems = {p.place: p for p in error.problems}
+        problems = {p.location: p for p in error.problems}
         return {t: refusal(t, problems[str(t)]) for t in tables if str(t) in problems}
     failed = failed_table(error)
     return {failed.table: failed.error} if failed is not None and failed.table in tables else {}

@@ -54,7 +54,7 @@ def judge(
     """Compare a table with what the catalogue said of it, once everything that was visible then has been delivered.
 
     Args:
-        schema: As followed.
+        schema: As tracked.
         accepted: Its identity as last accepted.
         found: What the catalogue said; None: the table does not exist.
         truncates_since: TRUNCATEs delivered since the catalogue was asked. One of these may or may not be in `found`:

@@ -79,7 +79,7 @@ class Checks:
             # What is not there is the catalogue's to judge, which knows the policy for it.
             there = describe(self.source, list(found)).found
             found = {table: error for table, error in found.items() if table in there}
-        self._judge_server([p for p in problems if p.place not in {str(t) for t in tables}])
+        self._judge_server([p for p in problems if p.location not in {str(t) for t in tables}])
         _judge_access(problems, captured)
         return {**refused, **found}
 
@@ -113,7 +113,8 @@ class Checks:
         )
         problems = [problem for answer in answers for problem in answer]
         unfit = [
-            Problem(code=e.code, message=e.message, place=str(table), action=e.action) for table, e in refused.items()
+            Problem(code=e.code, message=e.message, location=str(table), action=e.action)
+            for table, e in refused.items()
         ]
         return [*problems, *unfit]
 
@@ -128,24 +129,28 @@ class Checks:
             if problem not in self._told:
                 self._told.add(problem)
                 _log.warning(
-                    "finding", code=problem.code, place=problem.place, reason=problem.message, action=problem.action
+                    "finding",
+                    code=problem.code,
+                    location=problem.location,
+                    reason=problem.message,
+                    action=problem.action,
                 )
 
 
 def _of_tables(problems: Sequence[Problem], tables: Collection[TableId]) -> Refusals:
     """The first blocking finding about each of the tables."""
-    blocking = {p.place: p for p in reversed(problems) if p.severity is Severity.BLOCKING}
+    blocking = {p.location: p for p in reversed(problems) if p.severity is Severity.BLOCKING}
     return {table: refusal(table, blocking[str(table)]) for table in tables if str(table) in blocking}
 
 
 def _judge_access(problems: Sequence[Problem], captured: Collection[TableId]) -> None:
     """A privilege that all tables lack is one cause, and is often granted again: no table fails for it, or gets a new snapshot after it."""
     names = {str(table) for table in captured}
-    found = [p for p in problems if p.severity is Severity.BLOCKING and p.place in names]
-    if len(names) > 1 and {p.place for p in found} == names and all(p.is_access for p in found):
+    found = [p for p in problems if p.severity is Severity.BLOCKING and p.location in names]
+    if len(names) > 1 and {p.location for p in found} == names and all(p.is_access for p in found):
         first = found[0]
         raise SourceUnavailableError(
-            f"no table may be read any more. The first of {len(names)}, {first.place}: {first.message}.",
+            f"no table may be read any more. The first of {len(names)}, {first.location}: {first.message}.",
             code=first.code,
             action=first.action,
         )
@@ -161,7 +166,7 @@ def _clashes(tables: Collection[TableId], new: Collection[TableId]) -> Refusals:
         if len(group) > 1
         for problem in check_names(group)
         for table in group
-        # Of several new ones the first by name is followed, if none was before.
+        # Of several new ones the first by name is tracked, if none was before.
         if table in new and (set(group) - set(new) or table != min(group))
     }
     return {table: refusal(table, problem) for table, problem in problems.items()}

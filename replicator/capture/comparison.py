@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from replicator.capture.asking import Answer, Descriptions, Refusals, describe
 from replicator.capture.catalogue import Change, judge
 from replicator.capture.marks import MarkBoard
-from replicator.capture.tables import Followed, Tables
+from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId
 from replicator.plugins.source import DeltaSource, TableDescription
@@ -33,7 +33,7 @@ class _Asked:
 class Different(NamedTuple):
     """A table that is not as it was accepted; `found` is None if it does not exist."""
 
-    followed: Followed
+    tracked: TrackedTable
     change: Change
     found: TableDescription | None
 
@@ -49,7 +49,7 @@ class Comparison:
     source: DeltaSource[Any]
     submit: Callable[..., Future[Any]]
     marks: MarkBoard[Any]
-    tables: Tables
+    tables: TrackedTables
     _asked: _Asked | None = None
     _answer: Future[Answer] | None = None
 
@@ -61,7 +61,7 @@ class Comparison:
     def ask(self, tables: Sequence[TableId]) -> None:
         """Ask the catalogue for these tables."""
         known = {table: self.tables.get(table) for table in tables}
-        truncates = {table: followed.truncates for table, followed in known.items() if followed is not None}
+        truncates = {table: tracked.truncates for table, tracked in known.items() if tracked is not None}
         self._asked = _Asked(tables=tuple(tables), truncates=truncates)
         self._answer = self.submit(describe, self.source, tables)
 
@@ -86,15 +86,15 @@ class Comparison:
 
     def change_of(self, table: TableId, found: TableDescription | None, truncates: int = 0) -> Change:
         """What became of a captured table, of which the catalogue said `found` when so many TRUNCATEs had been delivered."""
-        followed = self.tables.get(table)
-        if followed is None or not followed.is_captured:
+        tracked = self.tables.get(table)
+        if tracked is None or not tracked.is_captured:
             return Change.NONE
         with of_table(table, "comparing it with the catalogue"):
-            since = followed.truncates - truncates
-            return judge(followed.schema, followed.record.identity, found, truncates_since=since)
+            since = tracked.truncates - truncates
+            return judge(tracked.schema, tracked.record.identity, found, truncates_since=since)
 
     def _judge_later(self, asked: _Asked) -> None:
-        tables = tuple(different.followed.table for different in self._different(asked))
+        tables = tuple(different.tracked.table for different in self._different(asked))
         self._asked = replace(asked, tables=tables) if tables else None
         if tables:
             self.marks.expect(self.submit(self.source.mark), ComparisonMark())
@@ -102,8 +102,8 @@ class Comparison:
     def _different(self, asked: _Asked) -> Sequence[Different]:
         different: list[Different] = []
         for table in asked.tables:
-            followed, found = self.tables.get(table), asked.found.get(table)
+            tracked, found = self.tables.get(table), asked.found.get(table)
             change = self.change_of(table, found, asked.truncates.get(table, 0))
-            if followed is not None and change is not Change.NONE:
-                different.append(Different(followed, change, found))
+            if tracked is not None and change is not Change.NONE:
+                different.append(Different(tracked, change, found))
         return different

@@ -1,4 +1,4 @@
-"""What is followed, before the log is opened."""
+"""What is tracked, before the log is opened."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from replicator.capture.asking import Descriptions, Refusals
 from replicator.capture.checks import Checks
-from replicator.capture.tables import Tables
+from replicator.capture.tables import TrackedTables
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import SourceLog
@@ -14,13 +14,13 @@ from replicator.state import table_life
 from replicator.state.records import Stage
 
 
-def bring_in_line(tables: Tables, selected: Sequence[TableId], *, is_new_position: bool) -> None:
+def bring_in_line(tables: TrackedTables, selected: Sequence[TableId], *, is_new_position: bool) -> None:
     """Records of added tables, and of those that are no longer selected.
 
     At a new position in the log every table gets a new snapshot.
     """
-    for followed in tables.all():
-        record = followed.record
+    for tracked in tables.all():
+        record = tracked.record
         if record.table not in selected:
             if table_life.is_replicated(record):
                 tables.put(table_life.removed(record))
@@ -33,28 +33,28 @@ def bring_in_line(tables: Tables, selected: Sequence[TableId], *, is_new_positio
             tables.put(table_life.added(table))
 
 
-def check(checks: Checks, tables: Tables, found: Descriptions) -> Refusals:
+def check(checks: Checks, tables: TrackedTables, found: Descriptions) -> Refusals:
     """What the checks of a start refuse. A table whose finding is resolved waits for a snapshot again.
 
     Runs in the control thread, while the loop waits.
     """
-    captured = {followed.table for followed in tables.all(*table_life.CAPTURED)}
+    captured = {tracked.table for tracked in tables.all(*table_life.CAPTURED)}
     checked, refused = checks.at_open({table: description.schema for table, description in found.items()}, captured)
-    for followed in tables.all(Stage.FAILED):
-        error = followed.record.error
-        if error is not None and error.is_finding and followed.table in checked and followed.table not in refused:
-            tables.put(table_life.suspended(followed.record))
+    for tracked in tables.all(Stage.FAILED):
+        error = tracked.record.error
+        if error is not None and error.is_finding and tracked.table in checked and tracked.table not in refused:
+            tables.put(table_life.suspended(tracked.record))
     return refused
 
 
-def followed_schemas(source: SourceLog, tables: Tables, found: Descriptions) -> Mapping[TableId, TableSchema]:
-    """The shapes of the tables that the log is to decode; the source is told under which identities they are followed."""
+def tracked_schemas(source: SourceLog, tables: TrackedTables, found: Descriptions) -> Mapping[TableId, TableSchema]:
+    """The shapes of the tables that the log is to decode; the source is told under which identities they are tracked."""
     # What has failed is not decoded: if that was the reason, it would be so again.
     wanted = {f.table for f in tables.all() if not table_life.has_failed(f.record)}
     schemas = {t: d.schema for t, d in found.items() if t in wanted}
     schemas |= {f.table: f.schema for f in tables.all() if f.table in schemas and f.is_captured}
-    for followed in tables.all(*table_life.CAPTURED):
-        if followed.record.identity:
-            with of_table(followed.table, "passing its identity to the source"):
-                source.accept({followed.table: followed.record.identity})
+    for tracked in tables.all(*table_life.CAPTURED):
+        if tracked.record.identity:
+            with of_table(tracked.table, "passing its identity to the source"):
+                source.accept({tracked.table: tracked.record.identity})
     return schemas

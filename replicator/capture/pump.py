@@ -31,17 +31,17 @@ from replicator.capture.chunks import ChunkReader, TableRead
 from replicator.capture.comparison import ComparisonMark
 from replicator.capture.failures import Failures
 from replicator.capture.marks import MarkBoard
-from replicator.capture.opening import bring_in_line, check, followed_schemas
+from replicator.capture.opening import bring_in_line, check, tracked_schemas
 from replicator.capture.parts import Parts
+from replicator.capture.periodic import PeriodicWork
 from replicator.capture.requests import PositionMark, Requests
 from replicator.capture.running import AtMark, ChunkAtMark
 from replicator.capture.sealing import Sealer, Unsealed
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.starting import Step
-from replicator.capture.tables import Tables
+from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker, StartingMark
-from replicator.capture.upkeep import Upkeep
 from replicator.capture.window import Window
 from replicator.journal.retention import Retention
 from replicator.journal.writer import JournalWriter
@@ -57,12 +57,13 @@ from replicator.model.reports import (
     SnapshotStep,
 )
 from replicator.model.schema import TableId
+from replicator.observability import get_logger
 from replicator.plugins.source import (
     DeltaSource,
     LogBatch,
     LogReader,
+    LogStatus,
     PullLimits,
-    SourceStatus,
     TableDescription,
 )
 from replicator.state import table_life
@@ -70,6 +71,7 @@ from replicator.state.records import Lease, Preparation, RequestKind, Stage
 from replicator.state.store import StateStore
 
 _PREPARE_LOOK_S: Final = 0.2
+_log = get_logger(__name__)
 
 
 class Capture:
@@ -78,7 +80,7 @@ class Capture:
     Args:
         writer: Of this lease's epoch; it is discarded and closed at the end.
         tables: Those that the configuration selects.
-        select: Asks which tables it selects by now; those that have come are followed too. Called in the control thread. None: never asked.
+        select: Asks which tables it selects by now; those that have come are tracked too. Called in the control thread. None: never asked.
         make_window: Makes the window of an opened log from the ring that was sealed last.
         assess: What host and target find against tables of these shapes. Called in the control thread.
         clock: Monotonic seconds.
@@ -140,7 +142,8 @@ class Capture:
                 return False
             session, found = opened
             session.begin(found)
-            goes_on = session.loop()
+            _log.info("log_opened", tables=len(found))
+            continues = session.loop()
             self._parts = replace(self._parts, selected=(*self._parts.selected, *session.added))
         except Exception as error:
             tables = dict.fromkeys(self._parts.selected)
@@ -153,7 +156,7 @@ class Capture:
         finally:
             if session is not None:
                 session.close()
-        return goes_on
+        return continues
 
     # --- start --------------------------------------------------------------------------------------------------------
 
@@ -166,7 +169,9 @@ class Capture:
             r.id for r in self._parts.store.requests(self._parts.lease.replicator) if r.kind is RequestKind.RESTART
         ]
         is_new_position = record.preparation is not Preparation.READY or bool(restarts)
-        tables = Tables(self._parts.writer, self._parts.store.tables(self._parts.lease.replicator), self._parts.now)
+        tables = TrackedTables(
+            self._parts.writer, self._parts.store.tables(self._parts.lease.replicator), self._parts.now
+        )
         bring_in_line(tables, self._parts.selected, is_new_position=is_new_position and last is not None)
         if is_new_position:
             self._parts.store.set_preparation(self._parts.lease, Preparation.INTENT)
@@ -200,20 +205,20 @@ class Capture:
             assert record.start_offset is not None, "what is prepared has a start"
             offset = record.start_offset
         for table, error in refused.items():
-            followed = tables.get(table)
-            if followed is not None and not table_life.has_failed(followed.record):
-                tables.fail(followed, error)
+            tracked = tables.get(table)
+            if tracked is not None and not table_life.has_failed(tracked.record):
+                tables.fail(tracked, error)
         if tables.has_changed:
             self._parts.store.put_tables(self._parts.lease.replicator, self._parts.lease.epoch, tables.take_changed())
-        schemas = followed_schemas(self._parts.source, tables, found)
+        schemas = tracked_schemas(self._parts.source, tables, found)
         reader = self._parts.source.open_log(offset, schemas)
         self._parts.failures.refused.clear()
         return _Session(self._parts, control, reader, tables, offset, ring, decoded=set(schemas)), found
 
-    def _prepare(self, control: Control, tables: Tables, *, is_first: bool) -> Prepared | None:
+    def _prepare(self, control: Control, tables: TrackedTables, *, is_first: bool) -> Prepared | None:
         """Have the source prepared in the control thread; meanwhile say what it waits for."""
         parts = self._parts
-        captured = {followed.table for followed in tables.all(*table_life.CAPTURED)}
+        captured = {tracked.table for tracked in tables.all(*table_life.CAPTURED)}
         call = parts.control.submit(lambda: prepare(parts.source, parts.selected, is_first=is_first, captured=captured))
         while not call.done():
             if control.should_stop():
@@ -236,7 +241,7 @@ class _Session:
         parts: Parts,
         control: Control,
         reader: LogReader,
-        tables: Tables,
+        tables: TrackedTables,
         offset: Offset,
         ring: Sequence[str],
         *,
@@ -262,20 +267,20 @@ class _Session:
             settings=settings, clock=clock, submit=submit, control=control, unsealed=Unsealed(position=offset),
         )  # fmt: skip
         self._requests = Requests(parts=parts, tables=tables, tracker=self._tracker, marks=self._marks)
-        self._upkeep = Upkeep(parts=parts, tables=tables, tracker=self._tracker, snapshots=self._snapshots)
+        self._periodic = PeriodicWork(parts=parts, tables=tables, tracker=self._tracker, snapshots=self._snapshots)
         self._alive = KeepAlive(reader, settings.keep_alive_s)
 
     @property
     def added(self) -> tuple[TableId, ...]:
         """Tables that the configuration selects and that were not there when the log was opened."""
-        return self._upkeep.added
+        return self._periodic.added
 
     def close(self) -> None:
         """End the threads and the log."""
         self._alive.close()
         self._parts.checks.forget()
-        for followed in self._tables.all():
-            self._snapshots.drop(followed.table)
+        for tracked in self._tables.all():
+            self._snapshots.drop(tracked.table)
         self._chunks.close()
         self._reader.close()
 
@@ -309,21 +314,19 @@ class _Session:
 
     def begin(self, found: Mapping[TableId, TableDescription]) -> None:
         """Continue the snapshots that ran, begin those that are pending, and compare the rest with the catalogue."""
-        for followed in self._tables.all(Stage.SNAPSHOT):
-            with of_table(followed.table, "continuing its snapshot"):
-                self._snapshots.begin(followed)
+        for tracked in self._tables.all(Stage.SNAPSHOT):
+            with of_table(tracked.table, "continuing its snapshot"):
+                self._snapshots.begin(tracked)
         pending = [f.table for f in self._tables.all(Stage.PENDING)]
         if self._parts.settings.snapshot_mode == "never":
             # Nothing is read, so nothing has to be waited for: the table gets what the log brings from here on.
-            for followed in [
-                f for f in self._tables.all(Stage.PENDING) if f.record.schema is None and f.table in found
-            ]:
-                with of_table(followed.table, "starting its snapshot"):
-                    self._parts.source.accept({followed.table: found[followed.table].identity})
+            for tracked in [f for f in self._tables.all(Stage.PENDING) if f.record.schema is None and f.table in found]:
+                with of_table(tracked.table, "starting its snapshot"):
+                    self._parts.source.accept({tracked.table: found[tracked.table].identity})
                     self._tables.begin_incarnation(
-                        followed, found[followed.table], incarnation=followed.record.incarnation, mode="never"
+                        tracked, found[tracked.table], incarnation=tracked.record.incarnation, mode="never"
                     )
-                pending.remove(followed.table)
+                pending.remove(tracked.table)
         if pending:
             self._tracker.start(pending, found=found)
         self._tracker.repeat_outdated([f.table for f in self._tables.all(Stage.STREAMING)])
@@ -343,10 +346,10 @@ class _Session:
             self._snapshots.schedule()
             self._sealer.seal()
         self._alive.check()
-        self._upkeep.run_due()
+        self._periodic.run_due()
         self._requests.take_due()
-        if self._upkeep.is_report_due():
-            self._upkeep.note_report()
+        if self._periodic.is_report_due():
+            self._periodic.note_report()
             self._control.report(self._report())
 
     def _take_mark(self, due: Waiting) -> None:
@@ -379,16 +382,16 @@ class _Session:
         if self._snapshots.is_busy:
             self._snapshots.delivered(moved)
         for changes in batch.changes:
-            followed = self._tables.get(changes.schema.table)
-            if followed is None or not followed.is_captured:
+            tracked = self._tables.get(changes.schema.table)
+            if tracked is None or not tracked.is_captured:
                 continue
-            with of_table(followed.table, "processing its changes"):
-                if not followed.fits(changes.schema):
-                    self._tracker.alter(followed, changes.schema)
-                elif self._snapshots.is_held_back(followed):
-                    self._snapshots.hold_back(followed, changes.rows)
+            with of_table(tracked.table, "processing its changes"):
+                if not tracked.matches(changes.schema):
+                    self._tracker.alter(tracked, changes.schema)
+                elif self._snapshots.is_held_back(tracked):
+                    self._snapshots.hold_back(tracked, changes.rows)
                 else:
-                    self._tables.rows(followed, changes.rows, base)
+                    self._tables.rows(tracked, changes.rows, base)
         for ordinal, event in enumerate(batch.ddl, start=batch.events - len(batch.ddl)):
             self._tracker.ddl(event, base + ordinal)
         for table, ordinal in batch.unlogged.items():
@@ -406,8 +409,8 @@ class _Session:
                 self._tracker.fail(failed, error)
 
     def _report(self) -> CaptureReport:
-        measures = self._upkeep.measures
-        source = measures.source or SourceStatus(now=self._parts.now())
+        measures = self._periodic.measures
+        source = measures.source or LogStatus(now=self._parts.now())
         keeps_log, oldest = source.retention.keeps_log, source.retention.oldest_open
         return CaptureReport(
             stage=CaptureStage.CAPTURING,

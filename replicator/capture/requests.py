@@ -8,7 +8,7 @@ from typing import Any
 
 from replicator.capture.marks import MarkBoard
 from replicator.capture.parts import Parts
-from replicator.capture.tables import Tables
+from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.model.schema import TableId
 from replicator.state import table_life
@@ -31,7 +31,7 @@ class Requests:
     """
 
     parts: Parts
-    tables: Tables
+    tables: TrackedTables
     tracker: CatalogTracker
     marks: MarkBoard[Any]
     wants_restart: bool = False

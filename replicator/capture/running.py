@@ -16,7 +16,7 @@ from typing import Final
 
 from replicator.capture.chunks import ChunkRead, Job, TableRead
 from replicator.capture.spool import Spool
-from replicator.capture.tables import Followed
+from replicator.capture.tables import TrackedTable
 from replicator.capture.window import Read
 from replicator.model.errors import TableError, TransientError
 from replicator.model.reports import RunningStep
@@ -53,7 +53,7 @@ class Running:
         error: Why it FAILED.
     """
 
-    followed: Followed
+    tracked: TrackedTable
     step: RunningStep = RunningStep.DUE
     job: Job | None = None
     at_mark: tuple[AtMark, ...] = ()
@@ -68,7 +68,7 @@ class Running:
     @property
     def table(self) -> TableId:
         """Its table."""
-        return self.followed.table
+        return self.tracked.table
 
     def is_due(self, now: float) -> bool:
         """Whether its next piece may be read."""

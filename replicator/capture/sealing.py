@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from replicator.capture.settings import CaptureSettings
-from replicator.capture.tables import Tables
+from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.capture.window import Window
 from replicator.journal.writer import JournalWriter
@@ -92,7 +92,7 @@ class Sealer:
     reader: LogReader
     writer: JournalWriter
     window: Window
-    tables: Tables
+    tables: TrackedTables
     tracker: CatalogTracker
     settings: CaptureSettings
     clock: Callable[[], float]
@@ -161,15 +161,8 @@ class Sealer:
             crash_point("capture.before_ack")
             self.reader.acknowledge(offset)
             crash_point("capture.after_ack")
-        self._announce(
-            segments[-1].last if segments else self.writer.next_sequence_num - 1, has_positions=bool(positions)
-        )
-
-    def _announce(self, last: int, *, has_positions: bool) -> None:
-        self.control.announce("sealed", last=last)
+        self.control.announce("sealed", last=segments[-1].last if segments else self.writer.next_sequence_num - 1)
         self.control.announce("progress")
-        if has_positions:
-            self.control.announce("place", last=last)
 
     def _prune(self) -> None:
         """Let the ring forget what every later read sees, if the control thread says so in time.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-DDLPolicy = Literal["apply", "ignore", "stop"]
+from replicator.config import ReplicatorConfig
+from replicator.config.model import DDLPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class CaptureSettings:
         seal_every_s: While the log is busy, sealed at least so often.
         seal_gap_s: Once the log is idle, sealed at once, but not more often than this.
         idle_seal_s: How often a position in the log without rows is sealed.
-        compare_every_s: How often the source's catalogue is compared with what is followed.
+        compare_every_s: How often the source's catalogue is compared with what is tracked.
         check_every_s: How often the source is asked what would keep the tables from being replicated right.
         retention_every_s, measure_every_s, request_every_s, report_every_s: How often the journal is swept, the source
             measured, requests looked for, the status reported.
@@ -40,31 +40,65 @@ class CaptureSettings:
         spool: Folder for what waits on local disk.
     """
 
-    snapshot_mode: Literal["initial", "never", "only"] = "initial"
-    chunk_rows: int = 50_000
-    chunks_ahead: int = 2
-    chunk_retries: int = 8
-    chunk_backoff_s: float = 0.05
-    chunk_backoff_max_s: float = 5.0
-    give_up_after_s: float = 3600.0
-    keys_max: int = 100_000
-    pull_rows: int = 50_000
-    pull_bytes: int = 16 << 20
-    pull_wait_s: float = 0.2
-    snapshot_wait_s: float = 0.02
-    seal_rows: int = 1_000_000
-    seal_bytes: int = 256 << 20
-    seal_every_s: float = 0.5
-    seal_gap_s: float = 0.05
-    idle_seal_s: float = 2.0
-    compare_every_s: float = 60.0
-    check_every_s: float = 60.0
-    retention_every_s: float = 10.0
-    measure_every_s: float = 10.0
-    request_every_s: float = 1.0
-    report_every_s: float = 1.0
-    keep_alive_s: float = 5.0
-    unexplained_change: Literal["resnapshot", "stop"] = "resnapshot"
-    truncate: DDLPolicy = "apply"
-    drop_table: DDLPolicy = "ignore"
-    spool: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+    snapshot_mode: Literal["initial", "never", "only"]
+    chunk_rows: int
+    chunks_ahead: int
+    chunk_retries: int
+    chunk_backoff_s: float
+    chunk_backoff_max_s: float
+    give_up_after_s: float
+    keys_max: int
+    pull_rows: int
+    pull_bytes: int
+    pull_wait_s: float
+    snapshot_wait_s: float
+    seal_rows: int
+    seal_bytes: int
+    seal_every_s: float
+    seal_gap_s: float
+    idle_seal_s: float
+    compare_every_s: float
+    check_every_s: float
+    retention_every_s: float
+    measure_every_s: float
+    request_every_s: float
+    report_every_s: float
+    keep_alive_s: float
+    unexplained_change: Literal["resnapshot", "stop"]
+    truncate: DDLPolicy
+    drop_table: DDLPolicy
+    spool: Path
+
+    @classmethod
+    def of(cls, config: ReplicatorConfig, *, spool: Path) -> CaptureSettings:
+        """The settings of a configuration; what users cannot set has its one value here."""
+        return cls(
+            snapshot_mode=config.snapshot.mode,
+            chunk_rows=config.snapshot.chunk_rows,
+            chunks_ahead=2,
+            chunk_retries=8,
+            chunk_backoff_s=0.05,
+            chunk_backoff_max_s=5.0,
+            give_up_after_s=config.retry.give_up_after.total_seconds(),
+            keys_max=100_000,
+            pull_rows=50_000,
+            pull_bytes=16 << 20,
+            pull_wait_s=0.2,
+            snapshot_wait_s=0.02,
+            seal_rows=1_000_000,
+            seal_bytes=256 << 20,
+            seal_every_s=config.journal.seal_every.total_seconds(),
+            seal_gap_s=config.journal.seal_every.total_seconds(),
+            idle_seal_s=2.0,
+            compare_every_s=60.0,
+            check_every_s=60.0,
+            retention_every_s=10.0,
+            measure_every_s=10.0,
+            request_every_s=1.0,
+            report_every_s=1.0,
+            keep_alive_s=5.0,
+            unexplained_change=config.snapshot.unexplained_change,
+            truncate=config.ddl.truncate_table,
+            drop_table=config.ddl.drop_table,
+            spool=spool,
+        )

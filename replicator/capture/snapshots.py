@@ -49,7 +49,7 @@ from replicator.capture.running import (
 )
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.spool import Spool
-from replicator.capture.tables import Followed, Tables, renumbered
+from replicator.capture.tables import TrackedTable, TrackedTables, renumbered
 from replicator.capture.window import Bools, Read, Verdict, Window, snapshot_changes
 from replicator.model.errors import TableError, TransientError
 from replicator.model.events import TRANSACTION_ID, change_schema
@@ -83,7 +83,7 @@ class SnapshotRunner:
     window: Window
     reader: ChunkReader
     marks: MarkBoard[Any]
-    tables: Tables
+    tables: TrackedTables
     settings: CaptureSettings
     clock: Callable[[], float]
     suspicious: set[TableId] = field(default_factory=set)
@@ -93,12 +93,12 @@ class SnapshotRunner:
 
     # --- what the loop tells ------------------------------------------------------------------------------------------
 
-    def begin(self, followed: Followed) -> None:
+    def begin(self, tracked: TrackedTable) -> None:
         """Read the table from where its progress says; also after a restart."""
-        self.drop(followed.table)
-        self._running[followed.table] = Running(followed=followed)
-        if followed.schema.key:
-            self.window.watch(followed.schema)
+        self.drop(tracked.table)
+        self._running[tracked.table] = Running(tracked=tracked)
+        if tracked.schema.key:
+            self.window.watch(tracked.schema)
 
     def drop(self, table: TableId) -> None:
         """End the table's snapshot here, if one runs."""
@@ -116,15 +116,15 @@ class SnapshotRunner:
                     self._note_keys(running, keys)
         self._drop_lost()
 
-    def is_held_back(self, followed: Followed) -> bool:
+    def is_held_back(self, tracked: TrackedTable) -> bool:
         """Whether log rows of the table must not be written now: it has no key and its snapshot is not complete."""
-        return followed.table in self._running and not followed.schema.key
+        return tracked.table in self._running and not tracked.schema.key
 
-    def hold_back(self, followed: Followed, rows: pa.RecordBatch) -> None:
+    def hold_back(self, tracked: TrackedTable, rows: pa.RecordBatch) -> None:
         """Keep log rows that must not be written now, if the read may need them."""
-        log = self._running[followed.table].log
+        log = self._running[tracked.table].log
         if log is not None:
-            log.append(renumbered(rows, followed.schema, 0))
+            log.append(renumbered(rows, tracked.schema, 0))
 
     def take_mark(self, due: AtMark) -> WholeDue | None:
         """The log delivered the mark of a read, and no transaction is open: write a chunk, or ask for a commit for a whole read."""
@@ -164,8 +164,8 @@ class SnapshotRunner:
             if not running.is_due(now):
                 continue
             with of_table(table, "starting to read it"):
-                followed, chunk_rows = running.followed, self.settings.chunk_rows
-                reading = next_reading(self.tables.progress(followed), followed.schema, chunk_rows)
+                tracked, chunk_rows = running.tracked, self.settings.chunk_rows
+                reading = next_reading(self.tables.progress(tracked), tracked.schema, chunk_rows)
                 if reading is not None:
                     self._start(running, reading)
                     return
@@ -205,7 +205,7 @@ class SnapshotRunner:
         return advanced
 
     def _start(self, running: Running, reading: Reading) -> None:
-        schema, log = running.followed.schema, None
+        schema, log = running.tracked.schema, None
         if not schema.key:
             self.window.unwatch(running.table)
             self.window.watch(schema)
@@ -259,22 +259,22 @@ class SnapshotRunner:
     # --- emission -----------------------------------------------------------------------------------------------------
 
     def _put_chunk(self, running: Running, due: ChunkAtMark) -> None:
-        followed, result, read = running.followed, due.result, due.read
-        if result.chunk.identity is None or followed.record.identity != result.chunk.identity:
+        tracked, result, read = running.tracked, due.result, due.read
+        if result.chunk.identity is None or tracked.record.identity != result.chunk.identity:
             self._lose(running)
-            self.suspicious.add(followed.table)
+            self.suspicious.add(tracked.table)
             return
         rows = self.window.emit(read)
-        self.tables.take_rows(followed, rows, is_plain=result.reading.kind is ReadingKind.RANGE)
+        self.tables.take_rows(tracked, rows, is_plain=result.reading.kind is ReadingKind.RANGE)
         progress = after_chunk(
-            self.tables.progress(followed),
+            self.tables.progress(tracked),
             result.reading,
             cursor=result.chunk.cursor,
             is_last=result.is_last,
             rows=rows.num_rows,
             unsettled=read.unsettled,
         )
-        self.tables.put_progress(followed, progress)
+        self.tables.put_progress(tracked, progress)
         self.reader.release()
         again_at = self._read_again_at(running) if read.unsettled else None
         self._emitted(running, Emitted(read=due, is_complete=is_complete(progress), read_again_at=again_at))
@@ -283,7 +283,7 @@ class SnapshotRunner:
         """Ask for a whole read to be written if it is good; it is lost if not."""
         assert running.whole is not None
         assert running.log is not None
-        is_same = result.identity is not None and running.followed.record.identity == result.identity
+        is_same = result.identity is not None and running.tracked.record.identity == result.identity
         if is_same and not any(_has_unknown(running.whole, batch) for batch in running.log.batches()):
             self._advance(running, WholeGood())
             return WholeDue(result)
@@ -295,25 +295,25 @@ class SnapshotRunner:
     def _put_whole(self, running: Running, result: TableRead) -> None:
         assert running.whole is not None
         assert running.log is not None
-        followed, count = running.followed, 0
+        tracked, count = running.tracked, 0
         for batch in result.rows.batches():
-            self.tables.take_rows(followed, snapshot_changes(followed.schema, batch), is_plain=True)
+            self.tables.take_rows(tracked, snapshot_changes(tracked.schema, batch), is_plain=True)
             count += batch.num_rows
         for batch in running.log.batches():
             unseen = batch.filter(pa.array(_unseen_rows(running.whole, batch)))
             ordinals = pa.array(np.arange(unseen.num_rows, dtype=np.int64))
             fresh = pa.RecordBatch.from_arrays([ordinals, *unseen.columns[1:]], schema=unseen.schema)
-            self.tables.take_rows(followed, fresh)
-        progress = self.tables.progress(followed)
+            self.tables.take_rows(tracked, fresh)
+        progress = self.tables.progress(tracked)
         ranges = tuple(replace(part, is_done=True) for part in progress.ranges)
-        self.tables.put_progress(followed, replace(progress, ranges=ranges, rows=count))
+        self.tables.put_progress(tracked, replace(progress, ranges=ranges, rows=count))
         result.rows.close()
         self._emitted(running, Emitted(read=result, is_complete=True))
 
     def _emitted(self, running: Running, event: Emitted) -> None:
         running = self._advance(running, event)
         if running.step is RunningStep.COMPLETED:
-            self.tables.complete(running.followed)
+            self.tables.complete(running.tracked)
             self._completed.append(running.table)
             # Its job needs no cancelling, and nothing of it waits.
             del self._running[running.table]
@@ -324,8 +324,8 @@ class SnapshotRunner:
     # --- lost reads ---------------------------------------------------------------------------------------------------
 
     def _note_keys(self, running: Running, keys: Sequence[Cursor]) -> None:
-        progress = with_keys(self.tables.progress(running.followed), keys, self.settings.keys_max)
-        self.tables.put_progress(running.followed, progress)
+        progress = with_keys(self.tables.progress(running.tracked), keys, self.settings.keys_max)
+        self.tables.put_progress(running.tracked, progress)
         if not progress.keys and running.step in (RunningStep.READING, RunningStep.MARKING):
             # Too many keys: every range begins again, and what was read behind the old beginnings would be taken for their progress.
             self._lose(running)
@@ -341,7 +341,7 @@ class SnapshotRunner:
                 continue
             with of_table(table, "discarding a chunk of it"):
                 if verdict is Verdict.START_OVER:
-                    self.tables.put_progress(running.followed, start_over(self.tables.progress(running.followed)))
+                    self.tables.put_progress(running.tracked, start_over(self.tables.progress(running.tracked)))
                 self._lose(running)
 
     def _lose(self, running: Running) -> None:

@@ -88,7 +88,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookedFirst:
-    """What a read sees that began after it was asked. `may_lack`: some of the tables are not followed as the catalogue has them."""
+    """What a read sees that began after it was asked. `may_lack`: some of the tables are not tracked as the catalogue has them."""
 
     since: Visibility
     may_lack: bool

@@ -37,7 +37,7 @@ _TELL_EVERY_S: Final = 30.0
 
 
 @dataclass(eq=False, slots=True)
-class Followed:
+class TrackedTable:
     """A table and what is known of it. `record` is what the next commit makes durable.
 
     `truncates`: TRUNCATEs delivered to this process.
@@ -57,8 +57,8 @@ class Followed:
         assert self.record.schema is not None, "the snapshot has not begun"
         return self.record.schema
 
-    def fits(self, schema: TableSchema) -> bool:
-        """Whether rows of this shape can be written."""
+    def matches(self, schema: TableSchema) -> bool:
+        """Whether rows of this shape can be written as they are."""
         return schema is self.record.schema or same_shape(self.schema, schema)
 
     @property
@@ -67,7 +67,7 @@ class Followed:
         return table_life.is_captured(self.record)
 
 
-class Tables:
+class TrackedTables:
     """All tables of one capture, and the way of their changes into the journal.
 
     Every change of a record is made durable by the commit that holds the entries which it stands for (`take_changed`).
@@ -76,30 +76,30 @@ class Tables:
     def __init__(self, writer: JournalWriter, records: Iterable[TableRecord], now: Callable[[], datetime]) -> None:
         self._writer = writer
         self._now = now
-        self._followed = {r.table: Followed(r) for r in records}
+        self._tracked = {r.table: TrackedTable(r) for r in records}
         self._changed: set[TableId] = set()
         self._told_at: dict[TableId, float] = {}
 
-    def get(self, table: TableId) -> Followed | None:
+    def get(self, table: TableId) -> TrackedTable | None:
         """The table, if capture knows it."""
-        return self._followed.get(table)
+        return self._tracked.get(table)
 
-    def all(self, *stages: Stage) -> Sequence[Followed]:
+    def all(self, *stages: Stage) -> Sequence[TrackedTable]:
         """Those in one of these stages (none given: all), by name."""
         return [
-            self._followed[t] for t in sorted(self._followed) if not stages or self._followed[t].record.stage in stages
+            self._tracked[t] for t in sorted(self._tracked) if not stages or self._tracked[t].record.stage in stages
         ]
 
-    def put(self, record: TableRecord) -> Followed:
+    def put(self, record: TableRecord) -> TrackedTable:
         """Replace a record, or add one."""
         self._changed.add(record.table)
-        followed = self._followed.setdefault(record.table, Followed(record))
-        followed.record = record
-        return followed
+        tracked = self._tracked.setdefault(record.table, TrackedTable(record))
+        tracked.record = record
+        return tracked
 
     def adopt(self, record: TableRecord) -> None:
         """Replace a record by one that is stored already."""
-        self._followed.setdefault(record.table, Followed(record)).record = record
+        self._tracked.setdefault(record.table, TrackedTable(record)).record = record
 
     @property
     def has_changed(self) -> bool:
@@ -108,101 +108,101 @@ class Tables:
 
     def take_changed(self) -> Sequence[TableRecord]:
         """The records that the commit must hold."""
-        changed = [self._followed[t].record for t in sorted(self._changed)]
+        changed = [self._tracked[t].record for t in sorted(self._changed)]
         self._changed.clear()
         return changed
 
     # --- entries of the journal ---------------------------------------------------------------------------------------
 
-    def event(self, followed: Followed, event: JournalEvent, number: int | None = None) -> int:
+    def event(self, tracked: TrackedTable, event: JournalEvent, number: int | None = None) -> int:
         """Write an event of the table; return its number."""
         number = self._writer.take(1) if number is None else number
-        self._writer.event(number, followed.table, followed.record.incarnation, event)
+        self._writer.event(number, tracked.table, tracked.record.incarnation, event)
         return number
 
-    def rows(self, followed: Followed, rows: pa.RecordBatch, base: int, *, is_plain: bool = False) -> None:
+    def rows(self, tracked: TrackedTable, rows: pa.RecordBatch, base: int, *, is_plain: bool = False) -> None:
         """Write changes whose ordinals count from `base`.
 
         `is_plain`: they come from one plain pass of the incarnation's first snapshot.
         """
         if not rows.num_rows:
             return
-        numbered = renumbered(rows, followed.schema, base)
+        numbered = renumbered(rows, tracked.schema, base)
         if not is_plain:
-            first, known = numbered.column(SEQUENCE_NUM)[0].as_py(), followed.record.first_change
+            first, known = numbered.column(SEQUENCE_NUM)[0].as_py(), tracked.record.first_change
             # Lower than known: the keys that a pull sends back to the list are noted before the pull's rows are written.
             if known is None or first < known:
-                self.put(replace(followed.record, first_change=first))
-        self._writer.append(followed.schema, followed.record.incarnation, numbered)
+                self.put(replace(tracked.record, first_change=first))
+        self._writer.append(tracked.schema, tracked.record.incarnation, numbered)
 
-    def take_rows(self, followed: Followed, rows: pa.RecordBatch, *, is_plain: bool = False) -> None:
+    def take_rows(self, tracked: TrackedTable, rows: pa.RecordBatch, *, is_plain: bool = False) -> None:
         """Give the rows (numbered from 0) the next numbers and write them."""
         if rows.num_rows:
-            self.rows(followed, rows, self._writer.take(rows.num_rows), is_plain=is_plain)
+            self.rows(tracked, rows, self._writer.take(rows.num_rows), is_plain=is_plain)
 
     # --- changes of state ---------------------------------------------------------------------------------------------
 
-    def begin_incarnation(self, followed: Followed, found: TableDescription, *, incarnation: int, mode: str) -> None:
+    def begin_incarnation(self, tracked: TrackedTable, found: TableDescription, *, incarnation: int, mode: str) -> None:
         """Begin an incarnation, in an empty target table: CREATE_TABLE, then the snapshot unless the mode is `never`."""
         is_streaming = mode == "never"
-        record, schema, identity = followed.record, found.schema, found.identity
+        record, schema, identity = tracked.record, found.schema, found.identity
         if is_streaming:
             self.put(table_life.begun_without_snapshot(record, schema, identity, incarnation=incarnation))
         else:
             progress = self._fresh_progress(found, SnapshotKind.FIRST)
             self.put(table_life.begun(record, schema, identity, incarnation=incarnation, snapshot=progress))
-        self.event(followed, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=followed.table, schema=found.schema))
+        self.event(tracked, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=tracked.table, schema=found.schema))
         if not is_streaming:
-            self._tell("snapshot_started", followed, in_place=False)
-            self.event(followed, SnapshotEvent(phase=SnapshotPhase.STARTED, table=followed.table))
+            self._tell("snapshot_started", tracked, in_place=False)
+            self.event(tracked, SnapshotEvent(phase=SnapshotPhase.STARTED, table=tracked.table))
 
-    def begin_in_place(self, followed: Followed, found: TableDescription, start_number: int) -> None:
+    def begin_in_place(self, tracked: TrackedTable, found: TableDescription, start_number: int) -> None:
         """Begin a snapshot of a table that the target holds."""
         event = SnapshotEvent(
-            phase=SnapshotPhase.STARTED, table=followed.table, kind=SnapshotKind.IN_PLACE, start_number=start_number
+            phase=SnapshotPhase.STARTED, table=tracked.table, kind=SnapshotKind.IN_PLACE, start_number=start_number
         )
-        number = self.event(followed, event)
+        number = self.event(tracked, event)
         progress = self._fresh_progress(found, SnapshotKind.IN_PLACE, start_number)
-        self.put(table_life.begun_in_place(followed.record, found.identity, snapshot=progress, number=number))
-        self._tell("snapshot_started", followed, in_place=True)
+        self.put(table_life.begun_in_place(tracked.record, found.identity, snapshot=progress, number=number))
+        self._tell("snapshot_started", tracked, in_place=True)
 
-    def complete(self, followed: Followed) -> None:
+    def complete(self, tracked: TrackedTable) -> None:
         """The snapshot is complete."""
-        progress = self.progress(followed)
+        progress = self.progress(tracked)
         event = SnapshotEvent(
-            phase=SnapshotPhase.COMPLETED, table=followed.table, kind=progress.kind, start_number=progress.start_number
+            phase=SnapshotPhase.COMPLETED, table=tracked.table, kind=progress.kind, start_number=progress.start_number
         )
-        self.event(followed, event)
-        self._tell("snapshot_complete", followed)
-        self.put(table_life.completed(followed.record, self._now()))
+        self.event(tracked, event)
+        self._tell("snapshot_complete", tracked)
+        self.put(table_life.completed(tracked.record, self._now()))
 
-    def progress(self, followed: Followed) -> SnapshotProgress:
+    def progress(self, tracked: TrackedTable) -> SnapshotProgress:
         """How far its snapshot is."""
-        assert followed.record.snapshot is not None, "no snapshot is running"
-        return followed.record.snapshot
+        assert tracked.record.snapshot is not None, "no snapshot is running"
+        return tracked.record.snapshot
 
-    def put_progress(self, followed: Followed, progress: SnapshotProgress) -> None:
+    def put_progress(self, tracked: TrackedTable, progress: SnapshotProgress) -> None:
         """The snapshot advanced, or begins again."""
-        if progress == followed.record.snapshot:
+        if progress == tracked.record.snapshot:
             return
-        first_change = followed.record.first_change
-        if first_change is None and (progress.keys or _went_back(followed.record.snapshot, progress)):
+        first_change = tracked.record.first_change
+        if first_change is None and (progress.keys or _went_back(tracked.record.snapshot, progress)):
             first_change = self._writer.next_sequence_num
-        self.put(replace(followed.record, snapshot=progress, first_change=first_change))
-        if time.monotonic() - self._told_at.get(followed.table, -math.inf) >= _TELL_EVERY_S:
-            self._tell("snapshot_progress", followed)
+        self.put(replace(tracked.record, snapshot=progress, first_change=first_change))
+        if time.monotonic() - self._told_at.get(tracked.table, -math.inf) >= _TELL_EVERY_S:
+            self._tell("snapshot_progress", tracked)
 
-    def fail(self, followed: Followed, error: ReplicatorError) -> None:
+    def fail(self, tracked: TrackedTable, error: ReplicatorError) -> None:
         """The table stops: its changes are no longer written until a new snapshot begins."""
-        tell_failed(followed.table, error)
-        self.put(table_life.failed(followed.record, ErrorRecord.of(error, self._now())))
+        tell_failed(tracked.table, error)
+        self.put(table_life.failed(tracked.record, ErrorRecord.of(error, self._now())))
 
-    def _tell(self, event: str, followed: Followed, **more: bool) -> None:
+    def _tell(self, event: str, tracked: TrackedTable, **more: bool) -> None:
         """A line of the log about a snapshot."""
-        self._told_at[followed.table] = time.monotonic()
-        progress = self.progress(followed)
+        self._told_at[tracked.table] = time.monotonic()
+        progress = self.progress(tracked)
         of = {"rows": progress.rows, "estimated_rows": progress.estimated_rows}
-        _log.info(event, table=str(followed.table), incarnation=followed.record.incarnation, **of, **more)
+        _log.info(event, table=str(tracked.table), incarnation=tracked.record.incarnation, **of, **more)
 
     def _fresh_progress(
         self, found: TableDescription, kind: SnapshotKind, start_number: int | None = None

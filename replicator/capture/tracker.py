@@ -32,7 +32,7 @@ from replicator.capture.starting import (
     advance,
     question,
 )
-from replicator.capture.tables import Followed, Tables
+from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.capture.window import Window
 from replicator.journal.writer import JournalWriter
 from replicator.model.errors import FatalError, SchemaConflictError, TableError
@@ -80,7 +80,7 @@ class CatalogTracker:
     writer: JournalWriter
     window: Window
     marks: MarkBoard[Any]
-    tables: Tables
+    tables: TrackedTables
     snapshots: SnapshotRunner
     settings: CaptureSettings
     configured: Sequence[TableId]
@@ -172,16 +172,16 @@ class CatalogTracker:
     def recreate(self, tables: Sequence[TableId]) -> None:
         """Have the next snapshots of these tables begin new incarnations."""
         self.to_recreate.update(tables)
-        for followed in map(self.tables.get, tables):
-            if followed is not None and not followed.is_captured:
-                self.tables.put(self._uncaptured(followed.record))
+        for tracked in map(self.tables.get, tables):
+            if tracked is not None and not tracked.is_captured:
+                self.tables.put(self._uncaptured(tracked.record))
 
     def refuse(self, refused: Mapping[TableId, TableError]) -> None:
         """These tables stop, each for its reason."""
         for table, error in refused.items():
-            followed = self.tables.get(table)
-            if followed is not None and table_life.is_replicated(followed.record):
-                self.fail(followed, error)
+            tracked = self.tables.get(table)
+            if tracked is not None and table_life.is_replicated(tracked.record):
+                self.fail(tracked, error)
 
     def _put(self, starting: Starting) -> None:
         """Keep it, and ask what it waits for."""
@@ -204,7 +204,7 @@ class CatalogTracker:
                 fit = tuple(t for t in starting.tables if t not in answer.refused)
                 self._put(advance(starting, Described(tables=fit, found=answer.found)))
             case Step.LOOKING:
-                may_lack = not all(self._is_followed_as(t, starting.found.get(t)) for t in starting.tables)
+                may_lack = not all(self._is_tracked_as(t, starting.found.get(t)) for t in starting.tables)
                 self._put(advance(starting, LookedFirst(since=answer, may_lack=may_lack)))
             case _:
                 self._starting[starting.id] = advance(starting, Looked(seen=answer))
@@ -220,49 +220,47 @@ class CatalogTracker:
     def _ask(self, ids: tuple[int, ...], call: Callable[..., Any], *arguments: Any) -> None:
         self._inquiries = (*self._inquiries, _Inquiry(self.submit(call, *arguments), ids))
 
-    def _is_followed_as(self, table: TableId, found: TableDescription | None) -> bool:
+    def _is_tracked_as(self, table: TableId, found: TableDescription | None) -> bool:
         """Whether the log has left out nothing of the table as it is now."""
-        followed = self.tables.get(table)
-        is_captured = followed is not None and followed.is_captured
+        tracked = self.tables.get(table)
+        is_captured = tracked is not None and tracked.is_captured
         return is_captured and self._comparison.change_of(table, found) in (Change.NONE, Change.EXPLAINED)
 
     def _begin(self, table: TableId, found: TableDescription | None) -> None:
-        followed = self.tables.get(table)
-        if followed is None or not table_life.is_replicated(followed.record):
+        tracked = self.tables.get(table)
+        if tracked is None or not table_life.is_replicated(tracked.record):
             return
         if found is None:
-            self.drop_missing(followed)
+            self.drop_missing(tracked)
             return
         if table not in self.decoded:
-            self._suspend(followed)
+            self._suspend(tracked)
             self.needs_reopening = True
             return
         self.source.accept({table: found.identity})
-        record = followed.record
+        record = tracked.record
         self.snapshots.drop(table)
         is_recreated = table in self.to_recreate or record.is_recreated
         self.to_recreate.discard(table)
         if record.schema is None:
             self.tables.begin_incarnation(
-                followed, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode
+                tracked, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode
             )
         elif same_shape(record.schema, found.schema) and not is_recreated:
             # A read of a table without a key counts only if it saw all that was delivered before it: none of that may stay, or
             # what was written in between would be there twice.
             number = self.writer.next_sequence_num
-            self.tables.begin_in_place(
-                followed, found, self.window.start_number(number) if found.schema.key else number
-            )
+            self.tables.begin_in_place(tracked, found, self.window.start_number(number) if found.schema.key else number)
         else:
-            self.tables.begin_incarnation(followed, found, incarnation=record.incarnation + 1, mode="initial")
+            self.tables.begin_incarnation(tracked, found, incarnation=record.incarnation + 1, mode="initial")
             # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.
             self.needs_reopening = self.needs_reopening or not same_shape(record.schema, found.schema)
         changed_at = self.changed_at.pop(table, None)
-        if followed.record.stage is Stage.SNAPSHOT:
+        if tracked.record.stage is Stage.SNAPSHOT:
             if changed_at is not None and changed_at >= self.window.start_number(self.writer.next_sequence_num):
                 # Its transaction may be one that the reads do not see.
-                self.outdate(followed)
-            self.snapshots.begin(followed)
+                self.outdate(tracked)
+            self.snapshots.begin(tracked)
 
     # --- the catalogue ------------------------------------------------------------------------------------------------
 
@@ -282,71 +280,71 @@ class CatalogTracker:
     def _act_on(self, different: Sequence[Different]) -> None:
         again: list[TableId] = []
         for table in different:
-            with of_table(table.followed.table, "comparing it with the catalogue"):
+            with of_table(table.tracked.table, "comparing it with the catalogue"):
                 again += self._act_on_one(*table)
         if again:
             self.start(again)
 
-    def _act_on_one(self, followed: Followed, change: Change, found: TableDescription | None) -> Sequence[TableId]:
+    def _act_on_one(self, tracked: TrackedTable, change: Change, found: TableDescription | None) -> Sequence[TableId]:
         """Act on what became of a table; return it if it needs a new snapshot."""
         if change is Change.DROPPED or found is None:
-            self.drop_missing(followed)
+            self.drop_missing(tracked)
         elif change is Change.EXPLAINED:
-            self.tables.put(replace(followed.record, identity=found.identity))
+            self.tables.put(replace(tracked.record, identity=found.identity))
         elif change is Change.ASK_AGAIN:
-            self.snapshots.suspicious.add(followed.table)
+            self.snapshots.suspicious.add(tracked.table)
         elif change is Change.COLUMNS:
-            self.fail(followed, columns_changed(followed.schema, found.schema))
+            self.fail(tracked, columns_changed(tracked.schema, found.schema))
         elif change is Change.KEY or change in UNEXPLAINED:
-            return [self._unexplained(followed, change)]
+            return [self._unexplained(tracked, change)]
         return []
 
-    def _unexplained(self, followed: Followed, change: Change) -> TableId:
+    def _unexplained(self, tracked: TrackedTable, change: Change) -> TableId:
         if change in UNEXPLAINED and self.settings.unexplained_change == "stop":
             raise FatalError(
                 f"{UNEXPLAINED[change]}, and the log does not show it.",
                 code="unexplained_change",
-                table=str(followed.table),
+                table=str(tracked.table),
                 action="Take a new snapshot of it (`replicator snapshot NAME TABLE`), or set `snapshot.unexplained_change: resnapshot`.",
             )
-        self._suspend(followed)
-        return followed.table
+        self._suspend(tracked)
+        return tracked.table
 
     # --- changes of tables in the log ---------------------------------------------------------------------------------
 
     def ddl(self, event: DDLEvent, number: int) -> None:
         """Apply the policy for a DDL event of the log at its position."""
-        followed = self.tables.get(event.table)
-        if followed is not None and followed.is_captured:
+        tracked = self.tables.get(event.table)
+        if tracked is not None and tracked.is_captured:
             with of_table(event.table, f"processing its {event.operation.value}"):
-                self._ddl(followed, event, number)
+                self._ddl(tracked, event, number)
 
-    def _ddl(self, followed: Followed, event: DDLEvent, number: int) -> None:
+    def _ddl(self, tracked: TrackedTable, event: DDLEvent, number: int) -> None:
         match event.operation:
             case DDLOperation.TRUNCATE_TABLE:
-                followed.truncates += 1
-                identity = truncated(followed.record.identity, event.transaction_id)
-                self.tables.put(replace(followed.record, identity=identity))
-                self.snapshots.suspicious.add(followed.table)
-                self._by_policy(followed, event, number, self.settings.truncate)
+                tracked.truncates += 1
+                identity = truncated(tracked.record.identity, event.transaction_id)
+                self.tables.put(replace(tracked.record, identity=identity))
+                self.snapshots.suspicious.add(tracked.table)
+                self._by_policy(tracked, event, number, self.settings.truncate)
             case DDLOperation.DROP_TABLE:
-                self.drop_missing(followed, event, number)
+                self.drop_missing(tracked, event, number)
             case DDLOperation.ALTER_TABLE:
-                self.alter(followed, event.schema)
+                self.alter(tracked, event.schema)
             case DDLOperation.RENAME_TABLE:
                 self.fail(
-                    followed,
+                    tracked,
                     SchemaConflictError(
                         f"it was renamed to {event.new_table}." if event.new_table else "it was renamed.",
                         code="table_renamed",
-                        table=str(followed.table),
+                        table=str(tracked.table),
                         action="Use the table's new name in `tables.include`.",
                     ),
                 )
             case DDLOperation.CREATE_TABLE:
                 # Another object took the name, or rows came or went that the log does not name.
-                self._suspend(followed)
-                self.start([followed.table])
+                self._suspend(tracked)
+                self.start([tracked.table])
             case _:
                 pass  # The rest concerns no captured table.
 
@@ -356,84 +354,84 @@ class CatalogTracker:
         One snapshot makes up for all such changes up to its beginning. Those that come while it runs do not disturb it: it
         is repeated when it is complete.
         """
-        followed = self.tables.get(table)
-        if followed is None:
+        tracked = self.tables.get(table)
+        if tracked is None:
             return
-        match followed.record.stage:
+        match tracked.record.stage:
             case Stage.STREAMING:
                 self.changed_at[table] = number
-                self._suspend(followed)
+                self._suspend(tracked)
                 self.start([table])
             case Stage.PENDING:
                 self.changed_at[table] = number
             case Stage.SNAPSHOT:
-                self.outdate(followed)
+                self.outdate(tracked)
             case _:
                 pass  # A new snapshot begins before its changes are written again.
 
-    def outdate(self, followed: Followed) -> None:
+    def outdate(self, tracked: TrackedTable) -> None:
         """The snapshot that runs must be repeated."""
-        self.tables.put_progress(followed, replace(self.tables.progress(followed), is_outdated=True))
+        self.tables.put_progress(tracked, replace(self.tables.progress(tracked), is_outdated=True))
 
     def repeat_outdated(self, tables: Sequence[TableId]) -> None:
         """Repeat the snapshots that were outdated before they were complete."""
         again = [f for f in map(self.tables.get, tables) if f is not None and _is_outdated(f)]
-        for followed in again:
-            self._suspend(followed)
+        for tracked in again:
+            self._suspend(tracked)
         if again:
             self.start([f.table for f in again])
 
-    def drop_missing(self, followed: Followed, event: DDLEvent | None = None, number: int | None = None) -> None:
+    def drop_missing(self, tracked: TrackedTable, event: DDLEvent | None = None, number: int | None = None) -> None:
         """The table is not in the source any more."""
-        if followed.is_captured:
-            event = event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=followed.table)
-            self._by_policy(followed, event, number, self.settings.drop_table)
+        if tracked.is_captured:
+            event = event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=tracked.table)
+            self._by_policy(tracked, event, number, self.settings.drop_table)
             if self.settings.drop_table == "apply":
-                self.to_recreate.add(followed.table)
+                self.to_recreate.add(tracked.table)
         self.fail(
-            followed,
+            tracked,
             SchemaConflictError(
                 "the table does not exist in the source.",
                 code=table_life.TABLE_MISSING,
-                table=str(followed.table),
+                table=str(tracked.table),
                 action="Exclude it in `tables.exclude`; or create it again and run `replicator snapshot NAME TABLE`.",
             ),
         )
 
-    def fail(self, followed: Followed, error: TableError) -> None:
+    def fail(self, tracked: TrackedTable, error: TableError) -> None:
         """The table stops; the others continue."""
-        self.snapshots.drop(followed.table)
-        self.tables.put(self._uncaptured(followed.record))
-        self.tables.fail(followed, error)
+        self.snapshots.drop(tracked.table)
+        self.tables.put(self._uncaptured(tracked.record))
+        self.tables.fail(tracked, error)
 
-    def alter(self, followed: Followed, schema: TableSchema | None) -> None:
+    def alter(self, tracked: TrackedTable, schema: TableSchema | None) -> None:
         """The log brings another shape: another key begins a snapshot in place, other columns fail the table."""
-        if schema is not None and same_shape(followed.schema, schema):
+        if schema is not None and same_shape(tracked.schema, schema):
             return
-        if schema is not None and same_columns(followed.schema, schema):
-            self._suspend(followed)
-            self.start([followed.table])
+        if schema is not None and same_columns(tracked.schema, schema):
+            self._suspend(tracked)
+            self.start([tracked.table])
             return
-        self.fail(followed, columns_changed(followed.schema, schema))
+        self.fail(tracked, columns_changed(tracked.schema, schema))
 
-    def _suspend(self, followed: Followed) -> None:
+    def _suspend(self, tracked: TrackedTable) -> None:
         """Write nothing of the table until its new snapshot begins, also after a restart."""
-        self.snapshots.drop(followed.table)
-        self.tables.put(table_life.suspended(self._uncaptured(followed.record)))
+        self.snapshots.drop(tracked.table)
+        self.tables.put(table_life.suspended(self._uncaptured(tracked.record)))
 
     def _uncaptured(self, record: TableRecord) -> TableRecord:
         return table_life.recreated(record) if record.table in self.to_recreate else record
 
-    def _by_policy(self, followed: Followed, event: DDLEvent, number: int | None, policy: str) -> None:
+    def _by_policy(self, tracked: TrackedTable, event: DDLEvent, number: int | None, policy: str) -> None:
         if policy == "stop":
             raise FatalError(
                 f"{event.operation.value} reached a table whose policy for it is `stop`.",
                 code="ddl_stop",
-                table=str(followed.table),
+                table=str(tracked.table),
                 action="Change the policy in `ddl:` to `apply` or `ignore`.",
             )
         if policy == "apply":
-            self.tables.event(followed, event, number)
+            self.tables.event(tracked, event, number)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -457,6 +455,6 @@ def prepare_and_describe(
     return Answer(found=found, refused={**refused, **answer.refused, **unfit})
 
 
-def _is_outdated(followed: Followed) -> bool:
-    snapshot = followed.record.snapshot
-    return followed.record.stage is Stage.STREAMING and snapshot is not None and snapshot.is_outdated
+def _is_outdated(tracked: TrackedTable) -> bool:
+    snapshot = tracked.record.snapshot
+    return tracked.record.stage is Stage.STREAMING and snapshot is not None and snapshot.is_outdated

@@ -27,12 +27,14 @@ later. What makes the sum of the two right:
 6.  *TRUNCATE* that a read did not see touches every key: the table's reading starts over.
 
 `tests/simulation/test_window_explorer.py` explores small schedules exhaustively on this very class.
+
+The file is longer than others on purpose: the rules are one argument, and no part of the class holds without the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -158,13 +160,11 @@ class Window:
     Args:
         ring: What `ring_texts` gave when the journal was last sealed; empty at a new position in the log. The keys of
             these transactions are unknown.
-        visibility_rule: False only in tests that show why the rule is needed: then nothing before the read counts and
-            everything after it does.
         touches_max: Changes remembered per table; beyond it the transactions count as of unknown keys (5), which bounds
             memory.
     """
 
-    def __init__(self, ring: Sequence[str] = (), *, visibility_rule: bool = True, touches_max: int = 2_000_000) -> None:
+    def __init__(self, ring: Sequence[str] = (), *, touches_max: int = 2_000_000) -> None:
         entries = [_parse_entry(text) for text in ring]
         self._ring = _Ring(
             np.arange(len(entries), dtype=np.int64),
@@ -181,7 +181,6 @@ class Window:
         self._reads: list[Read] = []
         self._outstanding = 0
         self._sets: dict[frozenset[str] | None, int] = {frozenset(): _NOTHING, None: _ALL}
-        self._visibility_rule = visibility_rule
         self._touches_max = touches_max
 
     # --- which tables are watched
@@ -323,20 +322,8 @@ class Window:
 
         A delivered change that such a read does not see must survive.
         """
-        if not self._visibility_rule:
-            return next_number
         firsts = self._joined().firsts
         return min(next_number, int(firsts.min())) if len(firsts) else next_number
-
-    def fork(self) -> Window:
-        """An independent window with the same contents; the columns are shared. For exploring schedules."""
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        twin._fresh = list(self._fresh)
-        twin._watched, twin._known_from = dict(self._watched), dict(self._known_from)
-        twin._touches, twin._sets = dict(self._touches), dict(self._sets)
-        twin._reads = [replace(r, states=r.states.copy(), unsettled=list(r.unsettled)) for r in self._reads]
-        return twin
 
     @property
     def reads(self) -> Sequence[Read]:
@@ -464,8 +451,6 @@ class Window:
         table = read.schema.table
         assert table in self._watched, "only tables that are watched are read"
         self._reads.append(read)
-        if not self._visibility_rule:
-            return
         unseen = self._unseen_of(read, self._joined())
         # Rule 4: the reads still outstanding began after this one.
         self._prune(read.visibility)
@@ -480,8 +465,6 @@ class Window:
 
     def _unseen_of(self, read: Read, entries: _Ring) -> Int64s:
         """Serials of those of `entries` that the read did not see, ascending."""
-        if not self._visibility_rule:
-            return np.sort(entries.serials)
         return np.sort(entries.serials[_unseen(read.visibility, entries.ids)])
 
     def _reads_of(self, table: TableId) -> Iterable[Read]:

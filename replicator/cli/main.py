@@ -16,7 +16,7 @@ import click
 
 from replicator import config
 from replicator.cli import show
-from replicator.cli.demo import demo_command
+from replicator.cli.demo import DemoCommand
 from replicator.config import LoadedConfig
 from replicator.model.errors import ConfigError, ReplicatorError
 from replicator.observability import configure_logging
@@ -126,6 +126,7 @@ def run(file: Path, until_caught_up: bool) -> None:
     registry, home = Registry.discover(), Home.from_environment()
     loaded = _load(file, registry)
     store = _open(home)
+    click.echo(f"{loaded.config.name}: checking source and target.", err=True)
     record, assessment = lifecycle.put(store, home, registry, loaded)
     show.warnings(assessment)
     if record.desired is Desired.PAUSED or record.apply_paused:
@@ -135,6 +136,7 @@ def run(file: Path, until_caught_up: bool) -> None:
     stop = _stop_on_signals()
     display = show.Progress(store, record.name)
     with display:
+        display.say("starting capture and apply. To stop: Ctrl-C.")
         outcome = lifecycle.supervise(
             store, home, registry, record, stop, until_caught_up=until_caught_up, echo=display.log_line
         )
@@ -291,7 +293,12 @@ def logs(name: str, lines: int, follow: bool) -> None:
         click.echo(line)
 
 
-main.add_command(demo_command())
+main.add_command(
+    DemoCommand(
+        "demo",
+        help="Replicate a live database and survive a kill -9. At the end it compares both sides row by row.",
+    )
+)
 
 
 def _load(file: Path, registry: Registry) -> LoadedConfig:
@@ -321,10 +328,10 @@ def _stop_on_signals() -> threading.Event:
 def _finish(name: str, outcome: Outcome) -> None:
     if outcome.end is End.REFUSED:
         assert outcome.error is not None
-        show.error(outcome.error)
+        show.error(outcome.error, name)
         sys.exit(2)
     if outcome.error:
-        show.error(outcome.error)
+        show.error(outcome.error, name)
         sys.exit(1)
     end = outcome.end.value.replace("_", " ")
     if outcome.failed:

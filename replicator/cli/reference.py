@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from replicator.cli.demo import DemoCommand, load_demo
 from replicator.cli.main import main
 
 _HEAD: Final = """\
@@ -27,7 +28,8 @@ def cli_reference() -> str:
     lines = _HEAD.splitlines()
     context = click.Context(main, info_name="replicator")
     for name in sorted(main.commands):
-        lines += _command(name, main.commands[name], context)
+        command = main.commands[name]
+        lines += _command(name, load_demo() if isinstance(command, DemoCommand) else command, context)
     return "\n".join(lines).rstrip() + "\n"
 
 

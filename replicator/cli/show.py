@@ -12,19 +12,18 @@ from types import TracebackType
 from typing import Final, Self
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from replicator.model.errors import Problem, ReplicatorError, Severity, StateUnavailableError
+from replicator.model.errors import Problem, ReplicatorError, Severity, StateUnavailableError, with_names
 from replicator.model.status import (
-    ErrorStatus,
     ReplicatorState,
     ReplicatorStatus,
-    SnapshotStatus,
     TableState,
     TableStatus,
+    WaitingStatus,
 )
 from replicator.plugins.registry import PluginInfo
 from replicator.service import status as status_service
@@ -43,23 +42,33 @@ _STYLES: Final[Mapping[ReplicatorState | TableState, str]] = {
 }
 
 
+_MILESTONES: Final[Mapping[str, str]] = {
+    "log_opened": "capture is running: it reads the source's log.",
+    "apply_started": "apply is running: it writes to the target.",
+    "spark_starting": "Spark is starting. This can take a minute.",
+    "spark_started": "Spark is running.",
+}
+"""Events of the workers' logs that say that a part is up, in words."""
+
+
 def terminal(*, stderr: bool = False) -> Console:
     """Where tables are printed. Their cells come from elsewhere, so markup is off."""
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
-def error(problem: ReplicatorError) -> None:
+def error(problem: ReplicatorError, replicator: str | None = None) -> None:
     """One message with the location and the next step, on stderr."""
-    click.echo(f"{click.style('error', fg='red')} [{problem.code}] {problem}", err=True)
+    text = str(problem) if replicator is None else with_names(str(problem), replicator, problem.table)
+    click.echo(f"{click.style('error', fg='red')} [{problem.code}] {text}", err=True)
 
 
 def problems(found: Sequence[Problem]) -> None:
     """Findings, the blocking ones last so that they are seen."""
     colours = {Severity.BLOCKING: "red", Severity.WARNING: "yellow", Severity.NOTICE: "blue"}
     for one in sorted(found, key=lambda p: p.severity is Severity.BLOCKING):
-        place = f"{one.place}: " if one.place else ""
+        prefix = f"{one.location}: " if one.location else ""
         click.echo(
-            f"{click.style(one.severity.value, fg=colours[one.severity])} [{one.code}] {place}{one.message}", err=True
+            f"{click.style(one.severity.value, fg=colours[one.severity])} [{one.code}] {prefix}{one.message}", err=True
         )
         if one.action:
             click.echo(f"    → {one.action}", err=True)
@@ -102,10 +111,14 @@ def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    table = Table("plugin", "kind", "distribution", "version", "state", "reason", box=None, pad_edge=False)
+    table = Table("plugin", "kind", "distribution", "version", "state", box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(str(row[c] or "") for c in ("name", "kind", "distribution", "version", "state", "reason")))
-    terminal().print(table)
+        table.add_row(*(str(row[c] or "") for c in ("name", "kind", "distribution", "version", "state")))
+    console = terminal()
+    console.print(table)
+    for row in rows:
+        if row["reason"]:
+            console.print(Text(f"{row['name']}: {row['reason']}", style="red"), soft_wrap=True)
 
 
 def replicators(documents: Sequence[ReplicatorStatus], *, as_json: bool) -> None:
@@ -113,17 +126,14 @@ def replicators(documents: Sequence[ReplicatorStatus], *, as_json: bool) -> None
     if as_json:
         statuses_json(documents)
         return
-    table = Table("name", "state", "desired", "tables", "freshness", "error", box=None, pad_edge=False)
+    table = Table("name", "state", "desired", "tables", "freshness", box=None, pad_edge=False)
     for one in documents:
-        table.add_row(
-            one.name,
-            _styled(one.state),
-            one.desired,
-            str(len(one.tables)),
-            _age(one.freshness_s),
-            one.error.message if one.error else _alarmed(one),
-        )
-    terminal().print(table)
+        table.add_row(one.name, _styled(one.state), one.desired, str(len(one.tables)), _age(one.freshness_s))
+    console = terminal()
+    console.print(table)
+    for one in documents:
+        if text := f"[{one.error.code}] {one.error.message}" if one.error else _alarmed(one):
+            console.print(Text(f"{one.name}: {text}", style="red"), soft_wrap=True)
 
 
 def statuses_json(documents: Sequence[ReplicatorStatus]) -> None:
@@ -137,41 +147,51 @@ def status_json(document: ReplicatorStatus) -> None:
 
 
 def status(document: ReplicatorStatus) -> None:
-    """One replicator, table by table."""
-    terminal().print(render(document))
+    """One replicator, table by table; below, at full width, what the operator should know."""
+    console = terminal()
+    console.print(_head(document), _tables(document))
+    for line in remarks(document):
+        # Not wrapped: the lines hold commands to paste.
+        console.print(line, soft_wrap=True)
 
 
 def render(one: ReplicatorStatus) -> Group:
-    """Render a status document for the terminal."""
-    head = Text.assemble(
+    """Render a status document for a part of the terminal."""
+    return Group(_head(one), _tables(one), *remarks(one))
+
+
+def remarks(one: ReplicatorStatus) -> list[Text]:
+    """What the operator should know of a replicator, each with the next step below: errors, alarms, what is waited for."""
+    found = [line for row in one.tables for line in _of_table(row)]
+    found += [Text(f"waits for {line}", style="yellow") for line in one.source.waiting_for]
+    if oldest := one.source.oldest_open:
+        found.append(Text(f"open for {oldest.age_s:.0f} s: {oldest.name}", style="yellow"))
+    if one.retry:
+        found.append(Text(f"retrying {one.retry.role}: [{one.retry.code}] {one.retry.message}", style="yellow"))
+    if one.error:
+        found += _remark(f"[{one.error.code}] {one.error.message}", one.error.action, "red")
+    return found
+
+
+def _head(one: ReplicatorStatus) -> Text:
+    return Text.assemble(
         (one.name, "bold"), "  ", _styled(one.state), f"  freshness {_age(one.freshness_s)}",
         f"  journal {size(one.journal.bytes)}",
         f"  source retains {size(one.source.retained_bytes)}{time_left(one)}",
     )  # fmt: skip
-    table = Table("table", "state", "snapshot", "changes applied", "freshness", "last error", box=None, pad_edge=False)
+
+
+def _tables(one: ReplicatorStatus) -> Table:
+    table = Table("table", "state", "snapshot", "changes applied", "freshness", box=None, pad_edge=False)
     for row in one.tables:
         table.add_row(
             row.table,
             Text(row.state, style="red") if row.alarms else _styled(row.state),
-            _snapshot(row.snapshot),
+            f"next: {row.next_snapshot}" if row.next_snapshot else _snapshot(row),
             f"{row.changes_applied:,}",
-            _age(row.freshness_s),
-            _message(row),
+            _age(row.freshness_s) + _rest(row.waiting),
         )
-    parts: list[RenderableType] = [head, table]
-    parts += [
-        Text(f"{row.table}: [{alarm.code}] {alarm.message} {alarm.action}", style="red")
-        for row in one.tables
-        for alarm in row.alarms
-    ]
-    parts += [Text(f"waits for {line}", style="yellow") for line in one.source.waiting_for]
-    if oldest := one.source.oldest_open:
-        parts.append(Text(f"open for {oldest.age_s:.0f} s: {oldest.name}", style="yellow"))
-    if one.retry:
-        parts.append(Text(f"retrying: {one.retry.message}", style="yellow"))
-    if one.error:
-        parts.append(Text(_error(one.error), style="red"))
-    return Group(*parts)
+    return table
 
 
 def time_left(one: ReplicatorStatus) -> str:
@@ -197,7 +217,7 @@ def size(count: int | None) -> str:
 
 
 class Progress:
-    """A live status in a terminal; elsewhere the workers' log lines."""
+    """A live status in a terminal; elsewhere the workers' log lines. In both a plain line when a part of the replicator is up."""
 
     def __init__(self, store: StateStore, name: str) -> None:
         self._store, self._name = store, name
@@ -224,6 +244,15 @@ class Progress:
         """A line of a worker's log."""
         if not self._is_live:
             click.echo(line, err=True)
+        if text := _milestone(line):
+            self.say(text)
+
+    def say(self, text: str) -> None:
+        """A plain line, above the live status where there is one. Thread-safe."""
+        if self._is_live:
+            self._live.console.print(Text(f"{self._name}: {text}"))
+        else:
+            click.echo(f"{self._name}: {text}", err=True)
 
     def _draw(self) -> None:
         while True:
@@ -235,39 +264,59 @@ class Progress:
                 return
 
 
+def _milestone(line: str) -> str | None:
+    """What a line of a worker's log says of its start, for people; None if nothing."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return _MILESTONES.get(str(event.get("event"))) if isinstance(event, dict) else None
+
+
 def _alarmed(one: ReplicatorStatus) -> str:
     """How many tables of a replicator have alarms; empty if none has."""
     count = sum(1 for row in one.tables if row.alarms)
     return f"{count} {'table' if count == 1 else 'tables'} with alarms" if count else ""
 
 
-def _snapshot(progress: SnapshotStatus | None) -> str:
+def _snapshot(row: TableStatus) -> str:
+    progress = row.snapshot
     if progress is None:
         return ""
     if progress.is_complete:
-        return f"{progress.rows:,} rows"
+        return f"{progress.rows:,} rows{' captured' if row.state is TableState.SNAPSHOT else ''}"
     total = progress.estimated_rows
     return f"{progress.rows:,} of about {total:,}" if total else f"{progress.rows:,} rows so far"
 
 
-def _message(row: TableStatus) -> str:
-    """What the operator should know first about a table."""
+def _rest(waiting: WaitingStatus | None) -> str:
+    """A pause that nothing is wrong with: it belongs to the freshness, which it explains."""
+    if waiting is None or waiting.code:
+        return ""
+    return f", rests until {waiting.until.astimezone():%H:%M:%S}"
+
+
+def _of_table(row: TableStatus) -> list[Text]:
+    """A table's error, alarms and failed attempts."""
+    found: list[Text] = []
     if row.error:
-        return _error(row.error)
+        found += _remark(f"{row.table}: [{row.error.code}] {row.error.message}", row.error.action, "red")
+    for alarm in row.alarms:
+        found += _remark(f"{row.table}: alarm [{alarm.code}] {alarm.message}", alarm.action, "red")
     if row.waiting and row.waiting.code:
-        return f"waits until {_moment(row.waiting.until)}: {row.waiting.message}"
-    if row.waiting:
-        return f"rests until {_moment(row.waiting.until)}"
+        until = _moment(row.waiting.until)
+        text = f"{row.table}: waits until {until}: [{row.waiting.code}] {row.waiting.message}"
+        found.append(Text(text, style="yellow"))
     if row.upkeep:
         error = row.upkeep.last_error
-        return f"upkeep failed, retry at {_moment(row.upkeep.retry_at)}: [{error.code}] {error.message}"
-    if row.alarms:
-        return f"alarm: {', '.join(alarm.code for alarm in row.alarms)}"
-    return f"next snapshot: {row.next_snapshot}" if row.next_snapshot else ""
+        text = f"{row.table}: upkeep failed, retry at {_moment(row.upkeep.retry_at)}: [{error.code}] {error.message}"
+        found += _remark(text, error.action, "yellow")
+    return found
 
 
-def _error(shown: ErrorStatus) -> str:
-    return f"[{shown.code}] {shown.message} {shown.action or ''}"
+def _remark(text: str, action: str | None, style: str) -> list[Text]:
+    """A fact, and the next step where there is one."""
+    return [Text(text, style=style), *([Text(f"    → {action}")] if action else [])]
 
 
 def _styled(state: ReplicatorState | TableState) -> Text:

@@ -18,7 +18,11 @@ NODES_MAX: Final = 20_000
 
 _PREFIX: Final = "tag:yaml.org,2002:"
 _SCALAR_TAGS: Final = frozenset(_PREFIX + name for name in ("null", "bool", "int", "float", "str", "timestamp"))
-_QUOTE_HINT: Final = "Put texts with special characters in quotes; a pattern that begins with * always needs them."
+_ALIAS_HINT: Final = "Put a pattern that begins with * in quotes."
+_TAB_HINT: Final = "Indent with spaces; YAML does not allow tabs."
+_SHAPE_HINT: Final = (
+    "Check indentation, brackets and quotes in this line and above. Put texts with special characters in quotes."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +30,20 @@ class Document:
     """A mapping read from YAML.
 
     Attributes:
-        place: What the file is called in messages.
+        origin: What the file is called in messages.
         values: The content; keys are texts, scalars as YAML reads them. Empty if it could not be read.
         lines: Line (from 1) by path; `()` is the document itself.
         problems: What is wrong with it as YAML.
     """
 
-    place: str
+    origin: str
     values: dict[str, Any]
     lines: Mapping[Path, int]
     problems: tuple[Problem, ...]
 
     def where(self, path: Path) -> str:
         """Return `file.yaml:LINE dotted.path`, for the nearest thing at or above `path` that stands in the file."""
-        return f"{self.place}:{self.line(path)} {dotted(path)}".rstrip()
+        return f"{self.origin}:{self.line(path)} {dotted(path)}".rstrip()
 
     def line(self, path: Path) -> int:
         """Return the line of `path`, or of the nearest block around it."""
@@ -49,11 +53,11 @@ class Document:
         return 1
 
 
-def read_document(text: str, place: str) -> Document:
+def read_document(text: str, origin: str) -> Document:
     """Read YAML. Never raises: what cannot be read becomes problems."""
     if len(text) > DOCUMENT_BYTES_MAX:
         message = f"The file is larger than {DOCUMENT_BYTES_MAX >> 10}KiB, the most that a configuration may be."
-        return _unreadable(place, 1, "document_too_large", message)
+        return _unreadable(origin, 1, "document_too_large", message)
     try:
         root = yaml.compose(text, Loader=_BoundedLoader)
     except yaml.MarkedYAMLError as error:
@@ -61,26 +65,33 @@ def read_document(text: str, place: str) -> Document:
         # Only the parser's own words: its full text quotes lines of the file, which may hold a secret.
         words = "; ".join(part for part in (error.context, error.problem) if part)
         return _unreadable(
-            place, mark.line + 1 if mark else 1, "invalid_yaml", f"This is not valid YAML: {words}.", _QUOTE_HINT
+            origin, mark.line + 1 if mark else 1, "invalid_yaml", f"This is not valid YAML: {words}.", _remedy(words)
         )
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         message = "This is not valid YAML: there is a control character in it."
-        return _unreadable(place, line, "invalid_yaml", message, "Remove the character.")
+        return _unreadable(origin, line, "invalid_yaml", message, "Remove the character.")
     if root is None:
         return _unreadable(
-            place, 1, "empty_document", "The file is empty.", "`replicator init` writes a file to start from."
+            origin, 1, "empty_document", "The file is empty.", "`replicator init` writes a file to start from."
         )
     if not isinstance(root, yaml.MappingNode):
         message = f"The file must hold keys and values (name:, source:, target:); it holds {kind_of(root.value)}."
-        return _unreadable(place, root.start_mark.line + 1, "not_a_mapping", message)
-    reader = _Reader(place)
+        return _unreadable(origin, root.start_mark.line + 1, "not_a_mapping", message)
+    reader = _Reader(origin)
     try:
         values = reader.mapping(root, ())
     except _TooMuchError:
         message = f"The file's aliases (*name) unfold to more than {NODES_MAX} values, or contain themselves."
-        return _unreadable(place, 1, "document_too_large", message, "Write the values out.")
-    return Document(place=place, values=values, lines=reader.lines, problems=tuple(reader.problems))
+        return _unreadable(origin, 1, "document_too_large", message, "Write the values out.")
+    return Document(origin=origin, values=values, lines=reader.lines, problems=tuple(reader.problems))
+
+
+def _remedy(words: str) -> str:
+    """What helps most often, by the parser's words."""
+    if "'\\t'" in words:
+        return _TAB_HINT
+    return _ALIAS_HINT if "alias" in words else _SHAPE_HINT
 
 
 def dotted(path: Path) -> str:
@@ -116,9 +127,9 @@ def kind_of(value: Any) -> str:
             return "a date"
 
 
-def _unreadable(place: str, line: int, code: str, message: str, action: str | None = None) -> Document:
-    problem = Problem(code=code, message=message, place=f"{place}:{line}", action=action)
-    return Document(place=place, values={}, lines={(): line}, problems=(problem,))
+def _unreadable(origin: str, line: int, code: str, message: str, action: str | None = None) -> Document:
+    problem = Problem(code=code, message=message, location=f"{origin}:{line}", action=action)
+    return Document(origin=origin, values={}, lines={(): line}, problems=(problem,))
 
 
 class _TooMuchError(Exception):
@@ -146,7 +157,7 @@ class _BoundedLoader(yaml.SafeLoader):
 class _Reader:
     """Turns nodes into values, noting lines and problems."""
 
-    place: str
+    origin: str
     lines: dict[Path, int] = field(default_factory=lambda: {(): 1})
     problems: list[Problem] = field(default_factory=list)
     _nodes: int = 0
@@ -207,8 +218,8 @@ class _Reader:
                 )
 
     def _problem(self, code: str, message: str, line: int, path: Path, action: str) -> None:
-        where = f"{self.place}:{line} {dotted(path)}".rstrip()
-        self.problems.append(Problem(code=code, message=message, place=where, action=action))
+        where = f"{self.origin}:{line} {dotted(path)}".rstrip()
+        self.problems.append(Problem(code=code, message=message, location=where, action=action))
 
 
 __all__ = ["DOCUMENT_BYTES_MAX", "Document", "Part", "Path", "dotted", "kind_of", "read_document"]

@@ -28,7 +28,7 @@ class LoadedConfig:
 
     Attributes:
         document: The text as written, references and all: what may be stored, and loads again.
-        place: What the file is called in messages.
+        origin: What the file is called in messages.
         config: The host's settings.
         source_type, target_type: Names of the plugins.
         source, target: Their settings, secrets resolved.
@@ -36,7 +36,7 @@ class LoadedConfig:
     """
 
     document: str
-    place: str
+    origin: str
     config: ReplicatorConfig
     source_type: str
     source: BaseModel
@@ -54,7 +54,7 @@ def load(
     *,
     sources: Mapping[str, type[BaseModel]],
     targets: Mapping[str, type[BaseModel]],
-    place: str | None = None,
+    origin: str | None = None,
     broken: Callable[[str, str], str | None] = lambda *_: None,
     env: Mapping[str, str] | None = None,
 ) -> LoadedConfig:
@@ -64,7 +64,7 @@ def load(
         source: A Path is a file; a str is the YAML itself.
         sources: Settings models of the source plugins by name; asked only for the one that is named, unless there is none.
         targets: The same for targets.
-        place: What to call it in messages; the file's name, or `configuration`, by default.
+        origin: What to call it in messages; the file's name, or `configuration`, by default.
         broken: Says of a kind and a name why that installed plugin cannot be used, for a better message; None: it can.
         env: Environment variables; those of this process by default.
 
@@ -73,10 +73,10 @@ def load(
     Raises:
         ConfigError: With every problem that was found, each with line, path and remedy.
     """
-    text, place = _read(source, place)
-    document = read_document(text, place)
+    text, origin = _read(source, origin)
+    document = read_document(text, origin)
     if document.problems and not document.values:
-        raise _refusal(document.place, document.problems)
+        raise _refusal(document.origin, document.problems)
     resolver = Resolver(document, environment() if env is None else env)
     values = resolver.resolve(document.values)
     models = {"source": sources, "target": targets}
@@ -91,16 +91,16 @@ def load(
         if result is not None:
             results[block.prefix] = result
     # What could not even be read as a value needs no second opinion.
-    unread = {problem.place for problem in document.problems}
-    problems = [problem for problem in problems if problem.place not in unread]
-    findings = sorted((*document.problems, *resolver.problems, *problems), key=lambda problem: _line(problem, place))
+    unread = {problem.location for problem in document.problems}
+    problems = [problem for problem in problems if problem.location not in unread]
+    findings = sorted((*document.problems, *resolver.problems, *problems), key=lambda problem: _line(problem, origin))
     if any(finding.severity is Severity.BLOCKING for finding in findings):
-        raise _refusal(place, tuple(findings))
+        raise _refusal(origin, tuple(findings))
     config = results[()]
     assert isinstance(config, ReplicatorConfig)
     return LoadedConfig(
         document=text,
-        place=place,
+        origin=origin,
         config=config,
         source_type=chosen["source"][0],
         source=results["source",],
@@ -119,28 +119,28 @@ def redacted(loaded: LoadedConfig) -> str:
     ):
         values[kind] = {"type": type_name, **model.model_dump(mode="json", by_alias=True)}
     values |= loaded.config.model_dump(mode="json", by_alias=True)
-    written = read_document(loaded.document, loaded.place).values
+    written = read_document(loaded.document, loaded.origin).values
     return redact(yaml.safe_dump(_with_references(values, written), sort_keys=False, allow_unicode=True, width=1000))
 
 
-def _read(source: FilePath | str, place: str | None) -> tuple[str, str]:
+def _read(source: FilePath | str, origin: str | None) -> tuple[str, str]:
     if isinstance(source, str):
-        return source, place or "configuration"
-    place = place or source.name
+        return source, origin or "configuration"
+    origin = origin or source.name
     try:
         with source.open("rb") as file:
             data = file.read(DOCUMENT_BYTES_MAX * 4 + 1)
         # The byte order mark of Windows editors is no part of the text.
-        return data.decode("utf-8-sig"), place
+        return data.decode("utf-8-sig"), origin
     except OSError as error:
         message = f"{source} cannot be read: {error.strerror}."
         problem = Problem(
-            code="file_not_readable", message=message, place=place, action="Check the path and its rights."
+            code="file_not_readable", message=message, location=origin, action="Check the path and its rights."
         )
     except UnicodeDecodeError:
         message = f"{source} is not UTF-8 text."
-        problem = Problem(code="file_not_readable", message=message, place=place, action="Save the file as UTF-8.")
-    raise _refusal(place, (problem,))
+        problem = Problem(code="file_not_readable", message=message, location=origin, action="Save the file as UTF-8.")
+    raise _refusal(origin, (problem,))
 
 
 def _choose_plugins(
@@ -159,7 +159,7 @@ def _choose_plugins(
             code = "wrong_type" if kind in values else "missing_key"
             action = f"Add `{kind}:` with a `type:` and the plugin's settings. {_installed(kind, known)}"
             problems.append(
-                Problem(code=code, message=f"`{kind}` {what}.", place=document.where((kind,)), action=action)
+                Problem(code=code, message=f"`{kind}` {what}.", location=document.where((kind,)), action=action)
             )
             continue
         name = block.get("type")
@@ -168,9 +168,9 @@ def _choose_plugins(
             what = "must be text" if "type" in block else "is missing"
             code = "wrong_type" if "type" in block else "missing_key"
             action = f"Name a plugin. {_installed(kind, known)}"
-            problems.append(Problem(code=code, message=f"`{kind}.type` {what}.", place=where, action=action))
+            problems.append(Problem(code=code, message=f"`{kind}.type` {what}.", location=where, action=action))
         elif name not in known:
-            problems.append(replace(unknown_plugin(kind, name, known, broken(kind, name)), place=where))
+            problems.append(replace(unknown_plugin(kind, name, known, broken(kind, name)), location=where))
         else:
             chosen[kind] = str(name), known[name]
     return chosen, problems
@@ -211,13 +211,13 @@ def _validate(block: Block, unresolved: set[Path]) -> tuple[BaseModel | None, li
         for path, value in _scalars(block.values)
         if (shape := shape_at(block.model, path)) is not None and _is_mistaken(shape, value)
     ]
-    mistaken = {problem.place for problem in problems}
+    mistaken = {problem.location for problem in problems}
     result: BaseModel | None = None
     try:
         result = block.model.model_validate(dict(block.values))
     except ValidationError as error:
         found = problems_of(block, error, blind)
-        problems += [problem for problem in found if problem.place not in mistaken]
+        problems += [problem for problem in found if problem.location not in mistaken]
     return result, problems
 
 
@@ -253,15 +253,15 @@ def _with_references(value: Any, written: Any) -> Any:
     return value
 
 
-def _line(problem: Problem, place: str) -> int:
-    number = (problem.place or "").removeprefix(f"{place}:").split(" ", 1)[0]
+def _line(problem: Problem, origin: str) -> int:
+    number = (problem.location or "").removeprefix(f"{origin}:").split(" ", 1)[0]
     return int(number) if number.isdecimal() else 0
 
 
-def _refusal(place: str, problems: tuple[Problem, ...]) -> ConfigError:
+def _refusal(origin: str, problems: tuple[Problem, ...]) -> ConfigError:
     cleaned = tuple(
         replace(p, message=redact(p.message), action=redact(p.action) if p.action else None) for p in problems
     )
     count = sum(problem.severity is Severity.BLOCKING for problem in cleaned)
     noun = "problem" if count == 1 else "problems"
-    return ConfigError(f"{place} cannot be used: {count} {noun}.", problems=cleaned)
+    return ConfigError(f"{origin} cannot be used: {count} {noun}.", problems=cleaned)

@@ -271,8 +271,8 @@ def _name(block: Block, path: Path) -> str:
 
 
 def _make(block: Block, path: Path, code: str, message: str, action: str | None) -> Problem:
-    place = block.document.where((*block.prefix, *path))
-    return Problem(code=code, message=message, place=place, action=action)
+    location = block.document.where((*block.prefix, *path))
+    return Problem(code=code, message=message, location=location, action=action)
 
 
 def _touch(a: Path, b: Path) -> bool:

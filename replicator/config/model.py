@@ -32,7 +32,7 @@ class ConfigModel(BaseModel):
         return "null" if value is None and is_word else value
 
 
-class TableSettings(ConfigModel):
+class TableOptions(ConfigModel):
     """How the tables that match a pattern are replicated."""
 
     deletes: Literal["hard", "soft"] = Field(
@@ -61,7 +61,7 @@ class TablesConfig(ConfigModel):
     exclude: tuple[TablePattern, ...] = Field(
         (), description="Patterns of tables to leave out of the included ones.", examples=[["public.audit_log"]]
     )
-    settings: Mapping[TablePattern, TableSettings] = Field(
+    settings: Mapping[TablePattern, TableOptions] = Field(
         {},
         description="Settings by table pattern. If several match a table, later ones win.",
         examples=[{"public.customers": {"deletes": "soft"}}],
@@ -71,9 +71,9 @@ class TablesConfig(ConfigModel):
         """Choose from the source's tables those to replicate, and report patterns without effect."""
         return select(tables, self.include, self.exclude, self.settings)
 
-    def settings_for(self, table: TableId) -> TableSettings:
+    def options_for(self, table: TableId) -> TableOptions:
         """Return the settings of a table: those of every matching pattern; later ones win, setting by setting."""
-        return settings_for(table, self.settings)
+        return options_for(table, self.settings)
 
 
 class SnapshotConfig(ConfigModel):
@@ -107,14 +107,16 @@ class ApplyConfig(ConfigModel):
         ge=timedelta(0),
         le=timedelta(days=1),
         description="The longest that captured changes wait to be applied together with later ones. Default: the target's own, "
-        "which is named with the target's settings below.",
+        "which is named with the target's settings.",
         examples=["5s"],
     )
-    batch_rows_max: int = Field(
-        5_000_000,
+    batch_rows_max: int | None = Field(
+        None,
         ge=1,
         le=1_000_000_000,
-        description="Changes of one table applied as one unit; a larger transaction is still one unit.",
+        description="Changes of one table applied as one unit; a larger transaction is still one unit. Default: the target's own, "
+        "which is named with the target's settings.",
+        examples=[100_000],
     )
     batch_bytes_max: Size = Field(
         GIB,
@@ -282,10 +284,10 @@ class ReplicatorConfig(ConfigModel):
     spark: SparkConfig = Field(SparkConfig(), description="The Spark that the target uses.")
 
 
-def settings_for(table: TableId, settings: Mapping[TablePattern, TableSettings]) -> TableSettings:
+def options_for(table: TableId, settings: Mapping[TablePattern, TableOptions]) -> TableOptions:
     """Return the settings of a table: those of every matching pattern; later ones win, setting by setting."""
     values: dict[str, Any] = {}
     for pattern, block in settings.items():
         if pattern.matches(table):
             values |= {name: getattr(block, name) for name in block.model_fields_set}
-    return TableSettings(**values)
+    return TableOptions(**values)

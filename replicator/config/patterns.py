@@ -1,4 +1,4 @@
-"""Which tables a replicator follows: patterns over `schema.table` names."""
+"""Which tables are replicated: patterns over `schema.table` names."""
 
 from __future__ import annotations
 
@@ -68,11 +68,6 @@ class TablePattern:
         return self.text
 
     @classmethod
-    def for_table(cls, table: TableId) -> TablePattern:
-        """Return the pattern that matches exactly this table."""
-        return cls(str(table).replace("*", "\\*"))
-
-    @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
             cls._from_setting,
@@ -100,7 +95,7 @@ class Selection:
     """What a configuration's patterns choose from the tables that there are.
 
     Attributes:
-        tables: The tables to follow, in the order given.
+        tables: The tables to replicate, in the order given.
         problems: Patterns that match nothing (warnings), and a blocking one if no table is left.
     """
 
@@ -128,7 +123,7 @@ def select(
     if not chosen:
         message = f"The patterns match none of the source's {len(candidates)} tables."
         action = "Change tables.include, or grant the user access to the tables."
-        problems.append(Problem(code="no_tables", message=message, place="tables", action=action))
+        problems.append(Problem(code="no_tables", message=message, location="tables", action=action))
     return Selection(tables=chosen, problems=tuple(problems))
 
 
@@ -136,12 +131,12 @@ def _any_matches(patterns: Iterable[TablePattern], table: TableId) -> bool:
     return any(pattern.matches(table) for pattern in patterns)
 
 
-def _unmatched(place: str, patterns: Iterable[TablePattern], tables: Sequence[TableId]) -> list[Problem]:
+def _unmatched(location: str, patterns: Iterable[TablePattern], tables: Sequence[TableId]) -> list[Problem]:
     return [
         Problem(
             code="pattern_without_match",
             message=f"The pattern {pattern} matches no table.",
-            place=place,
+            location=location,
             action=f"Names are case-sensitive. {PATTERN_HELP}",
             severity=Severity.WARNING,
         )

@@ -26,10 +26,11 @@ One YAML file describes one replicator. `replicator init` writes a commented one
 - **References** are replaced by values from outside the file. They work in any text, also inside a longer one:
   `${env:NAME}` for an environment variable, `${file:/path}` for a file's content without
   the newline at its end. `$${` means a literal `${`.
-- **Secrets** must be references; a literal one is refused. They show as `***` wherever something is printed or logged. Values of other
-  settings that come from a file, or from a variable whose name says `password`, `secret`, `token` or the like, are masked in logs too.
+- **Secrets** must be references; a literal one is refused. They show as `***` wherever something is printed or logged. Logs also mask other
+  values that come from a file, or from a variable whose name says `password`, `secret`, `token` or the like.
 - **Table patterns** are `schema.table` (MySQL: `database.table`), compared case-sensitively. `*` matches any characters but does not
   cross the dot; `\\` takes the next character literally. YAML wants quotes around a pattern that begins with `*`.
+- **Paths** are absolute. `validate` and `run` refuse a relative one: workers start in other folders than you.
 - Unknown keys are errors. YAML's tags, merge keys and more than 256 KiB of text are refused.
 
 ## A file

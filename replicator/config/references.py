@@ -122,8 +122,8 @@ class Resolver:
     def _problem(
         self, code: str, message: str, path: Path, action: str, severity: Severity = Severity.BLOCKING
     ) -> None:
-        place = self.document.where(path)
-        self.problems.append(Problem(code=code, message=message, place=place, action=action, severity=severity))
+        location = self.document.where(path)
+        self.problems.append(Problem(code=code, message=message, location=location, action=action, severity=severity))
 
 
 def environment() -> Mapping[str, str]:

@@ -36,23 +36,23 @@ _CAUSES: Final = {
 
 
 @contextmanager
-def journal_io(place: str) -> Iterator[None]:
-    """Run a block that reads or writes `place`; what the file system refuses becomes a JournalUnavailableError."""
+def journal_io(location: str) -> Iterator[None]:
+    """Run a block that reads or writes `location`; what the file system refuses becomes a JournalUnavailableError."""
     try:
         yield
     except OSError as error:
         fallback = ("journal_unavailable", "Check that the location exists and can be written.")
         code, action = _CAUSES.get(error.errno or 0, fallback)
         fact = error.strerror or next(iter(str(error).splitlines()), type(error).__name__)
-        left = _left(place) if code == "journal_disk_full" else ""
+        left = _left(location) if code == "journal_disk_full" else ""
         raise JournalUnavailableError(
-            f"The journal cannot use {place}: {fact}{left}.", code=code, action=action
+            f"The journal cannot use {location}: {fact}{left}.", code=code, action=action
         ) from error
 
 
-def _left(place: str) -> str:
+def _left(location: str) -> str:
     """How much space the volume of a local folder has left."""
-    path = local_path(place)
+    path = local_path(location)
     for folder in path.parents if path is not None else ():
         with suppress(OSError):
             return f"; {shutil.disk_usage(folder).free} bytes are free on the volume of {folder}"

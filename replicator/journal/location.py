@@ -33,7 +33,7 @@ def check_location(state_url: str, journal_uri: str) -> Problem | None:
     return Problem(
         code="journal_not_shared",
         message=f"The state store may be shared by several hosts, but the journal {journal_uri} is on this host's disk.",
-        place="journal.uri",
+        location="journal.uri",
         action="Set `journal.uri` to a location that all of them can reach, such as gs://…, s3://…, hdfs://… or a network mount.",
     )
 

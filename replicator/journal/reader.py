@@ -33,7 +33,7 @@ class JournalReader:
         self._name = name
         self._schemas: dict[tuple[TableId, str], TableSchema] = {}
 
-    def feed(self, table: TableId, after: int, limit: int = 1000) -> Sequence[SegmentFile | EventEntry]:
+    def feed(self, table: TableId, after: int, limit: int) -> Sequence[SegmentFile | EventEntry]:
         """What happened to a table after a sequence number, in order, over all incarnations.
 
         The first file may begin at or below `after`. Ask `is_lost` first: what retention has dropped is simply not there.

@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from replicator.config import JournalConfig
 from replicator.journal.location import epoch_of, open_folder, segment_name
 from replicator.journal.table_file import TableFile
 from replicator.model.crash import crash_point
@@ -37,11 +38,22 @@ class WriterLimits:
         bytes_max: Bytes of all files of the journal.
     """
 
-    segment_rows: int = 1_000_000
-    segment_bytes: int = 128 << 20
-    row_group_rows: int = 100_000
-    buffer_bytes: int = 64 << 20
-    bytes_max: int = 50 << 30
+    segment_rows: int
+    segment_bytes: int
+    row_group_rows: int
+    buffer_bytes: int
+    bytes_max: int
+
+    @classmethod
+    def of(cls, config: JournalConfig) -> WriterLimits:
+        """The limits of a configuration; what users cannot set has its one value here."""
+        return cls(
+            segment_rows=config.segment_rows,
+            segment_bytes=config.segment_bytes,
+            row_group_rows=100_000,
+            buffer_bytes=64 << 20,
+            bytes_max=config.bytes_max,
+        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-PLACES: Final = "REPLICATOR_CRASH_AT"
+POINTS: Final = "REPLICATOR_CRASH_AT"
 RECORD: Final = "REPLICATOR_CRASH_RECORD"
 
 _hits: Counter[str] = Counter()
@@ -19,20 +19,21 @@ def crash_point(name: str) -> None:
 
     The variable holds names separated by commas; `name:3` means the third time that this process passes it. With
     `REPLICATOR_CRASH_RECORD` (a file) each entry kills once only, whichever process gets there first: it is noted in
-    the file before the end. Costs one dictionary look-up when the variable is not set. Names are `part.place`;
+    the file before the end. Costs one dictionary look-up when the variable is not set. Names are `part.moment`;
     `docs/crash-points.md` lists them.
     """
-    wanted = os.environ.get(PLACES)
+    wanted = os.environ.get(POINTS)
     if wanted is None:
         return
     _hits[name] += 1
     for entry in wanted.split(","):
-        place, _, count = entry.partition(":")
-        if place == name and _hits[name] == int(count or 1) and _is_first(entry):
+        point, _, count = entry.partition(":")
+        if point == name and _hits[name] == int(count or 1) and _record(entry):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _is_first(entry: str) -> bool:
+def _record(entry: str) -> bool:
+    """Note that the entry kills; False if it has before."""
     record = os.environ.get(RECORD)
     if record is None:
         return True

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
+
+_COMMAND: Final = re.compile(r"\b(replicator [a-z]+) NAME\b( TABLE\b)?")
 
 
 class ReplicatorError(Exception):
@@ -25,10 +29,20 @@ class ReplicatorError(Exception):
         self.action = action
 
     def __str__(self) -> str:
-        place = f"{self.table}: " if self.table else ""
+        prefix = f"{self.table}: " if self.table else ""
         if not self.action:
-            return f"{place}{self.message}"
-        return f"{place}{self.message}{'' if self.message.endswith(('.', '?', '!', ':')) else '.'} {self.action}"
+            return f"{prefix}{self.message}"
+        return f"{prefix}{self.message}{'' if self.message.endswith(('.', '?', '!', ':')) else '.'} {self.action}"
+
+
+def with_names(text: str, replicator: str, table: str | None) -> str:
+    """The text of an error or its action, with the real names in its commands: `replicator snapshot NAME TABLE` can be pasted then."""
+
+    def named(command: re.Match[str]) -> str:
+        of_table = command[2] if command[2] is None or table is None else f" {shlex.quote(table)}"
+        return f"{command[1]} {replicator}{of_table or ''}"
+
+    return _COMMAND.sub(named, text)
 
 
 class ConfigError(ReplicatorError):
@@ -186,8 +200,8 @@ class Severity(StrEnum):
 class Problem:
     """One finding of an assessment.
 
-    `place` says where (`shop.yaml:12`, `source.host`, `public.customers`), `action` the fix; for databases the SQL.
-    `applies`: a blocking problem whose `place` is a table fails that table whenever it is found. Any other refuses a start; with
+    `location` says where (`shop.yaml:12`, `source.host`, `public.customers`), `action` the fix; for databases the SQL.
+    `applies`: a blocking problem whose `location` is a table fails that table whenever it is found. Any other refuses a start; with
     `always` it also stops a replicator that runs: only for what makes the log untrustworthy, and never for what the replicator's own
     slot, connection or reader causes.
     `is_access`: a privilege of ours is missing. Nothing can be read, but the log holds everything all the same.
@@ -195,7 +209,7 @@ class Problem:
 
     code: str
     message: str
-    place: str | None = None
+    location: str | None = None
     action: str | None = None
     severity: Severity = Severity.BLOCKING
     applies: Literal["start", "always"] = "start"
@@ -204,4 +218,4 @@ class Problem:
     @classmethod
     def of(cls, error: TableError) -> Problem:
         """The finding that a table would fail with this error."""
-        return cls(code=error.code, message=error.message, place=error.table, action=error.action)
+        return cls(code=error.code, message=error.message, location=error.table, action=error.action)

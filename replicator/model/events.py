@@ -87,7 +87,7 @@ class SnapshotKind(StrEnum):
     FIRST = "first"
     """An empty table: the first of its incarnation."""
     IN_PLACE = "in_place"
-    """A table that the target holds, and that readers go on reading."""
+    """A table that the target holds, and that readers read meanwhile."""
 
 
 def check_start(kind: SnapshotKind, start_number: int | None) -> None:
@@ -99,7 +99,7 @@ def check_start(kind: SnapshotKind, start_number: int | None) -> None:
 class SnapshotEvent:
     """The beginning or the end of a table's snapshot.
 
-    `start_number`: rows of the target that still carry a lower `_sequence_num` when a snapshot in place is complete are gone from
+    `start_number`: rows of the target that still carry a lower `_sequence_num` when a snapshot in place is complete no longer exist in
     the source. Only a snapshot in place has one.
     """
 

@@ -121,9 +121,9 @@ def _confined(error: ReplicatorError, table: TableId) -> TableError:
 def _unforeseen(error: Exception, table: TableId, doing: str) -> TableError:
     """Class and code line only: the text of an unknown exception may contain values of rows."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" (at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
+    at = f" (at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
     ours = TableError(
-        f"unexpected {type(error).__name__}{f' while {doing}' if doing else ''}{place}: this is a bug.",
+        f"unexpected {type(error).__name__}{f' while {doing}' if doing else ''}{at}: this is a bug.",
         code=INTERNAL,
         table=str(table),
         action="Report it with the log, which has the traceback. To retry the table, run `replicator snapshot NAME TABLE`.",

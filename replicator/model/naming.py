@@ -1,4 +1,4 @@
-"""Names of tables and columns in places that are pickier than the source: folders, and targets that fold case."""
+"""Names of tables and columns that are also folders, or names in a target that ignores case."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_names(tables: Iterable[TableId]) -> tuple[Problem, ...]:
         Problem(
             code="table_names_clash",
             message=f"{_listed(str(table) for table in group)} differ only in case, and a target may treat them as one table.",
-            place=str(min(group)),
+            location=str(min(group)),
             action="Exclude all but one of them (tables.exclude).",
         )
         for group in groups.values()
@@ -59,7 +59,7 @@ def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
                 Problem(
                     code="column_name_reserved",
                     message=f"The column {names[0]} has a name that Replicator uses for a column of its own ({reserved[name]}).",
-                    place=str(schema.table),
+                    location=str(schema.table),
                     action="Rename the column in the source, or exclude the table (tables.exclude).",
                 )
             )
@@ -68,7 +68,7 @@ def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
                 Problem(
                     code="column_names_clash",
                     message=f"The columns {_listed(names)} differ only in case, and targets ignore the case of column names.",
-                    place=str(schema.table),
+                    location=str(schema.table),
                     action="Rename all but one of them in the source, or exclude the table (tables.exclude).",
                 )
             )
@@ -98,10 +98,10 @@ def comment_notices(schema: TableSchema, table_length: int, column_length: int) 
         Problem(
             code="comment_changed",
             message=f"The comment has {len(comment)} characters and is shortened to {length}.",
-            place=place,
+            location=location,
             severity=Severity.NOTICE,
         )
-        for place, comment, length in comments
+        for location, comment, length in comments
         if comment and len(comment) > length
     )
 

@@ -136,6 +136,15 @@ class UpkeepReport(ReportModel):
     retry_in_s: float = Field(description="Seconds from the report until the next attempt.")
 
 
+class EngineReport(ReportModel):
+    """What applied a table's last batch, of a target that has several ways to do it."""
+
+    rung: str = Field(description="A short name, which the target documents.")
+    reason: str | None = Field(
+        None, description="Why not a faster one, in a few words without values of rows; None for the fastest."
+    )
+
+
 class AppliedTable(ReportModel):
     """What apply is doing for a table."""
 
@@ -144,6 +153,10 @@ class AppliedTable(ReportModel):
     )
     last_batch: Mapping[str, Any] | None = Field(
         None, description="What the target said of the last batch of this process; None before the first."
+    )
+    engine: EngineReport | None = Field(
+        None,
+        description="What applied the last batch of this process; None before the first, and where there is one way only.",
     )
     waiting: WaitingReport | None = Field(
         None, description="Why its changes are not being applied now; None if they are, or if there are none."

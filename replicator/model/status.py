@@ -130,14 +130,21 @@ class MergedStatus(StatusModel):
     )
 
 
+class EngineStatus(StatusModel):
+    """What applied the last batch, of a target that has several ways to do it."""
+
+    rung: str = Field(description="A short name, which the target documents.")
+    reason: str | None = Field(description="Why not a faster one; null for the fastest.")
+
+
 class TableStatus(StatusModel):
     """A table."""
 
     table: str = Field(description="schema.table; dots and backslashes inside the parts escaped by a backslash.")
     state: TableState = Field(
-        description="`pending`: it waits for a snapshot. `snapshot`: its snapshot is running. `streaming`: its snapshot is captured, "
-        "and its changes are applied as they arrive. `failed`: it stopped, see `error`. "
-        "`dropped`: the source no longer has it, see `error`."
+        description="`pending`: it waits for a snapshot. `snapshot`: its snapshot is being captured, or is not in the "
+        "target as a whole yet. `streaming`: the target has its whole snapshot, and its changes are applied as they arrive. `failed`: it "
+        "stopped, see `error`. `dropped`: the source no longer has it, see `error`."
     )
     incarnation: NonNegativeInt = Field(description="How often the target table was created from scratch.")
     snapshot: SnapshotStatus | None = Field(description="The last snapshot; null if there was none.")
@@ -158,6 +165,9 @@ class TableStatus(StatusModel):
     last_batch: Mapping[str, Any] | None = Field(
         description="What the target reports of the last batch of the running apply process (way, rows or bytes billed, the pause "
         "until the next); the keys depend on the target. Null before the first."
+    )
+    engine: EngineStatus | None = Field(
+        description="What applied the last batch of the running apply process; null before the first, and for targets with one way."
     )
     waiting: WaitingStatus | None = Field(
         description="Why its changes are not being applied now, or why its rows cannot be read now for its snapshot; otherwise null."

@@ -185,7 +185,7 @@ class LogRetention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceStatus:
+class LogStatus:
     """What `replicator status` shows of a source.
 
     Attributes:
@@ -227,7 +227,7 @@ class Visibility(ABC):
         """Whether every transaction that had begun when `earlier` was taken has ended for this read: it is seen, or will never commit.
 
         A snapshot that begins where the log may have left changes of its table out (it was not published yet, or not
-        followed) waits for this: what is not in the log must be in the snapshot. A source whose log never leaves anything
+        replicated) waits for this: what is not in the log must be in the snapshot. A source whose log never leaves anything
         out has nothing to wait for.
         """
         return True
@@ -238,17 +238,17 @@ class ChunkRequest:
     """One chunk to read.
 
     Attributes:
-        schema: The table version the host follows; the chunk's columns are exactly these.
+        schema: The table version that the host knows; the chunk's columns are exactly these.
+        limit: At most so many rows.
         after: Read keys greater than this; None from the beginning.
         upto: Read keys up to and including this; None to the end.
-        limit: At most so many rows.
         keys: Read exactly the rows of these keys instead of a range.
     """
 
     schema: TableSchema
+    limit: int
     after: Cursor | None = None
     upto: Cursor | None = None
-    limit: int = 50_000
     keys: Sequence[Cursor] | None = None
 
 
@@ -339,7 +339,7 @@ class SourceCatalogue(ABC):
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
         """Every problem that prevents these tables from being replicated, all at once; changes nothing.
 
-        Server settings, privileges, log resources, and per table: identity, types, row security, … . `place` is the
+        Server settings, privileges, log resources, and per table: identity, types, row security, … . `location` is the
         table or the setting, `action` the SQL that fixes it.
         Raises TransientError or ConfigError if the server cannot be asked at all.
         """
@@ -355,12 +355,12 @@ class SourceLog(ABC):
         Returns the offset from which the log can be read. Called after the host has recorded its intent, at every
         start and whenever tables are added or removed. With `is_first` no segment was ever sealed: what an earlier,
         unfinished call left is dropped and made again. Without it, only the set of tables is brought in line; the
-        returned offset is then meaningless to the host. Tables that were already followed and still are lose nothing.
+        returned offset is then meaningless to the host. Tables that were already replicated and still are lose nothing.
         Replay: same result.
         """
 
     @abstractmethod
-    def status(self, since: Visibility | None = None) -> SourceStatus:
+    def status(self, since: Visibility | None = None) -> LogStatus:
         """What the source says of itself and its log. Thread-safe: also called while `prepare` runs in another thread.
 
         Args:

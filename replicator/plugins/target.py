@@ -10,13 +10,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from replicator.config import TableOptions as TableOptions  # noqa: PLC0414 (plugins import it from here)
 from replicator.model.errors import Problem
 from replicator.model.events import DDLEvent
 from replicator.model.merged import Merged
+from replicator.model.reports import EngineReport as EngineReport  # noqa: PLC0414 (plugins import it from here)
 from replicator.model.schema import TableId, TableSchema
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -37,7 +39,7 @@ class TargetContext:
     uuid: str = ""
     epoch: int = 0
     spark: Callable[[], Any] | None = None
-    max_wait_s: float = 0.0
+    max_wait_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +62,6 @@ class SparkNeeds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptions:
-    """Per-table settings that a target honours."""
-
-    deletes: Literal["hard", "soft"] = "hard"
-    source_timestamp: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetTable:
     """A table as the target is asked to keep it. The ledger's name is `<uuid>/<table id>/<incarnation>`."""
 
@@ -75,7 +69,7 @@ class TargetTable:
     uuid: str
     incarnation: int
     epoch: int
-    options: TableOptions = TableOptions()
+    options: TableOptions = field(default_factory=TableOptions)
 
     @property
     def ledger_name(self) -> str:
@@ -168,6 +162,14 @@ class Audit:
     changed_by_others: Sequence[str] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """Defaults of `apply.max_wait`, in seconds, and of `apply.batch_rows_max`."""
+
+    max_wait_s: float = 5.0
+    rows_max: int = 5_000_000
+
+
 class DeltaTarget(ABC, Generic[ConfigT]):
     """A lake or warehouse that holds the target tables."""
 
@@ -175,8 +177,6 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     """The `type:` in the YAML."""
     config_model: ClassVar[type[BaseModel]]
     """Model of the `target:` block without `type`; frozen, extra forbidden, every field described."""
-    default_max_wait_s: ClassVar[float] = 5.0
-    """`apply.max_wait` where the configuration leaves it out."""
     sees_others: ClassVar[bool] = False
     """Whether `audit` tells what others changed: then tables that have nothing to apply are audited every few minutes, too."""
     spark_needs: ClassVar[SparkNeeds | None] = None
@@ -185,6 +185,11 @@ class DeltaTarget(ABC, Generic[ConfigT]):
     def __init__(self, config: ConfigT, context: TargetContext) -> None:
         self.config = config
         self.context = context
+
+    @classmethod
+    def batching(cls, config: ConfigT) -> Batching:  # noqa: ARG003 - for targets whose batches cost otherwise
+        """How often batches are made, and how large, where the configuration does not say."""
+        return Batching()
 
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
@@ -278,6 +283,10 @@ class DeltaTarget(ABC, Generic[ConfigT]):
         that there was: waiting would not make the next one larger.
         """
         return 0.0
+
+    def engine(self, table: TableId) -> EngineReport | None:  # noqa: ARG002 - for targets with several
+        """What applied the table's last batch in this process; None before the first, and of a target with one way only. No I/O."""
+        return None
 
     @abstractmethod
     def close(self) -> None:

@@ -12,12 +12,12 @@ from replicator.model.naming import check_names
 from replicator.model.schema import TableId
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import DeltaSource, SourceCatalogue, SourceContext, TableSummary
-from replicator.plugins.target import DeltaTarget, TargetContext
+from replicator.plugins.target import Batching, DeltaTarget, TargetContext
 from replicator.state.records import ReplicatorRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class SelectedTables:
     """The tables that a configuration names.
 
     `left_out` are tables that the patterns match but that cannot be replicated as tables of their own (views, partitions, …).
@@ -30,7 +30,7 @@ class Selection:
 
 def load(record: ReplicatorRecord, registry: Registry) -> LoadedConfig:
     """Read a stored YAML document with the models of the installed plugins."""
-    return registry.load(record.config, place=f"{record.name} (stored)")
+    return registry.load(record.config, origin=f"{record.name} (stored)")
 
 
 def make_source(
@@ -51,25 +51,34 @@ def make_target(
 ) -> DeltaTarget[Any]:
     """The target plugin, not connected yet."""
     made = registry.target(loaded.target_type)
-    wait = loaded.config.apply.max_wait
     context = TargetContext(
         replicator=loaded.config.name,
         uuid=uuid,
         epoch=epoch,
         spark=spark,
-        max_wait_s=made.default_max_wait_s if wait is None else wait.total_seconds(),
+        max_wait_s=batching(loaded, registry).max_wait_s,
     )
     return made(loaded.target, context)
 
 
-def select_tables(source: SourceCatalogue, loaded: LoadedConfig) -> Selection:
+def batching(loaded: LoadedConfig, registry: Registry) -> Batching:
+    """How often batches are made, and how large: as the configuration says, or else the target."""
+    default = registry.target(loaded.target_type).batching(loaded.target)
+    wait, rows = loaded.config.apply.max_wait, loaded.config.apply.batch_rows_max
+    return Batching(
+        max_wait_s=default.max_wait_s if wait is None else wait.total_seconds(),
+        rows_max=default.rows_max if rows is None else rows,
+    )
+
+
+def select_tables(source: SourceCatalogue, loaded: LoadedConfig) -> SelectedTables:
     """Apply the patterns of `tables:` to what the source offers; problems say when nothing is left, or names clash."""
     offered = source.list_tables()
     by_table = {summary.table: summary for summary in offered}
     replicable = [s.table for s in offered if s.left_out is None]
     chosen = loaded.config.tables.select(replicable)
     left_out = loaded.config.tables.select([s.table for s in offered if s.left_out is not None]).tables
-    return Selection(
+    return SelectedTables(
         tables=chosen.tables,
         left_out=tuple(by_table[t] for t in left_out),
         problems=(*chosen.problems, *check_names(chosen.tables)),

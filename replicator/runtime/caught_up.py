@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum, auto
 from typing import Final
 
 from replicator.model.schema import TableId
@@ -13,6 +14,14 @@ from replicator.state.records import AppliedRecord, EventEntry, RequestKind, Seg
 from replicator.state.store import StateStore
 
 _BEGINNINGS: Final = (RequestKind.SNAPSHOT, RequestKind.RECREATE, RequestKind.RESTART)
+
+
+class _Table(Enum):
+    """How a table stands at a position."""
+
+    BEHIND = auto()
+    CAUGHT_UP = auto()
+    FAILED = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,25 +85,25 @@ class CatchUp:
 
     def _judge(self, tables: Sequence[TableRecord], position: int) -> CaughtUp | None:
         applied = self.store.applied(self.name)
-        verdicts = {table.table: self._has_failed(table, applied.get(table.table), position) for table in tables}
-        if None in verdicts.values():
+        outcomes = {table.table: self._look_at(table, applied.get(table.table), position) for table in tables}
+        if _Table.BEHIND in outcomes.values():
             return None
         return CaughtUp(
-            failed=tuple(table for table, has_failed in verdicts.items() if has_failed),
-            alarmed=tuple(table for table in verdicts if table in applied and applied[table].alarms),
+            failed=tuple(table for table, how in outcomes.items() if how is _Table.FAILED),
+            alarmed=tuple(table for table in outcomes if table in applied and applied[table].alarms),
         )
 
-    def _has_failed(self, table: TableRecord, done: AppliedRecord | None, position: int) -> bool | None:
-        """Whether a table did not make it; None while it may still."""
+    def _look_at(self, table: TableRecord, done: AppliedRecord | None, position: int) -> _Table:
         if table_life.has_failed(table):
-            return True
+            return _Table.FAILED
         if done is not None and done.has_failed and not _continues(table, done):
-            return None if self._is_to_be_tried(done) else True
+            return _Table.BEHIND if self._is_to_be_tried(done) else _Table.FAILED
         if done is None or done.incarnation < table.incarnation:
-            return None
+            return _Table.BEHIND
         left = self.store.feed(self.name, table.table, done.last_applied, 1)
         # Without a source time it is in the middle of a snapshot, whose end may be after the position.
-        return None if left and (_begin(left[0]) <= position or done.source_time is None) else False
+        is_behind = left and (_begin(left[0]) <= position or done.source_time is None)
+        return _Table.BEHIND if is_behind else _Table.CAUGHT_UP
 
     def _is_to_be_tried(self, done: AppliedRecord) -> bool:
         is_old = self.since is not None and done.error is not None and done.error.at < self.since

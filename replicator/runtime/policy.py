@@ -46,9 +46,9 @@ class RetryLimits:
     Given up `give_up_after_s` after the last progress.
     """
 
-    first_s: float = 0.5
-    longest_s: float = 30.0
-    give_up_after_s: float = 3600.0
+    first_s: float
+    longest_s: float
+    give_up_after_s: float
 
     @classmethod
     def of(cls, config: RetryConfig) -> RetryLimits:

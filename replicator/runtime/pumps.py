@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
-from functools import cache
+from pathlib import Path
 from typing import Final
 
-from replicator.apply import Apply, ApplySettings, BatchLimits
+from replicator.apply import Apply, ApplySettings
 from replicator.capture import Capture, CaptureSettings
 from replicator.config import LoadedConfig
 from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
@@ -18,11 +19,11 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import SourceCatalogue
-from replicator.plugins.target import SparkNeeds, TableOptions
+from replicator.plugins.target import SparkNeeds
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
 from replicator.runtime.policy import RetryBudget, RetryLimits
-from replicator.spark import SparkHost, SparkSettings
+from replicator.spark import SparkHost
 from replicator.state.records import ReplicatorRecord
 from replicator.state.store import StateStore
 
@@ -40,7 +41,7 @@ def run_capture(
         selection = assembly.select_tables(source, loaded)
         # Behind the first seal a finding about a table is that table's (capture sees to it).
         names = {str(table) for table in selection.tables} if store.last_segment(record.name) else set[str]()
-        blocking = [p for p in selection.problems if p.severity is Severity.BLOCKING and p.place not in names]
+        blocking = [p for p in selection.problems if p.severity is Severity.BLOCKING and p.location not in names]
         if blocking:
             raise ConfigError(
                 blocking[0].message, code=blocking[0].code, action=blocking[0].action, problems=tuple(blocking)
@@ -49,9 +50,7 @@ def run_capture(
         if lease is None or lease.epoch != epoch:
             raise FencedError(f"epoch {epoch} of {record.name} is over", code="fenced")
         journal = loaded.config.journal
-        limits = WriterLimits(
-            segment_rows=journal.segment_rows, segment_bytes=journal.segment_bytes, bytes_max=journal.bytes_max
-        )
+        limits = WriterLimits.of(journal)
         capture = Capture(
             source,
             store,
@@ -61,7 +60,7 @@ def run_capture(
                 store, record.name, epoch=epoch, keep_s=journal.keep.total_seconds(), bytes_max=journal.bytes_max
             ),
             tables=selection.tables,
-            settings=_capture_settings(loaded, home),
+            settings=CaptureSettings.of(loaded.config, spool=_spool(home, record.name)),
             select=_selector(source, loaded) if loaded.config.ddl.create_table == "apply" else None,
             assess=_assessor(loaded, registry, record),
         )
@@ -111,62 +110,41 @@ def run_apply(
     """Apply until told to stop."""
     loaded = _load(home, registry, record)
     needs = registry.target(loaded.target_type).spark_needs or SparkNeeds()
-    spark = SparkHost(_spark_settings(loaded, home, needs), cores=_CORES)
+    spark = SparkHost(
+        loaded.config.spark,
+        needs,
+        cores=_CORES,
+        log_file=home.logs / f"{record.name}.spark.log",
+        scratch=home.folder / "scratch" / record.name,
+    )
     target = assembly.make_target(loaded, registry, uuid=record.uuid, epoch=epoch, spark=spark.session)
     try:
         reader = JournalReader(store, record.name)
-        settings = _apply_settings(loaded, target.context.max_wait_s)
-        Apply(target, store, reader, name=record.name, uuid=record.uuid, epoch=epoch, settings=settings).run(control)
+        limits = RetryLimits.of(loaded.config.retry)
+        settings = ApplySettings.of(
+            loaded.config,
+            batching=assembly.batching(loaded, registry),
+            patience=lambda: RetryBudget(limits=limits),
+        )
+        if target.spark_needs is not None and not store.applied(record.name):
+            threading.Thread(target=_start_early, args=(spark,), name="spark-start", daemon=True).start()
+        apply = Apply(target, store, reader, name=record.name, uuid=record.uuid, epoch=epoch, settings=settings)
+        _log.info("apply_started", target=loaded.target_type)
+        apply.run(control)
     finally:
         target.close()
         spark.stop()
 
 
-def _capture_settings(loaded: LoadedConfig, home: Home) -> CaptureSettings:
-    config = loaded.config
-    spool = home.folder / "spool" / config.name
+def _start_early(spark: SparkHost) -> None:
+    """Start Spark while capture reads the first rows. Where that fails, the first table that needs it will say so."""
+    try:
+        spark.session()
+    except ReplicatorError as error:
+        _log.info("spark_not_started_early", code=error.code)
+
+
+def _spool(home: Home, name: str) -> Path:
+    spool = home.folder / "spool" / name
     spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return CaptureSettings(
-        snapshot_mode=config.snapshot.mode,
-        chunk_rows=config.snapshot.chunk_rows,
-        give_up_after_s=config.retry.give_up_after.total_seconds(),
-        seal_every_s=config.journal.seal_every.total_seconds(),
-        seal_gap_s=config.journal.seal_every.total_seconds(),
-        unexplained_change=config.snapshot.unexplained_change,
-        truncate=config.ddl.truncate_table,
-        drop_table=config.ddl.drop_table,
-        spool=spool,
-    )
-
-
-def _apply_settings(loaded: LoadedConfig, max_wait_s: float) -> ApplySettings:
-    tables = loaded.config.tables
-    apply = loaded.config.apply
-
-    def options(table: TableId) -> TableOptions:
-        settings = tables.settings_for(table)
-        return TableOptions(deletes=settings.deletes, source_timestamp=settings.source_timestamp)
-
-    limits = RetryLimits.of(loaded.config.retry)
-    return ApplySettings(
-        tables_parallel=apply.tables_parallel,
-        max_wait_s=max_wait_s,
-        batch=BatchLimits(rows=apply.batch_rows_max, bytes=apply.batch_bytes_max),
-        options=options,
-        selects=cache(lambda table: bool(tables.select([table]).tables)),
-        patience=lambda: RetryBudget(limits=limits),
-    )
-
-
-def _spark_settings(loaded: LoadedConfig, home: Home, needs: SparkNeeds) -> SparkSettings:
-    spark = loaded.config.spark
-    return SparkSettings(
-        master=spark.master,
-        needs=needs,
-        packages=spark.packages,
-        jars=spark.jars,
-        settings=spark.settings,
-        log_file=home.logs / f"{loaded.config.name}.spark.log",
-        scratch=home.folder / "scratch" / loaded.config.name,
-        executors_timeout_s=spark.executors_timeout.total_seconds(),
-    )
+    return spool

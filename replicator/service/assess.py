@@ -15,6 +15,7 @@ from replicator.plugins.registry import Registry
 from replicator.plugins.source import SourceCatalogue, SourceContext, TableSummary
 from replicator.runtime import assembly
 from replicator.runtime.home import Home
+from replicator.service.paths import LOCATIONS, path_findings
 from replicator.spark.master import java_problem, reach_problem, setting_problem, sharing_problems
 
 
@@ -43,7 +44,7 @@ class Assessment:
     def is_blocked_for_all(self) -> bool:
         """Whether a problem also refuses a later start: it concerns more than single tables, which fail alone."""
         names = {str(table) for table in self.selected}
-        return any(p.severity is Severity.BLOCKING and p.place not in names for p in self.problems)
+        return any(p.severity is Severity.BLOCKING and p.location not in names for p in self.problems)
 
 
 def assess(
@@ -67,6 +68,7 @@ def assess(
     finally:
         source.close()
     target = assembly.make_target(loaded, registry, uuid=uuid)
+    problems += path_findings(loaded, target.identity())
     if target.spark_needs is not None:
         problems += _spark_problems(loaded, home, target.identity(), may_retry=may_retry)
     try:
@@ -96,7 +98,7 @@ def _spark_problems(
     if not found and (away := reach_problem(spark.master)) is not None:
         found.append(replace(away, severity=Severity.WARNING) if may_retry else away)
     uris = [("journal.uri", loaded.config.journal.uri or home.journal_uri(loaded.config.name))]
-    uris += [(f"target.{name}", value) for name, value in target.items() if name in {"path", "uri"}]
+    uris += [(f"target.{name}", value) for name, value in target.items() if name in LOCATIONS]
     return [*found, *sharing_problems(spark.master, uris)]
 
 
@@ -147,7 +149,7 @@ def _finding(error: ReplicatorError, location: str, *, may_retry: bool) -> Probl
     return Problem(
         code=error.code,
         message=error.message,
-        place=error.table or location,
+        location=error.table or location,
         action=error.action,
         severity=Severity.WARNING if may_retry and isinstance(error, TransientError) else Severity.BLOCKING,
     )
@@ -157,10 +159,10 @@ def _missing(table: TableId) -> Problem:
     return Problem(
         code="table_not_found",
         message="the table does not exist, or this user may not see it",
-        place=str(table),
+        location=str(table),
         action="Check the name and the privileges.",
     )
 
 
 def _has_finding(problems: Sequence[Problem], table: TableId) -> bool:
-    return any(p.place == str(table) and p.severity is Severity.BLOCKING for p in problems)
+    return any(p.location == str(table) and p.severity is Severity.BLOCKING for p in problems)

@@ -21,7 +21,7 @@ from replicator.runtime.policy import RetryBudget, RetryLimits
 from replicator.runtime.supervisor import End, Outcome, Supervisor
 from replicator.runtime.teardown import tear_down
 from replicator.service.assess import Assessment, assess
-from replicator.state import holder_id, table_life
+from replicator.state import holder_id, holder_in_words, table_life
 from replicator.state.records import Desired, Lease, ReplicatorRecord, RequestKind
 from replicator.state.store import StateStore
 
@@ -149,12 +149,7 @@ def supervise(
     home.ensure()
     lease = lease or store.acquire_lease(record.name, holder_id(), LEASE_S)
     if lease is None:
-        holder = store.lease(record.name)
-        raise ConfigError(
-            f"{record.name} is already run by {holder.holder if holder else 'another process'}.",
-            code="already_running",
-            action="Check it with `replicator status`, or stop that process first.",
-        )
+        raise _already_running(store, record.name)
     limits = RetryLimits.of(assembly.load(record, registry).config.retry)
     log = LogFile(home.log_file(record.name), echo)
     budget = RetryBudget(limits=limits)
@@ -184,6 +179,18 @@ def supervise(
         if regained is None:
             return outcome
         lease = regained
+
+
+def _already_running(store: StateStore, name: str) -> ConfigError:
+    """Say who runs it and since when. What is not known by now (the holder has just ended) is left out."""
+    lease = store.lease(name)
+    run = next((run for run in store.runs(name) if lease is not None and run.epoch == lease.epoch), None)
+    since = f" since {run.started_at.astimezone():%Y-%m-%d %H:%M:%S %Z}" if run is not None else ""
+    return ConfigError(
+        f"{name} is already run by {holder_in_words(lease.holder) if lease else 'another process'}{since}.",
+        code="already_running",
+        action=f"To see what it does: replicator status {name}. To run it here instead, stop that process first.",
+    )
 
 
 def _delete_here(store: StateStore, registry: Registry, home: Home, record: ReplicatorRecord, lease: Lease) -> None:

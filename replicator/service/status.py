@@ -6,6 +6,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
+from replicator.model.errors import with_names
 from replicator.model.events import SnapshotKind
 from replicator.model.merged import Merged
 from replicator.model.reports import (
@@ -23,6 +24,7 @@ from replicator.model.status import (
     VERSION,
     AlarmStatus,
     DesiredState,
+    EngineStatus,
     ErrorStatus,
     JournalStatus,
     MergedStatus,
@@ -81,7 +83,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
     clock = now + timedelta(seconds=last_report.clock_ahead_s or 0.0)
     applied = store.applied(record.name)
     tables = tuple(
-        _table(table, applied.get(table.table), capture, apply, clock)
+        _table(record.name, table, applied.get(table.table), capture, apply, clock)
         for table in store.tables(record.name)
         if table_life.is_replicated(table)
     )
@@ -107,7 +109,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
             bytes=store.journal_bytes(record.name), last_sequence_num=segment.last if segment else -1
         ),
         retry=retry,
-        error=_error(record.error),
+        error=_error(record.error, record.name),
         tables=tables,
     )
 
@@ -129,6 +131,7 @@ def _seconds(duration: timedelta) -> float:
 
 
 def _table(
+    replicator: str,
     table: TableRecord,
     applied: AppliedRecord | None,
     capture: Reported[CaptureReport] | None,
@@ -144,7 +147,7 @@ def _table(
     waiting = _waiting(of_apply.waiting, apply) or _waiting(of_capture.waiting, capture)
     return TableStatus(
         table=name,
-        state=_table_state(table, has_failed=has_failed),
+        state=_table_state(table, applied, has_failed=has_failed),
         incarnation=table.incarnation,
         snapshot=_snapshot(table.snapshot),
         next_snapshot=of_capture.step,
@@ -154,21 +157,30 @@ def _table(
         if source_time is None or not table_life.is_complete(table)
         else round(max(0.0, (clock - source_time).total_seconds()), 1),
         last_batch=of_apply.last_batch,
+        engine=None if of_apply.engine is None else EngineStatus(**of_apply.engine.model_dump()),
         waiting=None if has_failed else waiting,
-        upkeep=_upkeep(of_apply.upkeep, apply),
-        error=_error(error) if has_failed else None,
+        upkeep=_upkeep(of_apply.upkeep, apply, replicator, name),
+        error=_error(error, replicator, name) if has_failed else None,
         merged=MergedStatus(**asdict(applied.merged if applied else Merged())),
         alarms=tuple(
-            AlarmStatus(code=alarm.code, message=alarm.message, action=alarm.action, at=alarm.at, count=alarm.count)
+            AlarmStatus(
+                code=alarm.code,
+                message=alarm.message,
+                action=with_names(alarm.action, replicator, name),
+                at=alarm.at,
+                count=alarm.count,
+            )
             for alarm in (applied.alarms if applied else ())
         ),
     )
 
 
-def _table_state(table: TableRecord, *, has_failed: bool) -> TableState:
+def _table_state(table: TableRecord, applied: AppliedRecord | None, *, has_failed: bool) -> TableState:
     if table_life.is_dropped(table):
         return TableState.DROPPED
-    return TableState.FAILED if has_failed else _STATES[table.stage]
+    if has_failed:
+        return TableState.FAILED
+    return TableState.SNAPSHOT if table_life.has_snapshot_to_apply(table, applied) else _STATES[table.stage]
 
 
 def _snapshot(progress: SnapshotProgress | None) -> SnapshotStatus | None:
@@ -197,12 +209,15 @@ def _waiting(
     )
 
 
-def _upkeep(upkeep: UpkeepReport | None, reported: Reported[ApplyReport] | None) -> UpkeepStatus | None:
+def _upkeep(
+    upkeep: UpkeepReport | None, reported: Reported[ApplyReport] | None, replicator: str, table: str
+) -> UpkeepStatus | None:
     """What apply said of upkeep that failed, with the moments instead of the seconds."""
     if upkeep is None or reported is None:
         return None
     at, until = (reported.at + timedelta(seconds=s) for s in (-upkeep.failed_s, upkeep.retry_in_s))
-    error = ErrorStatus(code=upkeep.code, message=upkeep.message, action=upkeep.action, at=at)
+    action = upkeep.action and with_names(upkeep.action, replicator, table)
+    error = ErrorStatus(code=upkeep.code, message=upkeep.message, action=action, at=at)
     return UpkeepStatus(failures=upkeep.failures, last_error=error, retry_at=until.replace(microsecond=0))
 
 
@@ -256,7 +271,8 @@ def _fresh(reported: Reported[R] | None, now: datetime) -> Reported[R] | None:
     return None if reported is None or now - reported.at > _STALE else reported
 
 
-def _error(error: ErrorRecord | None) -> ErrorStatus | None:
+def _error(error: ErrorRecord | None, replicator: str, table: str | None = None) -> ErrorStatus | None:
     if error is None:
         return None
-    return ErrorStatus(code=error.code, message=error.message, action=error.action, at=error.at)
+    action = error.action and with_names(error.action, replicator, table)
+    return ErrorStatus(code=error.code, message=error.message, action=action, at=error.at)

@@ -42,7 +42,7 @@ def setting_problem(master: str) -> Problem | None:
     return Problem(
         code="spark_master_unsupported",
         message=f"{master} is not a supported Spark master.",
-        place="spark.master",
+        location="spark.master",
         action="Set spark.master to local[*], spark://HOST:PORT, yarn or k8s://…; Spark Connect (sc://) is not supported.",
     )
 
@@ -57,7 +57,7 @@ def java_problem() -> Problem | None:
     return Problem(
         code="java_missing",
         message=f"Spark needs Java, and {where}.",
-        place="spark",
+        location="spark",
         action="Install Java 17 or later, or set JAVA_HOME.",
     )
 
@@ -68,17 +68,17 @@ def reach_problem(master: str, *, timeout_s: float = CONNECT_S) -> Problem | Non
     if match is None:
         return None
     reasons: list[str] = []
-    for place in match[1].split(","):
-        host, _, port = place.rpartition(":")
+    for address in match[1].split(","):
+        host, _, port = address.rpartition(":")
         try:
             with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s):
                 return None
         except (OSError, OverflowError) as error:
-            reasons.append(f"{place}: {getattr(error, 'strerror', None) or error}")
+            reasons.append(f"{address}: {getattr(error, 'strerror', None) or error}")
     return Problem(
         code="spark_master_unreachable",
         message=f"The Spark master {master} cannot be reached from this host ({'; '.join(reasons)}).",
-        place="spark.master",
+        location="spark.master",
         action="Start the master, or correct spark.master: it is the URL at the top of the master's own web page.",
     )
 
@@ -102,7 +102,7 @@ def sharing_problems(master: str, paths: Sequence[tuple[str, str]]) -> Sequence[
             Problem(
                 code="path_not_shared",
                 message=f"{uri} is a path on this host, and Spark's executors run on the cluster {master}.",
-                place=setting,
+                location=setting,
                 action="If executors run on other hosts, use a location that all share (s3a://…, gs://…, hdfs://…, or a network mount).",
                 severity=Severity.WARNING,
             )

@@ -36,7 +36,7 @@ from replicator.model.events import (
 )
 
 KEY: Final = "key"
-IS_GONE: Final = "is_gone"
+IS_REMOVED: Final = "is_removed"
 SENT: Final = "sent"
 ORIGIN: Final = "origin"
 REMOVES: Final = "removes"
@@ -49,28 +49,30 @@ _ROOT = "_root"
 _TOUCH = "_touch"
 
 
-def reduce_whole_rows(changes: DataFrame, key: Sequence[str], *, has_key_changes: bool, keep_gone: bool) -> DataFrame:
+def reduce_whole_rows(
+    changes: DataFrame, key: Sequence[str], *, has_key_changes: bool, keep_removed: bool
+) -> DataFrame:
     """Keep the last change of each key of a batch in which every row carries all its columns.
 
     Args:
         changes: As `read_changes` gives them.
         key: Fields of the key, in key order.
         has_key_changes: Some UPDATE may change its key.
-        keep_gone: Give the last row of keys that end without one, for soft deletes.
+        keep_removed: Give the last row of keys that end without one, for soft deletes.
 
     Returns:
-        One row per key: `key` (struct), `is_gone`, `_sequence_num`, `_source_timestamp`, `row` (null if the batch has
+        One row per key: `key` (struct), `is_removed`, `_sequence_num`, `_source_timestamp`, `row` (null if the batch has
         none to give), `expects` (the key's first change tells that the target has a row there).
 
     Replay: same rows in, same rows out. Cost: one shuffle by key.
     """
     touches = _touches(changes, key, has_key_changes=has_key_changes)
     last_row = F.max_by(ROW, _ORDER)
-    if keep_gone:
+    if keep_removed:
         # The order is null where nothing is written: max_by leaves those out.
-        last_row = F.max_by(F.col(ROW), F.when(~F.col(IS_GONE), F.col(_ORDER)))
+        last_row = F.max_by(F.col(ROW), F.when(~F.col(IS_REMOVED), F.col(_ORDER)))
     return touches.groupBy(KEY).agg(
-        F.max_by(IS_GONE, _ORDER).alias(IS_GONE),
+        F.max_by(IS_REMOVED, _ORDER).alias(IS_REMOVED),
         F.max(SEQUENCE_NUM).alias(SEQUENCE_NUM),
         F.max_by(SOURCE_TIMESTAMP, _ORDER).alias(SOURCE_TIMESTAMP),
         last_row.alias(ROW),
@@ -94,8 +96,8 @@ def reduce_partial_rows(
         has_key_changes: Some UPDATE may change its key.
 
     Returns:
-        One row per key: `key`, `is_gone`, `_sequence_num`, `_source_timestamp`, `row` (null if the batch writes
-        nothing there; of a key that is gone: the last row), `sent` (struct of booleans, one per field: the value
+        One row per key: `key`, `is_removed`, `_sequence_num`, `_source_timestamp`, `row` (null if the batch writes
+        nothing there; of a removed key: the last row), `sent` (struct of booleans, one per field: the value
         stands in `row`), `origin` (struct like `key`: the row of the target, as it was before the batch, that has
         what was not sent; null: all of it stands in `row`), `expects` (as in `reduce_whole_rows`).
 
@@ -104,8 +106,8 @@ def reduce_partial_rows(
     """
     touches = _touches(changes, key, has_key_changes=has_key_changes, fields=fields)
     by_key = Window.partitionBy(KEY).orderBy(_ORDER)
-    wrote_before = F.lag(~F.col(IS_GONE)).over(by_key)
-    is_write = ~F.col(IS_GONE)
+    wrote_before = F.lag(~F.col(IS_REMOVED)).over(by_key)
+    is_write = ~F.col(IS_REMOVED)
     begins = is_write & (F.col("_is_whole") | F.col("_is_arrival") | wrote_before.isNull() | ~wrote_before)
     lives = (
         touches.withColumn("_wrote_before", wrote_before)
@@ -124,7 +126,7 @@ def reduce_partial_rows(
     sent = F.struct(
         *[(F.col(f"_last.{SENT}.{name}") | F.col(f"_last.{ORIGIN}").isNull()).alias(name) for name in fields]
     )
-    names = [IS_GONE, SEQUENCE_NUM, SOURCE_TIMESTAMP, ROW, ORIGIN]
+    names = [IS_REMOVED, SEQUENCE_NUM, SOURCE_TIMESTAMP, ROW, ORIGIN]
     return last.select(KEY, *[F.col(f"_last.{name}").alias(name) for name in names], sent.alias(SENT), EXPECTS)
 
 
@@ -146,11 +148,11 @@ def fill_from_origin(reduced: DataFrame, target: DataFrame, key: Sequence[str], 
     origins = reduced.where(moved).select(F.col(ORIGIN).alias("_wanted")).distinct()
     # A column of the table may have the name of one of ours: here they go by their index.
     numbered = target.select(*[F.col(_quote(name)).alias(f"f{i}") for i, name in enumerate(fields)])
-    place = {name: F.col(f"f{i}") for i, name in enumerate(fields)}
+    held = {name: F.col(f"f{i}") for i, name in enumerate(fields)}
     wanted_key = F.struct(*[F.col(f"_wanted.{name}").alias(name) for name in key])
-    same = [place[name] == F.col(f"_wanted.{name}") for name in key]
+    same = [held[name] == F.col(f"_wanted.{name}") for name in key]
     found = numbered.join(F.broadcast(origins), _all(same)).select(
-        wanted_key.alias("_found"), F.struct(*[place[name].alias(name) for name in fields]).alias("_there")
+        wanted_key.alias("_found"), F.struct(*[held[name].alias(name) for name in fields]).alias("_there")
     )
     joined = reduced.join(found, moved & (F.col(ORIGIN) == F.col("_found")), "left")
     row = F.struct(
@@ -162,7 +164,7 @@ def fill_from_origin(reduced: DataFrame, target: DataFrame, key: Sequence[str], 
     sent = F.struct(*[(F.col(f"{SENT}.{name}") | moved).alias(name) for name in fields])
     return joined.select(
         KEY,
-        IS_GONE,
+        IS_REMOVED,
         SEQUENCE_NUM,
         SOURCE_TIMESTAMP,
         F.when(F.col(ROW).isNotNull(), row).alias(ROW),
@@ -252,7 +254,7 @@ def row_identity(frame: DataFrame, prefix: str | None, fields: Sequence[str]) ->
 def _touches(
     changes: DataFrame, key: Sequence[str], *, has_key_changes: bool, fields: Sequence[str] | None = None
 ) -> DataFrame:
-    """What each change does to each key: `key`, `_order`, `is_gone`, number, time, `row`, and whether it expects a row there: `expects`.
+    """What each change does to each key: `key`, `_order`, `is_removed`, number, time, `row`, and whether it expects a row there: `expects`.
 
     With `fields` also `_is_whole`, `_is_arrival` and `_sent`.
     """
@@ -272,14 +274,14 @@ def _touches(
     taken = F.struct(
         before_key.alias(KEY),
         F.lit(0).alias("half"),
-        F.lit(True).alias("gone"),
+        F.lit(True).alias("removed"),
         F.lit(False).alias("arrives"),
         is_logged.alias("expects"),
     )
     written = F.struct(
         row_key.alias(KEY),
         F.lit(1).alias("half"),
-        F.lit(False).alias("gone"),
+        F.lit(False).alias("removed"),
         F.lit(False).alias("arrives"),
         (is_logged & is_update).alias("expects"),
     )
@@ -293,13 +295,13 @@ def _touches(
     else:
         touch = F.when(is_delete, taken).otherwise(written)
     touches = changes.select(*columns, touch.alias(_TOUCH))
-    gone = F.col(f"{_TOUCH}.gone")
+    removed = F.col(f"{_TOUCH}.removed")
     return touches.select(
         F.col(f"{_TOUCH}.{KEY}").alias(KEY),
-        gone.alias(IS_GONE),
+        removed.alias(IS_REMOVED),
         SEQUENCE_NUM,
         SOURCE_TIMESTAMP,
-        F.when(~gone, F.col(ROW)).alias(ROW),
+        F.when(~removed, F.col(ROW)).alias(ROW),
         _order(f"{_TOUCH}.half"),
         F.col(f"{_TOUCH}.expects").alias(EXPECTS),
         *(["_is_whole", "_sent"] if fields is not None else []),
@@ -312,7 +314,7 @@ def _fold_lives(lives: DataFrame, fields: Sequence[str]) -> DataFrame:
 
     Touches of a key before its first life form one without a row.
     """
-    is_write = ~F.col(IS_GONE)
+    is_write = ~F.col(IS_REMOVED)
 
     def last_sent(name: str) -> Column:
         return F.max_by(F.col(f"{ROW}.{name}"), F.when(is_write & F.col(f"_sent.{name}"), F.col(_ORDER)))
@@ -321,7 +323,7 @@ def _fold_lives(lives: DataFrame, fields: Sequence[str]) -> DataFrame:
     values = [last_sent(name).alias(name) for name in fields]
     was_sent = [F.max(is_write & F.col(f"_sent.{name}")).alias(name) for name in fields]
     folded = lives.groupBy(KEY, _LIFE).agg(
-        F.max_by(IS_GONE, _ORDER).alias(IS_GONE),
+        F.max_by(IS_REMOVED, _ORDER).alias(IS_REMOVED),
         F.max(SEQUENCE_NUM).alias(SEQUENCE_NUM),
         F.max_by(SOURCE_TIMESTAMP, _ORDER).alias(SOURCE_TIMESTAMP),
         F.max(_ORDER).alias(_ORDER),
@@ -345,7 +347,7 @@ def _chains(lives: DataFrame) -> DataFrame:
 
     Runs one job per doubling of the longest chain: each round makes every pointer reach twice as far.
     """
-    taken = lives.where(F.col(IS_GONE) & F.col("_is_arrival"))
+    taken = lives.where(F.col(IS_REMOVED) & F.col("_is_arrival"))
     came_from = F.when(F.col("_wrote_before"), F.col(_LIFE))
     edges = taken.select(
         F.col(SEQUENCE_NUM).alias(_LIFE),
@@ -392,7 +394,7 @@ def _join_chains(folded: DataFrame, chains: DataFrame, fields: Sequence[str]) ->
     return whole.select(
         KEY,
         _LIFE,
-        IS_GONE,
+        IS_REMOVED,
         SEQUENCE_NUM,
         SOURCE_TIMESTAMP,
         _ORDER,

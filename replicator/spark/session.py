@@ -9,18 +9,20 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, Any, Final
 
+from replicator.config import SparkConfig
 from replicator.model.errors import ConfigError, ReplicatorError, TargetUnavailableError
+from replicator.observability import get_logger
 from replicator.plugins.target import SparkNeeds
 from replicator.spark.executors import ExecutorWatch, end_reason
 from replicator.spark.master import is_cluster, java_problem, local_threads, reach_problem, setting_problem
 from replicator.spark.scratch import ScratchFolder
 
+_log = get_logger(__name__)
 _LOG_TAIL_LINES: Final = 30
 _DYING_S: Final = 2.0
 _ENDED: Final = ("SparkContext was shut down", "stopped SparkContext", "Master removed our application")
@@ -56,6 +58,8 @@ _ALWAYS: Final = {
 _LOCAL_ONLY: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # A batch that needs too much memory fails alone; by default its task would end the JVM, and with it the work of all tables.
+    "spark.executor.killOnFatalError.depth": "0",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     "spark.shuffle.compress": "false",
@@ -68,53 +72,27 @@ _CLUSTER_ONLY: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkSettings:
-    """How Spark is started.
-
-    Attributes:
-        master: `local[*]`, `local[2]`, `spark://…`, `yarn`, `k8s://…`.
-        needs: What the target asks for.
-        packages: Maven coordinates of further jars.
-        jars: Further jars, as paths or URIs. Where nothing can be fetched: those of the target with all that they depend on.
-        settings: Spark's own settings; they win over ours.
-        memory: Heap of the driver, as Spark spells it.
-        log_file: Where the output of Spark, Ivy and log4j goes; None: a file that is deleted at the end.
-        scratch: Folder for Spark's temporary files; None: one in the system's folder for such.
-        executors_timeout_s: On a cluster: how long work may wait without any executor before Spark is started again.
-    """
-
-    master: str = "local[*]"
-    needs: SparkNeeds = field(default_factory=SparkNeeds)
-    packages: Sequence[str] = ()
-    jars: Sequence[str] = ()
-    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    memory: str = "2g"
-    log_file: Path | None = None
-    scratch: Path | None = None
-    executors_timeout_s: float = 120.0
-
-
-def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[str, str]:
+def session_confs(config: SparkConfig, needs: SparkNeeds, *, cores: int, scratch: str) -> dict[str, str]:
     """Return every setting Spark is started with.
 
     Args:
-        settings: What the user asked for; `settings.settings` wins over everything here but `spark.sql.variable.substitute`.
+        config: What the user asked for; `config.settings` wins over everything here but `spark.sql.variable.substitute`.
+        needs: What the target asks for.
         cores: Cores of this machine, for `local[*]`.
         scratch: A folder for Spark's temporary files.
     """
     confs = {
         **_ALWAYS,
-        **settings.needs.settings,
-        "spark.master": settings.master,
+        **needs.settings,
+        "spark.master": config.master,
         "spark.app.name": "replicator",
-        "spark.driver.memory": settings.memory,
+        "spark.driver.memory": "2g",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         # The driver's own; executors of a cluster have folders of their own.
         "spark.local.dir": f"{scratch}/local",
     }
-    if threads := local_threads(settings.master, cores):
-        confs |= {**_LOCAL_ONLY, **settings.needs.local_settings}
+    if threads := local_threads(config.master, cores):
+        confs |= {**_LOCAL_ONLY, **needs.local_settings}
         confs |= {
             "spark.sql.shuffle.partitions": str(threads),
             "spark.default.parallelism": str(threads),
@@ -124,19 +102,18 @@ def session_confs(settings: SparkSettings, *, cores: int, scratch: str) -> dict[
             "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         }
     else:
-        confs |= {**_CLUSTER_ONLY, **settings.needs.cluster_settings}
-    if settings.jars:
-        confs["spark.jars"] = ",".join(settings.jars)
-    if packages := wanted_packages(settings):
+        confs |= {**_CLUSTER_ONLY, **needs.cluster_settings}
+    if config.jars:
+        confs["spark.jars"] = ",".join(config.jars)
+    if packages := wanted_packages(config, needs):
         confs["spark.jars.packages"] = ",".join(packages)
-    return confs | dict(settings.settings) | _FORCED
+    return confs | dict(config.settings) | _FORCED
 
 
-def wanted_packages(settings: SparkSettings) -> Sequence[str]:
+def wanted_packages(config: SparkConfig, needs: SparkNeeds) -> Sequence[str]:
     """Maven coordinates that Spark has to resolve."""
-    needs = settings.needs
-    is_provided = needs.provided_by is not None and any(needs.provided_by in jar for jar in settings.jars)
-    return tuple(dict.fromkeys((*(() if is_provided else needs.packages), *settings.packages)))
+    is_provided = needs.provided_by is not None and any(needs.provided_by in jar for jar in config.jars)
+    return tuple(dict.fromkeys((*(() if is_provided else needs.packages), *config.packages)))
 
 
 class SparkHost:
@@ -144,11 +121,29 @@ class SparkHost:
 
     The JVM reads its standard input, a pipe from this process, and ends at end-of-file: `kill -9` of this process
     leaves none.
+
+    Args:
+        config: The `spark:` block.
+        needs: What the target asks for.
+        cores: Cores of this machine.
+        log_file: Where the output of Spark, Ivy and log4j goes; None: a file that is deleted at the end.
+        scratch: Folder for Spark's temporary files; None: one in the system's folder for such.
     """
 
-    def __init__(self, settings: SparkSettings, *, cores: int) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        config: SparkConfig,
+        needs: SparkNeeds,
+        *,
+        cores: int,
+        log_file: Path | None = None,
+        scratch: Path | None = None,
+    ) -> None:
+        self._config = config
+        self._needs = needs
         self._cores = cores
+        self._log_file = log_file
+        self._scratch_parent = scratch
         self._lock = threading.Lock()
         self._scratch: ScratchFolder | None = None
         self._log: IO[bytes] | None = None
@@ -194,24 +189,25 @@ class SparkHost:
         from pyspark.sql import SparkSession
 
         _quiet_py4j()
-        for problem in (setting_problem(self._settings.master), java_problem()):
+        for problem in (setting_problem(self._config.master), java_problem()):
             if problem is not None:
                 raise ConfigError(problem.message, code=problem.code, action=problem.action)
-        if (away := reach_problem(self._settings.master)) is not None:
+        if (away := reach_problem(self._config.master)) is not None:
             raise TargetUnavailableError(away.message, code=away.code, action=away.action)
-        parent = self._settings.scratch or Path(tempfile.gettempdir()) / f"replicator-{os.getuid()}"
+        parent = self._scratch_parent or Path(tempfile.gettempdir()) / f"replicator-{os.getuid()}"
         try:
             self._scratch = ScratchFolder(parent)
             scratch = self._scratch.path
-            path = self._settings.log_file or scratch / "spark.log"
+            path = self._log_file or scratch / "spark.log"
             path.parent.mkdir(parents=True, exist_ok=True)
             self._log = path.open("ab")
         except OSError as error:
             self._forget()
             raise _no_scratch(parent, error.strerror or type(error).__name__) from error
-        position = self._log.tell()
+        position, began = self._log.tell(), time.monotonic()
+        _log.info("spark_starting", master=self._config.master)
         conf = SparkConf(loadDefaults=False)
-        for name, value in session_confs(self._settings, cores=self._cores, scratch=str(scratch)).items():
+        for name, value in session_confs(self._config, self._needs, cores=self._cores, scratch=str(scratch)).items():
             conf.set(name, value)
         try:
             gateway = launch_gateway(conf, {"stdout": self._log, "stderr": self._log})  # type: ignore[no-untyped-call]
@@ -219,8 +215,11 @@ class SparkHost:
             context = SparkContext(conf=conf, gateway=gateway)
             context.setLogLevel("ERROR")
             self._session = SparkSession(context)
-            if is_cluster(self._settings.master):
-                self._watch = ExecutorWatch(context, self._process, timeout_s=self._settings.executors_timeout_s)
+            _log.info("spark_started", duration_ms=round((time.monotonic() - began) * 1000))
+            if is_cluster(self._config.master):
+                self._watch = ExecutorWatch(
+                    context, self._process, timeout_s=self._config.executors_timeout.total_seconds()
+                )
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             raise self._start_error(path, position) from error
 
@@ -230,7 +229,9 @@ class SparkHost:
         folder = self._scratch.path.parent
         is_full = shutil.disk_usage(folder).free < _SCRATCH_LEAST
         self._forget()
-        return _no_scratch(folder, "No space left on device") if is_full else start_error(text, self._settings)
+        return (
+            _no_scratch(folder, "No space left on device") if is_full else start_error(text, self._config, self._needs)
+        )
 
     def _forget(self) -> None:
         """Let go of everything of the JVM, so that a next `session` starts from nothing."""
@@ -289,25 +290,25 @@ def local_folder() -> str | None:
     return None
 
 
-def start_error(output: str, settings: SparkSettings) -> ReplicatorError:
+def start_error(output: str, config: SparkConfig, needs: SparkNeeds) -> ReplicatorError:
     """Turn what Spark printed before it gave up into one message with the remedy."""
     tail = "\n".join(output.splitlines()[-_LOG_TAIL_LINES:])
     if "All masters are unresponsive" in output:
         return TargetUnavailableError(
-            f"The Spark master {settings.master} did not accept this application within a minute.",
+            f"The Spark master {config.master} did not accept this application within a minute.",
             code="spark_master_unreachable",
             action="Check that the port is the master's own (not its web page's), that the cluster runs Spark 4.2 with Scala 2.13, "
             "and that the master can connect to this host (spark.settings: spark.driver.host, spark.driver.port).",
         )
     if "unresolved dependency" in output or "UNRESOLVED DEPENDENCIES" in output:
         return ConfigError(
-            f"Spark could not resolve {', '.join(wanted_packages(settings))} from its Maven repositories. Its output ends:\n{tail}",
+            f"Spark could not resolve {', '.join(wanted_packages(config, needs))} from its Maven repositories. Its output ends:\n{tail}",
             code="spark_packages_unresolved",
             action="Behind a mirror, set spark.settings.spark.jars.repositories or spark.jars.ivySettings; without a network list "
             "every jar, including dependencies, as a local file in spark.jars.",
         )
     return ConfigError(
-        f"Spark with master {settings.master} did not start. Its output ends:\n{tail}",
+        f"Spark with master {config.master} did not start. Its output ends:\n{tail}",
         code="spark_not_started",
         action="Check the spark block: master, memory and settings; Spark 4.2 needs Java 17 or later.",
     )

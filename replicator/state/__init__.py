@@ -1,6 +1,6 @@
 """The state store: what every process of the Replicator agrees on."""
 
-from replicator.state.leases import holder_id
+from replicator.state.leases import holder_id, holder_in_words
 from replicator.state.records import (
     AppliedRecord,
     ApplyState,
@@ -46,4 +46,5 @@ __all__ = [
     "TableRecord",
     "TargetCopy",
     "holder_id",
+    "holder_in_words",
 ]

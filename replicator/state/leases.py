@@ -35,6 +35,12 @@ def holder_id(pid: int | None = None) -> str:
     return f"{socket.gethostname()}:{pid}:{_world()}/{_started(pid) or 0}"
 
 
+def holder_in_words(holder: str) -> str:
+    """What `holder_id` made, for people: `process 123 on host shop-1`."""
+    host, _, pid = holder.rpartition(":")[0].rpartition(":")
+    return f"process {pid} on host {host}" if host and pid.isdigit() else holder
+
+
 def is_dead(holder: str) -> bool:
     """Whether `holder` was a process of this host that no longer runs. False whenever that cannot be known."""
     host, _, rest = holder.rpartition(":")
@@ -117,7 +123,9 @@ def _locked(connection: Connection, name: str) -> Row[Any] | None:
 
 def _fenced(name: str, epoch: int, row: Row[Any] | None) -> FencedError:
     found = (
-        "it no longer exists" if row is None else f"the current one is {row.epoch}, held by {row.holder or 'nobody'}"
+        "it no longer exists"
+        if row is None
+        else f"the current one is {row.epoch}, held by {holder_in_words(row.holder) if row.holder else 'nobody'}"
     )
     return FencedError(
         f"Epoch {epoch} of the replicator {name} is over: {found}.",

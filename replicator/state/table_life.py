@@ -35,6 +35,7 @@ from replicator.state.records import (
     SnapshotProgress,
     Stage,
     TableRecord,
+    TargetCopy,
 )
 
 JOURNAL_GIVEN_UP: Final = "journal_given_up"
@@ -77,6 +78,16 @@ def is_unfinished(record: TableRecord) -> bool:
 def is_complete(record: TableRecord) -> bool:
     """Whether its snapshot is captured, and its changes are."""
     return record.stage is Stage.STREAMING
+
+
+def has_snapshot_to_apply(record: TableRecord, applied: AppliedRecord | None) -> bool:
+    """Whether the snapshot is captured, and the target does not hold the whole of it yet."""
+    if not is_complete(record) or record.snapshot is None:
+        return False
+    if applied is None or applied.incarnation != record.incarnation or applied.copy is TargetCopy.SNAPSHOT:
+        return True
+    start = record.snapshot.start_number
+    return start is not None and applied.last_applied < start
 
 
 def has_failed(record: TableRecord, applied: AppliedRecord | None = None) -> bool:

@@ -62,7 +62,7 @@ def update(sequence_num: int, row: Row, *, before: Row | None = None, absent: Se
 
 
 def delete(sequence_num: int, before: Row) -> RowChange:
-    """A row that is gone; of a table with a key only the key is read from `before`."""
+    """A deleted row; of a table with a key only the key is read from `before`."""
     return RowChange(sequence_num=sequence_num, operation=DMLOperation.DELETE, before=before)
 
 

@@ -124,7 +124,10 @@ class FencingContract(TargetSuite):
         copy.create()
         copy.apply(insert(1, item(1, "a")))
         heir = replace(
-            copy, table=replace(copy.table, uuid=STRANGER), target=harness.target(uuid=STRANGER, adopt="replace")
+            copy,
+            table=replace(copy.table, uuid=STRANGER),
+            target=harness.target(uuid=STRANGER, adopt="replace"),
+            audited_to=None,
         )
         assert wrong(heir.target.check([copy.schema])) == []
         assert heir.claim() == Claim(last_applied=EMPTY_LEDGER)

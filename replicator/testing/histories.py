@@ -106,7 +106,7 @@ def absent_column_by_column() -> Sequence[RowChange]:
 
 
 def partial_snapshot_row() -> Sequence[RowChange]:
-    """The log knew a row but for one column; the snapshot's chunk brings that column."""
+    """The log had a row without one column; the snapshot's chunk brings that column."""
     return [
         update(0, item(1, "a", "1.00", None), absent=["note"]),
         insert(1, item(1, None, None, "from the chunk"), absent=["name", "amount"], is_snapshot=True),

@@ -1,4 +1,4 @@
-"""Random journals, written as capture would write them, that know what every table must look like at every place."""
+"""Random journals, written as capture would write them, that know what every table must look like at every position."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from replicator.journal import JournalWriter, WriterLimits
+from replicator.journal import JournalWriter
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import Segment, SnapshotProgress, Stage, TableRecord
 from replicator.state.store import StateStore
 from replicator.testing.batches import RowChange, delete, insert, record_batch, update
+from replicator.testing.defaults import writer_limits
 from replicator.testing.memory import HistoryEntry, State, state_of
 from replicator.testing.target_harness import item, items_schema
 
@@ -40,7 +41,7 @@ class ScriptedTable:
     content: list[dict[str, Any]] = field(default_factory=list)
     states: list[tuple[int, State]] = field(default_factory=lambda: [(-1, {})])
     whole: list[tuple[int, int, int | None]] = field(default_factory=list)
-    is_copying: bool = False
+    has_snapshot: bool = False
     kind: SnapshotKind = SnapshotKind.FIRST
     start_number: int | None = None
     cursor: int = -1
@@ -69,7 +70,7 @@ class ScriptedTable:
         return TableRecord(
             table=self.schema.table,
             incarnation=self.incarnation,
-            stage=Stage.SNAPSHOT if self.is_copying else Stage.STREAMING,
+            stage=Stage.SNAPSHOT if self.has_snapshot else Stage.STREAMING,
             schema=self.schema,
             snapshot=SnapshotProgress(kind=self.kind, start_number=self.start_number),
             first_change=self.first_change,
@@ -77,10 +78,10 @@ class ScriptedTable:
 
 
 class ScriptedJournal:
-    """Stands in for source and capture. `open` begins, or goes on, under an epoch; each `commit` seals some random work.
+    """Stands in for source and capture. `open` begins, or continues, under an epoch; each `commit` seals some random work.
 
-    Transactions span tables, and segments of a commit; snapshots run beside them, first ones and in place; tables are
-    truncated and begun anew.
+    Transactions span tables, and segments of a commit; snapshots run meanwhile, first ones and in place; tables are
+    truncated and recreated.
     """
 
     def __init__(self, store: StateStore, name: str, uri: str, rng: random.Random, *, tables: int = 2) -> None:
@@ -93,7 +94,7 @@ class ScriptedJournal:
 
     def open(self, epoch: int) -> None:
         """Begin to write under an epoch."""
-        limits = WriterLimits(segment_rows=3, row_group_rows=2)
+        limits = writer_limits(segment_rows=3, row_group_rows=2)
         self._writer = JournalWriter(self._store, name=self._name, epoch=epoch, uri=self._uri, limits=limits)
 
     def commit(self) -> Sequence[Segment]:
@@ -107,15 +108,15 @@ class ScriptedJournal:
         for table in self.tables.values():
             if table.incarnation == 0:
                 self._begin(table)
-            while table.is_copying:
+            while table.has_snapshot:
                 self._chunk(table)
         self._seal()
 
     def check(self, table: TableId, history: Sequence[HistoryEntry]) -> None:
         """Hold what a reader of the target could have seen against the source: whole copies show committed states only, in their order."""
         scripted = self.tables[table]
-        places = [(entry.incarnation, entry.ledger) for entry in history]
-        assert places == sorted(set(places)), "the ledger only goes forward"
+        claims = [(entry.incarnation, entry.ledger) for entry in history]
+        assert claims == sorted(set(claims)), "the ledger only goes forward"
         for entry in history:
             if scripted.is_whole_at(entry.incarnation, entry.ledger):
                 assert entry.state == scripted.state_at(entry.ledger), (
@@ -136,9 +137,9 @@ class ScriptedJournal:
         table = self._rng.choice(list(self.tables.values()))
         if table.incarnation == 0 or self._rng.random() < 0.03:
             self._begin(table)
-        elif table.is_copying and self._rng.random() < 0.5:
+        elif table.has_snapshot and self._rng.random() < 0.5:
             self._chunk(table)
-        elif not table.is_copying and self._rng.random() < 0.05:
+        elif not table.has_snapshot and self._rng.random() < 0.05:
             self._start_in_place(table)
         elif self._rng.random() < 0.05:
             self._truncate(table)
@@ -164,7 +165,7 @@ class ScriptedJournal:
 
     def _begin(self, table: ScriptedTable) -> None:
         table.incarnation += 1
-        table.is_copying, table.cursor, table.first_change = True, -1, None
+        table.has_snapshot, table.cursor, table.first_change = True, -1, None
         table.kind, table.start_number = SnapshotKind.FIRST, None
         number = self._event(
             table, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=table.schema.table, schema=table.schema)
@@ -176,7 +177,7 @@ class ScriptedJournal:
 
     def _start_in_place(self, table: ScriptedTable) -> None:
         assert self._writer is not None
-        table.is_copying, table.cursor = True, -1
+        table.has_snapshot, table.cursor = True, -1
         table.kind, table.start_number = SnapshotKind.IN_PLACE, self._writer.next_sequence_num
         table.first_change = table.start_number if table.first_change is None else table.first_change
         started = SnapshotEvent(
@@ -199,7 +200,7 @@ class ScriptedJournal:
             phase=SnapshotPhase.COMPLETED, table=table.schema.table, kind=table.kind, start_number=table.start_number
         )
         number = self._event(table, completed)
-        table.is_copying = False
+        table.has_snapshot = False
         if not table.whole or table.whole[-1][2] is not None:
             table.whole.append((table.incarnation, number, None))
 
@@ -239,7 +240,7 @@ class ScriptedJournal:
             new["id"], before = rng.choice(free), old
         content.append(new)
         # A key that moves while the table is copied may come to where the snapshot has been: its row is then sent whole.
-        if keyed and rng.random() < 0.4 and (before is None or not table.is_copying):
+        if keyed and rng.random() < 0.4 and (before is None or not table.has_snapshot):
             new["note"] = old["note"]
             return update(0, new, before=before, absent=["note"])
         return update(0, new, before=before)

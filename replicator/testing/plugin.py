@@ -20,7 +20,7 @@ pytest.register_assert_rewrite(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the kit's own marker known; contract suites bear it."""
+    """Make the kit's own marker known; contract suites have it."""
     config.addinivalue_line(
         "markers",
         "condition(*ids): shows a condition that a source has to hold under; tests/docs/test_conditions.py lists them",

@@ -32,6 +32,7 @@ from replicator.plugins.source import (
     PullLimits,
     Seen,
 )
+from replicator.testing.defaults import chunk_request
 from replicator.testing.source_harness import (
     _PULLS_MAX,
     Change,
@@ -47,10 +48,10 @@ from replicator.testing.source_harness import (
 
 
 class SourceContract(ABC):
-    """The suite. A class attribute says what a source cannot do: then the suite asks for what takes its place."""
+    """The suite. A class attribute says what a source cannot do: then the suite asks for what replaces it."""
 
     tells_transactions_apart: ClassVar[bool] = True
-    """False: transactions that follow each other may be handed out as one, as a poll finds them."""
+    """False: transactions that follow each other may be delivered as one, as a poll finds them."""
     has_truncate: ClassVar[bool] = True
     """False: the database has no TRUNCATE, and tables are emptied by deleting every row."""
 
@@ -136,7 +137,7 @@ class SourceContract(ABC):
     def test_check_names_a_table_that_is_not_there(self, keyed: Setting) -> None:
         missing = TableId(keyed.table.namespace, "no_such_table")
         blocking = [p for p in keyed.source.check([keyed.table, missing]) if p.severity is Severity.BLOCKING]
-        assert {p.place for p in blocking} == {str(missing)}
+        assert {p.location for p in blocking} == {str(missing)}
 
     # -- log
 
@@ -177,8 +178,8 @@ class SourceContract(ABC):
         delivered = pair.drain(PullLimits(rows=2, bytes=64 << 20, wait_s=1.0))
         self._check_transactions(delivered, 2)
         assert [(c.table, c.row and c.row["id"]) for c in delivered.changes] == [
-            place for id_ in range(1, 4) for place in ((two, id_), (one, id_ + 10))
-        ] + [place for id_ in range(1, 4) for place in ((one, id_), (two, id_ + 10))]
+            change for id_ in range(1, 4) for change in ((two, id_), (one, id_ + 10))
+        ] + [change for id_ in range(1, 4) for change in ((one, id_), (two, id_ + 10))]
 
     def test_a_pull_may_stop_inside_a_transaction_and_says_so(self, keyed: Setting) -> None:
         keyed.insert(*[row(n) for n in range(1, 41)])
@@ -230,7 +231,7 @@ class SourceContract(ABC):
             # Without a wait a pull may bring nothing, also inside the transaction.
             batch = keyed.reader.pull(PullLimits(rows=7, bytes=1 << 12, wait_s=1.0 if is_empty else 0.0))
             delivered.add(batch)
-            assert before in (None, batch.open_transaction) or batch.closes(before), "it goes on until it has ended"
+            assert before in (None, batch.open_transaction) or batch.closes(before), "it continues until it has ended"
             assert batch.open_transaction is not None or not batch.has_open_rows
             before, is_empty = batch.open_transaction, not batch.events
             if delivered.transactions:
@@ -278,7 +279,7 @@ class SourceContract(ABC):
 
     def test_a_mark_comes_after_everything_that_a_read_before_it_saw(self, keyed: Setting) -> None:
         keyed.insert(row(1), row(2))
-        chunk = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+        chunk = keyed.source.read_chunk(chunk_request(keyed.schema))
         mark = keyed.source.mark()
         keyed.insert(row(3))
         delivered = keyed.drain_to(mark, PullLimits(rows=1, bytes=1 << 20, wait_s=1.0))
@@ -313,7 +314,7 @@ class SourceContract(ABC):
         assert errors == []
 
     @pytest.mark.condition("D21")
-    def test_truncating_tables_is_an_event_for_each_at_its_place(self, pair: Setting) -> None:
+    def test_truncating_tables_is_an_event_for_each_at_its_position(self, pair: Setting) -> None:
         one, two = pair.schemas
         with pair.transaction() as t:
             t.insert(one, row(1))
@@ -346,7 +347,7 @@ class SourceContract(ABC):
         whole = composite.pages(100)
         half = composite.source.read_chunk(ChunkRequest(schema=composite.schema, limit=4))
         assert composite.pages(2, upto=half.cursor) == whole[:4]
-        rest = composite.source.read_chunk(ChunkRequest(schema=composite.schema, after=half.cursor))
+        rest = composite.source.read_chunk(chunk_request(composite.schema, after=half.cursor))
         assert rest.rows.to_pylist() == whole[4:]
 
     def test_a_chunk_of_given_keys_has_just_their_rows(self, composite: Setting) -> None:
@@ -362,19 +363,19 @@ class SourceContract(ABC):
         with composite.transaction() as t:
             t.delete(composite.table, row(7, "gone"))
         wanted = cursors[::2] + [c for c in cursors if c[1]["name"] == "gone"]
-        read = composite.source.read_chunk(ChunkRequest(schema=composite.schema, keys=[c for c, _ in wanted]))
+        read = composite.source.read_chunk(chunk_request(composite.schema, keys=[c for c, _ in wanted]))
         expected = [r for _, r in wanted if r["name"] != "gone"]
         assert sorted(read.rows.to_pylist(), key=repr) == sorted(expected, key=repr)
 
     def test_a_chunk_of_an_empty_table_is_empty(self, keyed: Setting) -> None:
-        chunk = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+        chunk = keyed.source.read_chunk(chunk_request(keyed.schema))
         assert (chunk.rows.num_rows, chunk.cursor) == (0, None)
         assert chunk.identity == keyed.source.describe([keyed.table])[keyed.table].identity
 
-    def test_a_table_that_is_gone_is_the_table_s_error(self, keyed: Setting) -> None:
+    def test_a_missing_table_is_the_table_s_error(self, keyed: Setting) -> None:
         keyed.harness.drop_table(keyed.table)
         with pytest.raises(TableError):
-            keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+            keyed.source.read_chunk(chunk_request(keyed.schema))
 
     @pytest.mark.condition("D04", "D06")
     def test_a_read_saw_exactly_the_transactions_that_it_says(self, keyed: Setting) -> None:
@@ -386,7 +387,7 @@ class SourceContract(ABC):
         keyed.insert(row(5))
         early.commit()
         before = keyed.source.visibility()
-        chunk = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+        chunk = keyed.source.read_chunk(chunk_request(keyed.schema))
         late.commit()
         undone.rollback()
         keyed.insert(row(6))
@@ -474,7 +475,7 @@ class SourceContract(ABC):
         keyed.insert(row(1))
         assert len(keyed.drain().changes) == 1
 
-    def test_what_an_unfinished_first_prepare_left_is_made_anew(self, keyed: Setting) -> None:
+    def test_what_an_unfinished_first_prepare_left_is_made_again(self, keyed: Setting) -> None:
         keyed.insert(row(1))
         keyed.reader.close()
         start = keyed.source.prepare([keyed.table], is_first=True)

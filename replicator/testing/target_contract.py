@@ -272,7 +272,7 @@ class TargetContract(FencingContract):
         assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b"), item(2, "b"), item(None, None)])
 
     def test_the_newest_of_equal_rows_goes_first(self, harness: TargetHarness, tmp_path: Path) -> None:
-        """Else a snapshot taken anew would delete the last copy when it is complete."""
+        """Else another snapshot would delete the last copy when it is complete."""
         copy = self.copy(harness, tmp_path, items_schema(key=()))
         copy.create()
         copy.apply(*[insert(n, item(1, "a")) for n in (1, 2)])
@@ -386,7 +386,7 @@ class TargetContract(FencingContract):
         assert copy.audit().not_found == 2
         assert copy.live() == as_tuples(copy.schema, [item(1), item(2, "b")])
 
-    def test_missing_copies_of_equal_rows_are_counted(self, harness: TargetHarness, tmp_path: Path) -> None:
+    def test_missing_ones_of_equal_rows_are_counted(self, harness: TargetHarness, tmp_path: Path) -> None:
         copy = self.copy(harness, tmp_path, items_schema(key=()))
         copy.create()
         copy.apply(*[insert(n, item(1, "a")) for n in (1, 2)], insert(3, item(None)))
@@ -419,7 +419,7 @@ class TargetContract(FencingContract):
         assert copy.live() == as_tuples(copy.schema, [item(1, "d")])
         assert copy.restart().last_applied == 6
 
-    def test_a_dropped_table_is_gone_and_can_be_made_again(self, harness: TargetHarness, tmp_path: Path) -> None:
+    def test_a_dropped_table_does_not_exist_and_can_be_made_again(self, harness: TargetHarness, tmp_path: Path) -> None:
         copy = self.copy(harness, tmp_path)
         copy.create()
         copy.apply(insert(1, item(1, "a")))

@@ -34,13 +34,13 @@ class TargetRow:
 
 
 class TargetHarness(ABC):
-    """One empty place where a target keeps tables, and a way to look at it that does not go through the target."""
+    """One empty storage where a target keeps tables, and a way to look at it that does not go through the target."""
 
     @abstractmethod
     def target(
         self, *, uuid: str = UUID, epoch: int = 1, adopt: Literal["refuse", "replace"] = "refuse"
     ) -> DeltaTarget[Any]:
-        """A new target object over the same place, as another process would make it."""
+        """A new target object over the same storage, as another process would make it."""
 
     @abstractmethod
     def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:
@@ -131,7 +131,7 @@ class Copy:
         return result
 
     def restart(self, epoch: int | None = None) -> Claim:
-        """Go on as another process, under the same epoch or a newer one."""
+        """Continue as another process, under the same epoch or a newer one."""
         self.table = replace(self.table, epoch=self.table.epoch if epoch is None else epoch)
         self.target = self.harness.target(uuid=self.table.uuid, epoch=self.table.epoch)
         claim = self.claim()
@@ -193,7 +193,7 @@ class TargetSuite(ABC):
     @pytest.fixture
     @abstractmethod
     def harness(self, tmp_path: Path) -> TargetHarness:
-        """An empty place for tables."""
+        """An empty storage for tables."""
 
     def copy(
         self,

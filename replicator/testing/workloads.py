@@ -80,7 +80,7 @@ class Replay:
 class Workloads:
     """A stream of changes of many workloads, in rounds, each change under the next of `numbers`.
 
-    With `valid`, each change is one that a database could make, and the replay equals the database at every place
+    With `valid`, each change is one that a database could make, and the replay equals the database at every position
     (`source`). Without, they are arbitrary: changes of rows that are not there, arrivals at keys that are taken.
     """
 
@@ -148,10 +148,10 @@ class Workloads:
 
     def _swap(self, live: Sequence[Key], free: Sequence[Key]) -> Iterator[Change]:
         one, two = self._random.sample(list(live), 2)
-        aside = self._random.choice(list(free))
-        yield from self._move(one, aside)
+        spare = self._random.choice(list(free))
+        yield from self._move(one, spare)
         yield from self._move(two, one)
-        yield from self._move(aside, two)
+        yield from self._move(spare, two)
 
     def _snapshot(self, key: Key) -> Iterator[Change]:
         """A row read from the table: what it is, perhaps only in part."""
@@ -228,7 +228,7 @@ def worked_example(first: int) -> list[list[Change]]:
         first: Number of the first workload.
 
     Returns:
-        Seven rounds; the workload that is not cut after its n-th change goes on in the same round.
+        Seven rounds; the workload that is not cut after its n-th change continues in the same round.
     """
     rounds: list[list[Change]] = [[] for _ in range(7)]
     for cuts in range(64):
@@ -242,9 +242,9 @@ def worked_example(first: int) -> list[list[Change]]:
             (DMLOperation.INSERT, None, "1", "blob"),
             (DMLOperation.UPDATE, None, "1", "Bob"),
         ]
-        place = 0
+        round_ = 0
         for number, (operation, old, new, name) in enumerate(steps):
-            rounds[place].append(
+            rounds[round_].append(
                 Change(
                     sequence_num=0,
                     operation=operation,
@@ -253,7 +253,7 @@ def worked_example(first: int) -> list[list[Change]]:
                     values=(name, None, None) if new is not None else (),
                 )
             )
-            place += cuts >> number & 1
+            round_ += cuts >> number & 1
     return rounds
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from replicator.model.status import ReplicatorStatus, SnapshotStatus, TableState
 from replicator_testbed.databases import Database
-from replicator_testbed.rig import Rig
+from replicator_testbed.rig import Rig, is_captured
 from replicator_testbed.servers import ScratchDatabase
 
 
@@ -32,16 +32,16 @@ def is_amid(rig: Rig, status: ReplicatorStatus, table: str, *, in_place: bool) -
     return snapshot is not None and snapshot.rows > 0 and snapshot.is_in_place is in_place
 
 
-def rows_copied(rig: Rig, status: ReplicatorStatus, table: str) -> int | None:
-    """How many rows of the table a snapshot that runs has copied."""
+def rows_read(rig: Rig, status: ReplicatorStatus, table: str) -> int | None:
+    """How many rows of the table a running snapshot has read."""
     snapshot = _running(rig, status, table)
     return None if snapshot is None else snapshot.rows
 
 
 def _running(rig: Rig, status: ReplicatorStatus, table: str) -> SnapshotStatus | None:
-    return next(
-        (t.snapshot for t in status.tables if t.table == rig.full_name(table) and t.state is TableState.SNAPSHOT), None
-    )
+    found = next((t for t in status.tables if t.table == rig.full_name(table)), None)
+    is_running = found is not None and found.state is TableState.SNAPSHOT and not is_captured(found)
+    return found.snapshot if found is not None and is_running else None
 
 
 @contextmanager

@@ -12,16 +12,17 @@ from typing import Any, Final
 
 import pytest
 
-from replicator.apply import Apply, ApplySettings
+from replicator.apply import Apply
 from replicator.apply import table as apply_table
-from replicator.journal import JournalReader, JournalWriter, WriterLimits
+from replicator.journal import JournalReader, JournalWriter
 from replicator.model.events import DDLEvent, DDLOperation, JournalEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.reports import AppliedTable, ApplyReport, Report, WaitingReport
 from replicator.model.schema import TableId
-from replicator.plugins.target import DeltaTarget, TargetContext
+from replicator.plugins.target import DeltaTarget
 from replicator.state.records import AppliedRecord, SegmentFile, SnapshotProgress, Stage, TableRecord
 from replicator.state.store import StateStore
 from replicator.testing.batches import RowChange, insert, record_batch
+from replicator.testing.defaults import AT_ONCE, apply_settings, target_context, writer_limits
 from replicator.testing.journals import START
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 from replicator.testing.target_harness import item, items_schema
@@ -34,12 +35,12 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-def kill_at(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def kill_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """Let the process end at a crash point of a table's applier."""
 
     def crash_point(name: str) -> None:
-        if name == place:
-            raise Killed(place)
+        if name == point:
+            raise Killed(point)
 
     monkeypatch.setattr(apply_table, "crash_point", crash_point)
 
@@ -88,18 +89,18 @@ class Shop:
         self.store = StateStore(f"sqlite:///{folder}/state.db")
         self.uri = (folder / "journal").as_uri()
         self.uuid = self.store.create_replicator(NAME, "name: shop", self.uri).uuid
-        self.place = str(folder)
-        self.warehouse = MemoryWarehouse.open(self.place)
+        self.database = str(folder)
+        self.warehouse = MemoryWarehouse.open(self.database)
         self.records: dict[TableId, TableRecord] = {}
         self.schemas = {table: items_schema(table=table) for table in (A, B)}
-        self.settings = ApplySettings(tables_parallel=2, maintain_every=1000, maintain_idle=1000)
+        self.settings = apply_settings(AT_ONCE, tables_parallel=2, maintain_every=1000, maintain_idle=1000)
         self.new_epoch()
 
     def new_epoch(self) -> None:
         lease = self.store.acquire_lease(NAME, "host:1:boot", 60)
         assert lease is not None
         self.epoch = lease.epoch
-        self.writer = JournalWriter(self.store, name=NAME, epoch=self.epoch, uri=self.uri, limits=WriterLimits())
+        self.writer = JournalWriter(self.store, name=NAME, epoch=self.epoch, uri=self.uri, limits=writer_limits())
 
     # -- journal
 
@@ -167,14 +168,15 @@ class Shop:
     # -- apply
 
     def target(self) -> MemoryTarget:
-        context = TargetContext(replicator=NAME, uuid=self.uuid, epoch=self.epoch)
-        return MemoryTarget(MemoryTargetConfig(database=self.place), context)
+        context = target_context(replicator=NAME, uuid=self.uuid, epoch=self.epoch)
+        return MemoryTarget(MemoryTargetConfig(database=self.database), context)
 
     def run(
         self,
         target: DeltaTarget[Any] | None = None,
         *,
         is_done: Callable[[], bool] | None = None,
+        control: Control | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> Apply:
         apply = Apply(
@@ -187,7 +189,7 @@ class Shop:
             settings=self.settings,
             clock=clock,
         )
-        self.control = Control(is_done or self.is_done)
+        self.control = control or Control(is_done or self.is_done)
         apply.run(self.control)
         return apply
 

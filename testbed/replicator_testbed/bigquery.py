@@ -7,7 +7,6 @@ It ends with the context manager, and with this process, however that dies. Need
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from replicator.testing.waiting import wait_until
 from replicator_testbed.compare import Sum, sum_rows
+from replicator_testbed.scratch_servers import free_port
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,7 +46,7 @@ class BigQueryEmulator:
         (self.storage / BUCKET).mkdir(parents=True)
         self._log_file = log_file or Path(self._scratch.name) / "emulator.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
 
     @property
     def endpoint(self) -> str:
@@ -109,7 +109,7 @@ class BigQueryEmulator:
         wait_until(self._answers, f"the emulator answers; see {self._log_file}", timeout_s=60)
 
     def stop(self) -> None:
-        """End it at once; what it held is gone."""
+        """End it at once; what it held is lost."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -135,12 +135,12 @@ def canonical_sum(rows: Iterable[Sequence[Any]]) -> Sum:
 
 
 def target_sum(client: Any, path: str, columns: Sequence[str]) -> Sum:
-    """Sum the copy, read with Google's own client."""
+    """Sum the target table, read with Google's own client."""
     return canonical_sum(target_rows(client, path, columns))
 
 
 def target_rows(client: Any, path: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Read the copy with Google's own client."""
+    """Read the target table with Google's own client."""
     names = ", ".join(f"`{name}`" for name in columns)
     job = client.query(f"SELECT {names} FROM `{path}`", retry=None, job_retry=None)
     return [row.values() for row in job.result(retry=None)]
@@ -150,9 +150,3 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, list):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return value.normalize() if isinstance(value, Decimal) else value
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

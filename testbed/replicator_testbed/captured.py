@@ -14,9 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from replicator.capture import Capture, CaptureSettings
-from replicator.capture.window import Window
-from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
+from replicator.capture.window import Read, Window
+from replicator.journal import JournalReader, JournalWriter, Retention
 from replicator.model.events import (
     ABSENT,
     BEFORE,
@@ -37,13 +39,14 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.records import EventEntry, Lease, RequestKind, Stage, TableRecord
 from replicator.state.store import StateStore
+from replicator.testing.defaults import capture_settings, writer_limits
 from replicator.testing.waiting import PATIENCE, T, wait_until
 
 PATIENCE_S: Final = 120.0
 MISSING: Final = "<never sent>"
 """Stands in replayed rows for a value that neither the log nor a snapshot has brought."""
 
-QUICK: Final = CaptureSettings(
+QUICK: Final = capture_settings(
     chunk_rows=10,
     seal_gap_s=0.0,
     seal_every_s=0.05,
@@ -107,7 +110,7 @@ class RunningCapture:
     def wait_until(
         self, look: Callable[[], T | None], what: str | Callable[[], str], *, timeout_s: float = PATIENCE_S
     ) -> T:
-        """As `waiting.wait_until`; fails at once with the error that ended the capture, or with a table's that nobody foresaw."""
+        """As `waiting.wait_until`; fails at once with the error that ended the capture, or with an unexpected one of a table."""
 
         def looked() -> T | None:
             if self.errors:
@@ -123,12 +126,12 @@ class RunningCapture:
     def check_tables(self) -> None:
         """Raise if a table failed by an error that capture did not foresee."""
         crashed = self.crashed()
-        assert not crashed, f"tables failed by errors that nobody foresaw: {crashed}; {self.control.status}"
+        assert not crashed, f"tables failed by unexpected errors: {crashed}; {self.control.status}"
 
     def error(self) -> BaseException:
         """Wait until the capture ends by itself, and return what ended it."""
         self.thread.join(timeout=PATIENCE_S * PATIENCE)
-        assert not self.thread.is_alive(), "the capture goes on"
+        assert not self.thread.is_alive(), "the capture still runs"
         assert self.errors, "the capture ended without an error"
         return self.errors.pop()
 
@@ -202,9 +205,17 @@ class Sealed:
                     keys.add(key)
 
 
-def without_visibility(ring: Sequence[str]) -> Window:
-    """A window that does as the published algorithm does, to show that it leaves wrong rows."""
-    return Window(ring, visibility_rule=False)
+class PublishedWindow(Window):
+    """As the published algorithm has it, to show that it leaves wrong rows: nothing before a read counts, and everything after it does."""
+
+    def start_number(self, next_number: int) -> int:
+        return next_number
+
+    def _add(self, read: Read) -> None:
+        self._reads.append(read)
+
+    def _unseen_of(self, read: Read, entries: Any) -> Any:  # noqa: ARG002 - whatever the read saw
+        return np.sort(entries.serials)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -248,7 +259,7 @@ class Captured(Sealed):
             self.store,
             lease=lease,
             writer=JournalWriter(
-                self.store, name=self.name, epoch=lease.epoch, uri=self._journal_uri, limits=WriterLimits()
+                self.store, name=self.name, epoch=lease.epoch, uri=self._journal_uri, limits=writer_limits()
             ),
             retention=Retention(self.store, self.name, epoch=lease.epoch, keep_s=86_400, bytes_max=1 << 40),
             tables=self.tables,
@@ -280,7 +291,7 @@ class Captured(Sealed):
         running.check_tables()
 
     def snapshot(self, running: RunningCapture, *tables: TableId) -> None:
-        """Have tables (none given: all) read anew, and wait until that is complete."""
+        """Have tables (none given: all) read again, and wait until that is complete."""
         request = self.request(RequestKind.SNAPSHOT, tables=[str(t) for t in tables])
         running.wait_until(lambda: self.is_done(request), "the snapshot has begun")
         self.wait_for_streaming(running)
@@ -369,9 +380,9 @@ class Replay:
         old = tuple(before[name] for name in schema.key_fields) if before is not None else None
         if row is None:
             assert old is not None, "a DELETE names its row"
-            _, gone = self._keyed.pop(old, (0, {}))
-            if self.version is not None and gone:
-                self._versions[old] = gone[self.version]
+            _, removed = self._keyed.pop(old, (0, {}))
+            if self.version is not None and removed:
+                self._versions[old] = removed[self.version]
             return
         key = tuple(row[name] for name in schema.key_fields)
         _, base = self._keyed.pop(key if old is None else old, (0, {}))
@@ -387,9 +398,9 @@ class Replay:
     def _change_bag(self, number: int, change: Change) -> None:
         before, row = change[BEFORE], change[ROW]
         if change[OPERATION] != DMLOperation.INSERT.value:
-            gone = self._bag.get(tuple(before.values()))
-            assert gone, f"{number} takes away a row that is not there"
-            # The newest of equal rows: while a snapshot is taken anew, the older ones go when it is complete.
-            gone.remove(max(gone))
+            equal = self._bag.get(tuple(before.values()))
+            assert equal, f"{number} takes away a row that is not there"
+            # The newest of equal rows: while another snapshot runs, the older ones are deleted when it is complete.
+            equal.remove(max(equal))
         if row is not None:
             self._bag.setdefault(tuple(row.values()), []).append(number)

@@ -1,4 +1,4 @@
-"""Scratch databases of every kind that can be copied from, alike to whoever copies and compares."""
+"""Scratch databases of every kind that can be replicated, with one interface for tests that compare."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from replicator_testbed.postgresql_tables import plain_array, plain_value
+from replicator_testbed.postgresql_rows import plain_array, plain_value
 
 
 def read_delta(path: Path, columns: Sequence[str]) -> pa.Table:

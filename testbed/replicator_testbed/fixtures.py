@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator_testbed.mysql_programs import has_mysql
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
@@ -91,7 +92,7 @@ def mariadb() -> Iterator[MysqlServer]:
 
 @pytest.fixture(scope="session")
 def mysql() -> Iterator[MysqlServer]:
-    """The MySQL that was unpacked beside the system, running; where there is none the test is skipped, and a warning says so."""
+    """The MySQL that was unpacked outside of the system, running; where there is none the test is skipped, and a warning says so."""
     if not has_mysql():
         pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
     with MysqlServer.mysql() as server:

@@ -23,7 +23,7 @@ _TEXTS: Final = (
     "1", "1a", "-1", "0x1", "c1", "c2", "col1", "f0", "__index_level_0__", "_delta_log", "_metadata", "_rowid",
     "_commit_version", "_PARTITIONTIME", "_PARTITIONDATE", "_TABLE_SUFFIX", "_FILE_NAME", "_ROW_TIMESTAMP",
     "__ROOT__", "_colidentifier_x", "_WANTED", "Key", "s", "t", "k", "v", "n", "o", "op", "key", "row", "before",
-    "moment", "gone", "half", "life", "root", "within", "sent", "origin", "is_gone", "moves", "place", "oid", "ctid",
+    "moment", "half", "life", "root", "within", "sent", "origin", "is_removed", "removed", "moves", "position", "oid", "ctid",
     "xmin", "tableoid", "rowid", "_wanted", "_found", "_there", "_held", "_last", "_touch", "_life", "_operation",
     "_absent", "_is_snapshot", "_transaction_id", "replicator_batch", "x" * 255, "é" * 127, "字" * 85,
 )  # fmt: skip

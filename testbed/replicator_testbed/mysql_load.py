@@ -3,7 +3,7 @@
 Chains of key changes within a statement, swaps of keys, keys that change their case only, savepoints (nested, used again,
 released), transactions that are undone, deadlocks, XA transactions, tables that are swapped and emptied; where the server
 lets them be in one transaction with the rest, temporary tables and audit tables that know no transactions, so that its log
-has what was undone. Reproducible by seed, but for timing.
+has what was undone. Reproducible by seed, except timing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _SCHEMA: Final = (
     """CREATE TABLE plain (
         id bigint PRIMARY KEY, v bigint NOT NULL, note text, amount decimal(16,4), at datetime(6), big int unsigned,
         KEY (v))""",
-    # In the server's own collation, which knows no case: to the copy these are different keys.
+    # In the server's own collation, which knows no case: to the target these are different keys.
     "CREATE TABLE named (name varchar(40) PRIMARY KEY, v bigint NOT NULL, photo varbinary(200), kind enum('x', 'y', 'ü'))",
     "CREATE TABLE pair (a int, b varbinary(8), v bigint NOT NULL, doc json, day date, PRIMARY KEY (b, a))",
     "CREATE TABLE alt (u int unsigned NOT NULL, v bigint NOT NULL, took double, UNIQUE KEY (u))",
     "CREATE TABLE bag (v int, w varchar(20), flag tinyint, KEY (v))",
 )
 # Deadlock, lock time-out, duplicate key, a table that was being swapped, a savepoint behind a change of an Aria table: the
-# transaction is undone, and its session goes on.
+# transaction is undone, and its session continues.
 _EXPECTED: Final = frozenset({1213, 1205, 1062, 1412, 1178})
 # Its session still has it, or is just letting it go.
 _NOT_THERE_YET: Final = frozenset({1397, 3176})
@@ -126,7 +126,7 @@ class Load:
         self._begin("xa", self._write_xa)
 
     def swap(self, table: str) -> None:
-        """Put a copy of the table in its place, as tools for changes of tables do; what is written to it meanwhile is lost."""
+        """Replace the table by a copy of it, as tools for changes of tables do; what is written to it meanwhile is lost."""
         shadow, old = f"_{table}_gho", f"_{table}_del"
         self._insist(
             f"DROP TABLE IF EXISTS {shadow}, {old}",
@@ -198,7 +198,7 @@ class Load:
         wait_until(is_done, f"{statement} is done", every_s=0.005)
 
     def _insist(self, *statements: str) -> None:
-        """Run statements until all of them, from the first, were not in the way of any other."""
+        """Run statements until all of them, from the first, did not block any other."""
 
         def is_done() -> bool:
             with closing(_session(self.database, "READ COMMITTED")) as connection:
@@ -263,13 +263,13 @@ def _body(chance: random.Random, keys: int, sticky: Sequence[str]) -> list[str]:
                 live = [*(n for n in live if n.upper() != name.upper()), name]
                 found.append(f"SAVEPOINT `{name}`")
             case "back" if live:
-                place = chance.randrange(len(live))
-                found.append(f"ROLLBACK TO SAVEPOINT `{_SPELLED[live[place]]}`")
-                del live[place + 1 :]
+                index = chance.randrange(len(live))
+                found.append(f"ROLLBACK TO SAVEPOINT `{_SPELLED[live[index]]}`")
+                del live[index + 1 :]
             case "release" if live:
-                place = chance.randrange(len(live))
-                found.append(f"RELEASE SAVEPOINT `{live[place]}`")
-                del live[place:]
+                index = chance.randrange(len(live))
+                found.append(f"RELEASE SAVEPOINT `{live[index]}`")
+                del live[index:]
             case "sticky" if sticky:
                 found.append(chance.choice(sticky))
             case _:
@@ -305,11 +305,11 @@ def _change(table: str, chance: random.Random, keys: int) -> list[str]:
 
 def _swap_keys(table: str, one: Key, other: Key) -> list[str]:
     """Two rows exchange their keys by way of a third, in one transaction."""
-    aside = {name: "4000000" if text.isdigit() else "'~aside'" for name, text in one.items()}
+    spare = {name: "4000000" if text.isdigit() else "'~spare'" for name, text in one.items()}
     return [
-        f"UPDATE IGNORE {table} SET {_set(aside)} WHERE {_where(one)}",
+        f"UPDATE IGNORE {table} SET {_set(spare)} WHERE {_where(one)}",
         f"UPDATE IGNORE {table} SET {_set(one)} WHERE {_where(other)}",
-        f"UPDATE IGNORE {table} SET {_set(other)} WHERE {_where(aside)}",
+        f"UPDATE IGNORE {table} SET {_set(other)} WHERE {_where(spare)}",
     ]
 
 

@@ -1,12 +1,9 @@
 """Real MariaDB and MySQL servers for tests and for the demo: made, started, killed and removed at will.
 
 `MysqlServer.mariadb()` runs the machine's own MariaDB programs, `MysqlServer.mysql()` the MySQL that
-`tools/install_mysql.sh` unpacked beside the system, through the libraries that came with it. MARIADB_VARIABLE and
+`tools/install_mysql.sh` unpacked outside of the system, through the libraries that came with it. MARIADB_VARIABLE and
 ROOT_VARIABLE name other ones, unpacked into a folder (`tools/server_versions.py`). Each server has a scratch folder and a
 free loopback port, with a binary log as the Replicator needs it.
-
-Nothing is left behind: leaving the context manager removes server and folder, and a guardian process does the same when
-this process dies, however it dies.
 """
 
 from __future__ import annotations
@@ -16,36 +13,22 @@ import os
 import pwd
 import re
 import secrets
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
-from replicator.testing.waiting import PATIENCE
-from replicator_testbed.servers import HOST, ServerFailedError, ServerProgramsNotFoundError, free_port
+from replicator_testbed.mysql_programs import Programs, mariadb_programs, mysql_programs
+from replicator_testbed.scratch_servers import HOST, TIMEOUT_SECONDS, ScratchServer, ServerFailedError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import pymysql
 
 Flavor = Literal["mariadb", "mysql"]
 
-ROOT_VARIABLE = "REPLICATOR_MYSQL_ROOT"
-"""Names the folder that a MySQL was unpacked into."""
-MARIADB_VARIABLE = "REPLICATOR_TEST_MARIADB"
-"""Names the folder that another MariaDB than the machine's own was unpacked into."""
-START_TIMEOUT_SECONDS = round(120 * PATIENCE)
-PORT_ATTEMPTS_MAX = 5
-_PROGRAM_FOLDERS = ("usr/sbin", "bin")
-_SHARE_FOLDERS = ("usr/share/mysql", "usr/share/mariadb", "share")
-_PLUGIN_FOLDERS = ("usr/lib/mysql/plugin", "usr/lib/x86_64-linux-gnu/mariadb19/plugin", "lib/plugin")
-_LOADER = "ld-linux-x86-64.so.2"
 # Since then MySQL's statements say SOURCE and BINARY LOGS where they said MASTER.
 _NEW_WORDS_SINCE = (8, 2)
 
@@ -85,7 +68,6 @@ WATERMARK_TABLE = (
     "CREATE TABLE replicator.watermarks (mark CHAR(32) CHARACTER SET ascii NOT NULL PRIMARY KEY) ENGINE = InnoDB",
 )
 
-# Waits on a pipe whose other end this process holds; the end of the pipe is the end of this process.
 GUARDIAN_SCRIPT = 'read -r _; [ -f "$0/pid" ] && kill -9 "$(cat "$0/pid")" 2>/dev/null; rm -rf "$0"'
 
 
@@ -108,7 +90,7 @@ class MysqlDatabase:
 
     @property
     def source(self) -> dict[str, Any]:
-        """The `source:` block of a YAML file, but for the password."""
+        """The `source:` block of a YAML file, except the password."""
         return {"type": "mysql", "host": self.server.host, "port": self.server.port, "user": self.server.user}
 
     @property
@@ -130,12 +112,10 @@ class MysqlDatabase:
             yield from cursor
 
 
-class MysqlServer:
-    """A server of its own, from its system tables to the removal of its folder.
+class MysqlServer(ScratchServer):
+    """A MariaDB or MySQL of its own."""
 
-    A context manager that gives the running server. Without `with`: `start()` … `close()`. Stopping and starting again
-    keeps data and port. Not thread-safe.
-    """
+    port_taken = "already in use"
 
     def __init__(
         self,
@@ -150,17 +130,16 @@ class MysqlServer:
         Args:
             flavor: Whose programs.
             settings: Lines for the server's configuration file, over `DEFAULT_SETTINGS`.
-            tls: Offer TLS with a certificate for localhost and 127.0.0.1 that `certificate_file` vouches for.
+            tls: Offer TLS with a certificate for localhost and 127.0.0.1 that `certificate_file` signed.
             statements: Run when it is made; not in its log.
         """
         self._statements = tuple(statements)
         self.flavor: Flavor = flavor
-        self._programs = _mariadb_programs() if flavor == "mariadb" else _mysql_programs()
+        self._programs = mariadb_programs() if flavor == "mariadb" else mysql_programs()
         self.version = self._programs.version()
         """As its program names it, such as `(8, 0, 15)`."""
         self._is_old_mysql = flavor == "mysql" and self.version < _NEW_WORDS_SINCE
-        self._folder = Path(tempfile.mkdtemp(prefix=f"replicator-{flavor}-"))
-        self._folder.chmod(0o755)
+        super().__init__(f"replicator-{flavor}-", tls=tls, owner=_account_for(self._programs))
         own = MARIADB_SETTINGS if flavor == "mariadb" else MYSQL_SETTINGS
         self._settings = {
             **DEFAULT_SETTINGS,
@@ -168,10 +147,7 @@ class MysqlServer:
             "server-id": str(secrets.randbelow(2**31) + 1),
             **(settings or {}),
         }
-        self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
-        self._guardian: subprocess.Popen[bytes] | None = None
-        self.port = 0
         self.user = "admin"
         self.password = secrets.token_urlsafe(12)
 
@@ -182,52 +158,13 @@ class MysqlServer:
 
     @classmethod
     def mysql(cls, **options: Any) -> MysqlServer:
-        """Describe a server from the MySQL that was unpacked beside the system."""
+        """Describe a server from the MySQL that was unpacked outside of the system."""
         return cls("mysql", **options)
 
     @classmethod
     def without_gtids(cls, *, settings: Mapping[str, str] | None = None, **options: Any) -> MysqlServer:
         """Describe a MySQL without GTIDs, with the table of watermarks."""
         return cls("mysql", settings={**WITHOUT_GTIDS, **(settings or {})}, statements=WATERMARK_TABLE, **options)
-
-    # -- life ------------------------------------------------------------------------------------------------------
-
-    def __enter__(self) -> Self:
-        """Start and return the server; remove everything if that fails."""
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop the server and remove its folder."""
-        self.close()
-
-    def start(self) -> None:
-        """Start the server, made first if need be, and return when it accepts connections.
-
-        Raises:
-            ServerFailedError: It did not come up; the text has the end of its log.
-        """
-        self._guard()
-        if not self.data_folder.exists():
-            self._initialise()
-        attempts = 1 if self.port else PORT_ATTEMPTS_MAX
-        for attempt in range(1, attempts + 1):
-            port = self.port or free_port()
-            try:
-                self._start_on(port)
-            except ServerFailedError as error:
-                # Between our look and the server's start another process can take a free port.
-                if attempt == attempts or "already in use" not in str(error):
-                    raise
-            else:
-                self.port = port
-                return
 
     def stop(self) -> None:
         """Stop the server cleanly and wait for it; a server that does not run stays so."""
@@ -239,50 +176,19 @@ class MysqlServer:
         self.start()
 
     def kill9(self) -> None:
-        """Kill the server at once, and wait until it is gone."""
+        """Kill the server at once, and wait until it has ended."""
         self._end(signal.SIGKILL)
 
     def configure(self, settings: Mapping[str, str]) -> None:
         """Change settings; they take effect at the next start."""
         self._settings |= settings
 
-    def close(self) -> None:
-        """Kill the server and remove its folder; doing it twice changes nothing."""
-        self.kill9()
-        if self._guardian is not None:
-            guardian, self._guardian = self._guardian, None
-            guardian.communicate(timeout=START_TIMEOUT_SECONDS)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     # -- what it is ------------------------------------------------------------------------------------------------
-
-    @property
-    def host(self) -> str:
-        """The address that the server listens on."""
-        return HOST
-
-    @property
-    def data_folder(self) -> Path:
-        """The data directory, binary logs included."""
-        return self._folder / "data"
-
-    @property
-    def certificate_file(self) -> Path:
-        """What vouches for the server's certificate; there with `tls=True` only."""
-        return self._folder / "server.crt"
 
     @property
     def is_running(self) -> bool:
         """Whether the server lives."""
         return self._process is not None and self._process.poll() is None
-
-    @property
-    def log(self) -> str:
-        """What the server has logged so far."""
-        try:
-            return (self._folder / "server.log").read_text(errors="replace")
-        except FileNotFoundError:
-            return ""
 
     # -- connections and databases ---------------------------------------------------------------------------------
 
@@ -347,9 +253,9 @@ class MysqlServer:
                 " SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1, SOURCE_CONNECT_RETRY=1"
             )
         self.execute(statement.format(*where))
-        self.go_on_following()
+        self.resume_replication()
 
-    def go_on_following(self) -> None:
+    def resume_replication(self) -> None:
         """Replicate again."""
         self.execute("START SLAVE" if self._says_slave else "START REPLICA")
 
@@ -362,7 +268,7 @@ class MysqlServer:
         wait = "MASTER_GTID_WAIT('{}', {})" if self.flavor == "mariadb" else "WAIT_FOR_EXECUTED_GTID_SET('{}', {})"
         name = "gtid_binlog_pos" if self.flavor == "mariadb" else "gtid_executed"
         ((gtids,),) = primary.execute(f"SELECT @@GLOBAL.{name}")
-        ((answer,),) = self.execute(f"SELECT {wait.format(gtids, START_TIMEOUT_SECONDS)}")
+        ((answer,),) = self.execute(f"SELECT {wait.format(gtids, TIMEOUT_SECONDS)}")
         if answer != 0:
             raise ServerFailedError(f"the replica did not catch up: {answer}\n{self.log[-4000:]}")
 
@@ -396,13 +302,12 @@ class MysqlServer:
             # MariaDB gives bytes.
             self.execute(f"XA ROLLBACK '{name.decode() if isinstance(name, bytes) else name}'")
 
-    # -- the programs ----------------------------------------------------------------------------------------------
+    # -- as every scratch server ----------------------------------------------------------------------------------------------
 
     def _initialise(self) -> None:
         if self._tls:
             self._make_certificate()
         self._write_settings(0)
-        self._own(self._folder)
         script = self._folder / "init.sql"
         script.write_text(
             f"CREATE USER '{self.user}'@'%' IDENTIFIED BY '{self.password}';\n"
@@ -452,11 +357,19 @@ class MysqlServer:
         self._await_start(port)
         script.unlink(missing_ok=True)
 
+    def _end_at_once(self) -> None:
+        self.kill9()
+
+    def _guarding(self) -> Sequence[str]:
+        return GUARDIAN_SCRIPT, str(self._folder)
+
+    # -- the programs ----------------------------------------------------------------------------------------------
+
     def _await_start(self, port: int) -> None:
         import pymysql
 
         assert self._process is not None
-        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
             try:
                 self.connect(port=port).close()
@@ -473,17 +386,17 @@ class MysqlServer:
         if process is None:
             return
         process.send_signal(how)
-        process.wait(timeout=START_TIMEOUT_SECONDS)
+        process.wait(timeout=TIMEOUT_SECONDS)
         (self._folder / "pid").unlink(missing_ok=True)
 
     def _run(self, command: Sequence[str], text: str = "") -> None:
         with subprocess.Popen(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self._folder
         ) as process:
-            # The guardian ends this one too: left alone, a server that makes its data would go on for ever.
+            # The guardian ends this one too: left alone, a server that makes its data would never end.
             (self._folder / "pid").write_text(str(process.pid))
             try:
-                output, _ = process.communicate(text.encode(), timeout=START_TIMEOUT_SECONDS)
+                output, _ = process.communicate(text.encode(), timeout=TIMEOUT_SECONDS)
             finally:
                 process.kill()
                 (self._folder / "pid").unlink(missing_ok=True)
@@ -504,7 +417,7 @@ class MysqlServer:
         }
         settings |= self._programs.settings()
         if self._tls:
-            settings |= {"ssl-cert": str(self.certificate_file), "ssl-key": str(self._folder / "server.key")}
+            settings |= {"ssl-cert": str(self.certificate_file), "ssl-key": str(self._key_file)}
             settings |= {"ssl-ca": str(self.certificate_file)}
         lines = [f"{name} = {value}\n" for name, value in settings.items()]
         self._configuration.write_text("[mysqld]\n" + "".join(lines))
@@ -517,129 +430,7 @@ class MysqlServer:
         """Root must name the account that the server runs under."""
         if os.geteuid() != 0:
             return []
-        # What was unpacked under root's home can be read by root only.
-        is_systems = self._programs.root is None
-        return ["--user=mysql"] if is_systems and _has_account("mysql") else ["--user=root"]
-
-    def _own(self, path: Path) -> None:
-        if "--user=mysql" in self._as_user():
-            entry = pwd.getpwnam("mysql")
-            os.chown(path, entry.pw_uid, entry.pw_gid)
-
-    def _guard(self) -> None:
-        if self._guardian is None:
-            self._guardian = subprocess.Popen(
-                ["/bin/sh", "-c", GUARDIAN_SCRIPT, str(self._folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-
-    def _make_certificate(self) -> None:
-        key = self._folder / "server.key"
-        command = [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
-            *("-addext", f"subjectAltName=DNS:localhost,IP:{HOST}"),
-            *("-keyout", str(key), "-out", str(self.certificate_file)),
-        ]
-        subprocess.run(command, check=True, capture_output=True, timeout=START_TIMEOUT_SECONDS)
-        self._own(key)
-        self._own(self.certificate_file)
-
-
-# -- finding programs ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Programs:
-    """A server's program: how it is called, and the folder that it was unpacked into; None: it is the machine's own."""
-
-    command: Sequence[str]
-    root: Path | None = None
-
-    def settings(self) -> dict[str, str]:
-        """Where it finds its files."""
-        if self.root is None:
-            return {}
-        share, plugins = self._share(), _existing(self.root, _PLUGIN_FOLDERS)
-        return {
-            "basedir": str(self.root / "usr" if (self.root / "usr").exists() else self.root),
-            "lc-messages-dir": str(share),
-            "character-sets-dir": str(share / "charsets"),
-            **({"plugin-dir": str(plugins)} if plugins else {}),
-        }
-
-    def system_tables(self) -> str:
-        """What makes MariaDB's system tables, as its own script for that does."""
-        share = self._share()
-        names = ("system_tables.sql", "performance_tables.sql", "system_tables_data.sql")
-        found = [p for n in names for p in (share / f"mysql_{n}", share / f"mariadb_{n}") if p.exists()]
-        texts = [path.read_text() for path in (*found, share / "maria_add_gis_sp_bootstrap.sql")]
-        return "\n".join(("SET @auth_root_socket=NULL, @skip_auth_anonymous=1;", "USE mysql;", *texts))
-
-    def version(self) -> tuple[int, ...]:
-        """As the program names it, such as `(8, 0, 15)`."""
-        result = subprocess.run([*self.command, "--version"], capture_output=True, text=True, check=True, timeout=60)
-        match = re.search(r"Ver (?:\d+\.\d+ Distrib )?(\d+)\.(\d+)\.(\d+)", result.stdout)
-        assert match is not None
-        return tuple(map(int, match.groups()))
-
-    def _share(self) -> Path:
-        assert self.root is not None
-        share = _existing(self.root, [f"{folder}/charsets" for folder in _SHARE_FOLDERS])
-        assert share is not None, f"{self.root} holds no server"
-        return share.parent
-
-
-def mysql_root() -> Path:
-    """Where `tools/install_mysql.sh` unpacks MySQL."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get(ROOT_VARIABLE) or cache / "replicator" / "mysql")
-
-
-def _mariadb_programs() -> _Programs:
-    if named := os.environ.get(MARIADB_VARIABLE):
-        return _unpacked(Path(named), "mariadbd")
-    program = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin:/usr/local/sbin:/usr/libexec")
-    if program is None or shutil.which("mysql_install_db") is None:
-        raise ServerProgramsNotFoundError("No MariaDB server programs are installed; `make setup` installs them.")
-    return _Programs(command=[program])
-
-
-def _mysql_programs() -> _Programs:
-    if not has_mysql():
-        raise ServerProgramsNotFoundError(f"No MySQL is unpacked in {mysql_root()}; tools/install_mysql.sh does it.")
-    return _unpacked(mysql_root(), "mysqld")
-
-
-def _unpacked(root: Path, name: str) -> _Programs:
-    """A program that runs through the loader and the libraries that were unpacked with it, if there are any."""
-    program = _existing(root, [f"{folder}/{name}" for folder in _PROGRAM_FOLDERS])
-    if program is None:
-        raise ServerProgramsNotFoundError(f"{root} holds no {name}.")
-    folders = [
-        root / folder for folder in ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu") if (root / folder).exists()
-    ]
-    loader = next((folder / _LOADER for folder in folders if (folder / _LOADER).exists()), None)
-    through = [str(loader), "--library-path", ":".join(map(str, folders))] if loader else []
-    return _Programs(command=[*through, str(program)], root=root)
-
-
-def _existing(root: Path, names: Sequence[str]) -> Path | None:
-    return next((root / name for name in names if (root / name).exists()), None)
-
-
-def has_mysql() -> bool:
-    """Whether `MysqlServer.mysql` can work."""
-    return _existing(mysql_root(), [f"{folder}/mysqld" for folder in _PROGRAM_FOLDERS]) is not None
-
-
-def has_mariadb() -> bool:
-    """Whether `MysqlServer.mariadb` can work."""
-    with contextlib.suppress(ServerProgramsNotFoundError):
-        return bool(_mariadb_programs())
-    return False
+        return ["--user=mysql" if self._owner else "--user=root"]
 
 
 def server_version(server: MysqlServer) -> str:
@@ -650,9 +441,11 @@ def server_version(server: MysqlServer) -> str:
     return match.group()
 
 
-def _has_account(name: str) -> bool:
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True
+def _account_for(programs: Programs) -> tuple[int, int] | None:
+    """Where root starts the machine's own server: MySQL's account. What was unpacked under root's home can be read by root only."""
+    if os.geteuid() != 0 or programs.root is not None:
+        return None
+    with contextlib.suppress(KeyError):
+        entry = pwd.getpwnam("mysql")
+        return entry.pw_uid, entry.pw_gid
+    return None

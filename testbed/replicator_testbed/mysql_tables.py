@@ -31,7 +31,7 @@ _GROUPS_OF_KEYS: Final = (
     "integers", "decimals", "bits and years", "days", "times", "labels", "texts", "long texts", "bytes", "own",
 )  # fmt: skip
 _KEY_COLUMNS_MAX: Final = 16
-# Keys of one column: values that the server takes for one key and the copy for two, or the other way round.
+# Keys of one column: values that the server takes for one key and the target for two, or the other way round.
 _SINGLE_KEYS: Final = (
     "varchar(20) character set utf8mb4", "char(9)", "varchar(20) character set sjis", "binary(9)", "varbinary(9)", "decimal(65,30)",
     "time(3)", "datetime(6)",
@@ -304,7 +304,7 @@ _400_YEARS: Final = 146_097
 
 
 def source_rows(database: MysqlDatabase, table: str) -> Counter[tuple[Any, ...]]:
-    """A table's own rows as the server spells them, in the forms of `postgresql_tables.plain_value`."""
+    """A table's own rows as the server spells them, in the forms of `postgresql_rows.plain_value`."""
     columns = database.execute(
         "SELECT column_name, LOWER(data_type), LOWER(column_type) FROM information_schema.columns"
         f" WHERE table_schema = '{database.name}' AND table_name = '{table}' ORDER BY ordinal_position"

@@ -1,4 +1,4 @@
-"""A shop, a replicator of it and its copies, for the scripts in `examples/promises`."""
+"""A shop, a replicator of it and its target tables, for the scripts in `examples/promises`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from replicator_testbed.copies import Copies
 from replicator_testbed.demo.shop import TABLES, Size
 from replicator_testbed.demo.sources import Shop, shop_of
 from replicator_testbed.demo.targets import NAMES, demo_target
 from replicator_testbed.rig import Rig
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
+from replicator_testbed.target_tables import TargetTables
 
 _SIZE = Size(customers=3_000, products=200, orders=6_000)
 
@@ -29,13 +29,13 @@ class Playground:
         database: The source, on an embedded PostgreSQL.
         shop: The shop in it; its tables are there already.
         rig: The replicator of all tables, not started yet.
-        copies: What its target holds.
+        target_tables: What its target holds.
     """
 
     database: ScratchDatabase
     shop: Shop
     rig: Rig
-    copies: Copies
+    target_tables: TargetTables
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -47,9 +47,9 @@ class Playground:
         sys.exit(f"BROKEN: {text}")
 
     def compare(self, *, but: str = "") -> None:
-        """Compare the shop's tables, but for one, row by row; end the script if one differs."""
+        """Compare the shop's tables, except one, row by row; end the script if one differs."""
         self.rig.tables = TABLES
-        if different := self.rig.differences(self.copies, but=but):
+        if different := self.rig.differences(self.target_tables, but=but):
             self.fail(f"source and target differ: {different}")
         for table in sorted({*TABLES} - {but}):
             [(count,)] = self.database.execute(f"SELECT count(*) FROM {table}")
@@ -61,10 +61,10 @@ def playground(promise: str) -> Iterator[Playground]:
     """Start a server and fill a shop; remove everything afterwards.
 
     Args:
-        promise: What the script shows; printed first. The command line's `--target` says where the copies go.
+        promise: What the script shows; printed first. The command line's `--target` chooses the target.
     """
     parser = argparse.ArgumentParser(description=promise)
-    parser.add_argument("--target", choices=NAMES, default="delta", help="where the copies go (default: delta)")
+    parser.add_argument("--target", choices=NAMES, default="delta", help="the target (default: delta)")
     target = parser.parse_args().target
     sys.stdout.write(f"{promise.splitlines()[0]}\n")
     with (
@@ -82,6 +82,6 @@ def playground(promise: str) -> Iterator[Playground]:
             target=side.block,
         )
         try:
-            yield Playground(database=database, shop=shop, rig=rig, copies=side.copies)
+            yield Playground(database=database, shop=shop, rig=rig, target_tables=side.target_tables)
         finally:
             rig.kill()

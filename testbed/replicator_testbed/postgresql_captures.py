@@ -153,7 +153,7 @@ def update_one(connection: psycopg.Connection[Any], chance: random.Random) -> No
 
 
 def wait_for_failing(captured: Captured, running: RunningCapture, name: str, code: str) -> None:
-    running.wait_until(lambda: captured.stage(table(name)) is Stage.FAILED, f"{name} is set aside")
+    running.wait_until(lambda: captured.stage(table(name)) is Stage.FAILED, f"{name} has failed")
     error = captured.record(table(name)).error
     assert error is not None
     assert error.code == code

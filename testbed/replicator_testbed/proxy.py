@@ -45,7 +45,7 @@ class FaultProxy:
     A context manager. All methods may be called from any thread.
 
     - `cut()` resets every connection and each new one, until `restore()`.
-    - `alter(old, new)` puts other bytes in the place of some, once: what a broken network card does.
+    - `alter(old, new)` replaces some bytes by others, once: what a broken network card does.
     - `lead_to(host, port)` makes new connections to another upstream, as a balancer does.
     - `cut_after(n)` does the same where byte n + 1 from the upstream would follow: in the middle of a message.
     - `blackhole()` lets connections stand, and be made, but nothing passes in either direction, until `restore()`;
@@ -106,7 +106,7 @@ class FaultProxy:
             self._bytes_until_cut = upstream_bytes
 
     def alter(self, old: bytes, new: bytes) -> None:
-        """Put `new` in the place of `old`, as long as it, where the upstream sends it next; once."""
+        """Replace `old` by `new`, which is as long, where the upstream sends it next; once."""
         assert len(old) == len(new), "a length that changes is another fault"
         with self._lock:
             self._altered = (old, new)
@@ -157,8 +157,8 @@ class FaultProxy:
                 return
             try:
                 with self._lock:
-                    place = self._upstream
-                upstream = socket.create_connection(place, CONNECT_TIMEOUT_SECONDS)
+                    address = self._upstream
+                upstream = socket.create_connection(address, CONNECT_TIMEOUT_SECONDS)
             except OSError:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
                 client.close()
@@ -195,7 +195,7 @@ class FaultProxy:
             self._passing.wait()
             target.shutdown(socket.SHUT_WR)
         except OSError:
-            # One end is gone, or was reset by us: the other end learns it in the same way.
+            # One end was closed, or reset by us: the other end learns it in the same way.
             self._forget(link)
             link.close(by_reset=True)
         else:

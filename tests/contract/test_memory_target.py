@@ -9,7 +9,8 @@ from typing import Any, Literal
 import pytest
 
 from replicator.model.schema import TableSchema
-from replicator.plugins.target import DeltaTarget, TargetContext, TargetTable
+from replicator.plugins.target import DeltaTarget, TargetTable
+from replicator.testing.defaults import target_context
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 from replicator.testing.target_contract import TargetContract
 from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
@@ -24,7 +25,7 @@ class MemoryHarness(TargetHarness):
         self, *, uuid: str = UUID, epoch: int = 1, adopt: Literal["refuse", "replace"] = "refuse"
     ) -> DeltaTarget[Any]:
         return MemoryTarget(
-            MemoryTargetConfig(database=self._name, adopt=adopt), TargetContext(replicator="r", uuid=uuid, epoch=epoch)
+            MemoryTargetConfig(database=self._name, adopt=adopt), target_context(replicator="r", uuid=uuid, epoch=epoch)
         )
 
     def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:

@@ -10,11 +10,11 @@ from replicator.cli.reference import cli_reference
 REFERENCE = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
-def test_the_reference_is_what_the_commands_say():
+def test_the_reference_is_what_the_commands_say() -> None:
     assert REFERENCE.read_text(encoding="utf-8") == cli_reference(), "run `make docs`"
 
 
-def test_every_command_and_option_is_there_and_has_help():
+def test_every_command_and_option_is_there_and_has_help() -> None:
     text = REFERENCE.read_text(encoding="utf-8")
     for name, command in main.commands.items():
         assert f"\n## {name}\n" in text

@@ -1,6 +1,6 @@
 """Every condition that a source of MySQL and MariaDB has to hold under is shown by a test, on both servers.
 
-Tests claim conditions with `@pytest.mark.condition("D05", …)`: D are those of a copy beside a log that goes on, M those of the
+Tests claim conditions with `@pytest.mark.condition("D05", …)`: D are those of a copy next to a log that continues, M those of the
 binary log. A condition that no test claims fails here, and so does a claim of one that is not listed.
 """
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 CONDITIONS = {
     "D01": "a change of the key while its chunk is read",
-    "D02": "a row that moves past the place up to which the table was read, either way",
+    "D02": "a row that moves past the position up to which the table was read, either way",
     "D03": "a read on another server than the log's",
     "D04": "a session whose view of the table is older than the read",
     "D05": "a transaction that is in the log and not visible yet",
@@ -36,7 +36,7 @@ CONDITIONS = {
     "D18": "a schema change while a chunk is read",
     "D19": "a delete, or a delete and an insert, while the chunk is read",
     "D20": "a delete of a row that was not read yet",
-    "D21": "TRUNCATE and partitions that come, go and change places",
+    "D21": "TRUNCATE and partitions that come, go and change positions",
     "D22": "cascades of foreign keys",
     "D23": "triggers, LOAD DATA, REPLACE, ON DUPLICATE KEY UPDATE, statements on several tables",
     "D24": "sessions that log statements",
@@ -51,7 +51,7 @@ CONDITIONS = {
     "M04": "heartbeats are no old changes",
     "M05": "a byte of the log is flipped on its way",
     "M06": "a log written without the names of columns",
-    "M07": "columns that changed places since the log was written",
+    "M07": "columns that changed positions since the log was written",
     "M08": "many schema changes since the log was written",
     "M09": "files beyond 4 GiB",
     "M10": "the log was purged",
@@ -74,7 +74,7 @@ CONDITIONS = {
     "M31": "cascades, logged by one server and not by the other",
     "M32": "a server in another time zone",
     "M33": "every type's boundary values",
-    "M34": "the log begun anew",
+    "M34": "the log begun again",
     "M35": "a replica takes over",
     "M36": "several domains of GTIDs",
     "M37": "a server's restart gives table numbers again",
@@ -132,7 +132,7 @@ def claimed_ids(decorator: ast.expr) -> Iterator[str]:
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="condition"), args=args):
             for argument in args:
                 assert isinstance(argument, ast.Constant), "conditions are literals"
-                yield argument.value
+                yield str(argument.value)
         case _:
             pass
 
@@ -152,20 +152,20 @@ def claims() -> dict[str, list[Claim]]:
     return found
 
 
-def test_every_condition_is_claimed_by_a_test():
+def test_every_condition_is_claimed_by_a_test() -> None:
     assert sorted(CONDITIONS.keys() - claims().keys()) == []
 
 
-def test_only_known_conditions_are_claimed():
+def test_only_known_conditions_are_claimed() -> None:
     assert {id_: tests for id_, tests in claims().items() if id_ not in CONDITIONS} == {}
 
 
-def test_every_number_is_a_condition_or_has_a_reason_not_to_be():
+def test_every_number_is_a_condition_or_has_a_reason_not_to_be() -> None:
     numbers = {f"D{n:02}" for n in range(1, 30)} | {f"M{n:02}" for n in range(1, 39)}
     assert CONDITIONS.keys() | ABSENT.keys() == numbers
     assert CONDITIONS.keys() & ABSENT.keys() == set()
 
 
-def test_conditions_are_shown_on_both_servers():
+def test_conditions_are_shown_on_both_servers() -> None:
     shown_on = {id_: frozenset[str]().union(*(t.servers for t in tests)) for id_, tests in claims().items()}
     assert sorted(id_ for id_, servers in shown_on.items() if servers != BOTH) == sorted(ONE_SERVER)

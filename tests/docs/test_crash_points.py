@@ -19,7 +19,7 @@ def in_code() -> set[str]:
                 assert isinstance(argument, ast.Constant), (
                     f"{file}:{node.lineno}: the name of a crash point is a literal"
                 )
-                names.add(argument.value)
+                names.add(str(argument.value))
     return names
 
 
@@ -27,10 +27,10 @@ def on_page() -> list[str]:
     return re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_the_page_lists_every_crash_point_once():
+def test_the_page_lists_every_crash_point_once() -> None:
     assert sorted(on_page()) == sorted(in_code())
 
 
-def test_every_row_says_what_is_left_and_who_mends_it():
+def test_every_row_says_what_is_left_and_who_mends_it() -> None:
     rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if re.match(r"\| `[a-z_]+\.", line)]
     assert [row for row in rows if not all(cell.strip() for cell in row.strip("|").split("|"))] == []

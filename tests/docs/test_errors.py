@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from replicator.config import messages
+from replicator.config.secrets import LITERAL_SECRET
 from replicator.journal import files as journal_files
 from replicator.model import errors as model
 from replicator.state import errors as state_errors
@@ -60,7 +60,7 @@ def constants_of(tree: ast.Module) -> dict[str, str]:
 
 
 def takers_of_code(trees: Sequence[ast.Module]) -> Mapping[str, frozenset[int]]:
-    """Functions and classes with a positional parameter `code`, and its places in a call."""
+    """Functions and classes with a positional parameter `code`, and its indexes in a call."""
     takers: dict[str, set[int]] = defaultdict(set)
     for node in (node for tree in trees for node in ast.walk(tree)):
         functions = [(node.name, node)] if isinstance(node, ast.FunctionDef) and node.name != "__init__" else []
@@ -70,13 +70,13 @@ def takers_of_code(trees: Sequence[ast.Module]) -> Mapping[str, frozenset[int]]:
             names = [a.arg for a in function.args.args if a.arg != "self"]
             if "code" in names:
                 takers[name].add(names.index("code"))
-    return {name: frozenset(places) for name, places in takers.items()}
+    return {name: frozenset(indexes) for name, indexes in takers.items()}
 
 
 def codes_of(
     tree: ast.Module, constants: Mapping[str, str], takers: Mapping[str, frozenset[int]]
 ) -> Iterator[tuple[str, str | None]]:
-    """Every code in a module, with the class that bears it where the call names it."""
+    """Every code in a module, with the class that has it where the call names it."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args, keywords=keywords):
@@ -84,9 +84,9 @@ def codes_of(
                 for keyword in keywords:
                     if keyword.arg == "code":
                         yield from ((text, bearer) for text in texts(keyword.value, constants))
-                for place in takers.get(name, ()):
-                    if place < len(args):
-                        yield from ((text, None) for text in texts(args[place], constants))
+                for index in takers.get(name, ()):
+                    if index < len(args):
+                        yield from ((text, None) for text in texts(args[index], constants))
             case ast.Assign(targets=[ast.Name(id="code")], value=value):
                 yield from ((text, None) for text in texts(value, constants))
             case ast.Dict(keys=keys, values=values):
@@ -96,7 +96,7 @@ def codes_of(
             case ast.ClassDef(name="KeyFault", body=body):
                 # Its values are the codes of findings.
                 yield from (
-                    (m.value.value, FINDING)
+                    (str(m.value.value), FINDING)
                     for m in body
                     if isinstance(m, ast.Assign) and isinstance(m.value, ast.Constant)
                 )
@@ -117,14 +117,14 @@ def codes_of_tables() -> Iterator[tuple[str, str]]:
     yield from ((code, "JournalUnavailableError") for code, _ in journal_files._CAUSES.values())
     yield "journal_unavailable", "JournalUnavailableError"
     yield from ((code, "StateUnavailableError") for code, _ in state_errors._SQLITE_TRANSIENT.values())
-    yield messages.LITERAL_SECRET, FINDING
+    yield LITERAL_SECRET, FINDING
     # Not `code=`: the default of its parameter.
     yield "invalid_configuration", "ConfigError"
 
 
 @cache
 def raised() -> Mapping[str, frozenset[str]]:
-    """Every code that can be raised → the classes that are known to bear it."""
+    """Every code that can be raised → the classes that are known to have it."""
     found: dict[str, set[str]] = defaultdict(set)
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in source_files()]
     takers = takers_of_code(trees)
@@ -148,25 +148,25 @@ def documented() -> Mapping[str, frozenset[str]]:
     return rows
 
 
-def test_codes_are_lower_snake_case():
+def test_codes_are_lower_snake_case() -> None:
     assert [code for code in raised() if not _CODE.fullmatch(code)] == []
 
 
-def test_every_code_that_is_raised_is_documented():
+def test_every_code_that_is_raised_is_documented() -> None:
     assert sorted(raised().keys() - documented().keys()) == []
 
 
-def test_no_other_code_is_documented():
+def test_no_other_code_is_documented() -> None:
     assert sorted(documented().keys() - raised().keys()) == []
 
 
-def test_rows_name_the_classes_that_bear_the_code():
+def test_rows_name_the_classes_that_bear_the_code() -> None:
     lacking = {code: sorted(bearers - documented()[code]) for code, bearers in raised().items() if code in documented()}
     assert {code: classes for code, classes in lacking.items() if classes} == {}
     known = ERRORS | {FINDING, ALARM}
     assert {code: sorted(classes - known) for code, classes in documented().items() if classes - known} == {}
 
 
-def test_every_error_class_is_explained():
+def test_every_error_class_is_explained() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert [name for name in sorted(ERRORS) if f"`{name}`" not in text] == []

@@ -20,7 +20,7 @@ def examples() -> list[Path]:
 
 
 @pytest.mark.parametrize("folder", examples(), ids=lambda folder: folder.name)
-def test_an_example_is_read_in_one_sitting(folder: Path):
+def test_an_example_is_read_in_one_sitting(folder: Path) -> None:
     """A longer one means that the interface or the kit lacks something."""
     (package,) = folder.glob("replicator_*")
     lines = {file.name: len(file.read_text(encoding="utf-8").splitlines()) for file in package.glob("*.py")}
@@ -28,7 +28,7 @@ def test_an_example_is_read_in_one_sitting(folder: Path):
 
 
 @pytest.mark.parametrize("folder", examples(), ids=lambda folder: folder.name)
-def test_an_installed_example_is_found_by_its_entry_point(folder: Path, tmp_path: Path):
+def test_an_installed_example_is_found_by_its_entry_point(folder: Path, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]
     subprocess.run([*pip, str(tmp_path), str(folder)], check=True, capture_output=True, timeout=200)
     name, kind = folder.name.split("-")

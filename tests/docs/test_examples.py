@@ -25,16 +25,16 @@ def configurations() -> Iterator[tuple[str, str]]:
             yield f"{page.name}-{number}", block
 
 
-@pytest.mark.parametrize(("place", "text"), [pytest.param(*c, id=c[0]) for c in configurations()])
-def test_configurations_load(place: str, text: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("origin", "text"), [pytest.param(*c, id=c[0]) for c in configurations()])
+def test_configurations_load(origin: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in re.findall(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}", text):
         monkeypatch.setenv(name, "not-a-real-secret")
-    loaded = Registry.discover().load(text, place=place)
+    loaded = Registry.discover().load(text, origin=origin)
     assert loaded.warnings == ()
     assert "not-a-real-secret" not in loaded.document
 
 
-def test_the_list_of_examples_is_complete_and_names_what_exists():
+def test_the_list_of_examples_is_complete_and_names_what_exists() -> None:
     text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert [f.name for f in EXAMPLES.glob("*.yaml") if f"`{f.name}" not in text] == []
     assert [path for path in re.findall(r"tests/[a-z_/]+\.py", text) if not (ROOT / path).exists()] == []
@@ -43,7 +43,7 @@ def test_the_list_of_examples_is_complete_and_names_what_exists():
 @pytest.mark.parametrize(
     "page", ["README.md", "ARCHITECTURE.md", "docs/quickstart.md", "docs/operating.md", "docs/plugins.md"]
 )
-def test_pages_that_are_named_exist(page: str):
+def test_pages_that_are_named_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     named = re.findall(r"`((?:docs|tests|examples|plugins|replicator)/[A-Za-z0-9_./-]+)`", text)
     # The guide's own package is made up.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from abc import ABC
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,20 +30,20 @@ def example(name: str) -> str:
     return block
 
 
-def test_every_hook_is_named():
+def test_every_hook_is_named() -> None:
     hooks = [name for name in vars(hookspecs) if name.startswith("replicator_")]
     assert hooks
     assert [name for name in hooks if f"`{name}`" not in GUIDE] == []
 
 
 @pytest.mark.parametrize("interface", [DeltaSource, LogReader, DeltaTarget, Visibility])
-def test_every_abstract_method_is_named(interface: Any):
+def test_every_abstract_method_is_named(interface: type[ABC]) -> None:
     assert f"`{interface.__name__}`" in GUIDE
     assert [name for name in sorted(interface.__abstractmethods__) if not re.search(rf"`{name}[`(]", GUIDE)] == []
 
 
 @pytest.mark.parametrize("base", [LedgerTarget, TransactionalTarget, PollingSource])
-def test_the_bases_and_their_steps_are_named(base: Any):
+def test_the_bases_and_their_steps_are_named(base: type[ABC]) -> None:
     """What a base leaves to a plugin; of `LedgerTarget` alone the docstrings are the guide."""
     assert f"`{base.__name__}`" in GUIDE
     steps = set() if base is LedgerTarget else base.__abstractmethods__
@@ -51,16 +51,16 @@ def test_the_bases_and_their_steps_are_named(base: Any):
 
 
 @pytest.mark.parametrize(("file", "text"), EXCERPTS, ids=[file.rpartition("/")[2] for file, _ in EXCERPTS])
-def test_excerpts_are_in_the_examples(file: str, text: str):
+def test_excerpts_are_in_the_examples(file: str, text: str) -> None:
     assert text in (ROOT / file).read_text(encoding="utf-8")
 
 
-def test_every_python_block_is_checked():
+def test_every_python_block_is_checked() -> None:
     blocks = re.findall(r"^```python$", GUIDE, re.MULTILINE)
     assert len(blocks) == len(BLOCKS) + sum(file.endswith(".py") for file, _ in EXCERPTS)
 
 
-def test_the_layout_of_changes_is_complete_and_in_order():
+def test_the_layout_of_changes_is_complete_and_in_order() -> None:
     import pyarrow as pa
 
     schema = TableSchema(table=TableId("a", "b"), columns=(Column(name="id", type=pa.int64(), source_type="bigint"),))
@@ -69,16 +69,16 @@ def test_the_layout_of_changes_is_complete_and_in_order():
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.splitlines()[0])
-def test_python_blocks_compile(block: str):
+def test_python_blocks_compile(block: str) -> None:
     compile(block, "docs/plugins.md", "exec")
 
 
 @pytest.mark.parametrize("name", ["settings", "copy"])
-def test_examples_run(name: str):
+def test_examples_run(name: str) -> None:
     exec(compile(example(name), "docs/plugins.md", "exec"), {"__name__": "guide"})
 
 
-def test_the_contract_example_is_a_suite_that_passes(tmp_path: Path):
+def test_the_contract_example_is_a_suite_that_passes(tmp_path: Path) -> None:
     (tmp_path / "test_guide.py").write_text(example("contract"), encoding="utf-8")
     options = [
         "-q",

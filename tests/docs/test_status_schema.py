@@ -26,6 +26,7 @@ from replicator.model.reports import (
     ApplyReport,
     CapturedTable,
     CaptureReport,
+    EngineReport,
     OpenTransactionReport,
     ReportModel,
     RetryReport,
@@ -37,6 +38,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.model.status import (
     VERSION,
     DesiredState,
+    EngineStatus,
     ReplicatorState,
     ReplicatorStatus,
     StatusModel,
@@ -57,8 +59,10 @@ from replicator.state.records import (
     SnapshotProgress,
     Stage,
     TableRecord,
+    TargetCopy,
 )
 from replicator.state.store import StateStore
+from replicator_testbed.present import present
 
 
 def subclasses(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
@@ -70,13 +74,15 @@ def subclasses(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
 FILE = Path(__file__).parents[2] / "docs" / "status.schema.json"
 SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-ERROR = ErrorRecord(code="schema_changed", message="its columns changed", action="Take a new snapshot.", at=NOW)
+ERROR = ErrorRecord(
+    code="schema_changed", message="its columns changed", action="Run `replicator snapshot NAME TABLE`.", at=NOW
+)
 MISSING = ErrorRecord(code="table_missing", message="it does not exist", action="Exclude it.", at=NOW)
 UPKEEP = UpkeepReport(failures=2, code="internal_error", message="no", action=None, failed_s=60.0, retry_in_s=120.0)
 RETRY = RetryReport(role="apply", retry_in_s=1.5, code="spark_lost", message="Spark's JVM has died.")
 MODELS = [*subclasses(StatusModel), *subclasses(ReportModel)]
 NO_ACTION = ErrorRecord(code="source_error", message="no", action=None, at=NOW)
-_TYPES = {
+_TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
     "array": list,
     "string": str,
@@ -88,50 +94,50 @@ _TYPES = {
 _ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description"}
 
 
-def faults(value: Any, schema: Mapping[str, Any], place: str = "$") -> Iterator[str]:
+def faults(value: Any, schema: Mapping[str, Any], path: str = "$") -> Iterator[str]:
     """What keeps a value from fitting a schema."""
     for keyword, wanted in schema.items():
         match keyword:
             case "$ref":
                 yield from faults(
-                    value, SCHEMA if wanted == "#" else SCHEMA["$defs"][wanted.removeprefix("#/$defs/")], place
+                    value, SCHEMA if wanted == "#" else SCHEMA["$defs"][wanted.removeprefix("#/$defs/")], path
                 )
             case "type":
                 names = wanted if isinstance(wanted, list) else [wanted]
                 if not any(
                     isinstance(value, _TYPES[n]) and (n == "boolean" or not isinstance(value, bool)) for n in names
                 ):
-                    yield f"{place}: {value!r} is no {names}"
+                    yield f"{path}: {value!r} is no {names}"
             case "const" if value != wanted:
-                yield f"{place}: {value!r} is not {wanted!r}"
+                yield f"{path}: {value!r} is not {wanted!r}"
             case "enum" if value not in wanted:
-                yield f"{place}: {value!r} is none of {wanted}"
+                yield f"{path}: {value!r} is none of {wanted}"
             case "required" if isinstance(value, dict):
-                yield from (f"{place}: lacks {key}" for key in wanted if key not in value)
+                yield from (f"{path}: lacks {key}" for key in wanted if key not in value)
             case "properties" if isinstance(value, dict):
                 # The schema lets readers meet keys of later releases; what we print must all be described.
                 for key, inner in value.items():
                     if key in wanted:
-                        yield from faults(inner, wanted[key], f"{place}.{key}")
+                        yield from faults(inner, wanted[key], f"{path}.{key}")
                     else:
-                        yield f"{place}: has {key}"
+                        yield f"{path}: has {key}"
             case "items" if isinstance(value, list):
                 for number, inner in enumerate(value):
-                    yield from faults(inner, wanted, f"{place}[{number}]")
+                    yield from faults(inner, wanted, f"{path}[{number}]")
             case "anyOf":
-                branches = [list(faults(value, branch, place)) for branch in wanted]
+                branches = [list(faults(value, branch, path)) for branch in wanted]
                 if all(branches):
                     yield from max(branches, key=len)
             case "minimum" if value is not None and value < wanted:
-                yield f"{place}: {value} is below {wanted}"
+                yield f"{path}: {value} is below {wanted}"
             case "exclusiveMinimum" if value is not None and value <= wanted:
-                yield f"{place}: {value} is not above {wanted}"
+                yield f"{path}: {value} is not above {wanted}"
             case "pattern" if isinstance(value, str) and not re.search(wanted, value):
-                yield f"{place}: {value!r} does not match {wanted}"
+                yield f"{path}: {value!r} does not match {wanted}"
             case "format":
                 assert wanted == "date-time"
                 if datetime.fromisoformat(value).tzinfo is None:
-                    yield f"{place}: {value!r} has no time zone"
+                    yield f"{path}: {value!r} has no time zone"
             case "additionalProperties":
                 assert wanted is True
             case "const" | "enum" | "required" | "properties" | "items" | "minimum" | "exclusiveMinimum" | "pattern":
@@ -189,12 +195,12 @@ def fill(store: StateStore) -> None:
     )
     tables = [
         table("pending", Stage.PENDING),
-        table("copying", Stage.SNAPSHOT, snapshot=SnapshotProgress(rows=7)),
+        table("snapshot", Stage.SNAPSHOT, snapshot=SnapshotProgress(rows=7)),
         table("streaming", Stage.STREAMING, snapshot=done),
-        table("aside", Stage.FAILED, error=ERROR),
-        table("target_aside", Stage.STREAMING, snapshot=done),
+        table("failed", Stage.FAILED, error=ERROR),
+        table("failed_in_target", Stage.STREAMING, snapshot=done),
         table("dropped", Stage.FAILED, error=MISSING),
-        table("gone", Stage.REMOVED),
+        table("removed", Stage.REMOVED),
     ]
     streaming = TableId("public", "streaming")
     file = SegmentFile(
@@ -215,8 +221,17 @@ def fill(store: StateStore) -> None:
     )
     store.seal("shop", lease.epoch, [segment], schemas=[t.schema for t in tables if t.schema], tables=tables)
     applied = [
-        AppliedRecord(table=streaming, incarnation=1, last_applied=9, rows=10, source_time=NOW - timedelta(seconds=2)),
-        AppliedRecord(table=TableId("public", "target_aside"), incarnation=1, state=ApplyState.FAILED, error=NO_ACTION),
+        AppliedRecord(
+            table=streaming,
+            incarnation=1,
+            last_applied=9,
+            rows=10,
+            source_time=NOW - timedelta(seconds=2),
+            copy=TargetCopy.WHOLE,
+        ),
+        AppliedRecord(
+            table=TableId("public", "failed_in_target"), incarnation=1, state=ApplyState.FAILED, error=NO_ACTION
+        ),
     ]
     store.put_applied("shop", lease.epoch, applied)
     store.put_report(
@@ -232,17 +247,23 @@ def fill(store: StateStore) -> None:
         ),
     )
     waiting = WaitingReport(retry_in_s=600.0, code="quota_exceeded", message="A quota is used up.")
-    applied_table = AppliedTable(source_time=NOW, last_batch={"way": "merge"}, waiting=waiting, upkeep=UPKEEP)
+    applied_table = AppliedTable(
+        source_time=NOW,
+        last_batch={"way": "merge"},
+        engine=EngineReport(rung="L0", reason="the table has no key"),
+        waiting=waiting,
+        upkeep=UPKEEP,
+    )
     store.put_report("shop", ApplyReport(tables={"public.streaming": applied_table}))
 
 
-def test_a_replicator_that_was_only_stored(store: StateStore):
+def test_a_replicator_that_was_only_stored(store: StateStore) -> None:
     store.create_replicator("shop", "name: shop", "/j")
     found = document(store)
     assert (found.state, found.worker, found.tables) == (ReplicatorState.NO_WORKER, None, ())
 
 
-def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore):
+def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore) -> None:
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
     found = document(store)
@@ -258,21 +279,23 @@ def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore):
     assert (found.journal.bytes, found.journal.last_sequence_num) == (100, 9)
     assert {t.table.removeprefix("public."): t.state for t in found.tables} == {
         "pending": TableState.PENDING,
-        "copying": TableState.SNAPSHOT,
+        "snapshot": TableState.SNAPSHOT,
         "streaming": TableState.STREAMING,
-        "aside": TableState.FAILED,
-        "target_aside": TableState.FAILED,
+        "failed": TableState.FAILED,
+        "failed_in_target": TableState.FAILED,
         "dropped": TableState.DROPPED,
     }
     assert {t.table: t.error.code for t in found.tables if t.error} == {
-        "public.aside": "schema_changed",
-        "public.target_aside": "source_error",
+        "public.failed": "schema_changed",
+        "public.failed_in_target": "source_error",
         "public.dropped": "table_missing",
     }
+    assert present(table_of(found, "failed").error).action == "Run `replicator snapshot shop public.failed`."
     steps = {t.table.removeprefix("public."): t.next_snapshot for t in found.tables if t.next_snapshot}
     assert steps == {"pending": SnapshotStep.SETTLING}
     streaming = table_of(found, "streaming")
     assert streaming.last_batch == {"way": "merge"}
+    assert streaming.engine == EngineStatus(rung="L0", reason="the table has no key")
     assert streaming.upkeep is not None
     assert streaming.upkeep.failures == 2
     assert streaming.upkeep.last_error.code == "internal_error"
@@ -283,7 +306,28 @@ def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore):
     )
 
 
-def test_every_wish_and_state(store: StateStore, clock: Clock):
+@pytest.mark.parametrize(
+    ("applied", "state"),
+    [
+        ({"last_applied": 9, "copy": TargetCopy.WHOLE}, TableState.STREAMING),
+        ({"last_applied": 9, "copy": TargetCopy.SNAPSHOT}, TableState.SNAPSHOT),
+        ({"last_applied": 2, "copy": TargetCopy.WHOLE}, TableState.SNAPSHOT),
+        ({"last_applied": 9, "copy": TargetCopy.WHOLE, "incarnation": 0}, TableState.SNAPSHOT),
+    ],
+)
+def test_a_table_streams_once_the_target_has_its_whole_snapshot(
+    store: StateStore, applied: dict[str, Any], state: TableState
+) -> None:
+    store.create_replicator("shop", "name: shop", "/j")
+    fill(store)
+    lease = store.lease("shop")
+    assert lease is not None
+    record = AppliedRecord(**{"table": TableId("public", "streaming"), "incarnation": 1, **applied})
+    store.put_applied("shop", lease.epoch, [record])
+    assert table_of(document(store), "streaming").state is state
+
+
+def test_every_wish_and_state(store: StateStore, clock: Clock) -> None:
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
     found = document(store)
@@ -311,15 +355,15 @@ def test_every_wish_and_state(store: StateStore, clock: Clock):
     assert (seen, wishes) == (set(ReplicatorState), set(DesiredState))
 
 
-def test_a_table_that_capture_set_aside_has_no_freshness(store: StateStore):
-    """Apply goes on telling the time of the others for it."""
+def test_a_table_that_failed_in_capture_has_no_freshness(store: StateStore) -> None:
+    """Apply continues telling the time of the others for it."""
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
-    store.put_report("shop", ApplyReport(tables={"public.aside": AppliedTable(source_time=NOW)}))
-    assert table_of(document(store), "aside").freshness_s is None
+    store.put_report("shop", ApplyReport(tables={"public.failed": AppliedTable(source_time=NOW)}))
+    assert table_of(document(store), "failed").freshness_s is None
 
 
-def test_the_sources_clock_is_remembered_while_capture_is_down(store: StateStore, clock: Clock):
+def test_the_sources_clock_is_remembered_while_capture_is_down(store: StateStore, clock: Clock) -> None:
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
     clock.now += timedelta(hours=1)
@@ -329,7 +373,7 @@ def test_the_sources_clock_is_remembered_while_capture_is_down(store: StateStore
 
 def test_a_worker_that_reports_again_is_not_retried_any_more_though_the_clock_was_set_back(
     store: StateStore, clock: Clock
-):
+) -> None:
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
     store.put_report("shop", RETRY.model_copy(update={"stamp": (2, 100.0)}))
@@ -346,8 +390,8 @@ def test_a_worker_that_reports_again_is_not_retried_any_more_though_the_clock_wa
 
 
 @pytest.mark.parametrize("reported", ["", "an hour ahead"])
-def test_a_time_ahead_of_the_sources_clock_is_no_freshness(store: StateStore, clock: Clock, reported: str):
-    """It was set back: how far the copy is behind cannot be told by what it said before."""
+def test_a_time_ahead_of_the_sources_clock_is_no_freshness(store: StateStore, clock: Clock, reported: str) -> None:
+    """It was set back: how far the target is behind cannot be told by what it said before."""
     store.create_replicator("shop", "name: shop", "/j")
     fill(store)
     clock.now -= timedelta(hours=1)
@@ -358,11 +402,11 @@ def test_a_time_ahead_of_the_sources_clock_is_no_freshness(store: StateStore, cl
     assert table_of(document(store), "streaming").freshness_s == 0.5
 
 
-def test_the_schema_is_what_the_models_say():
+def test_the_schema_is_what_the_models_say() -> None:
     assert FILE.read_text(encoding="utf-8") == status_schema_text(), "run `make docs`"
 
 
-def test_version_2_has_these_states():
+def test_version_2_has_these_states() -> None:
     """Fixed: others read them."""
     states = {name: SCHEMA["$defs"][name]["enum"] for name in ("TableState", "ReplicatorState", "DesiredState")}
     assert states == {
@@ -375,12 +419,12 @@ def test_version_2_has_these_states():
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
-def test_reports_and_statuses_are_frozen_closed_and_described(model: type[BaseModel]):
+def test_reports_and_statuses_are_frozen_closed_and_described(model: type[BaseModel]) -> None:
     assert (model.model_config["frozen"], model.model_config["extra"]) == (True, "forbid")
     assert [name for name, field in model.model_fields.items() if not field.description] == []
 
 
-def test_a_wrong_document_is_refused(store: StateStore):
+def test_a_wrong_document_is_refused(store: StateStore) -> None:
     store.create_replicator("shop", "name: shop", "/j")
     found = document(store).model_dump(mode="json")
     assert list(faults(found | {"state": "odd"}, SCHEMA))
@@ -389,7 +433,7 @@ def test_a_wrong_document_is_refused(store: StateStore):
     assert list(faults({k: v for k, v in found.items() if k != "uuid"}, SCHEMA))
 
 
-def test_the_commands_print_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_commands_print_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPLICATOR_HOME", str(tmp_path))
     monkeypatch.delenv("REPLICATOR_STATE_URL", raising=False)
     store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
@@ -404,5 +448,5 @@ def test_the_commands_print_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         assert list(faults(several, SCHEMA["$defs"]["list"])) == []
 
 
-def test_every_step_before_a_snapshot_is_in_the_schema():
+def test_every_step_before_a_snapshot_is_in_the_schema() -> None:
     assert SCHEMA["$defs"]["SnapshotStep"]["enum"] == [step.value for step in Step if step is not Step.READY]

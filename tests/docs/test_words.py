@@ -1,7 +1,7 @@
 """What a user reads uses the field's words: the pages, and the text of help, settings, output, errors and problems.
 
-Comments, docstrings and names are read in the packages of `CLEAN`; the help of commands through `docs/cli.md`. `docs/adr` is left out: a
-record of what was said then.
+So do comments, docstrings and names. The help of commands is read through `docs/cli.md`. `docs/adr` is left out: a record of what was said
+then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BANNED = {
     r"(?<!in )(?<!in-)(?<!takes )(?<!take )(?<!took )places?": "position, offset, index, path, location: seven meanings in one word",
     r"in the way": "problem",
     r"(?-i:(first|new|its|their|the) cop(y|ies))|copied (again|anew)|being copied|copies of (tables|a table)": "snapshot; target table",
-    r"follow(ed|s) tables?|tables? (is|are) followed|changes follow": "replicated table, streaming",
+    r"follow(ed|s) tables?|tables? (is|are) followed|changes follow|host follows": "replicated table, streaming",
     r"for ever|forever": "permanently, without a time limit",
     r"whoever|whomever": "name who does it",
     r"but for": "except",
@@ -39,21 +39,27 @@ BANNED = {
     r"nobody foresaw": "unexpected",
     r"bears?": "has",
 }
-"""Pattern → what to write, and why where it is not plain. Fixed names (`place` of a problem) are code: pages write them in backticks."""
+"""Pattern → what to write, and why where it is not plain."""
 
 _PATTERNS = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), instead) for pattern, instead in BANNED.items()]
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
 
-CLEAN = (
-    "replicator/capture", "replicator/apply", "replicator/runtime", "replicator/service", "replicator/state",
-    "plugins/sources/mysql/replicator_source_mysql",
-)  # fmt: skip
+PRODUCT = ("replicator", "plugins/*/*/replicator_*")
 """Packages whose comments, docstrings and names use the field's words, too."""
-BANNED_NAMES = re.compile(
-    r"_*(\w+_)?(places?|aside|anew|gone|copying|copied|copies|whoever|somebody|handed_out)(_\w+)?", re.IGNORECASE
-)
-"""`place` itself may be the field of a problem, and `in_place` is a kind of snapshot."""
+REST = ("testbed", "benchmarks", "tools", "examples", "tests", "plugins/*/*/tests")
+"""What is not installed: its comments and docstrings, and the worst of its names."""
+_WORST = r"places?|aside|anew|whoever|handed_out|go_on|goes_on"
+_NAME = r"_*(\w+_)?({words})(_\w+)?"
+BANNED_NAMES = {
+    group: re.compile(_NAME.format(words=words), re.IGNORECASE)
+    for words, groups in {
+        rf"{_WORST}|gone|copying|copied|copies|somebody|followed": PRODUCT,
+        _WORST: REST,
+    }.items()
+    for group in groups
+}
+"""`in_place` is a kind of snapshot."""
 
 
 def pages() -> Iterator[Path]:
@@ -111,25 +117,31 @@ def test_texts_of_the_product_use_the_fields_words() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("package", CLEAN)
-def test_comments_docstrings_and_names_use_the_fields_words(package: str) -> None:
+def python_files(group: str) -> Iterator[Path]:
+    """The modules of a group; this one lists what is banned."""
+    yield from (p for folder in sorted(ROOT.glob(group)) for p in sorted(folder.glob("**/*.py")) if p != Path(__file__))
+
+
+@pytest.mark.parametrize("group", BANNED_NAMES)
+def test_comments_docstrings_and_names_use_the_fields_words(group: str) -> None:
     found: list[str] = []
-    for module in sorted((ROOT / package).glob("**/*.py")):
-        before = ""
+    for module in python_files(group):
         for token in tokenize.generate_tokens(io.StringIO(module.read_text(encoding="utf-8")).readline):
             where = f"{module.relative_to(ROOT)}:{token.start[0]}"
             if token.type == tokenize.COMMENT or token.string.startswith(('"""', 'r"""')):
                 found += [f"{where}: {phrase!r} ({instead})" for phrase, instead in faults(token.string)]
-            elif token.type == tokenize.NAME and BANNED_NAMES.fullmatch(token.string):
-                is_field = token.string == "place" and before in {".", "(", ","}
-                found += [] if is_field or "in_place" in token.string.lower() else [f"{where}: {token.string}"]
-            before = token.string if token.string.strip() else before
+            elif token.type == tokenize.NAME and BANNED_NAMES[group].fullmatch(token.string):
+                found += [] if "in_place" in token.string.lower() else [f"{where}: {token.string}"]
     assert found == []
 
 
-@pytest.mark.parametrize("name", ["set_aside", "_place", "is_copying", "handed_out", "Gone"])
+def test_every_group_has_modules() -> None:
+    assert [group for group in BANNED_NAMES if not list(python_files(group))] == []
+
+
+@pytest.mark.parametrize("name", ["set_aside", "_place", "is_copying", "handed_out", "Gone", "followed_tables"])
 def test_a_banned_name_is_found(name: str) -> None:
-    assert BANNED_NAMES.fullmatch(name)
+    assert BANNED_NAMES["replicator"].fullmatch(name)
 
 
 @pytest.mark.parametrize(

@@ -5,24 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from replicator_testbed.bigquery import WITHOUT_RESTS, BigQueryEmulator
-from replicator_testbed.copies import BigQueryCopies, Copies, DeltaCopies
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import Size
 from replicator_testbed.demo.sources import Shop, Writer, shop_of
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.rig import Rig
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 (fixtures)
+from replicator_testbed.target_tables import BigQueryTables, DeltaTables, TargetTables
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
 
 SIZE = Size(customers=3_000, products=200, orders=6_000)
 # One table whose keys change and one without a key: each further one costs every start of a worker seconds.
 FOLLOWED = ("customers", "page_views")
 Opening = Callable[[Path, Database], tuple[Shop, Rig]]
-Reading = Callable[[Rig], Copies]
+Reading = Callable[[Rig], TargetTables]
 QUICK = f"""
 snapshot: {{chunk_rows: 1000}}
 retry: {{backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 30m}}
@@ -53,7 +56,7 @@ def emulator() -> Iterator[BigQueryEmulator]:
 
 
 @pytest.fixture(scope="session")
-def client(emulator: BigQueryEmulator) -> Iterator[Any]:
+def client(emulator: BigQueryEmulator) -> Iterator[Client]:
     """Google's own client of it."""
     client = emulator.client()
     yield client
@@ -62,7 +65,11 @@ def client(emulator: BigQueryEmulator) -> Iterator[Any]:
 
 @pytest.fixture
 def target() -> str:
-    """What is copied to: delta; or bigquery, by a test that shows the same there without the starts of Spark, which take its time."""
+    """What is copied to.
+
+    delta; spark, which is Delta with `engine: spark`; or bigquery, by a test that shows the same there without the starts of
+    Spark, which take its time.
+    """
     return "delta"
 
 
@@ -79,6 +86,9 @@ def opening(target: str, request: pytest.FixtureRequest) -> Opening:
             rig.target = emulator.block(dataset=f"{origin.name}_{{namespace}}", own_dataset=f"_{origin.name}")
             rig.extra += WITHOUT_RESTS
             rig.write_yaml()
+        if target == "spark":
+            rig.target = f"  type: delta\n  path: {rig.lake}\n  engine: spark"
+            rig.write_yaml()
         return shop, rig
 
     return open_shop
@@ -86,15 +96,15 @@ def opening(target: str, request: pytest.FixtureRequest) -> Opening:
 
 @pytest.fixture
 def reading(target: str, request: pytest.FixtureRequest) -> Reading:
-    """Gives the copies that a replicator makes."""
-    if target == "delta":
-        return lambda rig: DeltaCopies(rig.lake)
+    """Reads the target tables that a replicator makes."""
+    if target in {"delta", "spark"}:
+        return lambda rig: DeltaTables(rig.lake)
     client = request.getfixturevalue("client")
-    return lambda rig: BigQueryCopies(client, prefix=f"{rig.database.name}_")
+    return lambda rig: BigQueryTables(client, prefix=f"{rig.database.name}_")
 
 
 @pytest.fixture
-def copies(rig: Rig, reading: Reading) -> Copies:
+def target_tables(rig: Rig, reading: Reading) -> TargetTables:
     """What the replicator's target holds."""
     return reading(rig)
 

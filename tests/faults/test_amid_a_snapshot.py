@@ -1,20 +1,25 @@
-"""Paused and deleted while a snapshot is running, the first one and one in place; then it goes on, or begins again under the same name."""
+"""Paused and deleted while a snapshot is running, the first one and one in place; then it continues, or begins again under one name."""
 
 from __future__ import annotations
 
 import subprocess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from replicator.model.status import ReplicatorState
 from replicator.testing.waiting import wait_until
-from replicator_testbed.amid import amid, is_amid, rows_copied
-from replicator_testbed.copies import Copies
+from replicator_testbed.amid import amid, is_amid, rows_read
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.sources import Writer
+from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.target_tables import TargetTables
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
 
 TABLE = "customers"
 SMALL_CHUNKS = ("chunk_rows: 1000", "chunk_rows: 10")
@@ -33,12 +38,18 @@ def pause_and_resume(rig: Rig, process: subprocess.Popen[str], writer: Writer, *
         rig.command("pause", rig.name)
         paused = rig.wait_for_status(lambda s: s.state is ReplicatorState.PAUSED, process)
         assert is_amid(rig, paused, TABLE, in_place=in_place)
-    before = rows_copied(rig, paused, TABLE)
+    wait_until(lambda: not workers(process), "the read that was under way has ended")
+    before = rows_read(rig, present(rig.status()), TABLE)
     until = writer.transactions + 100
-    wait_until(lambda: writer.transactions >= until, "the writer goes on meanwhile")
-    assert rows_copied(rig, rig.status(), TABLE) == before, "nothing is read while it is paused"
+    wait_until(lambda: writer.transactions >= until, "the writer continues meanwhile")
+    assert rows_read(rig, present(rig.status()), TABLE) == before, "nothing is read while it is paused"
     rig.command("resume", rig.name)
     rig.wait_for_status(lambda s: is_running(s) and is_fresh(s), process)
+
+
+def workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Its capture and its apply. One that reads from a server that makes it wait ends only behind that."""
+    return psutil.Process(process.pid).children()
 
 
 def assert_nothing_is_left(rig: Rig) -> None:
@@ -66,20 +77,22 @@ def slow(*kinds: str) -> list[Any]:
 
 @pytest.mark.parametrize("target", ["bigquery"])
 @pytest.mark.parametrize("kind", slow("postgresql", *OTHERS))
-def test_a_snapshot_that_is_paused_half_way_goes_on_there(small: Rig, writer: Writer, copies: Copies) -> None:
+def test_a_snapshot_that_is_paused_half_way_continues_there(
+    small: Rig, writer: Writer, target_tables: TargetTables
+) -> None:
     small.command("start", str(small.file))
     process = small.start("serve")
     pause_and_resume(small, process, writer)
     pause_and_resume(small, process, writer, in_place=True)
     writer.stop()
     small.settle(process)
-    assert small.differences(copies) == {}
+    assert small.differences(target_tables) == {}
 
 
 @pytest.mark.parametrize("target", ["bigquery"])
 @pytest.mark.parametrize("kind", ["postgresql", *slow(*OTHERS)])
 def test_a_first_snapshot_that_is_deleted_half_way_leaves_nothing(
-    small: Rig, writer: Writer, copies: Copies, client: Any
+    small: Rig, writer: Writer, target_tables: TargetTables, client: Client
 ) -> None:
     small.command("start", str(small.file))
     process = small.start("serve")
@@ -87,19 +100,19 @@ def test_a_first_snapshot_that_is_deleted_half_way_leaves_nothing(
         small.command("delete", small.name, "--yes", "--drop-target")
         assert_nothing_is_left(small)
     assert tables_of(client, small, "ledgers and staging") == []
-    assert tables_of(client, small, "copies") == []
+    assert tables_of(client, small, "target_tables") == []
 
     small.command("start", str(small.file))
     small.wait_for_status(is_fresh, process)
     writer.stop()
     small.settle(process)
-    assert small.differences(copies) == {}
+    assert small.differences(target_tables) == {}
 
 
 @pytest.mark.parametrize("target", ["bigquery"])
 @pytest.mark.parametrize("kind", slow("postgresql", *OTHERS))
 def test_a_snapshot_in_place_that_is_deleted_half_way_leaves_the_target(
-    small: Rig, writer: Writer, copies: Copies, client: Any
+    small: Rig, writer: Writer, target_tables: TargetTables, client: Client
 ) -> None:
     small.command("start", str(small.file))
     process = small.start("serve")
@@ -109,7 +122,7 @@ def test_a_snapshot_in_place_that_is_deleted_half_way_leaves_the_target(
         assert_nothing_is_left(small)
     own = tables_of(client, small, "ledgers and staging")
     assert [name for name in own if name.startswith(("ledger", "staging"))] == []
-    assert set(tables_of(client, small, "copies")) == set(small.tables)
+    assert set(tables_of(client, small, "target_tables")) == set(small.tables)
 
     # The tables that stayed belong to nobody: they are replaced only where that is asked for.
     small.target += "\n  adopt: replace"
@@ -118,9 +131,9 @@ def test_a_snapshot_in_place_that_is_deleted_half_way_leaves_the_target(
     small.wait_for_status(is_fresh, process)
     writer.stop()
     small.settle(process)
-    assert small.differences(copies) == {}
+    assert small.differences(target_tables) == {}
 
 
-def tables_of(client: Any, rig: Rig, which: str) -> list[str]:
-    dataset = f"{rig.database.name}_{rig.database.namespace}" if which == "copies" else f"_{rig.database.name}"
+def tables_of(client: Client, rig: Rig, which: str) -> list[str]:
+    dataset = f"{rig.database.name}_{rig.database.namespace}" if which == "target_tables" else f"_{rig.database.name}"
     return [table.table_id for table in client.list_tables(dataset)]

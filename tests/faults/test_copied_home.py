@@ -1,4 +1,4 @@
-"""A copy of REPLICATOR_HOME is started beside the original, which goes on."""
+"""A copy of REPLICATOR_HOME is started next to the original, which continues."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from replicator_testbed.copies import Copies
 from replicator_testbed.demo.sources import Writer
+from replicator_testbed.present import present
 from replicator_testbed.rig import Rig
+from replicator_testbed.target_tables import TargetTables
 
 
 @pytest.mark.parametrize("target", ["bigquery"])
-def test_a_copied_home_is_refused_and_the_original_goes_on(
-    rig: Rig, writer: Writer, copies: Copies, tmp_path: Path
+def test_a_copied_home_is_refused_and_the_original_continues(
+    rig: Rig, writer: Writer, target_tables: TargetTables, tmp_path: Path
 ) -> None:
     rig.catch_up()
     folder = tmp_path / "copied"
@@ -30,9 +31,9 @@ def test_a_copied_home_is_refused_and_the_original_goes_on(
     found = copied.wait_for_status(lambda s: s.error is not None, served)
     served.terminate()
     assert served.wait(timeout=60) == 0
-    assert found.error.code == "home_copied"
+    assert present(found.error).code == "home_copied"
 
     rig.catch_up()
     writer.stop()
     rig.catch_up()
-    assert rig.differences(copies) == {}
+    assert rig.differences(target_tables) == {}

@@ -9,13 +9,15 @@ import pytest
 from replicator.model.status import ReplicatorStatus
 from replicator.testing.waiting import wait_until
 from replicator_testbed.amid import amid, is_amid
-from replicator_testbed.copies import Copies
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import Size
 from replicator_testbed.demo.sources import Writer, shop_of
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator_testbed.mysql_programs import has_mysql
+from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
+from replicator_testbed.present import present
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.rig import Rig, is_fresh, is_running
+from replicator_testbed.target_tables import TargetTables
 
 SIZE = Size(customers=3_000, products=200, orders=6_000)
 TABLE = "customers"
@@ -23,7 +25,7 @@ USER = ("CREATE USER moving@'%' IDENTIFIED BY 'secret'", "GRANT ALL PRIVILEGES O
 
 
 @pytest.fixture
-def origin(kind: str) -> Iterator[Database]:
+def origin(kind: Flavor) -> Iterator[Database]:
     """On a server of its own, whose log begins with it."""
     if kind == "mysql" and not has_mysql():
         pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
@@ -33,7 +35,7 @@ def origin(kind: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def replica(origin: MysqlDatabase, kind: str) -> Iterator[MysqlDatabase]:
+def replica(origin: MysqlDatabase, kind: Flavor) -> Iterator[MysqlDatabase]:
     """The same database on a replica."""
     with MysqlServer(kind) as server:
         server.follow(origin.server)
@@ -44,9 +46,9 @@ def streams(status: ReplicatorStatus) -> bool:
     return is_running(status) and status.retry is None and is_fresh(status)
 
 
-def go_on(writer: Writer) -> None:
+def let_it_continue(writer: Writer) -> None:
     wanted = writer.transactions + 100
-    wait_until(lambda: writer.transactions >= wanted, "the writer goes on")
+    wait_until(lambda: writer.transactions >= wanted, "the writer continues")
 
 
 @pytest.mark.slow
@@ -55,7 +57,7 @@ def go_on(writer: Writer) -> None:
 @pytest.mark.parametrize("in_place", [False, True], ids=["first", "in_place"])
 @pytest.mark.parametrize("kind", ["mariadb", "mysql"])
 def test_a_replica_takes_over_amid_a_snapshot_under_load(
-    rig: Rig, writer: Writer, origin: MysqlDatabase, replica: MysqlDatabase, copies: Copies, in_place: bool
+    rig: Rig, writer: Writer, origin: MysqlDatabase, replica: MysqlDatabase, target_tables: TargetTables, in_place: bool
 ) -> None:
     with FaultProxy(origin.server.host, origin.server.port) as address:
         rig.extra = rig.extra.replace("chunk_rows: 1000", "chunk_rows: 10")
@@ -66,7 +68,7 @@ def test_a_replica_takes_over_amid_a_snapshot_under_load(
             rig.wait_for_status(streams, process)
         with amid(rig, process, TABLE, in_place=in_place):
             address.cut()
-        go_on(writer)
+        let_it_continue(writer)
         writer.stop()
         replica.server.catch_up_with(origin.server)
         replica.server.stop_following()
@@ -74,13 +76,13 @@ def test_a_replica_takes_over_amid_a_snapshot_under_load(
         successor = shop_of(replica, SIZE).writer()
         successor.start()
         try:
-            assert is_amid(rig, rig.status(), TABLE, in_place=in_place)
+            assert is_amid(rig, present(rig.status()), TABLE, in_place=in_place)
             address.lead_to(replica.server.host, replica.server.port)
             address.restore()
             rig.wait_for_status(streams, process)
-            go_on(successor)
+            let_it_continue(successor)
         finally:
             successor.stop()
         rig.settle(process)
         assert rig.stop(process) == 0, rig.output()
-        assert rig.differences(copies) == {}
+        assert rig.differences(target_tables) == {}

@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from replicator.testing.waiting import wait_until
-from replicator_testbed.copies import Copies
 from replicator_testbed.demo.shop import TABLES
 from replicator_testbed.demo.sources import Writer
-from replicator_testbed.rig import Rig, is_running, is_streaming, is_worker
+from replicator_testbed.rig import Rig, has_snapshots, is_running, is_worker
+from replicator_testbed.target_tables import TargetTables
 
 
 def _processes(worker: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -26,10 +26,10 @@ def _processes(worker: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def _let_write(writer: Writer, transactions: int) -> None:
-    wait_until(lambda: writer.transactions >= transactions, "the writer goes on", timeout_s=120)
+    wait_until(lambda: writer.transactions >= transactions, "the writer continues", timeout_s=120)
 
 
-def _kill_at_random(rig: Rig, writer: Writer, copies: Copies, kills: int, seed: int) -> None:
+def _kill_at_random(rig: Rig, writer: Writer, target_tables: TargetTables, kills: int, seed: int) -> None:
     draw = random.Random(seed)
     process = rig.start()
     for _ in range(kills):
@@ -48,11 +48,11 @@ def _kill_at_random(rig: Rig, writer: Writer, copies: Copies, kills: int, seed: 
         process = rig.start()
     rig.settle(process)
     assert rig.stop(process) == 0, rig.output()
-    assert rig.differences(copies) == {}
+    assert rig.differences(target_tables) == {}
 
 
 def _put_to_sleep(rig: Rig, worker: list[psutil.Process]) -> bool:
-    """Stop a worker's processes, but not amid a write to the state store: whoever sleeps there keeps all others out."""
+    """Stop a worker's processes, but not amid a write to the state store: one that sleeps there keeps all others out."""
     for process in worker:
         process.suspend()
     with closing(sqlite3.connect(rig.home / "state.db", timeout=0, isolation_level=None)) as state:
@@ -67,10 +67,15 @@ def _put_to_sleep(rig: Rig, worker: list[psutil.Process]) -> bool:
 
 
 @pytest.mark.parametrize(
-    "kind", ["postgresql", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("mariadb", "mysql"))]
+    ("kind", "target"),
+    [
+        ("postgresql", "delta"),
+        *(pytest.param(kind, "delta", marks=pytest.mark.slow) for kind in ("mariadb", "mysql")),
+        *(pytest.param(kind, "spark", marks=pytest.mark.slow) for kind in ("postgresql", "mysql")),
+    ],
 )
-def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: Writer, copies: Copies) -> None:
-    _kill_at_random(rig, writer, copies, kills=8, seed=20261121)
+def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: Writer, target_tables: TargetTables) -> None:
+    _kill_at_random(rig, writer, target_tables, kills=8, seed=20261121)
 
 
 @pytest.mark.soak
@@ -80,19 +85,21 @@ def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: Write
     [(kind, seed) for kind, seeds in (("postgresql", 20), ("mariadb", 5), ("mysql", 5)) for seed in range(seeds)],
 )
 def test_many_random_kills_under_load_lose_and_double_nothing(
-    rig: Rig, writer: Writer, copies: Copies, seed: int
+    rig: Rig, writer: Writer, target_tables: TargetTables, seed: int
 ) -> None:
     rig.tables = TABLES
     rig.write_yaml()
-    _kill_at_random(rig, writer, copies, kills=25, seed=seed)
+    _kill_at_random(rig, writer, target_tables, kills=25, seed=seed)
 
 
 @pytest.mark.parametrize("target", ["bigquery", pytest.param("delta", marks=pytest.mark.slow)])
-def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer: Writer, copies: Copies) -> None:
+def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(
+    rig: Rig, writer: Writer, target_tables: TargetTables
+) -> None:
     rig.database.execute(f'ALTER DATABASE "{rig.database.name}" SET wal_sender_timeout = 3000')
     zombie = rig.start()
     rig.wait_for_status(
-        lambda s: is_streaming(s) and all(t.changes_applied > 0 for t in s.tables),
+        lambda s: has_snapshots(s) and all(t.changes_applied > 0 for t in s.tables),
         zombie,
     )
     asleep = psutil.Process(zombie.pid).children(recursive=True)
@@ -117,7 +124,7 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(rig: Rig, writer
     writer.stop()
     rig.settle(successor)
     assert rig.stop(successor) == 0, rig.output()
-    assert rig.differences(copies) == {}
+    assert rig.differences(target_tables) == {}
 
 
 @pytest.mark.parametrize("target", ["bigquery"])

@@ -1,4 +1,4 @@
-"""Random transactions on MariaDB and MySQL while their tables are copied again and again, and the capture is killed: nothing differs."""
+"""Random transactions on MariaDB and MySQL while their tables are read again and again, and the capture is killed: nothing differs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from replicator.model.status import ReplicatorStatus
 from replicator_testbed import mysql_load
-from replicator_testbed.copies import Copies
 from replicator_testbed.mysql_load import TABLES, Load
 from replicator_testbed.mysql_servers import MysqlDatabase
-from replicator_testbed.rig import Rig, is_streaming
+from replicator_testbed.rig import Rig, has_snapshots
+from replicator_testbed.target_tables import TargetTables
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def kill_capture(worker: psutil.Process) -> None:
 @pytest.mark.timeout(3 * 3600)
 @pytest.mark.parametrize("kind", ["mariadb", "mysql"])
 def test_many_random_transactions_with_snapshots_and_kills_leave_no_difference(
-    rig: Rig, copies: Copies, kind: str
+    rig: Rig, target_tables: TargetTables, kind: str
 ) -> None:
     """A slice of it, without a target, is in `tests/integration/test_capture_mysql.py`."""
     assert isinstance(rig.database, MysqlDatabase)
@@ -41,13 +41,13 @@ def test_many_random_transactions_with_snapshots_and_kills_leave_no_difference(
     process = rig.start()
     round_ = prepared = 0
 
-    def is_copied(status: ReplicatorStatus) -> bool:
+    def has_snapshot(status: ReplicatorStatus) -> bool:
         assert rig.store is not None
         assert not any(t.error for t in status.tables), status
-        return is_streaming(status) and not rig.store.requests(rig.name)
+        return has_snapshots(status) and not rig.store.requests(rig.name)
 
     with Load(rig.database, keys=KEYS) as load:
-        rig.wait_for_status(is_copied, process)
+        rig.wait_for_status(has_snapshot, process)
         load.begin_xa()
         while load.transactions < TRANSACTIONS:
             round_ += 1
@@ -59,10 +59,10 @@ def test_many_random_transactions_with_snapshots_and_kills_leave_no_difference(
                 load.empty("alt")
             if round_ % 13 == 0:
                 kill_capture(psutil.Process(process.pid))
-            rig.wait_for_status(is_copied, process)
+            rig.wait_for_status(has_snapshot, process)
             _log.info("%s: %d transactions, %d XA, %d snapshots", kind, load.transactions, load.prepared, round_)
         prepared = load.prepared
     assert prepared > 0
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up_at_its_pace()
-    assert rig.differences(copies) == {}
+    assert rig.differences(target_tables) == {}

@@ -10,16 +10,12 @@ from typing import Any
 
 import pytest
 
-from replicator.model.status import ReplicatorStatus, TableState
+from replicator.model.status import ReplicatorStatus
 from replicator_testbed.delta import plain_rows
 from replicator_testbed.java import short_lived_options
-from replicator_testbed.postgresql_tables import (
-    OddTable,
-    RandomLoad,
-    make_tables,
-    source_rows,
-)
-from replicator_testbed.rig import Rig
+from replicator_testbed.postgresql_rows import source_rows
+from replicator_testbed.postgresql_tables import OddTable, RandomLoad, make_tables
+from replicator_testbed.rig import Rig, is_captured
 from replicator_testbed.servers import PostgresServer
 
 EXTRA = f"""
@@ -64,7 +60,7 @@ def test_the_odd_tables_are_the_same_in_delta(
         writer.start()
         try:
             worker = rig.start()
-            rig.wait_for_status(lambda status: are_copied(status, len(tables)), worker, timeout_s=600)
+            rig.wait_for_status(lambda status: have_snapshots(status, len(tables)), worker, timeout_s=600)
             writer.join()
             assert during.done == 2 * rounds
             RandomLoad(database=database, tables=tables, seed=300 + part).run(rounds)
@@ -88,6 +84,6 @@ def test_the_odd_tables_are_the_same_in_delta(
             writer.join()
 
 
-def are_copied(status: ReplicatorStatus, count: int) -> bool:
-    """Whether the first copies of so many tables are in the journal."""
-    return [table.state for table in status.tables].count(TableState.STREAMING) >= count
+def have_snapshots(status: ReplicatorStatus, count: int) -> bool:
+    """Whether the first snapshots of so many tables are in the journal."""
+    return [is_captured(table) for table in status.tables].count(True) >= count

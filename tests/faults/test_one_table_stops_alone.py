@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from replicator.model.status import ErrorStatus, TableState
 from replicator_testbed.bigquery import WITHOUT_RESTS, BigQueryEmulator
-from replicator_testbed.copies import BigQueryCopies
+from replicator_testbed.present import present
 from replicator_testbed.rig import Rig
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.target_tables import BigQueryTables
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
 
 BAD, GOOD = "bad", "good"
 
@@ -49,10 +53,10 @@ def failure(rig: Rig) -> ErrorStatus | None:
 
 
 @pytest.mark.slow  # four runs of the command; its parts are tested with capture and with the pumps
-def test_a_revoked_grant_stops_one_table_of_two_and_its_return_brings_it_back(reader: Rig, client: Any) -> None:
-    rig, database, copies = reader, reader.database, BigQueryCopies(client, prefix=f"{reader.database.name}_")
+def test_a_revoked_grant_stops_one_table_of_two_and_its_return_brings_it_back(reader: Rig, client: Client) -> None:
+    rig, database, target_tables = reader, reader.database, BigQueryTables(client, prefix=f"{reader.database.name}_")
     rig.catch_up()
-    assert rig.differences(copies) == {}
+    assert rig.differences(target_tables) == {}
 
     role = f"reader_{database.name}"
     database.execute(f"REVOKE SELECT ON bad FROM {role}")
@@ -63,9 +67,9 @@ def test_a_revoked_grant_stops_one_table_of_two_and_its_return_brings_it_back(re
     error = failure(rig)
     assert error is not None
     assert error.code == "select_missing"
-    assert "GRANT SELECT" in error.action
-    assert rig.differences(copies, but=BAD) == {}
+    assert "GRANT SELECT" in present(error.action)
+    assert rig.differences(target_tables, but=BAD) == {}
 
     database.execute(f"GRANT SELECT ON bad TO {role}")
     rig.catch_up()
-    assert (failure(rig), rig.differences(copies)) == (None, {})
+    assert (failure(rig), rig.differences(target_tables)) == (None, {})

@@ -1,4 +1,4 @@
-"""The cause goes, the replicator goes on, nothing is lost: source, target, Spark, disk and state store, each away for a while.
+"""The cause goes, the replicator continues, nothing is lost: source, target, Spark, disk and state store, each away for a while.
 
 One replicator to each target lives through all of them, one after another. A test that fails ends it, and the next begins with another.
 """
@@ -18,12 +18,12 @@ import pytest
 
 from replicator.model.status import ReplicatorStatus
 from replicator.testing.waiting import wait_until
-from replicator_testbed.copies import Copies
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.sources import Shop, Writer
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.servers import PostgresServer
+from replicator_testbed.target_tables import TargetTables
 
 without_spark = pytest.mark.parametrize("target", ["bigquery"])
 
@@ -35,7 +35,7 @@ class Replication:
     target: str
     shop: Shop
     rig: Rig
-    copies: Copies
+    target_tables: TargetTables
     proxy: FaultProxy
     mount_error: str
     """Why there are no such disks here; empty: there are."""
@@ -51,11 +51,20 @@ class Replication:
     def let_write(self, transactions: int) -> None:
         """Wait for so many more transactions."""
         until = self.writer.transactions + transactions
-        wait_until(lambda: self.writer.transactions >= until, "the writer goes on")
+        wait_until(lambda: self.writer.transactions >= until, "the writer continues")
 
     def wait_for_retry(self, role: str) -> None:
         """Wait until this part of the worker is tried again."""
         self.rig.wait_for_status(lambda s: s.retry is not None and s.retry.role == role, self.worker)
+
+    def wait_for_reason(self, code: str) -> str:
+        """Wait until apply is tried again for this reason, or tables wait for it; return what the user is told."""
+
+        def told(status: ReplicatorStatus) -> list[str]:
+            reasons = [status.retry, *(table.waiting for table in status.tables)]
+            return [reason.message or "" for reason in reasons if reason is not None and reason.code == code]
+
+        return told(self.rig.wait_for_status(told, self.worker))[0]
 
     def close(self) -> None:
         """End the writer that is at work now."""
@@ -70,7 +79,7 @@ class Replication:
         self.let_write(50)
         self.writer.stop()
         self.rig.settle(self.worker)
-        assert self.rig.differences(self.copies) == {}, self.rig.output()
+        assert self.rig.differences(self.target_tables) == {}, self.rig.output()
         self.writer = _writing(self.shop)
         self.is_sound = True
 
@@ -91,7 +100,7 @@ def replication(
     tmp_path_factory: pytest.TempPathFactory,
     target: str,
     opening: Callable[[Path, Database], tuple[Shop, Rig]],
-    reading: Callable[[Rig], Copies],
+    reading: Callable[[Rig], TargetTables],
 ) -> Replication:
     """The one that has survived everything so far, or a new one."""
     if replications and not (replications[0][0].is_sound and replications[0][0].target == target):
@@ -104,7 +113,7 @@ def replication(
             mount_error = _prepare(resources, rig, proxy)
             resources.callback(rig.kill)
             made = Replication(
-                target=target, shop=shop, rig=rig, copies=reading(rig), proxy=proxy, mount_error=mount_error,
+                target=target, shop=shop, rig=rig, target_tables=reading(rig), proxy=proxy, mount_error=mount_error,
                 worker=rig.start(), writer=_writing(shop),
             )  # fmt: skip
             resources.callback(made.close)
@@ -116,12 +125,14 @@ def replication(
 def _prepare(resources: ExitStack, rig: Rig, proxy: FaultProxy) -> str:
     """Put home (with Spark's jars in it), journal and lake on small disks, and the proxy before the source; return why there are none."""
     small = rig.folder / "small"
-    disks = {small: "24m", rig.lake: "512m", rig.home: "512m"}
+    local = rig.folder / "local"
+    disks = {small: "24m", rig.lake: "512m", rig.home: "512m", local: "256m"}
     for folder in disks:
         folder.mkdir()
     errors = [_mount(resources, folder, f"size={size}") for folder, size in disks.items()]
     mount_error = next(filter(None, errors), "")
     rig.extra += f"journal: {{uri: {small / 'journal'}}}\n"
+    rig.extra = rig.extra.replace('{"spark.driver.memory"', f'{{"spark.local.dir": "{local}", "spark.driver.memory"')
     rig.write_yaml(source={"host": proxy.host, "port": proxy.port})
     return mount_error
 
@@ -213,6 +224,26 @@ def test_the_target_cannot_be_written_for_a_while(replication: Replication) -> N
         subprocess.run(["mount", "-o", "remount,ro", lake], check=True)
         replication.wait_for_retry("apply")
         subprocess.run(["mount", "-o", "remount,rw", lake], check=True)
+
+
+@pytest.mark.slow
+def test_the_disk_of_the_lake_is_full_for_a_while(replication: Replication) -> None:
+    replication.needs_disks()
+    lake = replication.rig.lake
+    with replication.outage():
+        _fill(lake / "ballast")
+        assert str(lake) in replication.wait_for_reason("target_full")
+        (lake / "ballast").unlink()
+
+
+@pytest.mark.slow
+def test_sparks_own_disk_is_full_for_a_while(replication: Replication) -> None:
+    replication.needs_disks()
+    local = replication.rig.folder / "local"
+    with replication.outage():
+        _fill(local / "ballast")
+        assert str(local) in replication.wait_for_reason("spark_scratch_unusable")
+        (local / "ballast").unlink()
 
 
 def test_the_jvm_is_killed(replication: Replication) -> None:

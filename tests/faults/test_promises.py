@@ -17,7 +17,7 @@ SCRIPTS = sorted((ROOT / "examples" / "promises").glob("*.py"))
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_a_promise_is_kept(script: Path) -> None:
-    # Without Spark, whose starts would take most of the time; by default the copies are Delta tables.
+    # Without Spark, whose starts would take most of the time; by default the targets are Delta tables.
     done = subprocess.run(
         [sys.executable, str(script), "--target", "bigquery"],
         capture_output=True,

@@ -1,19 +1,23 @@
-"""A table whose settings changed is set aside with the cure, and the cure makes it anew while the others go on."""
+"""A table whose settings changed fails with the fix, and the fix recreates it while the others continue."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from replicator_testbed.copies import Copies
 from replicator_testbed.demo.sources import Writer
+from replicator_testbed.present import present
 from replicator_testbed.rig import Rig
+from replicator_testbed.target_tables import TargetTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.slow  # three Sparks; its parts are tested with capture and with the target
 def test_changed_settings_of_a_table_take_effect_when_it_is_recreated(
-    rig: Rig, writer: Writer, copies: Copies, spark: Any
+    rig: Rig, writer: Writer, target_tables: TargetTables, spark: SparkSession
 ) -> None:
     rig.tables = ("products", "customers")
     rig.write_yaml()
@@ -21,10 +25,11 @@ def test_changed_settings_of_a_table_take_effect_when_it_is_recreated(
     rig.write_yaml(settings={"public.products": {"deletes": "soft"}})
     rig.catch_up(check=1)
     error = rig.table("products").error
+    assert error is not None
     assert error.code == "schema_conflict"
-    cure = "replicator snapshot rig public.products --recreate"
-    assert cure in error.action
-    rig.command(*cure.split()[1:])
+    fix = "replicator snapshot rig public.products --recreate"
+    assert fix in present(error.action)
+    rig.command(*fix.split()[1:])
     rig.database.execute("DELETE FROM products WHERE sku = 'SKU-7'")
     writer.stop()
     rig.catch_up()
@@ -32,4 +37,4 @@ def test_changed_settings_of_a_table_take_effect_when_it_is_recreated(
     live = spark.read.format("delta").load(products_path).where("NOT _is_deleted")
     skus = {row[0] for row in rig.database.execute("SELECT sku FROM products")}
     assert {row.sku for row in live.select("sku").collect()} == skus
-    assert rig.differences(copies, but="products") == {}
+    assert rig.differences(target_tables, but="products") == {}

@@ -8,9 +8,10 @@ from contextlib import closing
 import pytest
 
 from replicator.model.status import ErrorStatus
-from replicator_testbed.copies import Copies
 from replicator_testbed.demo.sources import Writer
+from replicator_testbed.present import present
 from replicator_testbed.rig import Rig
+from replicator_testbed.target_tables import TargetTables
 
 
 def _copy(source: str, target: str) -> None:
@@ -27,7 +28,7 @@ def _error_of_run(rig: Rig) -> ErrorStatus:
     ("kind", "target"),
     [("mariadb", "bigquery"), pytest.param("postgresql", "delta", marks=pytest.mark.slow)],
 )
-def test_a_state_store_older_than_its_target_is_refused(rig: Rig, writer: Writer, copies: Copies) -> None:
+def test_a_state_store_older_than_its_target_is_refused(rig: Rig, writer: Writer, target_tables: TargetTables) -> None:
     rig.catch_up()
     state, backup = str(rig.home / "state.db"), str(rig.folder / "backup.db")
     _copy(state, backup)
@@ -38,15 +39,15 @@ def test_a_state_store_older_than_its_target_is_refused(rig: Rig, writer: Writer
     _copy(backup, state)
 
     if rig.database.namespace == "public":
-        # PostgreSQL's slot, too, knows that its log was read further; who begins at a new place still has the target before him.
+        # PostgreSQL's slot, too, knows that its log was read further; who begins at a new position still has the target before him.
         assert _error_of_run(rig).code in {"slot_ahead", "ledger_ahead"}
         rig.command("snapshot", rig.name, "--restart")
     for _ in range(2):
         error = _error_of_run(rig)
         assert error.code == "ledger_ahead"
-    assert f"replicator delete {rig.name} --drop-target" in error.action
+    assert f"replicator delete {rig.name} --drop-target" in present(error.action)
 
     rig.command("delete", rig.name, "--drop-target", "--yes")
     writer.stop()
     rig.catch_up()
-    assert rig.differences(copies) == {}
+    assert rig.differences(target_tables) == {}

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 
+from replicator.config import SparkConfig
 from replicator.model.errors import FatalError
-from replicator.model.schema import TableId
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.registry import Registry
-from replicator.plugins.target import TargetContext, TargetTable
-from replicator.spark.session import SparkHost, SparkSettings
+from replicator.plugins.target import TargetTable
+from replicator.spark.session import SparkHost
+from replicator.testing.defaults import target_context
 from replicator.testing.waiting import wait_until
-from replicator_testbed.copies import Copies, DeltaCopies
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.sources import Shop, Writer
 from replicator_testbed.java import short_lived_options
+from replicator_testbed.present import present
 from replicator_testbed.rig import Rig
 from replicator_testbed.spark import lake_needs
 from replicator_testbed.spark_cluster import SparkCluster
+from replicator_testbed.target_tables import DeltaTables, TargetTables
 
 # Upkeep is due after nearly every merge, and a purge after nearly every row that is hidden.
 UPKEEP = "{small_files_max: 2, deleted_rows_share_max: 0.0001, vacuum_every: 1m, vacuum_retention: 1m}"
@@ -56,9 +61,9 @@ def rig(cluster: SparkCluster, opened: tuple[Shop, Rig]) -> Rig:
 
 
 @pytest.fixture
-def copies(rig: Rig) -> Copies:
+def target_tables(rig: Rig) -> TargetTables:
     """What the lake holds."""
-    return DeltaCopies(rig.lake)
+    return DeltaTables(rig.lake)
 
 
 def on(cluster: SparkCluster, rig: Rig, *, executors_timeout: str = "2m", **settings: str) -> Rig:
@@ -74,7 +79,8 @@ spark:
   executors_timeout: {executors_timeout}
   settings: {json.dumps(options)}
 """
-    rig.target = f"  type: delta\n  path: {rig.lake}\n  maintenance: {UPKEEP}"
+    # Executors are to write: a direct commit would be made by the driver.
+    rig.target = f"  type: delta\n  path: {rig.lake}\n  engine: spark\n  maintenance: {UPKEEP}"
     rig.write_yaml()
     return rig
 
@@ -91,9 +97,24 @@ def history(rig: Rig, table: str) -> list[str]:
 
 def files_of(rig: Rig) -> set[str]:
     """Data files and deletion vectors of all tables, committed or not."""
-    walk = os.walk(rig.lake / rig.database.namespace)  # which bears that folders vanish
+    walk = os.walk(rig.lake / rig.database.namespace)  # which allows folders to vanish
     found = {f"{folder}/{name}" for folder, _, names in walk if "_delta_log" not in folder for name in names}
     return {path for path in found if path.endswith((".parquet", ".bin"))}
+
+
+def files_since(rig: Rig, before: set[str]) -> set[str]:
+    """Those that have come since then."""
+    return files_of(rig) - before
+
+
+def is_purged(rig: Rig, table: str) -> bool:
+    """Whether deletion vectors were purged."""
+    return "REORG" in history(rig, table)
+
+
+def told_of(rig: Rig, table: str) -> str:
+    """How things stand while the purge of a table is waited for."""
+    return f"{table} is purged: {history(rig, table)}\n{rig.output()}"
 
 
 def is_vacuumed(rig: Rig, table: str) -> bool:
@@ -111,7 +132,7 @@ def driver(process: subprocess.Popen[str]) -> psutil.Process | None:
     return None
 
 
-def goes_on(rig: Rig, cluster: SparkCluster) -> None:
+def check_it_continues(rig: Rig, cluster: SparkCluster) -> None:
     """Wait for one more merge of any table."""
 
     def merges() -> int:
@@ -125,22 +146,22 @@ def goes_on(rig: Rig, cluster: SparkCluster) -> None:
     )
 
 
-def ends_equal(rig: Rig, process: subprocess.Popen[str], writer: Writer, copies: Copies) -> None:
+def ends_equal(rig: Rig, process: subprocess.Popen[str], writer: Writer, target_tables: TargetTables) -> None:
     """Stop to write, let everything be applied, and compare."""
     writer.stop()
     rig.settle(process)
-    stops_equal(rig, process, copies)
+    stops_equal(rig, process, target_tables)
 
 
-def stops_equal(rig: Rig, process: subprocess.Popen[str], copies: Copies) -> None:
+def stops_equal(rig: Rig, process: subprocess.Popen[str], target_tables: TargetTables) -> None:
     """Stop and compare."""
     assert rig.stop(process) == 0, rig.output()
-    assert rig.differences(copies) == {}
+    assert rig.differences(target_tables) == {}
     assert "internal_error" not in rig.output()
 
 
-def test_a_cluster_copies_and_looks_after_tables_though_an_executor_is_killed(
-    cluster: SparkCluster, rig: Rig, copies: Copies
+def test_a_cluster_replicates_and_looks_after_tables_though_an_executor_is_killed(
+    cluster: SparkCluster, rig: Rig, target_tables: TargetTables
 ) -> None:
     """Two tables, each with as few batches as show it: a writer that never rests makes a merge every few seconds.
 
@@ -156,33 +177,33 @@ def test_a_cluster_copies_and_looks_after_tables_though_an_executor_is_killed(
     # Upkeep comes when there is nothing else to do.
     for table in rig.tables:
         wait_until(
-            lambda table=table: "REORG" in history(rig, table),
-            lambda table=table: f"{table} is purged: {history(rig, table)}\n{rig.output()}",
+            partial(is_purged, rig, table),
+            partial(told_of, rig, table),
         )
     assert "MERGE" in history(rig, "page_views")
-    stops_equal(rig, process, copies)
+    stops_equal(rig, process, target_tables)
 
 
 @pytest.mark.soak
 def test_executors_that_are_killed_while_they_write(
-    cluster: SparkCluster, rig: Rig, writer: Writer, copies: Copies
+    cluster: SparkCluster, rig: Rig, writer: Writer, target_tables: TargetTables
 ) -> None:
     process = rig.start()
     for _ in range(8):
         before = files_of(rig)
         # At first those of the snapshot, later those of merges.
-        wait_until(lambda before=before: files_of(rig) - before, lambda: f"a file is written\n{rig.output()}")
+        wait_until(partial(files_since, rig, before), lambda: f"a file is written\n{rig.output()}")
         cluster.kill_executor()
-    goes_on(rig, cluster)
+    check_it_continues(rig, cluster)
     writer.stop()
     rig.settle(process)
     for table in rig.tables:
         wait_until(
-            lambda table=table: is_vacuumed(rig, table),
+            partial(is_vacuumed, rig, table),
             lambda: f"a VACUUM\n{rig.output()}\n{cluster.log}",
             timeout_s=300,
         )
-    stops_equal(rig, process, copies)
+    stops_equal(rig, process, target_tables)
 
 
 @pytest.mark.soak
@@ -211,21 +232,21 @@ def test_executors_that_are_given_back_and_asked_for_again(
         shop.view_pages(100)
         rig.settle(process)
     assert rig.stop(process) == 0, rig.output()
-    assert rig.differences(DeltaCopies(rig.lake)) == {}
+    assert rig.differences(DeltaTables(rig.lake)) == {}
 
 
 @pytest.mark.soak
 def test_a_master_that_is_away_for_a_minute(
-    cluster: SparkCluster, opened: tuple[Shop, Rig], writer: Writer, copies: Copies
+    cluster: SparkCluster, opened: tuple[Shop, Rig], writer: Writer, target_tables: TargetTables
 ) -> None:
     """The master that comes back does not know the application, and has its executors ended."""
     rig = on(cluster, opened[1], executors_timeout="30s")
     process = rig.start()
-    goes_on(rig, cluster)
+    check_it_continues(rig, cluster)
     cluster.stop_master()
-    goes_on(rig, cluster)
+    check_it_continues(rig, cluster)
     threading.Event().wait(60)
-    goes_on(rig, cluster)
+    check_it_continues(rig, cluster)
     before = {executor.pid for executor in cluster.executors()}
     cluster.start_master()
     wait_until(
@@ -234,67 +255,71 @@ def test_a_master_that_is_away_for_a_minute(
         timeout_s=300,
     )
     wait_until(lambda: "spark_no_executors" in rig.output(), lambda: f"it is told\n{rig.output()}", timeout_s=300)
-    goes_on(rig, cluster)
-    ends_equal(rig, process, writer, copies)
+    check_it_continues(rig, cluster)
+    ends_equal(rig, process, writer, target_tables)
 
 
 @pytest.mark.soak
 def test_workers_that_come_and_go(
-    cluster: SparkCluster, opened: tuple[Shop, Rig], writer: Writer, copies: Copies
+    cluster: SparkCluster, opened: tuple[Shop, Rig], writer: Writer, target_tables: TargetTables
 ) -> None:
     rig = on(cluster, opened[1], executors_timeout="30s")
     process = rig.start()
-    goes_on(rig, cluster)
+    check_it_continues(rig, cluster)
     cluster.stop_worker(cluster.workers[0])
-    goes_on(rig, cluster)
+    check_it_continues(rig, cluster)
     cluster.stop_worker(cluster.workers[0])
     wait_until(lambda: "spark_no_executors" in rig.output(), lambda: f"nobody works\n{rig.output()}", timeout_s=300)
     for _ in range(2):
         cluster.start_worker()
-    goes_on(rig, cluster)
-    ends_equal(rig, process, writer, copies)
+    check_it_continues(rig, cluster)
+    ends_equal(rig, process, writer, target_tables)
 
 
 @pytest.mark.soak
 def test_drivers_and_apply_workers_that_are_killed(
-    cluster: SparkCluster, rig: Rig, writer: Writer, copies: Copies
+    cluster: SparkCluster, rig: Rig, writer: Writer, target_tables: TargetTables
 ) -> None:
     process = rig.start()
-    goes_on(rig, cluster)
+    check_it_continues(rig, cluster)
     for is_worker in (False, True):
         found = wait_until(lambda: driver(process), lambda: f"a driver runs\n{rig.output()}")
-        (found.parent() if is_worker else found).kill()
-        goes_on(rig, cluster)
-    ends_equal(rig, process, writer, copies)
+        present(found.parent() if is_worker else found).kill()
+        check_it_continues(rig, cluster)
+    ends_equal(rig, process, writer, target_tables)
 
 
 def test_a_host_that_does_not_share_the_lake_is_noticed_when_it_joins(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()
     table = TargetTable(table=TableId("public", "people"), uuid="u-1", incarnation=1, epoch=1)
-    numbers = itertools.count(1)
+    column = Column(name="id", type=pa.int64(), source_type="bigint", nullable=False)
+    schema = TableSchema(table=table.table, columns=(column,), key=("id",))
+    created = DDLEvent(operation=DDLOperation.CREATE_TABLE, table=table.table, schema=schema)
     with SparkCluster(workers=1) as cluster:
-        host = SparkHost(
-            SparkSettings(
-                master=cluster.url,
-                needs=lake_needs(),
-                memory="1g",
-                settings={**short_lived_options(), **cluster.settings()},
-            ),
-            cores=1,
-        )
-        context = TargetContext(replicator="test", uuid="u-1", epoch=1, spark=host.session)
+        settings = {"spark.driver.memory": "1g", **short_lived_options(), **cluster.settings()}
+        host = SparkHost(SparkConfig(master=cluster.url, settings=settings), lake_needs(), cores=1)
+        context = target_context(replicator="test", uuid="u-1", epoch=1, spark=host.session)
         made = Registry.discover().target("delta")
-        target = made(made.config_model(path=str(lake)), context)
+        target = made(made.config_model(path=str(lake), maintenance={"small_files_max": 2}), context)
+
+        def claim_another() -> None:
+            target.claim(TargetTable(table=TableId("public", "another"), uuid="u-1", incarnation=1, epoch=1))
+
         try:
             target.claim(table)
+            target.apply_ddl(table, created, 1)
+            for number in range(3):
+                host.session().sql(f"INSERT INTO delta.`{lake}/public/people` VALUES ({number}, 1)")
             cluster.start_worker(host="127.0.0.2", without=lake)
-            with pytest.raises(FatalError, match=r"wrote \d+ files .* [1-9]\d* of them arrived") as caught:
+            with pytest.raises(FatalError, match=r"wrote \d+ files .* [1-9]\d* of them arrived") as claimed:
                 # The first writes may come before the new executor takes tasks.
-                wait_until(lambda: target.advance(table, next(numbers)), lambda: cluster.log)
+                wait_until(claim_another, lambda: cluster.log)
+            with pytest.raises(FatalError, match=r"wrote \d+ files") as maintained:
+                target.maintain(table)
         finally:
             host.stop()
-    assert caught.value.code == "path_not_shared"
+    assert (claimed.value.code, maintained.value.code) == ("path_not_shared", "path_not_shared")
 
 
 def test_a_master_that_is_not_there_is_refused_before_anything_is_made(tmp_path: Path, origin: Database) -> None:

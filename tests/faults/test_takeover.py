@@ -1,4 +1,4 @@
-"""A replica takes the primary's place half-way, to the end: one that lags is waited for, one that went on without us is not joined."""
+"""A replica replaces the primary half-way, to the end: one that lags is waited for, one that continued without us is not joined."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import pytest
 
 from replicator.model.status import ReplicatorStatus
 from replicator.testing.waiting import wait_until
-from replicator_testbed.copies import Copies
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import Size
 from replicator_testbed.demo.sources import Writer, shop_of
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator_testbed.mysql_programs import has_mysql
+from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
+from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, is_fresh, is_running
+from replicator_testbed.target_tables import TargetTables
 
 SIZE = Size(customers=3_000, products=200, orders=6_000)
 
 
 @pytest.fixture
-def origin(kind: str) -> Iterator[Database]:
+def origin(kind: Flavor) -> Iterator[Database]:
     """On a server of its own, whose log begins with it."""
     if kind == "mysql" and not has_mysql():
         pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
@@ -28,7 +30,7 @@ def origin(kind: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def replica(origin: MysqlDatabase, kind: str) -> Iterator[MysqlDatabase]:
+def replica(origin: MysqlDatabase, kind: Flavor) -> Iterator[MysqlDatabase]:
     """The same database on a replica."""
     with MysqlServer(kind) as server:
         server.follow(origin.server)
@@ -39,34 +41,34 @@ def streams(status: ReplicatorStatus) -> bool:
     return is_running(status) and is_fresh(status)
 
 
-def go_on(writer: Writer) -> None:
+def let_it_continue(writer: Writer) -> None:
     wanted = writer.transactions + 100
-    wait_until(lambda: writer.transactions >= wanted, "the writer goes on")
+    wait_until(lambda: writer.transactions >= wanted, "the writer continues")
 
 
 @pytest.mark.slow  # its parts are in plugins/sources/mysql/tests/test_log.py and tests/integration/test_capture_mysql.py
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["mariadb", "mysql"])
 def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
-    rig: Rig, writer: Writer, origin: MysqlDatabase, replica: MysqlDatabase, copies: Copies
+    rig: Rig, writer: Writer, origin: MysqlDatabase, replica: MysqlDatabase, target_tables: TargetTables
 ) -> None:
     process = rig.start()
     rig.wait_for_status(streams, process)
     replica.server.catch_up_with(origin.server)
     replica.server.stop_following()
-    go_on(writer)
+    let_it_continue(writer)
     writer.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()
-    assert rig.differences(copies) == {}
+    assert rig.differences(target_tables) == {}
 
     # The replica lacks what was captured: it is waited for.
     rig.database = replica
     rig.write_yaml()
     process = rig.start()
     lags = rig.wait_for_status(lambda s: s.retry is not None, process)
-    assert (lags.retry.role, lags.retry.code) == ("capture", "source_lags")
-    replica.server.go_on_following()
+    assert (present(lags.retry).role, present(lags.retry).code) == ("capture", "source_lags")
+    replica.server.resume_replication()
     replica.server.catch_up_with(origin.server)
     replica.server.stop_following()
     successor = shop_of(replica, SIZE).writer()
@@ -74,15 +76,15 @@ def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
     try:
         rig.wait_for_status(streams, process)
         rig.command("snapshot", rig.name, rig.full_name("customers"))
-        rig.wait_for_status(lambda s: streams(s) and not rig.store.requests(rig.name), process)
-        go_on(successor)
+        rig.wait_for_status(lambda s: streams(s) and not present(rig.store).requests(rig.name), process)
+        let_it_continue(successor)
     finally:
         successor.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()
-    assert rig.differences(copies) == {}
+    assert rig.differences(target_tables) == {}
 
-    # The old primary never had that, and goes on by itself.
+    # The old primary never had that, and continues by itself.
     origin.execute("UPDATE customers SET balance = 0 WHERE id < 20")
     rig.database = origin
     rig.extra = rig.extra.replace("give_up_after: 30m", "give_up_after: 2s")
@@ -90,6 +92,6 @@ def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
     rig.command("run", str(rig.file), check=1)
     error = rig.error()
     assert error.code in {"source_lags", "other_history"}
-    assert "--restart" in error.action
+    assert "--restart" in present(error.action)
     rig.database = replica
-    assert rig.differences(copies) == {}, "nothing of it came"
+    assert rig.differences(target_tables) == {}, "nothing of it came"

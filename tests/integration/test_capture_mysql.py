@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import pymysql
 import pytest
@@ -20,8 +21,12 @@ from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource
 from replicator.state.records import Stage
 from replicator.testing.waiting import wait_until
 from replicator_testbed import mysql_load
-from replicator_testbed.captured import Captured, RunningCapture, without_visibility
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator_testbed.captured import Captured, PublishedWindow, RunningCapture
+from replicator_testbed.mysql_programs import has_mysql
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import SourceOf
 
 Make = Callable[..., Captured]
 
@@ -35,7 +40,7 @@ def make(make_mysql: Make) -> Make:
 
 @pytest.fixture(scope="module")
 def changed_without_gtids() -> Iterator[MysqlServer]:
-    """One server for all of these tests: each of them begins at a place of its own."""
+    """One server for all of these tests: each of them begins at a position of its own."""
     if not has_mysql():
         pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
     with MysqlServer.without_gtids() as server:
@@ -178,7 +183,7 @@ def behind_reads(source: DeltaSource[Any], act: Callable[[], None]) -> None:
     source.read_chunk = acting  # type: ignore[method-assign]
 
 
-# --- copies and changes ---------------------------------------------------------------------------------------------
+# --- snapshots and changes ---------------------------------------------------------------------------------------------
 
 
 def test_what_is_there_and_every_change_arrives(mysql_database: MysqlDatabase, make: Make) -> None:
@@ -235,7 +240,7 @@ def test_restarts_under_writers_lose_and_double_nothing(every_database: MysqlDat
 
 
 @pytest.mark.condition("D14")
-def test_a_table_without_a_key_is_copied_under_steady_writers(every_database: MysqlDatabase, make: Make) -> None:
+def test_a_table_without_a_key_is_read_under_steady_writers(every_database: MysqlDatabase, make: Make) -> None:
     every_database.execute("CREATE TABLE bag (v int, w char(200))", "INSERT INTO bag SELECT 0, 'x'")
     for _ in range(12):
         every_database.execute("INSERT INTO bag SELECT v + 1, w FROM bag")
@@ -275,7 +280,7 @@ def test_without_gtids_what_is_delivered_between_a_read_and_its_chunk_survives(
         fill(database, "hot", 40)
         captured = make(database, "hot")
         if not has_rule:
-            captured.make_window = without_visibility
+            captured.make_window = PublishedWindow
         captured.settings = replace(captured.settings, chunk_rows=20)
         runs: list[RunningCapture] = []
 
@@ -320,7 +325,7 @@ def test_without_gtids_no_row_goes_back_in_many_snapshots_under_many_writers(
 def test_random_transactions_of_every_kind_with_snapshots_and_restarts_leave_no_difference(
     mysql_database: MysqlDatabase, make: Make
 ) -> None:
-    """A slice of `tests/faults/test_mysql_load.py`, which goes on to the target."""
+    """A slice of `tests/faults/test_mysql_load.py`, which continues to the target."""
     mysql_load.create(mysql_database, 200)
     captured = make(mysql_database, *mysql_load.TABLES)
     captured.settings = replace(captured.settings, chunk_rows=40)
@@ -426,16 +431,16 @@ def test_rotated_logs_are_read_across_and_purged_ones_are_an_error_with_a_remedy
         assert "--restart" in str(error)
         request = captured.request("restart")
         with captured.running() as running:
-            running.wait_until(lambda: captured.is_done(request), "it has begun at a new place")
+            running.wait_until(lambda: captured.is_done(request), "it has begun at a new position")
             captured.wait_for_streaming(running)
             captured.catch_up(running)
         assert_equal(captured, database, "t")
 
 
 @pytest.mark.condition("M34")
-def test_a_history_begun_anew_is_a_gap(every_own_server: MysqlServer, make: Make) -> None:
+def test_a_history_begun_again_is_a_gap(every_own_server: MysqlServer, make: Make) -> None:
     reset = every_own_server.reset_log
-    # In the log's first file, whose name comes again, the server says nothing to whoever reads it.
+    # In the log's first file, whose name comes again, the server says nothing to its readers.
     every_own_server.execute(reset)
     with every_own_server.database() as database:
         fill(database, "t", 15)
@@ -448,7 +453,7 @@ def test_a_history_begun_anew_is_a_gap(every_own_server: MysqlServer, make: Make
         assert isinstance(error, LogGapError), error
         request = captured.request("restart")
         with captured.running() as running:
-            running.wait_until(lambda: captured.is_done(request), "it has begun at a new place")
+            running.wait_until(lambda: captured.is_done(request), "it has begun at a new position")
             captured.wait_for_streaming(running)
             database.execute("UPDATE t SET v = 2")
             captured.catch_up(running)
@@ -462,8 +467,12 @@ def test_a_history_begun_anew_is_a_gap(every_own_server: MysqlServer, make: Make
         assert isinstance(error, LogGapError), error
 
 
+def _has_failed(captured: Captured, table: TableId) -> bool:
+    return captured.stage(table) is Stage.FAILED
+
+
 def test_a_replica_takes_over_amid_a_copy_and_a_prepared_transaction(
-    own_server: MysqlServer, make: Make, mysql_source_of: Make
+    own_server: MysqlServer, make: Make, mysql_source_of: SourceOf
 ) -> None:
     with MysqlServer(own_server.flavor) as replica, own_server.database() as database:
         replica.follow(own_server)
@@ -527,7 +536,7 @@ def snapshots_of(captured: Captured, database: MysqlDatabase, name: str) -> int:
 
 
 @pytest.mark.condition("D22", "M31")
-def test_what_unlogged_cascades_did_is_copied_again(mariadb: MysqlServer, make: Make) -> None:
+def test_what_unlogged_cascades_did_is_read_again(mariadb: MysqlServer, make: Make) -> None:
     with mariadb.database() as database:
         database.execute(*FAMILY)
         # The parent in between is not followed, and the first of them only for comparison.
@@ -542,14 +551,14 @@ def test_what_unlogged_cascades_did_is_copied_again(mariadb: MysqlServer, make: 
             captured.catch_up(running)
             captured.wait_for_streaming(running)
             assert_equal(captured, database, "child", "elder")
-            copies = snapshots_of(captured, database, "child")
-            assert copies == 3
+            snapshots = snapshots_of(captured, database, "child")
+            assert snapshots == 3
             # Neither of these changes what a child refers to.
             database.execute("UPDATE elder SET v = 7", "UPDATE parent SET v = 7", "INSERT INTO elder VALUES (500, 0)")
             captured.catch_up(running)
             captured.wait_for_streaming(running)
         assert_equal(captured, database, "child", "elder")
-        assert snapshots_of(captured, database, "child") == copies
+        assert snapshots_of(captured, database, "child") == snapshots
 
 
 def test_cascades_under_writers_lead_to_one_copy_after_the_other_and_to_no_difference(
@@ -580,8 +589,8 @@ def test_cascades_under_writers_lead_to_one_copy_after_the_other_and_to_no_diffe
             # A restart in the middle of it.
             for _ in range(2):
                 with captured.running() as running:
-                    copies, wanted = snapshots_of(captured, database, "child"), done[0] + 200
-                    running.wait_until(lambda: snapshots_of(captured, database, "child") > copies + 1, "copies end")  # noqa: B023
+                    count, wanted = snapshots_of(captured, database, "child"), done[0] + 200
+                    running.wait_until(lambda: snapshots_of(captured, database, "child") > count + 1, "snapshots end")  # noqa: B023
                     wait_until(lambda: done[0] >= wanted, "it has written")  # noqa: B023
             with captured.running() as running:
                 stop.set()
@@ -650,7 +659,7 @@ def test_a_swap_of_tables_is_followed_by_a_new_copy_in_place(mysql_database: Mys
     ],
 )
 @pytest.mark.condition("D18")
-def test_a_table_that_changes_is_set_aside_and_the_others_go_on(
+def test_a_table_that_changes_fails_and_the_others_continue(
     mysql_database: MysqlDatabase, make: Make, statement: str, code: str
 ) -> None:
     for name in ("t", "other"):
@@ -660,7 +669,7 @@ def test_a_table_that_changes_is_set_aside_and_the_others_go_on(
     with captured.running() as running:
         captured.wait_for_streaming(running)
         mysql_database.execute(statement)
-        running.wait_until(lambda: captured.stage(table) is Stage.FAILED, "it is set aside")
+        running.wait_until(lambda: captured.stage(table) is Stage.FAILED, "it has failed")
         mysql_database.execute("UPDATE other SET v = 5")
         captured.catch_up(running)
     assert captured.record(table).error is not None
@@ -680,7 +689,7 @@ def test_a_harmless_alter_changes_nothing(mysql_database: MysqlDatabase, make: M
 
 
 @pytest.mark.condition("D24", "M28")
-def test_a_change_logged_as_a_statement_sets_its_table_aside(mysql_database: MysqlDatabase, make: Make) -> None:
+def test_a_change_logged_as_a_statement_fails_its_table(mysql_database: MysqlDatabase, make: Make) -> None:
     for name in ("t", "other"):
         fill(mysql_database, name, 15)
     captured = make(mysql_database, "t", "other")
@@ -691,7 +700,7 @@ def test_a_change_logged_as_a_statement_sets_its_table_aside(mysql_database: Mys
             cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
             cursor.execute("UPDATE t SET v = 8 WHERE id = 1")
         for changed in (table, other):  # a view or a trigger may have changed any table of the database
-            running.wait_until(lambda t=changed: captured.stage(t) is Stage.FAILED, "it is set aside")
+            running.wait_until(partial(_has_failed, captured, changed), "it has failed")
         mysql_database.execute("UPDATE other SET v = 5")
         captured.catch_up(running)
         assert "statement_format" in str(captured.record(table).error)
@@ -700,7 +709,7 @@ def test_a_change_logged_as_a_statement_sets_its_table_aside(mysql_database: Mys
     assert_equal(captured, mysql_database, "t", "other")
 
 
-def test_after_a_change_of_the_key_the_table_is_copied_once(mysql_database: MysqlDatabase, make: Make) -> None:
+def test_after_a_change_of_the_key_the_table_gets_one_snapshot(mysql_database: MysqlDatabase, make: Make) -> None:
     fill(mysql_database, "t", 15)
     captured = make(mysql_database, "t")
     table = TableId(mysql_database.name, "t")
@@ -756,7 +765,7 @@ def test_a_unique_key_that_is_dropped_and_made_again_loses_no_row(
 @pytest.mark.parametrize(
     "definition", ["f float NOT NULL, b int NOT NULL, UNIQUE zz (f), UNIQUE aa (b)", "b int NOT NULL, KEY (b)"]
 )
-def test_a_table_that_no_key_can_serve_is_copied_once(
+def test_a_table_that_no_key_can_serve_gets_one_snapshot(
     mysql_database: MysqlDatabase, make: Make, definition: str
 ) -> None:
     mysql_database.execute(

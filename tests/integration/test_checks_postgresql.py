@@ -12,7 +12,7 @@ import pytest
 
 from replicator.model.errors import FatalError
 from replicator.model.schema import TableId
-from replicator.plugins.source import SourceContext
+from replicator.plugins.source import DeltaSource, SourceContext
 from replicator.state.records import Stage
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
@@ -34,7 +34,7 @@ class Bench:
         self.database.execute(*(statement.format(role=self.role) for statement in statements))
 
     def fails(self, running: RunningCapture, *codes: str) -> None:
-        """Wait until the one table has failed, and see that the other goes on."""
+        """Wait until the one table has failed, and see that the other continues."""
         running.wait_until(
             lambda: self.captured.stage(BAD) is Stage.FAILED,
             lambda: f"it fails; now {self.captured.record(BAD)}",
@@ -90,7 +90,7 @@ def bench(postgres: PostgresServer, database: ScratchDatabase, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("spoil", "cure", "codes"),
+    ("spoil", "fix", "codes"),
     [
         ("ALTER TABLE bad ENABLE ROW LEVEL SECURITY", "ALTER ROLE {role} BYPASSRLS", ("row_level_security",)),
         ("ALTER TABLE bad DROP CONSTRAINT bad_pkey", "ALTER TABLE bad ADD PRIMARY KEY (id)", ("no_primary_key",)),
@@ -104,13 +104,13 @@ def bench(postgres: PostgresServer, database: ScratchDatabase, tmp_path: Path) -
     ],
 )
 def test_a_condition_that_arises_while_running_fails_its_table_and_no_other(
-    bench: Bench, spoil: str, cure: str, codes: tuple[str, ...]
+    bench: Bench, spoil: str, fix: str, codes: tuple[str, ...]
 ) -> None:
     with bench.captured.running() as running:
         bench.captured.wait_for_streaming(running)
         bench.execute(spoil)
         bench.fails(running, *codes)
-        bench.execute(cure)
+        bench.execute(fix)
         bench.comes_back(running)
 
 
@@ -131,7 +131,7 @@ def test_a_grant_that_is_revoked_in_the_midst_of_a_copy_fails_its_table_and_no_o
         bench.captured.wait_for_streaming(running)
     bench.captured.settings = replace(bench.captured.settings, check_every_s=3600, compare_every_s=3600)
 
-    def revoke_first(source: Any) -> None:
+    def revoke_first(source: DeltaSource[Any]) -> None:
         read_chunk = source.read_chunk
 
         def revoked(request: Any) -> Any:
@@ -139,7 +139,7 @@ def test_a_grant_that_is_revoked_in_the_midst_of_a_copy_fails_its_table_and_no_o
                 bench.execute("REVOKE SELECT ON bad FROM {role}")
             return read_chunk(request)
 
-        source.read_chunk = revoked
+        source.read_chunk = revoked  # type: ignore[method-assign]
 
     with bench.captured.running(revoke_first) as running:
         bench.captured.request("snapshot", tables=[str(BAD)])
@@ -168,7 +168,7 @@ def test_a_publication_that_leaves_out_deletes_stops_the_capture(bench: Bench) -
 
 
 def test_its_own_slot_and_connections_stop_no_capture(bench: Bench) -> None:
-    """Every place for a reader of the log is taken, and every slot."""
+    """Every connection for a reader of the log is taken, and every slot."""
     free = bench.database.execute(
         "SELECT current_setting('max_replication_slots')::int - count(*)::int - 1 FROM pg_replication_slots"
     )[0][0]

@@ -1,6 +1,6 @@
-"""What happens to tables of MariaDB and MySQL while they are copied, place by place: the journal replays to what the source holds.
+"""What happens to tables of MariaDB and MySQL while they are copied, moment by moment: the journal replays to what the source holds.
 
-Beside the random writers of `test_capture_mysql.py` these are made to happen at their place: before a chunk is read, between
+In addition to the random writers of `test_capture_mysql.py` these are made to happen at their moment: before a chunk is read, between
 its beginning and its statement, and behind it, before its mark.
 """
 
@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -20,18 +21,19 @@ from replicator.model.schema import TableId
 from replicator.plugins import Secret
 from replicator.plugins.source import Chunk, ChunkRequest, DeltaSource, PullLimits, Seen, SourceContext
 from replicator.state.records import Stage
+from replicator.testing.defaults import chunk_request
 from replicator_source_mysql import snapshot
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query
 from replicator_testbed.captured import Captured
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 Make = Callable[..., Captured]
-Place = Literal["before", "inside", "behind"]
+Moment = Literal["before", "inside", "behind"]
 
 
-def places(*quick: str, slow: Sequence[str] = ()) -> list[Any]:
-    """Places as parameters; those that show little more than the others are left to the long runs."""
-    return [*quick, *(pytest.param(place, marks=pytest.mark.slow) for place in slow)]
+def moments(*quick: str, slow: Sequence[str] = ()) -> list[Any]:
+    """Moments as parameters; those that show little more than the others are left to the long runs."""
+    return [*quick, *(pytest.param(moment, marks=pytest.mark.slow) for moment in slow)]
 
 
 def assert_equal(captured: Captured, database: MysqlDatabase, *names: str) -> None:
@@ -48,21 +50,21 @@ def assert_equal(captured: Captured, database: MysqlDatabase, *names: str) -> No
 def around_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Has something done around each chunk: it is told the chunk's number, from 1, and its table."""
 
-    def of(source: DeltaSource[Any], place: Place, act: Callable[[int, str], None]) -> None:
+    def of(source: DeltaSource[Any], moment: Moment, act: Callable[[int, str], None]) -> None:
         read, count = source.read_chunk, [0]
 
         def acting(request: ChunkRequest) -> Chunk:
             count[0] += 1
             number, name = count[0], request.schema.table.name
-            if place == "before":
+            if moment == "before":
                 act(number, name)
             chunk = read(request)
-            if place == "behind":
+            if moment == "behind":
                 act(number, name)
             return chunk
 
         def late(plan: ReadPlan, request: ChunkRequest) -> str:
-            if place == "inside":
+            if moment == "inside":
                 act(count[0], request.schema.table.name)
             return chunk_query(plan, request)
 
@@ -99,10 +101,10 @@ def statements_of(number: int) -> list[str]:
     return kinds[number % len(kinds)]
 
 
-@pytest.mark.parametrize("place", places("inside", "behind", slow=["before"]))
+@pytest.mark.parametrize("moment", moments("inside", "behind", slow=["before"]))
 @pytest.mark.condition("D01", "D02", "D06", "D19", "D20", "D28")
 def test_what_happens_around_a_chunk_is_neither_lost_nor_undone(
-    mysql_database: MysqlDatabase, make_mysql: Make, around_reads: Callable[..., None], place: Place
+    mysql_database: MysqlDatabase, make_mysql: Make, around_reads: Callable[..., None], moment: Moment
 ) -> None:
     mysql_database.execute(
         "CREATE TABLE t (id bigint PRIMARY KEY, v bigint NOT NULL, note text)",
@@ -113,7 +115,7 @@ def test_what_happens_around_a_chunk_is_neither_lost_nor_undone(
     with (
         closing(mysql_database.connect(autocommit=False)) as early,
         closing(mysql_database.connect(autocommit=False)) as late,
-        closing(mysql_database.connect()) as beside,
+        closing(mysql_database.connect()) as other,
     ):
         early.cursor().execute("UPDATE t SET v = 100 WHERE id IN (2, 302, 338)")
 
@@ -125,10 +127,10 @@ def test_what_happens_around_a_chunk_is_neither_lost_nor_undone(
             if number == 11:
                 late.commit()
             for statement in ("UPDATE t SET v = v + 1 WHERE id = 330", *statements_of(number)):
-                beside.cursor().execute(statement)
+                other.cursor().execute(statement)
             done.append(number)
 
-        with captured.running(alter=lambda source: around_reads(source, place, act)) as running:
+        with captured.running(alter=lambda source: around_reads(source, moment, act)) as running:
             captured.wait_for_streaming(running)
             captured.catch_up(running)
     assert len(set(done)) >= 17
@@ -158,10 +160,10 @@ MARIADB_KEYS = {
 }
 
 
-@pytest.mark.parametrize("place", places("behind", slow=["before", "inside"]))
+@pytest.mark.parametrize("moment", moments("behind", slow=["before", "inside"]))
 @pytest.mark.condition("D07", "D08", "D10")
 def test_keys_of_every_kind_are_the_same_in_a_chunk_and_in_the_log(
-    mysql_database: MysqlDatabase, make_mysql: Make, around_reads: Callable[..., None], place: Place
+    mysql_database: MysqlDatabase, make_mysql: Make, around_reads: Callable[..., None], moment: Moment
 ) -> None:
     server = mysql_database.server
     kinds = {**KEYS, **(MARIADB_KEYS if server.flavor == "mariadb" else {})}
@@ -185,7 +187,7 @@ def test_keys_of_every_kind_are_the_same_in_a_chunk_and_in_the_log(
                 f"UPDATE {name} SET k = 'z' WHERE k = 'z'",
             )
 
-    with captured.running(alter=lambda source: around_reads(source, place, act)) as running:
+    with captured.running(alter=lambda source: around_reads(source, moment, act)) as running:
         captured.wait_for_streaming(running)
         captured.catch_up(running)
     for name, kind in zip(names, kinds, strict=True):
@@ -198,7 +200,7 @@ def test_keys_of_every_kind_are_the_same_in_a_chunk_and_in_the_log(
 
 
 @contextmanager
-def in_thread(act: Callable[[], None]) -> Iterator[threading.Thread]:
+def in_thread(act: Callable[[], object]) -> Iterator[threading.Thread]:
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -207,7 +209,7 @@ def in_thread(act: Callable[[], None]) -> Iterator[threading.Thread]:
         except BaseException as error:  # noqa: BLE001 (raised in the test's thread)
             errors.append(error)
 
-    thread = threading.Thread(target=run, name="beside")
+    thread = threading.Thread(target=run, name="other")
     thread.start()
     try:
         yield thread
@@ -258,11 +260,11 @@ def test_a_transaction_that_is_in_the_log_and_waits_for_a_replica_counts_as_not_
                 for changes in reader.pull(limits).changes:
                     ids += changes.rows.column(TRANSACTION_ID).to_pylist()
                     assert [row["v"] for row in changes.rows.column(ROW).to_pylist()] == [1]
-            chunk = source.read_chunk(ChunkRequest(schema=schema))
+            chunk = source.read_chunk(chunk_request(schema))
             assert thread.is_alive(), "it waits"
             assert chunk.rows.column("v").to_pylist() == [0], "delivered, and not visible"
             assert Seen.SEEN not in chunk.visibility.classify(pa.array(ids)).to_pylist()
-        again = source.read_chunk(ChunkRequest(schema=schema))
+        again = source.read_chunk(chunk_request(schema))
         assert again.rows.column("v").to_pylist() == [1]
         assert set(again.visibility.classify(pa.array(ids)).to_pylist()) == {int(Seen.SEEN)}
     finally:
@@ -281,13 +283,13 @@ def test_a_transaction_that_is_in_the_log_and_waits_for_a_replica_counts_as_not_
         ["CREATE TABLE n LIKE t", "INSERT INTO n SELECT id, v + 1 FROM t WHERE id < 60", "RENAME TABLE t TO o, n TO t"],
     ],
 )
-@pytest.mark.parametrize("place", places("inside", slow=["before", "behind", "afterwards"]))
+@pytest.mark.parametrize("moment", moments("inside", slow=["before", "behind", "afterwards"]))
 @pytest.mark.condition("D18", "D21", "M30")
 def test_a_table_whose_rows_come_and_go_otherwise_ends_equal(
     mysql_database: MysqlDatabase,
     make_mysql: Make,
     around_reads: Callable[..., None],
-    place: Place | Literal["afterwards"],
+    moment: Moment | Literal["afterwards"],
     statements: list[str],
 ) -> None:
     rows = ", ".join(f"({i}, 0)" for i in range(1, 81))
@@ -301,14 +303,14 @@ def test_a_table_whose_rows_come_and_go_otherwise_ends_equal(
     captured = make_mysql(mysql_database, "t", "u")
 
     def alter(source: DeltaSource[Any]) -> None:
-        if place != "afterwards":
-            around_reads(source, place, lambda number, _: mysql_database.execute(*(statements if number == 3 else ())))
+        if moment != "afterwards":
+            around_reads(source, moment, lambda number, _: mysql_database.execute(*(statements if number == 3 else ())))
 
     with captured.running(alter=alter) as running:
         captured.wait_for_streaming(running)
-        if place == "afterwards":
+        if moment == "afterwards":
             mysql_database.execute(*statements)
-        # What begins a new copy is in the log, and so is the end of that copy.
+        # What begins a new snapshot is in the log, and so is the end of that snapshot.
         for _ in range(3):
             captured.catch_up(running)
             captured.wait_for_streaming(running)
@@ -321,7 +323,7 @@ def test_a_table_whose_rows_come_and_go_otherwise_ends_equal(
 
 
 @pytest.mark.condition("D23")
-def test_whatever_writes_rows_is_in_the_log(mysql_database: MysqlDatabase, make_mysql: Make, tmp_path: Any) -> None:
+def test_whatever_writes_rows_is_in_the_log(mysql_database: MysqlDatabase, make_mysql: Make, tmp_path: Path) -> None:
     mysql_database.execute(
         "CREATE TABLE a (id int PRIMARY KEY AUTO_INCREMENT, v int, u int UNIQUE)",
         "CREATE TABLE b (id int PRIMARY KEY, v int)",
@@ -406,7 +408,7 @@ def test_what_a_session_did_not_log_is_there_after_a_new_copy(mysql_database: My
 
 
 @pytest.mark.condition("D15")
-def test_a_server_that_may_not_be_written_is_copied_by_an_account_that_may_only_read(
+def test_a_server_that_may_not_be_written_is_read_by_an_account_that_may_only_read(
     mysql_database: MysqlDatabase, make_mysql: Make
 ) -> None:
     server = mysql_database.server

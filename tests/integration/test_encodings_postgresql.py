@@ -1,4 +1,4 @@
-"""A value that no text can hold fails its table, also where the database knows no encoding: the others go on."""
+"""A value that no text can hold fails its table, also where the database knows no encoding: the others continue."""
 
 from __future__ import annotations
 

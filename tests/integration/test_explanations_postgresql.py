@@ -1,4 +1,4 @@
-"""What a change in the catalogue means is known exactly, or the table is copied again: nothing that the log lacks is lost."""
+"""What a change in the catalogue means is known exactly, or the table is read again: nothing that the log lacks is lost."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def published(database: ScratchDatabase, what: str) -> str:
     return "mine"
 
 
-def copies(captured: Captured, table: TableId = T) -> int:
+def snapshots(captured: Captured, table: TableId = T) -> int:
     return sum(isinstance(event, SnapshotEvent) for event in captured.events(table)) // 2
 
 
 def wait_for_copy(captured: Captured, running: RunningCapture, number: int, table: TableId = T) -> None:
     running.wait_until(
-        lambda: copies(captured, table) >= number and captured.stage(table) is Stage.STREAMING,
-        lambda: f"{table} is copied again; now {captured.record(table)}",
+        lambda: snapshots(captured, table) >= number and captured.stage(table) is Stage.STREAMING,
+        lambda: f"{table} is read again; now {captured.record(table)}",
     )
 
 
@@ -131,7 +131,7 @@ REWRITES = {
 
 @IS_RUNNING
 @pytest.mark.parametrize("what", ["ALL TABLES", "TABLE t"])
-def test_what_rewrites_a_table_beside_its_truncate_is_copied(
+def test_what_rewrites_a_table_next_to_its_truncate_is_read_again(
     fresh: ScratchDatabase, make: Make, what: str, is_running: bool
 ) -> None:
     fresh.execute(*TABLE)
@@ -142,7 +142,7 @@ def test_what_rewrites_a_table_beside_its_truncate_is_copied(
         with captured.running() as running:
             captured.wait_for_streaming(running)
             captured.catch_up(running)
-            before = copies(captured)
+            before = snapshots(captured)
             if is_running:
                 fresh.execute(*statements)
                 wait_for_copy(captured, running, before + 1)
@@ -161,7 +161,7 @@ PLAIN = {
     "with_a_load": (f"BEGIN; TRUNCATE t; {LOAD}; COMMIT", "ANALYZE t", "VACUUM t"),
     "several": ("TRUNCATE t", LOAD, "TRUNCATE t", LOAD),
     "twice_in_one": (f"BEGIN; TRUNCATE t; {LOAD}; TRUNCATE t; {LOAD}; COMMIT",),
-    "beside_what_touches_no_row": (
+    "next_to_what_touches_no_row": (
         "TRUNCATE t",
         "CREATE INDEX i ON t (v)",
         "DROP INDEX i",
@@ -197,7 +197,7 @@ def test_a_plain_truncate_needs_no_copy(fresh: ScratchDatabase, make: Make, what
                     captured.catch_up(running)
                     running.wait_until(lambda: is_explained(captured), f"{name} is explained")
             assert before is not None
-            assert copies(captured) == 1, name
+            assert snapshots(captured) == 1, name
             assert_equal(captured, fresh)
 
 
@@ -248,7 +248,7 @@ HARMLESS = (
 
 
 @IS_RUNNING
-def test_a_table_that_left_its_published_schema_and_came_back_is_copied_and_nothing_harmless_is(
+def test_a_table_that_left_its_published_schema_and_came_back_is_read_and_nothing_harmless_is(
     server: PostgresServer, fresh: ScratchDatabase, make: Make, is_running: bool
 ) -> None:
     if server.major_version < 15:
@@ -266,11 +266,11 @@ def test_a_table_that_left_its_published_schema_and_came_back_is_copied_and_noth
         with captured.running() as running:
             captured.wait_for_streaming(running)
             captured.catch_up(running)
-            before = copies(captured, table)
+            before = snapshots(captured, table)
             fresh.execute(*HARMLESS)
             fresh.execute("INSERT INTO app.t SELECT max(id) + 1, 0, 'more' FROM app.t")
             captured.catch_up(running)
-            assert copies(captured, table) == before
+            assert snapshots(captured, table) == before
             if is_running:
                 # In one transaction: no comparison comes in between.
                 fresh.execute("BEGIN; " + "; ".join(statements) + "; COMMIT")
@@ -284,7 +284,7 @@ def test_a_table_that_left_its_published_schema_and_came_back_is_copied_and_noth
         assert_equal(captured, fresh, table)
 
 
-def test_a_filter_beside_the_tables_published_schema_filters_nothing(
+def test_a_filter_next_to_the_tables_published_schema_filters_nothing(
     server: PostgresServer, fresh: ScratchDatabase, make: Make
 ) -> None:
     if server.major_version < 15:
@@ -337,7 +337,7 @@ def test_a_type_that_is_altered_changes_rows_unnoticed_by_the_log_and_the_table_
             wait_for_copy(captured, running, number)
             fresh.execute("INSERT INTO t (id, m) SELECT max(id) + 1, 'happy' FROM t")
             captured.catch_up(running)
-        assert copies(captured) == number, statements
+        assert snapshots(captured) == number, statements
         found = set(captured.rows(T))
         wanted = set(fresh.execute("SELECT id, m::text, f::text, p::text FROM t"))
         assert found == wanted, statements

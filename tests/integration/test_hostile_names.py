@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ class Postgres:
                 connection.execute(statement.encode())
 
     def insert(self, name: str, columns: Sequence[str], keys: Sequence[int]) -> None:
-        rows = [(k, *(f"{k} {place}" for place in range(1, len(columns)))) for k in keys]
+        rows = [(k, *(f"{k} {index}" for index in range(1, len(columns)))) for k in keys]
         values = ", ".join(
             "(" + ", ".join(literal(str(v)) if i else str(v) for i, v in enumerate(r)) + ")" for r in rows
         )
@@ -120,7 +120,7 @@ class Mysql:
         return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
 
     def insert(self, name: str, columns: Sequence[str], keys: Sequence[int]) -> None:
-        rows = [(k, *(f"{k} {place}" for place in range(1, len(columns)))) for k in keys]
+        rows = [(k, *(f"{k} {index}" for index in range(1, len(columns)))) for k in keys]
         values = ", ".join(
             "(" + ", ".join(self.text(str(v)) if i else str(v) for i, v in enumerate(r)) + ")" for r in rows
         )
@@ -147,11 +147,13 @@ def run(
     """Tables of every name, and one with a column of every name: a snapshot in chunks, changes, the same rows."""
     wide = "wide 1"
     # MySQL makes a file of each, with five letters for one that is not plain.
-    shapes = {name: ("id", "key 2", name) for name in names if len(name) <= 40 or name.isascii()}
+    shapes: dict[str, tuple[str, ...]] = {
+        name: ("id", "key 2", name) for name in names if len(name) <= 40 or name.isascii()
+    }
     shapes[wide] = tuple(names)
     told = {
-        name: [comments[(place + n) % len(comments)] for n in range(len(shapes[name]))]
-        for place, name in enumerate(shapes)
+        name: [comments[(index + n) % len(comments)] for n in range(len(shapes[name]))]
+        for index, name in enumerate(shapes)
     }
     for name, columns in shapes.items():
         source.make(name, columns, told[name])
@@ -171,7 +173,7 @@ def run(
 
 
 @pytest.fixture
-def postgres_of(tmp_path: Path, database: ScratchDatabase) -> Any:
+def postgres_of(tmp_path: Path, database: ScratchDatabase) -> Iterator[Callable[[Sequence[TableId]], Captured]]:
     """Makes a capture of tables of the database, through a publication of a hostile name."""
     made: list[Captured] = []
 
@@ -211,20 +213,28 @@ SOME = [
 ]
 
 
-def test_postgresql_tells_hostile_names_as_they_are(database, postgres_of):
+def test_postgresql_tells_hostile_names_as_they_are(
+    database: ScratchDatabase, postgres_of: Callable[[Sequence[TableId]], Captured]
+) -> None:
     run(Postgres(database), postgres_of, SOME, COMMENTS)
 
 
-def test_mysql_tells_hostile_names_as_they_are(mysql_database, make_mysql):
+def test_mysql_tells_hostile_names_as_they_are(
+    mysql_database: MysqlDatabase, make_mysql: Callable[..., Captured]
+) -> None:
     names = [n for n in SOME if max(n) <= "\uffff"]
     run(Mysql(mysql_database), lambda t: make_mysql(mysql_database, *[x.name for x in t]), names, PLAIN_COMMENTS)
 
 
 @pytest.mark.slow
-def test_postgresql_tells_every_hostile_name_as_it_is(database, postgres_of):
+def test_postgresql_tells_every_hostile_name_as_it_is(
+    database: ScratchDatabase, postgres_of: Callable[[Sequence[TableId]], Captured]
+) -> None:
     run(Postgres(database), postgres_of, POSTGRES, COMMENTS)
 
 
 @pytest.mark.slow
-def test_mysql_tells_every_hostile_name_as_it_is(mysql_database, make_mysql):
+def test_mysql_tells_every_hostile_name_as_it_is(
+    mysql_database: MysqlDatabase, make_mysql: Callable[..., Captured]
+) -> None:
     run(Mysql(mysql_database), lambda t: make_mysql(mysql_database, *[x.name for x in t]), MYSQL, PLAIN_COMMENTS)

@@ -14,7 +14,8 @@ import pytest
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
 from replicator_testbed.captured import Captured
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mysql
+from replicator_testbed.mysql_programs import has_mysql
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 Make = Callable[..., Captured]
 Flavor = Literal["mariadb", "mysql"]

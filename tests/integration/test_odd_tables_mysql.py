@@ -29,7 +29,7 @@ from replicator_testbed.mysql_tables import (
     tables_of_shapes,
     tables_of_values,
 )
-from replicator_testbed.postgresql_tables import plain_array, plain_value
+from replicator_testbed.postgresql_rows import plain_array, plain_value
 
 Make = Callable[..., Captured]
 Of = Callable[[MysqlDatabase], Iterator[OddTable]]
@@ -47,10 +47,10 @@ def replayed(captured: Captured, table: TableId) -> Counter[tuple[Any, ...]]:
         kinds = {name: {f.name: f.type for f in rows.schema.field(name).type} for name in (BEFORE, ROW)}
         structs = {name: plain_array(rows.column(name)).to_pylist() for name in (BEFORE, ROW)}
         plain = {name: rows.column(name).to_pylist() for name in _PLAIN}
-        for place in range(rows.num_rows):
-            change = {name: values[place] for name, values in plain.items()}
+        for index in range(rows.num_rows):
+            change = {name: values[index] for name, values in plain.items()}
             for name, values in structs.items():
-                held = values[place]
+                held = values[index]
                 change[name] = held and {key: plain_value(value, kinds[name][key]) for key, value in held.items()}
             replay.apply(change[SEQUENCE_NUM], schema, change)
     return replay.rows

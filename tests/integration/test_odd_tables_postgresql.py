@@ -18,14 +18,8 @@ from replicator.state.records import EventEntry, Stage
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.captured import Captured, Replay
-from replicator_testbed.postgresql_tables import (
-    OddTable,
-    RandomLoad,
-    make_tables,
-    plain_array,
-    plain_value,
-    source_rows,
-)
+from replicator_testbed.postgresql_rows import plain_array, plain_value, source_rows
+from replicator_testbed.postgresql_tables import OddTable, RandomLoad, make_tables
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 
@@ -42,10 +36,10 @@ def replayed(captured: Captured, table: TableId) -> Counter[tuple[Any, ...]]:
         kinds = {name: {f.name: f.type for f in rows.schema.field(name).type} for name in (BEFORE, ROW)}
         structs = {name: plain_array(rows.column(name)).to_pylist() for name in (BEFORE, ROW)}
         plain = {name: rows.column(name).to_pylist() for name in (SEQUENCE_NUM, OPERATION, IS_SNAPSHOT, ABSENT)}
-        for place in range(rows.num_rows):
-            change = {name: values[place] for name, values in plain.items()}
+        for index in range(rows.num_rows):
+            change = {name: values[index] for name, values in plain.items()}
             for name, values in structs.items():
-                held = values[place]
+                held = values[index]
                 change[name] = held and {key: plain_value(value, kinds[name][key]) for key, value in held.items()}
             assert change[SEQUENCE_NUM] > last
             last = change[SEQUENCE_NUM]

@@ -1,4 +1,4 @@
-"""A standby is promoted while its primary is captured: capture goes on where nothing is lost, and says so where something may be."""
+"""A standby is promoted while its primary is captured: capture continues where nothing is lost, and says so where something may be."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.captured import QUICK, Captured
 from replicator_testbed.proxy import FaultProxy
-from replicator_testbed.servers import PostgresServer, ServerProgramsNotFoundError
+from replicator_testbed.scratch_servers import ServerProgramsNotFoundError
+from replicator_testbed.servers import PostgresServer
 
 T = TableId("public", "t")
 TABLE = (
@@ -106,7 +107,7 @@ def test_a_promoted_standby_without_the_slot_is_a_gap_and_a_new_start_is_equal(p
 
     restart = captured.request("restart")
     with captured.running() as running:
-        running.wait_until(lambda: captured.is_done(restart), "the log is opened at a new place")
+        running.wait_until(lambda: captured.is_done(restart), "the log is opened at a new position")
         captured.wait_for_streaming(running)
         pair.standby.execute("UPDATE t SET n = 3 WHERE id <= 30")
         captured.catch_up(running)

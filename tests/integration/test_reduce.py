@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,12 +15,15 @@ from replicator.spark.reduce import fill_from_origin, reduce_partial_rows, reduc
 from replicator.testing.workloads import COLUMNS, SCHEMA, Replay, Workloads, change_table
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 KEY = ("workload", "id")
 FIELDS = (*KEY, *COLUMNS)
 STATE = "workload bigint, id string, a string, b string, c string, is_deleted boolean"
 
 
-def merge(target, reduced, *, partial):
+def merge(target: DataFrame, reduced: DataFrame, *, partial: bool) -> DataFrame:
     """What a target's MERGE does, as a join of two frames. Deleted rows are kept and marked."""
     if not partial:
         reduced = reduced.withColumn("sent", F.struct(*[F.lit(True).alias(f) for f in FIELDS]))
@@ -38,17 +42,17 @@ def merge(target, reduced, *, partial):
         F.coalesce("t.workload", "s.key.workload").alias("workload"),
         F.coalesce("t.id", "s.key.id").alias("id"),
         *values,
-        F.when(touched, F.col("s.is_gone")).otherwise(F.col("t.is_deleted")).alias("is_deleted"),
+        F.when(touched, F.col("s.is_removed")).otherwise(F.col("t.is_deleted")).alias("is_deleted"),
     )
 
 
 @pytest.mark.parametrize(("partial", "moves"), [(True, True), (True, False), (False, True), (False, False)], ids=str)
-def test_folded_batches_equal_a_plain_replay(spark, tmp_path: Path, partial, moves):  # noqa: F811
+def test_folded_batches_equal_a_plain_replay(spark: SparkSession, tmp_path: Path, partial: bool, moves: bool) -> None:  # noqa: F811
     numbers = itertools.count()
     possible = Workloads(7, range(900), numbers, valid=True, absent=partial, moves=moves)
     arbitrary = Workloads(8, range(900, 1500), numbers, valid=False, absent=partial, moves=moves)
     replay = Replay()
-    state: dict = {}
+    state: dict[tuple[int, str], tuple[Any, ...]] = {}
     for most in (4, 14, 10):
         changes = possible.round(most) + arbitrary.round(most)
         path = tmp_path / f"{most}.parquet"
@@ -59,7 +63,7 @@ def test_folded_batches_equal_a_plain_replay(spark, tmp_path: Path, partial, mov
             reduced = reduce_partial_rows(frame, KEY, FIELDS, has_key_changes=moves)
             reduced = fill_from_origin(reduced, target.where("NOT is_deleted"), KEY, FIELDS) if moves else reduced
         else:
-            reduced = reduce_whole_rows(frame, KEY, has_key_changes=moves, keep_gone=True)
+            reduced = reduce_whole_rows(frame, KEY, has_key_changes=moves, keep_removed=True)
         rows = merge(target, reduced, partial=partial).collect()
         state = {(r.workload, r.id): (r.a, r.b, r.c, r.is_deleted) for r in rows}
         assert len(state) == len(rows)

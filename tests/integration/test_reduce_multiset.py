@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,9 @@ from replicator.spark.journal import read_changes
 from replicator.spark.reduce import reduce_multiset
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 SCHEMA = TableSchema(
     table=TableId("fuzz", "multiset"),
     columns=(
@@ -24,25 +28,36 @@ SCHEMA = TableSchema(
     ),
 )
 # What Spark's own equality takes for one value, and what it takes for unknown.
-VALUES = [(0.0, [0.0]), (-0.0, [0.0]), (0.0, [-0.0]), (float("nan"), None), (None, [None]), (None, None), (None, [])]
+Value = tuple[float | None, list[float | None] | None]
+VALUES: list[Value] = [
+    (0.0, [0.0]),
+    (-0.0, [0.0]),
+    (0.0, [-0.0]),
+    (float("nan"), None),
+    (None, [None]),
+    (None, None),
+    (None, []),
+]
 
 
-def row(workload, value):
+def row(workload: int, value: Value) -> dict[str, Any]:
     return {"workload": workload, "number": value[0], "list": value[1]}
 
 
-def identity(value):
+def identity(value: dict[str, Any]) -> str:
     return repr((value["workload"], value["number"], value["list"]))
 
 
-def test_balance_equals_a_stack_of_equal_rows(spark, tmp_path: Path):  # noqa: F811
+def test_balance_equals_a_stack_of_equal_rows(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
     source = random.Random(3)
-    changes, stacks, removed = [], defaultdict(list), defaultdict(int)
+    changes: list[dict[str, Any]] = []
+    stacks: defaultdict[str, list[int]] = defaultdict(list)
+    removed: defaultdict[str, int] = defaultdict(int)
 
-    def push(value, number):
+    def push(value: dict[str, Any], number: int) -> None:
         stacks[identity(value)].append(number)
 
-    def pop(value):
+    def pop(value: dict[str, Any]) -> None:
         if stacks[identity(value)]:
             stacks[identity(value)].pop()
         else:
@@ -50,15 +65,17 @@ def test_balance_equals_a_stack_of_equal_rows(spark, tmp_path: Path):  # noqa: F
 
     for number in range(6000):
         workload = source.randrange(400)
-        old, new = (row(workload, source.choice(VALUES)) for _ in range(2))
+        before, after = (row(workload, source.choice(VALUES)) for _ in range(2))
+        old, new = None, None
         match source.choice(["INSERT", "UPDATE", "DELETE"]):
             case "INSERT" as operation:
-                old = None
+                new = after
                 push(new, number)
             case "DELETE" as operation:
-                new = None
+                old = before
                 pop(old)
             case operation:
+                old, new = before, after
                 pop(old)
                 push(new, number)
         changes.append(

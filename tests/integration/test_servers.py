@@ -13,8 +13,10 @@ import psutil
 import psycopg
 import pytest
 
+from replicator_testbed.postgresql_programs import find_embedded
 from replicator_testbed.proxy import FaultProxy
-from replicator_testbed.servers import HOST, PostgresServer, ScratchDatabase, find_embedded
+from replicator_testbed.scratch_servers import HOST
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 ROWS_MANY = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)"
 

@@ -26,7 +26,7 @@ def _is_gone(pid: int) -> bool:
         return True
 
 
-def test_nothing_of_a_cluster_outlives_its_process():
+def test_nothing_of_a_cluster_outlives_its_process() -> None:
     child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdin is not None
     assert child.stdout is not None
@@ -39,13 +39,15 @@ def test_nothing_of_a_cluster_outlives_its_process():
     wait_until(lambda: _is_gone(int(worker)) and not Path(folder).exists(), "worker and folder are gone")
 
 
-def test_work_without_executors_ends_with_the_reason():
+def test_work_without_executors_ends_with_the_reason() -> None:
     """Spark itself would wait without end."""
     script = """
 import sys
-from replicator.spark.session import SparkHost, SparkSettings, spark_error
-settings = SparkSettings(master=sys.argv[1], memory="512m", executors_timeout_s=4)
-host = SparkHost(settings, cores=1)
+from replicator.config import SparkConfig
+from replicator.plugins.target import SparkNeeds
+from replicator.spark.session import SparkHost, spark_error
+config = SparkConfig(master=sys.argv[1], settings={"spark.driver.memory": "512m"}, executors_timeout="10s")
+host = SparkHost(config, SparkNeeds(), cores=1)
 try:
     host.session().range(10).count()
 except Exception as error:

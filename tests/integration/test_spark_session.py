@@ -8,18 +8,21 @@ from pathlib import Path
 
 import psutil
 
-# Prints the JVM's process id and goes on working until it is killed.
+# Prints the JVM's process id and continues working until it is killed.
 CHILD = """
-from replicator.spark.session import SparkHost, SparkSettings
+from replicator.config import SparkConfig
+from replicator.plugins.target import SparkNeeds
+from replicator.spark.session import SparkHost
 from replicator_testbed.java import short_lived_options
-host = SparkHost(SparkSettings(master="local[1]", memory="512m", settings=short_lived_options()), cores=1)
+settings = {"spark.driver.memory": "512m", **short_lived_options()}
+host = SparkHost(SparkConfig(master="local[1]", settings=settings), SparkNeeds(), cores=1)
 host.session()
 print(host.jvm_pid, flush=True)
 input()
 """
 
 
-def test_jvm_ends_when_its_process_is_killed():
+def test_jvm_ends_when_its_process_is_killed() -> None:
     child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdin is not None
     assert child.stdout is not None
@@ -30,14 +33,17 @@ def test_jvm_ends_when_its_process_is_killed():
         jvm.wait(timeout=60)
 
 
-def test_killed_jvm_is_noticed_and_started_again(tmp_path: Path):
+def test_killed_jvm_is_noticed_and_started_again(tmp_path: Path) -> None:
     script = f"""
 import os, signal
 from pathlib import Path
-from replicator.spark.session import SparkHost, SparkSettings, spark_error
+from replicator.config import SparkConfig
+from replicator.plugins.target import SparkNeeds
+from replicator.spark.session import SparkHost, spark_error
 from replicator_testbed.java import short_lived_options
 log = Path({str(tmp_path / "spark.log")!r})
-host = SparkHost(SparkSettings(master="local[1]", memory="512m", settings=short_lived_options(), log_file=log), cores=1)
+settings = {{"spark.driver.memory": "512m", **short_lived_options()}}
+host = SparkHost(SparkConfig(master="local[1]", settings=settings), SparkNeeds(), cores=1, log_file=log)
 session = host.session()
 os.kill(host.jvm_pid, signal.SIGKILL)
 try:
@@ -55,10 +61,13 @@ print(host.jvm_pid)
     assert (tmp_path / "spark.log").stat().st_size > 0
 
 
-def test_refused_setting_is_an_error_with_sparks_own_words():
+def test_refused_setting_is_an_error_with_sparks_own_words() -> None:
     script = """
-from replicator.spark.session import SparkHost, SparkSettings
-SparkHost(SparkSettings(master="local[1]", memory="1k"), cores=1).session()
+from replicator.config import SparkConfig
+from replicator.plugins.target import SparkNeeds
+from replicator.spark.session import SparkHost
+config = SparkConfig(master="local[1]", settings={"spark.driver.memory": "1k"})
+SparkHost(config, SparkNeeds(), cores=1).session()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "ConfigError: Spark with master local[1] did not start." in done.stderr

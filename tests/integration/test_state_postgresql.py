@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Event, Thread
 
 import psycopg
 import pytest
 
-from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
+from replicator.journal import JournalReader, JournalWriter, Retention
 from replicator.model.errors import (
     AccessDeniedError,
     ConfigError,
@@ -40,6 +41,8 @@ from replicator.state import (
     holder_id,
     migrations,
 )
+from replicator.testing.defaults import writer_limits
+from replicator_testbed.present import present
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
@@ -133,7 +136,7 @@ def test_records_round_trip(store: StateStore) -> None:
         store.put_applied("r", 1, [applied])
         store.put_report("r", report)
     assert store.applied("r") == {A: applied}
-    assert store.reports("r").apply.report == report
+    assert present(store.reports("r").apply).report == report
     run = store.start_run(lease)
     store.end_run(lease, run, "ended", None)
     assert [r.id for r in store.runs("r")] == [run]
@@ -348,16 +351,16 @@ def test_leases_expire_on_the_servers_clock(store: StateStore) -> None:
     assert second.epoch == 2
 
 
-def test_a_journal_works_on_it(store: StateStore, tmp_path: object) -> None:
+def test_a_journal_works_on_it(store: StateStore, tmp_path: Path) -> None:
     record = store.create_replicator("r", "", f"{tmp_path}/j")
     lease = store.acquire_lease("r", holder_id(), 60)
     assert lease is not None
-    writer = JournalWriter(store, name="r", epoch=lease.epoch, uri=record.journal_uri, limits=WriterLimits())
+    writer = JournalWriter(store, name="r", epoch=lease.epoch, uri=record.journal_uri, limits=writer_limits())
     for _ in range(3):
         writer.event(writer.take(1), A, 1, SnapshotEvent(phase=SnapshotPhase.STARTED, table=A))
         writer.commit(offset=Offset.of({"lsn": 1}), source_time=NOW)
     reader = JournalReader(store, "r")
-    assert [item.sequence_num for item in reader.feed(A, -1) if isinstance(item, EventEntry)] == [0, 1, 2]
+    assert [item.sequence_num for item in reader.feed(A, -1, 1000) if isinstance(item, EventEntry)] == [0, 1, 2]
     store.put_applied("r", lease.epoch, [AppliedRecord(table=A, incarnation=1, last_applied=9)])
     assert Retention(store, "r", epoch=lease.epoch, keep_s=0, bytes_max=1 << 30).sweep().segments == 2
     writer.close()

@@ -85,7 +85,7 @@ ENDS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "one phase": ("XA START 'x'", ["XA END 'x'", "XA COMMIT 'x' ONE PHASE"]),
     "rolled back in one phase": ("XA START 'x'", ["XA END 'x'", "XA ROLLBACK 'x'"]),
 }
-# MySQL has no temporary tables in XA, nor, with GTIDs, tables without transactions beside others; of an XA transaction that
+# MySQL has no temporary tables in XA, nor, with GTIDs, tables without transactions next to others; of an XA transaction that
 # changed nothing the servers know no more.
 TOLERATED: Final = {4091, 1785, 1397, 1402}
 
@@ -111,7 +111,7 @@ def assert_equal(captured: Captured, database: MysqlDatabase, what: str) -> None
         assert found == wanted, f"{what}: {name}: too many {dict(found - wanted)}, lacking {dict(wanted - found)}"
 
 
-def copies(captured: Captured, database: MysqlDatabase) -> list[int]:
+def snapshots(captured: Captured, database: MysqlDatabase) -> list[int]:
     return [
         sum(
             isinstance(e, SnapshotEvent) and e.phase is SnapshotPhase.STARTED
@@ -140,7 +140,7 @@ def test_what_is_rolled_back_to_a_savepoint_or_wholly_is_never_captured(
                         run(database, body, sticky, end)
                 captured.catch_up(running)
                 assert_equal(captured, database, name)
-        assert copies(captured, database) == [1, 1], "all of it was told by the log"
+        assert snapshots(captured, database) == [1, 1], "all of it was told by the log"
 
 
 def test_a_crash_between_the_two_readings_changes_nothing(
@@ -182,7 +182,7 @@ def test_a_crash_between_the_two_readings_changes_nothing(
             captured.catch_up(running)
         assert_equal(captured, database, "after one more")
         assert len(passed) in {5, 6}, "each of the three is read twice, and what was not sealed before a crash again"
-        assert copies(captured, database) == [1, 1]
+        assert snapshots(captured, database) == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -233,4 +233,4 @@ def test_a_transaction_of_many_pulls_is_read_twice_and_not_held(
             database.execute("INSERT INTO bag VALUES (4, 'last')")
             captured.catch_up(running)
         assert_equal(captured, database, end)
-        assert copies(captured, database) == [1, 1]
+        assert snapshots(captured, database) == [1, 1]

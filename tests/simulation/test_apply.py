@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from replicator.apply import BatchLimits
-from replicator.journal import JournalWriter, Retention, WriterLimits
+from replicator.journal import JournalWriter, Retention
 from replicator.model.errors import (
     TableError,
     TargetUnavailableError,
 )
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.offset import Offset
-from replicator.plugins.target import TableOptions
+from replicator.plugins.target import Batch, BatchResult, TableOptions, TargetTable
 from replicator.state.records import Stage
 from replicator.testing.batches import delete, insert, update
+from replicator.testing.defaults import writer_limits
 from replicator.testing.journals import START
 from replicator.testing.memory import state_of
 from replicator.testing.target_harness import item
@@ -59,7 +60,7 @@ def test_a_table_is_claimed_once_per_process_and_only_if_it_has_work(shop: Shop)
     assert target.faults.counts["apply_batch"] == 2
 
 
-def test_one_table_is_set_aside_and_the_others_go_on(shop: Shop) -> None:
+def test_one_table_fails_and_the_others_continue(shop: Shop) -> None:
     shop.copy(A, 1)
     shop.copy(B, 1)
     target = shop.target()
@@ -83,7 +84,7 @@ def test_one_table_is_set_aside_and_the_others_go_on(shop: Shop) -> None:
     assert (shop.names(A), shop.names(B)) == ({1: "refused"}, {1: "fine"})
 
 
-def test_a_table_set_aside_goes_on_with_its_next_incarnation(shop: Shop) -> None:
+def test_a_failed_table_continues_with_its_next_incarnation(shop: Shop) -> None:
     shop.copy(A, 1)
     shop.run()
     shop.event(A, DDLEvent(operation=DDLOperation.ALTER_TABLE, table=A, schema=shop.schemas[A]))
@@ -104,7 +105,7 @@ def test_a_table_set_aside_goes_on_with_its_next_incarnation(shop: Shop) -> None
     assert not shop.applied(A).has_failed
 
 
-def test_a_table_set_aside_goes_on_with_an_in_place_snapshot(shop: Shop) -> None:
+def test_a_failed_table_continues_with_an_in_place_snapshot(shop: Shop) -> None:
     shop.copy(A, 1, 2)
     shop.run()
     shop.event(A, DDLEvent(operation=DDLOperation.ALTER_TABLE, table=A, schema=shop.schemas[A]))
@@ -113,11 +114,11 @@ def test_a_table_set_aside_goes_on_with_an_in_place_snapshot(shop: Shop) -> None
     assert shop.applied(A).has_failed
     assert shop.names(A) == {1: "snapshot", 2: "snapshot"}
     start = shop.start_in_place(A)
-    shop.rows(A, insert(0, item(1, "read anew"), is_snapshot=True))
+    shop.rows(A, insert(0, item(1, "read again"), is_snapshot=True))
     shop.complete(A, start)
     shop.rows(A, insert(0, item(3, "after")))
     shop.run(is_done=lambda: shop.applied(A).last_applied == shop.highest(A))
-    assert shop.names(A) == {1: "read anew", 3: "after"}
+    assert shop.names(A) == {1: "read again", 3: "after"}
     assert not shop.applied(A).has_failed
     assert shop.applied(A).source_time is not None
 
@@ -137,15 +138,15 @@ def test_the_incarnation_is_recorded_before_it_is_claimed(shop: Shop, monkeypatc
     assert shop.names(A) == {2: "snapshot"}
 
 
-@pytest.mark.parametrize("place", ["apply.claim_recorded", "apply.claimed", "apply.batch_planned", "apply.after_unit"])
+@pytest.mark.parametrize("point", ["apply.claim_recorded", "apply.claimed", "apply.batch_planned", "apply.after_unit"])
 def test_killed_anywhere_nothing_is_lost_doubled_or_miscounted(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, place: str
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     shop.copy(A, 1, 2)
     shop.run()
     shop.rows(A, insert(0, item(3, "new")), update(0, item(1, "new")))
     with monkeypatch.context() as patched:
-        kill_at(patched, place)
+        kill_at(patched, point)
         with pytest.raises(Killed):
             shop.run()
     shop.run()
@@ -153,7 +154,7 @@ def test_killed_anywhere_nothing_is_lost_doubled_or_miscounted(
     assert shop.applied(A).rows == 4
 
 
-def test_a_transient_error_ends_the_run_and_the_next_goes_on(shop: Shop) -> None:
+def test_a_transient_error_ends_the_run_and_the_next_continues(shop: Shop) -> None:
     shop.copy(A, 1)
     shop.rows(A, insert(0, item(2)))
     target = shop.target()
@@ -165,7 +166,7 @@ def test_a_transient_error_ends_the_run_and_the_next_goes_on(shop: Shop) -> None
     assert shop.applied(A).rows == 2
 
 
-def test_a_corrupt_file_is_never_applied_and_sets_its_table_aside(shop: Shop) -> None:
+def test_a_corrupt_file_is_never_applied_and_fails_its_table(shop: Shop) -> None:
     shop.copy(A, 1)
     shop.run()
     shop.rows(A, insert(0, item(2)))
@@ -248,7 +249,7 @@ def test_a_transaction_is_never_split_however_small_the_limits(shop: Shop) -> No
     shop.copy(A, 1)
     shop.writer.close()
     shop.writer = JournalWriter(
-        shop.store, name=NAME, epoch=shop.epoch, uri=shop.uri, limits=WriterLimits(segment_rows=1)
+        shop.store, name=NAME, epoch=shop.epoch, uri=shop.uri, limits=writer_limits(segment_rows=1)
     )
     for n in range(2, 8):
         shop.rows(A, insert(0, item(n)), commit=False)
@@ -273,20 +274,22 @@ def test_a_batch_says_how_far_it_reaches_in_the_log_of_the_source(shop: Shop) ->
     shop.run()
     for number in (2, 3):
         shop.rows(A, insert(0, item(number, "new")), commit=False)
-        shop.writer.commit(offset=Offset.of({"place": number}), source_time=START, tables=list(shop.records.values()))
+        shop.writer.commit(
+            offset=Offset.of({"position": number}), source_time=START, tables=list(shop.records.values())
+        )
     target = shop.target()
     apply_batch, positions = target.apply_batch, []
 
-    def note(claimed: Any, batch: Any) -> Any:
+    def note(table: TargetTable, batch: Batch) -> BatchResult:
         positions.append(batch.source_position)
-        return apply_batch(claimed, batch)
+        return apply_batch(table, batch)
 
     target.apply_batch = note  # type: ignore[method-assign]
     shop.run(target)
-    assert positions == ['{"place":3}']
+    assert positions == ['{"position":3}']
 
 
-def test_a_dropped_beginning_of_an_incarnation_sets_its_table_aside(shop: Shop) -> None:
+def test_a_dropped_beginning_of_an_incarnation_fails_its_table(shop: Shop) -> None:
     for table in (A, B):
         shop.copy(table, 1)
     shop.run()

@@ -11,10 +11,12 @@ import pytest
 
 from replicator.apply import table as apply_table
 from replicator.model.events import DDLEvent, DDLOperation
+from replicator.plugins.target import TargetTable
 from replicator.state.records import Stage
 from replicator.testing.batches import insert, update
 from replicator.testing.journals import START
 from replicator.testing.target_harness import item
+from replicator.testing.waiting import wait_until
 from replicator_testbed.applied import A, B, Killed, Shop, kill_at
 
 
@@ -25,6 +27,33 @@ def test_an_idle_table_is_as_fresh_as_the_journal(shop: Shop) -> None:
     moment = START + timedelta(seconds=5_000)
     assert shop.run().progress()[A].source_time == moment
     assert shop.control.said(A).source_time == moment
+
+
+def test_a_backlog_takes_nothing_from_what_was_known_while_the_table_was_idle(shop: Shop) -> None:
+    shop.copy(A, 1)
+    shop.run()
+    shop.commit(seconds=5_000)
+    moment = START + timedelta(seconds=5_000)
+    target = shop.target()
+    apply_batch = target.apply_batch
+    said = []
+
+    def slow(table: Any, batch: Any) -> Any:
+        before = len(shop.control.reports)
+        wait_until(lambda: len(shop.control.reports) > before + 1, "it is reported meanwhile")
+        said.append(shop.control.said(A).source_time)
+        return apply_batch(table, batch)
+
+    def is_done() -> bool:
+        if shop.control.said(A).source_time == moment and shop.highest(A) == shop.applied(A).last_applied and not said:
+            shop.rows(A, insert(0, item(2)), commit=False)
+            shop.commit(seconds=6_000)
+            return False
+        return bool(said) and shop.is_done()
+
+    target.apply_batch = slow  # type: ignore[method-assign]
+    shop.run(target, is_done=is_done)
+    assert said == [moment]
 
 
 def test_a_copy_that_is_not_whole_has_no_source_time(shop: Shop) -> None:
@@ -70,7 +99,7 @@ def test_a_table_that_is_never_idle_has_a_source_time_after_a_crash_behind_its_c
 
 
 def start_in_place_after_a_gap(shop: Shop) -> None:
-    """Capture set the table aside and missed changes; a snapshot in place makes up for them."""
+    """The table failed in capture and missed changes; a snapshot in place makes up for them."""
     shop.copy(A, 1, 2)
     shop.run()
     shop.records[A] = replace(shop.records[A], stage=Stage.FAILED)
@@ -79,14 +108,14 @@ def start_in_place_after_a_gap(shop: Shop) -> None:
     shop.rows(A, insert(0, item(9, "copied"), is_snapshot=True))
 
 
-@pytest.mark.parametrize("place", [None, "apply.after_unit"])
+@pytest.mark.parametrize("point", [None, "apply.after_unit"])
 def test_a_copy_that_has_begun_is_not_called_whole_after_a_kill(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, place: str | None
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, point: str | None
 ) -> None:
     start_in_place_after_a_gap(shop)
-    if place is not None:
+    if point is not None:
         with monkeypatch.context() as patched:
-            kill_at(patched, place)
+            kill_at(patched, point)
             with pytest.raises(Killed):
                 shop.run(is_done=lambda: False)
     shop.rows(A, insert(0, item(10, "log")))
@@ -111,8 +140,8 @@ def test_a_kill_on_the_way_to_a_copy_leaves_the_table_without_freshness(shop: Sh
     target = shop.target()
     advance = target.advance
 
-    def kill(*args: Any) -> None:
-        advance(*args)
+    def kill(table: TargetTable, sequence_num: int) -> None:
+        advance(table, sequence_num)
         raise Killed
 
     target.advance = kill  # type: ignore[method-assign]

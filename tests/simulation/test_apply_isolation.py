@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ from replicator_testbed.applied import NAME, A, B, Shop
 
 @dataclass
 class Minutes:
-    """A clock that goes on by ten seconds with every look."""
+    """A clock that goes forward by ten seconds with every look."""
 
     now: float = 0.0
 
@@ -42,7 +44,7 @@ ERRORS = [
 ]
 
 
-def goes_on(shop: Shop, target: MemoryTarget) -> None:
+def check_it_continues(shop: Shop, target: MemoryTarget) -> None:
     """The target is healed, and a snapshot in place brings A back."""
     target.faults.heal()
     start = shop.start_in_place(A)
@@ -54,8 +56,8 @@ def goes_on(shop: Shop, target: MemoryTarget) -> None:
 
 @pytest.mark.parametrize(("error", "code"), ERRORS)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_what_goes_wrong_with_one_table_fails_it_and_the_others_go_on(
-    shop: Shop, operation: str, error: Any, code: str
+def test_what_goes_wrong_with_one_table_fails_it_and_the_others_continue(
+    shop: Shop, operation: str, error: Callable[[TableId], Exception], code: str
 ) -> None:
     shop.copy(A, 1)
     shop.copy(B, 1)
@@ -70,13 +72,13 @@ def test_what_goes_wrong_with_one_table_fails_it_and_the_others_go_on(
     assert "42" not in shown.message
     assert any("exc_info" in line for line in lines) == (code == "internal_error")
     assert shop.names(B) == {1: "snapshot"}
-    goes_on(shop, target)
+    check_it_continues(shop, target)
 
 
 @pytest.mark.parametrize(("error", "code"), ERRORS)
 @pytest.mark.parametrize("operation", OPERATIONS_IN_PLACE)
-def test_what_goes_wrong_with_one_table_s_snapshot_in_place_fails_it_and_the_others_go_on(
-    shop: Shop, operation: str, error: Any, code: str
+def test_what_goes_wrong_with_one_table_s_snapshot_in_place_fails_it_and_the_others_continue(
+    shop: Shop, operation: str, error: Callable[[TableId], Exception], code: str
 ) -> None:
     for table in (A, B):
         shop.copy(table, 1)
@@ -95,11 +97,11 @@ def test_what_goes_wrong_with_one_table_s_snapshot_in_place_fails_it_and_the_oth
     assert shown is not None
     assert shown.code == code
     assert shop.names(B) == {1: "second"}
-    goes_on(shop, target)
+    check_it_continues(shop, target)
 
 
 @pytest.mark.parametrize("method", ["feed", "schema", "check"])
-def test_what_goes_wrong_in_reading_one_table_s_journal_fails_it_and_the_others_go_on(
+def test_what_goes_wrong_in_reading_one_table_s_journal_fails_it_and_the_others_continue(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     shop.copy(A, 1)
@@ -116,7 +118,7 @@ def test_what_goes_wrong_in_reading_one_table_s_journal_fails_it_and_the_others_
     assert shop.applied(A).has_failed
     assert shop.names(B) == {1: "snapshot"}
     is_broken[0] = False
-    goes_on(shop, shop.target())
+    check_it_continues(shop, shop.target())
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_upkeep_that_fails_is_counted_shown_and_tried_again_later_and_later(shop
     assert (shop.names(A), shown()) == ({1: "snapshot", 2: "more"}, None)
 
 
-def test_upkeep_that_is_healed_in_the_same_process_is_shown_no_more(shop: Shop) -> None:
+def test_upkeep_that_recovers_in_the_same_process_is_shown_no_more(shop: Shop) -> None:
     shop.settings = replace(shop.settings, maintain_every=1000, maintain_idle=1, upkeep_pause_s=60)
     shop.copy(A, 1)
     target = shop.target()
@@ -261,7 +263,7 @@ def test_a_cause_that_fails_one_table_after_the_other_fails_two_and_is_waited_fo
     assert failing(shop) == []
 
 
-def test_a_table_that_fails_as_two_others_did_fails_once_others_go_on(shop: Shop) -> None:
+def test_a_table_that_fails_as_two_others_did_fails_once_others_continue(shop: Shop) -> None:
     shop.settings = replace(shop.settings, tables_parallel=1, patience=AnHour)
     *bad, good = five(shop)
     target, clock = shop.target(), Minutes()
@@ -279,7 +281,7 @@ def test_a_table_that_fails_as_others_did_and_does_not_pass_fails_in_the_end(sho
         target.faults.fail("apply_batch", table, lambda: RuntimeError("x"))
     shop.run(target, is_done=lambda: failing(shop) == tables)
     for table in tables:
-        target.faults.fail("apply_batch", table, lambda t=table: TableError("no", code="schema_conflict", table=str(t)))
+        target.faults.fail("apply_batch", table, partial(TableError, "no", code="schema_conflict", table=str(table)))
     shop.settings = replace(shop.settings, patience=AnHour)
     for table in tables:
         shop.begin(table)

@@ -15,16 +15,15 @@ from typing import Any
 
 import pytest
 
-from replicator.apply import Apply, ApplySettings, BatchLimits
+from replicator.apply import Apply, BatchLimits
 from replicator.apply import table as apply_table
-from replicator.apply.settings import NoPatience
 from replicator.journal import JournalReader
 from replicator.model.errors import FencedError, TargetUnavailableError
 from replicator.model.reports import Report
 from replicator.model.schema import TableId
-from replicator.plugins.target import TargetContext
-from replicator.state.records import Stage, TargetCopy
+from replicator.state.records import AppliedRecord, Stage, TargetCopy
 from replicator.state.store import StateStore
+from replicator.testing.defaults import apply_settings, target_context
 from replicator.testing.journals import START, ScriptedJournal
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 
@@ -36,10 +35,13 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-class Soon(NoPatience):
-    """Tries again at once, for ever."""
+class Soon:
+    """Tries again at once, without end."""
 
     def delay(self, now: float) -> float | None:
+        return 0.0
+
+    def delay_at_limit(self) -> float:
         return 0.0
 
 
@@ -91,9 +93,9 @@ class World:
 
     def apply(self) -> tuple[Apply, MemoryTarget]:
         rng = self.rng
-        context = TargetContext(replicator=NAME, uuid=self.uuid, epoch=self.epoch)
+        context = target_context(replicator=NAME, uuid=self.uuid, epoch=self.epoch)
         target = MemoryTarget(MemoryTargetConfig(database=self.warehouse_name), context)
-        settings = ApplySettings(
+        settings = apply_settings(
             tables_parallel=rng.randint(1, 2),
             batch=BatchLimits(rows=rng.choice([1, 3, 10, 1000]), bytes=1 << 30),
             feed_items=rng.choice([1, 2, 3, 5, 1000]),
@@ -169,12 +171,12 @@ def _plant_faults(world: World, target: MemoryTarget, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(apply_table, "crash_point", crash_point)
     for action in ACTIONS:
-        for place in ("", ".after"):
+        for call in ("", ".after"):
             actions = [
                 None if rng.random() > rate else rng.choice([Killed(), _gone(), _gone("of one of them")])
                 for _ in range(50)
             ]
-            target.faults.script(f"{action}{place}", *actions)
+            target.faults.script(f"{action}{call}", *actions)
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -200,7 +202,7 @@ def test_killed_anywhere_every_copy_ends_equal(
 
 
 @pytest.mark.parametrize("seed", range(300, 304))
-def test_threads_beside_each_other_end_equal_too(
+def test_threads_next_to_each_other_end_equal_too(
     make_world: Callable[[int], World], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     world = make_world(seed)
@@ -273,4 +275,4 @@ def test_a_process_that_slept_through_its_lease_changes_nothing(make_world: Call
 
 
 def _nothing(table: TableId) -> Any:
-    return apply_table.AppliedRecord(table=table, incarnation=0)
+    return AppliedRecord(table=table, incarnation=0)

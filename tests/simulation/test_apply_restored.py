@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +55,7 @@ def backup(shop: Shop, folder: Path) -> Callable[[], None]:
 
 
 def applied_in_the_same_process(shop: Shop) -> None:
-    """No other epoch than that of the copy."""
+    """No other epoch than that of the backup."""
 
 
 def applied_after_a_start(shop: Shop) -> None:
@@ -172,7 +172,9 @@ def test_a_process_that_lost_the_lease_applies_nothing_that_its_successor_sealed
     shop.copy(A, 1)
     shop.run()
     shop.rows(A, insert(0, item(2, "own")))  # so that it claims
-    steps = iter([shop.new_epoch, lambda: shop.rows(A, insert(0, item(3, "the successor's")))])
+    steps: Iterator[Callable[[], object]] = iter(
+        [shop.new_epoch, lambda: shop.rows(A, insert(0, item(3, "the successor's")))]
+    )
 
     def is_done() -> bool:
         if shop.is_done():
@@ -218,7 +220,9 @@ def test_a_ledger_whose_claim_an_older_version_did_not_record_is_no_proof(shop: 
     assert shop.applied(A).claimed_by == shop.epoch
 
 
-def test_a_state_store_restored_from_a_copy_that_the_target_is_not_ahead_of_goes_on(shop: Shop, tmp_path: Path) -> None:
+def test_a_state_store_restored_from_a_copy_that_the_target_is_not_ahead_of_continues(
+    shop: Shop, tmp_path: Path
+) -> None:
     shop.copy(A, 1)
     shop.run()
     restore = backup(shop, tmp_path)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,28 +19,50 @@ from replicator.model.errors import (
 )
 from replicator.model.reports import WaitingReport
 from replicator.model.schema import TableId
-from replicator.plugins.target import TargetContext
+from replicator.plugins.target import Batch, BatchResult, TargetTable
 from replicator.testing.batches import insert
+from replicator.testing.defaults import target_context
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig
 from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A, B, Control, Shop
 
 
-def test_a_table_that_the_target_wants_to_rest_waits_while_others_go_on(shop: Shop) -> None:
+def test_a_table_that_the_target_wants_to_rest_waits_while_others_continue(shop: Shop) -> None:
     class Resting(MemoryTarget):
         def rest_s(self, table: TableId, *, is_behind: bool) -> float:
             return 60.0 if table == A else 0.0
 
     shop.copy(A, 1, 2)
     shop.copy(B, 1, 2)
-    context = TargetContext(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
-    resting = Resting(MemoryTargetConfig(database=shop.place), context)
+    context = target_context(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    resting = Resting(MemoryTargetConfig(database=shop.database), context)
     shop.run(resting, is_done=lambda: B in shop.store.applied(NAME) and shop.applied(B).last_applied == shop.highest(B))
     assert shop.names(B) == {1: "snapshot", 2: "snapshot"}
     assert A not in shop.store.applied(NAME)
     shop.rows(A, insert(0, item(3, "later")))
     shop.run()
     assert shop.names(A) == {1: "snapshot", 2: "snapshot", 3: "later"}
+
+
+def test_a_table_that_has_rested_is_applied_without_another_look_at_the_journal(shop: Shop) -> None:
+    class Asleep(Control):
+        def wait(self, timeout_s: float) -> None:
+            self._progress.wait(60)
+            self._progress.clear()
+
+    class Resting(MemoryTarget):
+        rests: ClassVar = [0.05, 0.05]
+
+        def rest_s(self, table: TableId, *, is_behind: bool) -> float:
+            return self.rests.pop() if self.rests else 0.0
+
+    shop.copy(A, 1)
+    context = target_context(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    target = Resting(MemoryTargetConfig(database=shop.database), context)
+    shop.run(target, control=Asleep(shop.is_done))
+    assert shop.names(A) == {1: "snapshot"}
+    assert not target.rests
+    assert len(shop.control.reports) == 2, "at the start, and once it was applied"
 
 
 def test_a_table_that_is_behind_says_so_to_the_target(shop: Shop) -> None:
@@ -55,8 +77,8 @@ def test_a_table_that_is_behind_says_so_to_the_target(shop: Shop) -> None:
     shop.copy(A, 1)
     for number in range(2, 6):
         shop.rows(A, insert(0, item(number, "more")))
-    context = TargetContext(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
-    shop.run(Asked(MemoryTargetConfig(database=shop.place), context))
+    context = target_context(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    shop.run(Asked(MemoryTargetConfig(database=shop.database), context))
     assert True in asked
     assert len(shop.names(A)) == 5
 
@@ -80,7 +102,7 @@ class Steps:
 
 @dataclass
 class Minutes:
-    """A clock that goes on by ten seconds with every look."""
+    """A clock that goes forward by ten seconds with every look."""
 
     step_s: float = 10.0
     now: float = 0.0
@@ -94,11 +116,11 @@ def failing(target: MemoryTarget, error: Callable[[TableId], Exception | None]) 
     """Let the target refuse batches; the tables whose batches came, in order."""
     apply_batch, came = target.apply_batch, []
 
-    def refuse(claimed: Any, batch: Any) -> Any:
-        came.append(claimed.table)
-        if found := error(claimed.table):
+    def refuse(table: TargetTable, batch: Batch) -> BatchResult:
+        came.append(table.table)
+        if found := error(table.table):
             raise found
-        return apply_batch(claimed, batch)
+        return apply_batch(table, batch)
 
     target.apply_batch = refuse  # type: ignore[method-assign]
     return came
@@ -136,7 +158,7 @@ def test_a_throttled_table_waits_alone_and_is_claimed_again(shop: Shop) -> None:
     shop.run(target, clock=Minutes(), is_done=lambda: shop.is_done() and is_told())
     assert (shop.names(A), shop.names(B)) == ({1: "snapshot"}, {1: "snapshot"})
     assert came.count(A) == 3
-    assert came.index(B) < len(came) - 1, "the other one goes on meanwhile"
+    assert came.index(B) < len(came) - 1, "the other one continues meanwhile"
     assert target.faults.counts["claim"] == 1 + 3
     assert steps.asked[1] - steps.asked[0] >= 60
     (waiting, *_) = shop.control.waits_of(A)
@@ -156,7 +178,7 @@ def test_a_table_rests_as_long_as_the_target_asks(shop: Shop) -> None:
     assert shop.names(A) == {1: "snapshot"}
 
 
-def test_a_table_that_fails_for_too_long_is_set_aside_alone_and_tried_again_by_the_next_process(shop: Shop) -> None:
+def test_a_table_that_fails_for_too_long_fails_alone_and_tried_again_by_the_next_process(shop: Shop) -> None:
     shop.settings = replace(shop.settings, patience=lambda: Steps(allowed=2), tables_parallel=1)
     for table in (A, B):
         shop.copy(table, 1)
@@ -175,7 +197,7 @@ def test_a_table_that_fails_for_too_long_is_set_aside_alone_and_tried_again_by_t
 
 
 def test_a_copy_in_place_whose_rows_fail_for_too_long_is_not_taken_for_a_way_on(shop: Shop) -> None:
-    """Its beginning lies between the ledger and the rows; a copy that begins later is a way on."""
+    """Its beginning lies between the ledger and the rows; a snapshot that begins later continues it."""
     shop.settings = replace(shop.settings, patience=lambda: Steps(allowed=1))
     shop.copy(A, 1)
     shop.run()
@@ -195,7 +217,7 @@ def test_a_copy_in_place_whose_rows_fail_for_too_long_is_not_taken_for_a_way_on(
     assert (shop.names(A), shop.applied(A).has_failed) == ({1: "later"}, False)
 
 
-def test_a_table_at_which_the_target_fails_waits_alone_while_others_go_on(shop: Shop) -> None:
+def test_a_table_at_which_the_target_fails_waits_alone_while_others_continue(shop: Shop) -> None:
     steps = Steps()
     shop.settings = replace(shop.settings, patience=lambda: steps, tables_parallel=1)
     for table in (A, B):
@@ -210,7 +232,7 @@ def test_a_table_at_which_the_target_fails_waits_alone_while_others_go_on(shop: 
     assert waits[0].code == "target_unreachable"
 
 
-def test_a_table_at_which_the_target_fails_for_too_long_is_set_aside_while_others_go_on(shop: Shop) -> None:
+def test_a_table_at_which_the_target_fails_for_too_long_fails_while_others_continue(shop: Shop) -> None:
     shop.settings = replace(shop.settings, patience=lambda: Steps(allowed=3), tables_parallel=1)
     for table in (A, B):
         shop.copy(table, 1)
@@ -237,15 +259,15 @@ def test_a_target_that_fails_at_every_table_ends_the_run_at_the_second_attempt(s
     assert (shop.names(A), shop.names(B)) == ({1: "snapshot"}, {1: "snapshot"})
 
 
-def test_upkeep_that_fails_is_put_off_and_holds_up_nothing(shop: Shop) -> None:
+def test_upkeep_that_fails_is_postponed_and_holds_up_nothing(shop: Shop) -> None:
     shop.settings = replace(shop.settings, maintain_every=1, patience=lambda: Steps(allowed=0))
     shop.copy(A, 1)
     target = shop.target()
     asked: list[TableId] = []
 
-    def refuse(claimed: Any) -> None:
-        asked.append(claimed.table)
-        raise broken(claimed.table)
+    def refuse(table: TargetTable) -> Mapping[str, Any] | None:
+        asked.append(table.table)
+        raise broken(table.table)
 
     target.maintain = refuse  # type: ignore[method-assign]
     shop.run(target)
@@ -303,11 +325,11 @@ def test_a_batch_that_a_limit_has_no_room_for_is_halved_first(shop: Shop) -> Non
     target = shop.target()
     apply_batch, came = target.apply_batch, []
 
-    def refuse(claimed: Any, batch: Any) -> Any:
+    def refuse(table: TargetTable, batch: Batch) -> BatchResult:
         came.append(batch.rows)
         if batch.rows > 1 or came.count(1) == 1:
             raise ThrottledError("dear", code="too_dear", table=str(A), is_limit=True, may_halve=True)
-        return apply_batch(claimed, batch)
+        return apply_batch(table, batch)
 
     target.apply_batch = refuse  # type: ignore[method-assign]
     shop.run(target, clock=Minutes())
@@ -346,11 +368,11 @@ def test_a_way_on_that_is_throttled_is_found_again(shop: Shop) -> None:
     shop.complete(A, start)
     advance, times = target.advance, []
 
-    def refuse(*arguments: Any) -> None:
+    def refuse(table: TargetTable, sequence_num: int) -> None:
         times.append(1)
         if len(times) == 1:
             raise ThrottledError("slower", code="target_throttled", table=str(A))
-        advance(*arguments)
+        advance(table, sequence_num)
 
     target = shop.target()
     target.faults.script("apply_batch", TableError("refused", code="refused", table=str(A)))
@@ -363,11 +385,11 @@ def refuses_more_than(target: MemoryTarget, rows: int) -> list[int]:
     """Let the target take batches of so many rows at most; the sizes of those that came."""
     apply_batch, came = target.apply_batch, []
 
-    def refuse(claimed: Any, batch: Any) -> Any:
+    def refuse(table: TargetTable, batch: Batch) -> BatchResult:
         came.append(batch.rows)
         if batch.rows > rows:
-            raise BatchTooLargeError("no room", code="batch_too_large", table=str(claimed.table))
-        return apply_batch(claimed, batch)
+            raise BatchTooLargeError("no room", code="batch_too_large", table=str(table.table))
+        return apply_batch(table, batch)
 
     target.apply_batch = refuse  # type: ignore[method-assign]
     return came
@@ -386,7 +408,7 @@ def test_batches_are_cut_until_the_target_takes_them(shop: Shop) -> None:
     assert len(shop.names(A)) == 17
 
 
-def test_a_transaction_that_is_too_large_sets_its_table_aside(shop: Shop) -> None:
+def test_a_transaction_that_is_too_large_fails_its_table(shop: Shop) -> None:
     for table in (A, B):
         shop.copy(table, 1)
     shop.run()
@@ -412,17 +434,17 @@ def test_a_table_that_grows_during_its_batch_rests_all_the_same(shop: Shop) -> N
             return 60.0 if self.batches else 0.0
 
     shop.copy(A, 1)
-    context = TargetContext(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
-    target = Resting(MemoryTargetConfig(database=shop.place), context)
+    context = target_context(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    target = Resting(MemoryTargetConfig(database=shop.database), context)
     apply_batch = target.apply_batch
 
-    def slow(claimed: Any, batch: Any) -> Any:
+    def slow(table: TargetTable, batch: Batch) -> BatchResult:
         shop.rows(A, insert(0, item(2, "meanwhile")))
         while shop.control.looked.acquire(blocking=False):
             pass
         for _ in range(2):
             assert shop.control.looked.acquire(timeout=60)
-        result = apply_batch(claimed, batch)
+        result = apply_batch(table, batch)
         target.batches += 1
         return result
 
@@ -456,8 +478,8 @@ def test_a_table_that_rests_since_an_earlier_process_rests_on_once_it_is_claimed
     shop.settings = replace(shop.settings, batch=BatchLimits(rows=1, bytes=1 << 30))
     for number in (2, 3):
         shop.rows(A, insert(0, item(number, "new")))
-    context = TargetContext(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
-    target = Remembering(MemoryTargetConfig(database=shop.place), context)
+    context = target_context(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    target = Remembering(MemoryTargetConfig(database=shop.database), context)
     target.asked = []
     shop.run(target, is_done=lambda: target.rest > 0 and target.asked.count(True) > 3)
     assert (target.faults.counts["claim"], target.faults.counts["apply_batch"]) == (1, 0)

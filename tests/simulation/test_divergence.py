@@ -14,7 +14,7 @@ from replicator.model.status import TableState
 from replicator.plugins.target import TableOptions
 from replicator.service.status import status
 from replicator.state.records import Stage, TableRecord, TargetCopy
-from replicator.testing.batches import delete, insert, update
+from replicator.testing.batches import RowChange, delete, insert, update
 from replicator.testing.memory.target import StoredTable
 from replicator.testing.target_harness import item, items_schema
 from replicator_testbed.applied import NAME, A, B, Killed, Shop
@@ -30,9 +30,9 @@ def codes(shop: Shop) -> dict[str, int]:
     return {alarm.code: alarm.count for alarm in shop.applied(A).alarms}
 
 
-def read_anew(shop: Shop, *ids: int) -> None:
+def read_again(shop: Shop, *ids: int) -> None:
     start = shop.start_in_place(A)
-    shop.rows(A, *[insert(0, item(i, "anew"), is_snapshot=True) for i in ids], commit=False)
+    shop.rows(A, *[insert(0, item(i, "again"), is_snapshot=True) for i in ids], commit=False)
     shop.complete(A, start)
 
 
@@ -56,7 +56,7 @@ def test_what_was_found_is_counted(shop: Shop) -> None:
     ],
     ids=["update", "delete", "key change", "partial update"],
 )
-def test_one_missing_row_is_an_alarm(shop: Shop, change: Any) -> None:
+def test_one_missing_row_is_an_alarm(shop: Shop, change: RowChange) -> None:
     shop.copy(A, 1, 2)
     shop.run()
     lose(shop, 2)
@@ -81,7 +81,7 @@ def test_one_missing_row_is_an_alarm(shop: Shop, change: Any) -> None:
 )
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 def test_only_the_first_change_of_a_key_expects_something(shop: Shop, changes: list[Any], deletes: str) -> None:
-    shop.settings = replace(shop.settings, options=lambda _: TableOptions(deletes=deletes))  # type: ignore[arg-type]
+    shop.settings = replace(shop.settings, options=lambda _: TableOptions(deletes=deletes))
     shop.copy(A, 1, 2)
     shop.run()
     shop.rows(A, *changes)
@@ -141,7 +141,7 @@ def test_nothing_is_expected_while_a_snapshot_in_place_runs(shop: Shop) -> None:
 
 
 def test_nothing_is_expected_of_changes_that_are_applied_together_with_the_start_of_a_snapshot(shop: Shop) -> None:
-    """A table that failed is copied again: rows that came meanwhile are changed before the snapshot has brought them."""
+    """A table that failed is read again: rows that came meanwhile are changed before the snapshot has brought them."""
     shop.copy(A, 1, 2)
     shop.run()
     start = shop.start_in_place(A)
@@ -165,7 +165,7 @@ def test_nothing_is_expected_without_any_copy(shop: Shop) -> None:
     shop.new_epoch()
     shop.run()
     assert (shop.applied(A).merged, shop.applied(A).alarms) == (Merged(inserted=2), ())
-    read_anew(shop, 1, 3)
+    read_again(shop, 1, 3)
     shop.rows(A, delete(0, item(2)))
     shop.run()
     assert codes(shop) == {"target_diverged": 1}
@@ -179,16 +179,16 @@ def test_a_truncate_explains_what_it_took(shop: Shop) -> None:
     assert (shop.applied(A).merged, shop.applied(A).alarms) == (Merged(inserted=3), ())
 
 
-@pytest.mark.parametrize("place", ["apply.batch_planned", "apply.after_unit"])
-def test_a_crash_neither_loses_nor_doubles_an_alarm(shop: Shop, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+@pytest.mark.parametrize("point", ["apply.batch_planned", "apply.after_unit"])
+def test_a_crash_neither_loses_nor_doubles_an_alarm(shop: Shop, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     shop.copy(A, 1, 2)
     shop.run()
     lose(shop, 2)
     shop.rows(A, delete(0, item(2)), update(0, item(1, "x")))
 
     def crash_point(name: str) -> None:
-        if name == place:
-            raise Killed(place)
+        if name == point:
+            raise Killed(point)
 
     with monkeypatch.context() as patched:
         patched.setattr(apply_table, "crash_point", crash_point)
@@ -260,7 +260,7 @@ def test_a_snapshot_clears_what_was_wrong_before_it_and_nothing_else(shop: Shop)
     shop.complete(A, start)
     shop.run()
     assert codes(shop) == {"target_changed": 1}
-    read_anew(shop, 1)
+    read_again(shop, 1)
     shop.run()
     assert shop.applied(A).alarms == ()
 
@@ -319,9 +319,9 @@ def test_an_insert_that_lacks_columns_fails_its_table(shop: Shop) -> None:
     assert error is not None
     assert (error.code, error.action) == ("insert_lacks_columns", "Run `replicator snapshot shop shop.a`.")
     assert (shop.names(A), set(shop.names(B))) == ({1: "snapshot"}, {1, 2})
-    read_anew(shop, 1, 2)
+    read_again(shop, 1, 2)
     shop.run(is_done=lambda: not shop.applied(A).has_failed)
-    assert shop.names(A) == {1: "anew", 2: "anew"}
+    assert shop.names(A) == {1: "again", 2: "again"}
 
 
 def _remove_one(stored: StoredTable) -> None:

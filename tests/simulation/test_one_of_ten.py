@@ -1,6 +1,6 @@
-"""Ten tables from source to target, and an error at every call that is made for one of them: the nine others go on.
+"""Ten tables from source to target, and an error at every call that is made for one of them: the nine others continue.
 
-One pair of capture and apply meets one place after the other, with every kind of error; afterwards a snapshot brings the table back. What
+One pair of capture and apply meets one call after the other, with every kind of error; afterwards a snapshot brings the table back. What
 is left out here are calls that are about no table.
 """
 
@@ -18,10 +18,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from replicator.apply import Apply, ApplySettings
+from replicator.apply import Apply
 from replicator.capture import comparison, snapshots, window
 from replicator.capture.snapshots import SnapshotRunner
-from replicator.capture.tables import Followed, Tables
+from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.capture.window import Window
 from replicator.journal import JournalReader
@@ -29,9 +29,9 @@ from replicator.journal.table_file import TableFile
 from replicator.model.errors import AccessDeniedError, FatalError, TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.model.status import ErrorStatus, TableState
-from replicator.plugins.target import TargetContext
 from replicator.service import status
 from replicator.state.records import RequestKind
+from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig, MemoryTarget, MemoryTargetConfig
 from replicator.testing.waiting import wait_until
 from replicator_testbed.captured import QUICK, CaptureControl, Captured, RunningCapture
@@ -63,14 +63,14 @@ OF_HOST: Final[Mapping[str, tuple[Any, str]]] = {
     "snapshots: begin": (SnapshotRunner, "begin"),
     "snapshots: hold back": (SnapshotRunner, "is_held_back"),
     "snapshots: rows": (snapshots, "snapshot_changes"),
-    "tracker: fit": (Followed, "fits"),
+    "tracker: match": (TrackedTable, "matches"),
     "tracker: DDL": (CatalogTracker, "_ddl"),
     "tracker: judge": (comparison, "judge"),
-    "tables: rows": (Tables, "rows"),
-    "tables: new copy": (Tables, "begin_incarnation"),
-    "tables: copy in place": (Tables, "begin_in_place"),
-    "tables: progress": (Tables, "put_progress"),
-    "tables: complete": (Tables, "complete"),
+    "tables: rows": (TrackedTables, "rows"),
+    "tables: new incarnation": (TrackedTables, "begin_incarnation"),
+    "tables: snapshot in place": (TrackedTables, "begin_in_place"),
+    "tables: progress": (TrackedTables, "put_progress"),
+    "tables: complete": (TrackedTables, "complete"),
     "reader: feed": (JournalReader, "feed"),
     "reader: schema": (JournalReader, "schema"),
     "reader: check": (JournalReader, "check"),
@@ -111,7 +111,7 @@ class Breaker:
     def _is_victims(self, argument: Any) -> bool:
         if isinstance(argument, TableId):
             return argument == self.victim
-        for name in ("table", "schema", "followed", "reading"):
+        for name in ("table", "schema", "tracked", "reading"):
             if (found := getattr(argument, name, None)) is not None:
                 return self._is_victims(found)
         return False
@@ -171,8 +171,8 @@ class Pair:
     def are_equal(self, *tables: TableId) -> bool:
         return all(self.target.warehouse.state(t) == self.database.state(t) for t in tables)
 
-    def stimulate(self, is_done: Callable[[], bool], place: str) -> None:
-        """Make every call for the victim: changes, a TRUNCATE, a snapshot in place, a new copy, again and again."""
+    def stimulate(self, is_done: Callable[[], bool], call: str) -> None:
+        """Make every call for the victim: changes, a TRUNCATE, a snapshot in place, a new incarnation, again and again."""
         for attempt in range(20):
             self.write(*self.captured.tables)
             with self.database.begin() as transaction:
@@ -181,23 +181,23 @@ class Pair:
             self.write(self.victim, self.victim)
             for reading in ("read_chunk.after", "read_whole.batch"):
                 self.source.faults.script(reading, self.write_meanwhile)
-            if place.startswith("advance"):
+            if call.startswith("advance"):
                 # The beginning of the snapshot alone moves the ledger: nothing is read before that.
                 self.until(lambda: is_done() or self.is_settled(), "everything before is applied")
                 for reading in ("read_chunk", "read_whole"):
                     self.source.faults.script(reading, lambda: hold(is_done))
-            if place == "open_log.table":
+            if call == "open_log.table":
                 request = self.captured.request("restart")
             else:
                 kind = RequestKind.RECREATE if attempt % 2 else RequestKind.SNAPSHOT
                 request = self.captured.request(kind, tables=[str(self.victim)])
             self.until(lambda r=request: is_done() or self.captured.is_done(r), "the snapshot begins")  # type: ignore[misc]
-            if not place.startswith("advance"):
+            if not call.startswith("advance"):
                 self.write(self.victim)
             self.until(lambda: is_done() or self.is_settled(), "the victim is settled")
             if is_done():
                 return
-        raise AssertionError(f"{place}: no such call was made")
+        raise AssertionError(f"{call}: no such call was made")
 
     def is_settled(self) -> bool:
         return self.failure() is not None or (
@@ -243,9 +243,9 @@ def pair(folder: Path, *, has_key: bool) -> Iterator[Pair]:
         assert record is not None
         epoch = capture.lease.epoch
         target = MemoryTarget(
-            MemoryTargetConfig(database=str(folder)), TargetContext(replicator="ten", uuid=record.uuid, epoch=epoch)
+            MemoryTargetConfig(database=str(folder)), target_context(replicator="ten", uuid=record.uuid, epoch=epoch)
         )
-        settings = ApplySettings(wake_s=0.01, maintain_idle=1, upkeep_pause_s=0.01, upkeep_pause_max_s=0.05)
+        settings = apply_settings(AT_ONCE, wake_s=0.01, maintain_idle=1, upkeep_pause_s=0.01, upkeep_pause_max_s=0.05)
         apply = Apply(
             target, captured.store, JournalReader(captured.store, "ten"),
             name="ten", uuid=record.uuid, epoch=epoch, settings=settings,
@@ -276,24 +276,24 @@ def pair(folder: Path, *, has_key: bool) -> Iterator[Pair]:
     captured.close()
 
 
-def meet(pair: Pair, place: str, breaker: Breaker, kind: str) -> None:
-    """One kind of error at one place: the table fails with its name, the others go on, and it comes back."""
+def meet(pair: Pair, call: str, breaker: Breaker, kind: str) -> None:
+    """One kind of error at one call: the table fails with its name, the others continue, and it comes back."""
     error, code = ERRORS[kind]
-    faults = pair.source.faults if place in OF_SOURCE else pair.target.faults
-    if place in OF_HOST:
+    faults = pair.source.faults if call in OF_SOURCE else pair.target.faults
+    if call in OF_HOST:
         breaker.error = error
     else:
-        faults.fail(place, pair.victim, lambda: error(pair.victim))
-    seen: list[Mapping[str, Any]] = []
+        faults.fail(call, pair.victim, lambda: error(pair.victim))
+    seen: list[ErrorStatus] = []
 
     def has_failed() -> bool:
         seen.extend(failure for failure in [pair.failure()] if failure is not None)
         return bool(seen)
 
-    pair.stimulate(has_failed, place)
-    assert {(failure.code, "42" in failure.message) for failure in seen} == {(code, False)}, place
+    pair.stimulate(has_failed, call)
+    assert {(failure.code, "42" in failure.message) for failure in seen} == {(code, False)}, call
     pair.write(*pair.others)
-    pair.until(lambda: pair.are_equal(*pair.others), "the others go on")
+    pair.until(lambda: pair.are_equal(*pair.others), "the others continue")
     # A snapshot that was asked for while it failed may have begun since.
     assert {t for t, (state, _) in pair.shown().items() if state is TableState.FAILED} <= {str(pair.victim)}
     breaker.error = None
@@ -301,40 +301,40 @@ def meet(pair: Pair, place: str, breaker: Breaker, kind: str) -> None:
     pair.come_back()
 
 
-def is_made(place: str, *, has_key: bool) -> bool:
-    return place not in (KEYLESS_ONLY if has_key else KEYED_ONLY)
+def is_made(call: str, *, has_key: bool) -> bool:
+    return call not in (KEYLESS_ONLY if has_key else KEYED_ONLY)
 
 
 @pytest.mark.parametrize("has_key", [True, False])
 def test_an_error_at_every_call_for_one_of_ten_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_key: bool
 ) -> None:
-    """One kind of error at each; of a table without a key only where it differs. `make soak` meets all kinds at all places."""
-    places = [p for p in (*OF_SOURCE, *OF_TARGET, *OF_HOST) if is_made(p, has_key=has_key)]
+    """One kind of error at each; of a table without a key only where it differs. `make soak` meets all kinds at all calls."""
+    calls = [p for p in (*OF_SOURCE, *OF_TARGET, *OF_HOST) if is_made(p, has_key=has_key)]
     if not has_key:
-        places = [*sorted(KEYLESS_ONLY), "apply_batch", "snapshots: hold back"]
+        calls = [*sorted(KEYLESS_ONLY), "apply_batch", "snapshots: hold back"]
     with pair(tmp_path, has_key=has_key) as made:
-        for number, place in enumerate(places):
+        for number, call in enumerate(calls):
             breaker = Breaker(monkeypatch, made.victim)
-            if place in OF_HOST:
-                breaker.install(*OF_HOST[place])
-            meet(made, place, breaker, list(ERRORS)[number % len(ERRORS)])
+            if call in OF_HOST:
+                breaker.install(*OF_HOST[call])
+            meet(made, call, breaker, list(ERRORS)[number % len(ERRORS)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("has_key", [True, False])
-@pytest.mark.parametrize("place", [*OF_SOURCE, *OF_TARGET, *OF_HOST])
+@pytest.mark.parametrize("call", [*OF_SOURCE, *OF_TARGET, *OF_HOST])
 def test_every_kind_of_error_at_one_call_for_one_of_ten_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, has_key: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, has_key: bool
 ) -> None:
-    if not is_made(place, has_key=has_key):
+    if not is_made(call, has_key=has_key):
         pytest.skip("this call is not made for such a table")
     with pair(tmp_path, has_key=has_key) as made:
         breaker = Breaker(monkeypatch, made.victim)
-        if place in OF_HOST:
-            breaker.install(*OF_HOST[place])
+        if call in OF_HOST:
+            breaker.install(*OF_HOST[call])
         for kind in ERRORS:
-            meet(made, place, breaker, kind)
+            meet(made, call, breaker, kind)
 
 
 def test_upkeep_that_fails_for_one_of_ten_tables(tmp_path: Path) -> None:
@@ -345,5 +345,5 @@ def test_upkeep_that_fails_for_one_of_ten_tables(tmp_path: Path) -> None:
             made.stimulate(lambda before=before: made.target.faults.counts["maintain"] > before + 30, "maintain")  # type: ignore[misc]
             assert made.failure() is None, kind
             made.write(*made.captured.tables)
-            made.until(lambda: made.are_equal(*made.captured.tables), "all go on")
+            made.until(lambda: made.are_equal(*made.captured.tables), "all continue")
             made.target.faults.heal()

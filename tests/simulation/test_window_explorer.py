@@ -35,6 +35,7 @@ from replicator.model.events import DDLEvent, DDLOperation, SnapshotKind, change
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, Seen, TableChanges, Visibility
 from replicator.state.records import SnapshotProgress
+from replicator_testbed.captured import PublishedWindow
 
 TABLE = TableId("public", "t")
 SCHEMA = TableSchema(
@@ -157,14 +158,25 @@ class Durable:
     next_number: int
 
 
+def fork(window: Window) -> Window:
+    """An independent window with the same contents; the columns are shared."""
+    twin = object.__new__(type(window))
+    twin.__dict__.update(window.__dict__)
+    twin._fresh = list(window._fresh)
+    twin._watched, twin._known_from = dict(window._watched), dict(window._known_from)
+    twin._touches, twin._sets = dict(window._touches), dict(window._sets)
+    twin._reads = [replace(r, states=r.states.copy(), unsettled=list(r.unsettled)) for r in window._reads]
+    return twin
+
+
 @dataclass
 class World:
-    """One place in one schedule."""
+    """One moment in one schedule."""
 
     faults: Faults
     chunk_rows: int
     is_in_place: bool
-    is_anew: bool
+    is_recreated: bool
     ops_left: int
     reads_left: int
     crashes_left: int
@@ -192,8 +204,8 @@ class World:
             rows = {**START, 3: (90, 91)}
             self.target = tuple((i, insert(key, row)) for i, (key, row) in enumerate(rows.items()))
             self.next_number = len(self.target)
-            if self.is_anew:
-                # It is being copied already, and asked for once more: its keys are being remembered.
+            if self.is_recreated:
+                # Its snapshot runs already, and is asked for once more: its keys are being remembered.
                 self.window.watch(SCHEMA)
         else:
             self.start_snapshot()
@@ -202,7 +214,7 @@ class World:
 
     def fork(self, note: str) -> World:
         copy = replace(self)
-        copy.window = self.window.fork()
+        copy.window = fork(self.window)
         copy.added = dict(self.added)
         copy.trace = (*self.trace, note)
         return copy
@@ -360,7 +372,7 @@ class World:
         if self.progress is not None:
             self.window.watch(SCHEMA)
 
-    def place(self) -> Any:
+    def fingerprint(self) -> Any:
         """Equal for schedules that cannot differ from here on."""
         return (
             tuple(sorted(self.state.items())), self.visible, self.hidden, self.log[self.delivered :], self.delivered,
@@ -518,7 +530,7 @@ class Scope:
     crashes: int
     chunk_rows: int = 2
     is_in_place: bool = False
-    is_anew: bool = False
+    is_recreated: bool = False
     kinds: tuple[str, ...] = ("insert", "update", "partial", "delete", "move", "partial_move", "truncate")
 
 
@@ -535,9 +547,9 @@ def explore(scope: Scope, faults: Faults = Faults(), limit: int | None = None) -
     known: set[Any] = set()
     while stack:
         world = stack.pop()
-        if (place := world.place()) in known:
+        if (fingerprint := world.fingerprint()) in known:
             continue
-        known.add(place)
+        known.add(fingerprint)
         nexts = list(world.choices(scope.kinds))
         count.steps += len(nexts)
         if not [n for n in nexts if not n.trace[-1].startswith("crash")]:
@@ -569,7 +581,7 @@ def sample(scope: Scope, faults: Faults, seed: int, schedules: int) -> tuple[Cou
 
 def make(scope: Scope, faults: Faults) -> World:
     world = World(
-        faults=faults, chunk_rows=scope.chunk_rows, is_in_place=scope.is_in_place, is_anew=scope.is_anew,
+        faults=faults, chunk_rows=scope.chunk_rows, is_in_place=scope.is_in_place, is_recreated=scope.is_recreated,
         ops_left=scope.ops, reads_left=scope.reads, crashes_left=scope.crashes,
     )  # fmt: skip
     return world.begin()
@@ -583,10 +595,6 @@ def ended(world: World) -> str | None:
 
 # --- planted faults
 # -------------------------------------------------------------------------------------------------------
-
-
-def without_visibility_rule(ring: Sequence[str] = ()) -> Window:
-    return Window(ring, visibility_rule=False)
 
 
 class AfterKeyOnly(Window):
@@ -646,7 +654,7 @@ def changed(batch: LogBatch, values: Mapping[str, Any], only: str | None = None)
 ONE = Scope(ops=1, reads=2, crashes=0)
 ONE_CRASH = Scope(ops=1, reads=2, crashes=1)
 ONE_IN_PLACE = Scope(ops=1, reads=2, crashes=1, is_in_place=True)
-ONE_ANEW = Scope(ops=1, reads=2, crashes=0, is_in_place=True, is_anew=True)
+ONE_RECREATED = Scope(ops=1, reads=2, crashes=0, is_in_place=True, is_recreated=True)
 TWO = Scope(ops=2, reads=1, crashes=0)
 SEVERAL = Scope(ops=3, reads=3, crashes=1)
 SEVERAL_IN_PLACE = replace(SEVERAL, is_in_place=True)
@@ -655,7 +663,7 @@ SMALL_CHUNKS = Scope(ops=2, reads=3, crashes=1, chunk_rows=1)
 BOUNDED = {
     "one change, two reads, a crash": ONE_CRASH,
     "the same in place": ONE_IN_PLACE,
-    "in place, asked for anew": ONE_ANEW,
+    "in place, asked for again": ONE_RECREATED,
     "two changes": TWO,
 }
 THOROUGH = {
@@ -668,7 +676,7 @@ THOROUGH = {
     "chunks of one row": Scope(ops=1, reads=3, crashes=1, chunk_rows=1),
 }
 FAULTS: dict[str, tuple[Faults, Scope]] = {
-    "no visibility rule": (Faults(make_window=without_visibility_rule), ONE),
+    "no visibility rule": (Faults(make_window=PublishedWindow), ONE),
     "after key only": (Faults(make_window=AfterKeyOnly), ONE),
     "truncate ignored": (Faults(make_window=TruncateIgnored), ONE),
     "ring forgotten at restart": (Faults(forget_ring=True), ONE_CRASH),
@@ -676,7 +684,7 @@ FAULTS: dict[str, tuple[Faults, Scope]] = {
     "absent taken for NULL": (Faults(make_window=AbsentIsNull), ONE),
     "partial rows not cut": (Faults(make_window=NeverCut), ONE),
     "keys of incomplete rows forgotten": (Faults(forget_keys=True), ONE),
-    "in-place start number above a delivered, unseen change": (Faults(start_at_next=True), ONE_ANEW),
+    "in-place start number above a delivered, unseen change": (Faults(start_at_next=True), ONE_RECREATED),
 }
 
 

@@ -2,7 +2,7 @@
 
 A change has a number, and a read sees all changes up to some number: this is so where the numbers are given out in the order of the
 commits, as in a database with one writer at a time. Which changes one transaction made such a table does not tell. So what a poll finds
-is handed out as one transaction, which ends where a chunk was read (`Boundaries`): a chunk saw all of it or nothing.
+is delivered as one transaction, which ends where a chunk was read (`Boundaries`): a chunk saw all of it or nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from replicator.model.identity import TableIdentity
 from replicator.model.isolation import of_table
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.relational import RelationalConfig
 from replicator.plugins.source import (
     TRANSACTION_SCHEMA,
     Chunk,
@@ -44,10 +45,10 @@ from replicator.plugins.source import (
     DeltaSource,
     LogBatch,
     LogReader,
+    LogStatus,
     PullLimits,
     Seen,
     SourceContext,
-    SourceStatus,
     TableChanges,
     TableDescription,
     Visibility,
@@ -73,7 +74,7 @@ class LoggedChange:
     """A row of the table of changes.
 
     Attributes:
-        number: Its place among all changes, from 1.
+        number: Its position among all changes, from 1.
         at: When it was written.
         table: The table changed; None for a mark.
         operation: INSERT, UPDATE or DELETE.
@@ -130,7 +131,7 @@ class Boundaries:
 class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
     """A source with a table of changes. A subclass has the statements."""
 
-    chunk_bytes_max: ClassVar[int] = 256 << 20
+    chunk_bytes_max: ClassVar[int] = RelationalConfig.model_fields["chunk_bytes_max"].default
     """Largest chunk, in characters of its rows' texts. A chunk of wide rows has fewer rows than were asked for."""
 
     def __init__(self, config: ConfigT, context: SourceContext) -> None:
@@ -257,9 +258,9 @@ class PollingSource(DeltaSource[ConfigT], Generic[ConfigT, ConnectionT]):
         with self.asking() as connection:
             self.end_logging(connection)
 
-    def status(self, since: Visibility | None = None) -> SourceStatus:  # noqa: ARG002 - nothing is waited for
+    def status(self, since: Visibility | None = None) -> LogStatus:  # noqa: ARG002 - nothing is waited for
         """The clock is this machine's; another one is asked in a subclass."""
-        return SourceStatus(now=datetime.now(UTC))
+        return LogStatus(now=datetime.now(UTC))
 
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
         """Open the log, if the change at the offset is there: it is kept until one behind it is acknowledged."""

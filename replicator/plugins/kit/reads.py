@@ -176,10 +176,10 @@ class ChunkBounds:
 def verify_shape(
     schema: TableSchema, columns: Mapping[str, tuple[pa.DataType | None, str]], key: Sequence[str]
 ) -> None:
-    """Compare a table as it is now with the shape that the host follows.
+    """Compare a table as it is now with the shape that the host knows.
 
     Args:
-        schema: What the host follows.
+        schema: What the host knows.
         columns: The replicable columns as they are: Arrow type (None: not known) and the source's name of the type.
         key: The key as it is.
 

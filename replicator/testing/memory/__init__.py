@@ -1,15 +1,8 @@
 """A database, a source and a target in memory: what the host's own tests run on, and the reference for what the contracts mean."""
 
-from replicator.testing.memory.database import (
-    LockedError,
-    MemoryDatabase,
-    MemoryTransaction,
-    Row,
-    Snapshot,
-    State,
-    state_of,
-)
+from replicator.testing.memory.database import LockedError, MemoryDatabase, MemoryTransaction, Snapshot
 from replicator.testing.memory.faults import Faults
+from replicator.testing.memory.log import Row, State, state_of
 from replicator.testing.memory.source import MemoryLogReader, MemorySource, MemorySourceConfig, MemoryVisibility
 from replicator.testing.memory.target import (
     HistoryEntry,

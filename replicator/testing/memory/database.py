@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from replicator.model.errors import Problem, SourceUnavailableError, TableError
 from replicator.model.events import DDLEvent, DDLOperation, DMLOperation
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
-
-Row = Mapping[str, Any]
-Key = tuple[Any, ...]
-State = Mapping[tuple[Any, ...], int]
-"""A table's content as a multiset: row values in column order → how often."""
+from replicator.testing.memory.log import (
+    Change,
+    Key,
+    LogMark,
+    LogTransaction,
+    Row,
+    SchemaChange,
+    State,
+    replay,
+    state_of,
+)
 
 _EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 _TICK = timedelta(seconds=1)
@@ -31,42 +36,6 @@ class LockedError(SourceUnavailableError):
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is locked by another transaction", code="lock_timeout")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A row's change as the log holds it. `row` is whole; `absent` names the columns that a reader of the log is not given."""
-
-    oid: int
-    schema: TableSchema
-    operation: DMLOperation
-    before: Row | None
-    row: Row | None
-    absent: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaChange:
-    """One statement that changes the shape, or truncates, one or several tables."""
-
-    oids: tuple[int, ...]
-    events: tuple[DDLEvent, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogTransaction:
-    """A committed transaction in the log."""
-
-    id: str
-    committed_at: datetime
-    entries: tuple[Change | SchemaChange, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogMark:
-    """A mark in the log."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +106,7 @@ class MemoryDatabase:
         self.log_start = 0
         self.slots: dict[str, Slot] = {}
         self.problems: list[Problem] = []
-        """What a check finds, beside tables that are not there; each if its place is asked about, or is no table."""
+        """What a check finds in addition to missing tables; each if its location is asked about, or is no table."""
         self.changed = threading.Condition(threading.RLock())
         self._now = _EPOCH
         self._ids = itertools.count(700)
@@ -264,7 +233,7 @@ class MemoryDatabase:
     def states(self, table: TableId) -> list[State]:
         """The content of the table after each transaction of its log that touched it, in the log's order; first the empty one.
 
-        A table that was dropped and made again is followed as one.
+        A table that was dropped and made again is replicated as one.
         """
         with self.changed:
             log = list(self.log)
@@ -275,7 +244,7 @@ class MemoryDatabase:
                 continue
             touched: TableSchema | None = None
             for entry in transaction.entries:
-                touched = _replay(table, content, entry) or touched
+                touched = replay(table, content, entry) or touched
             if touched is not None:
                 found.append(state_of(touched, content))
         return found
@@ -510,32 +479,3 @@ class MemoryTransaction:
         self._entries.append(
             Change(oid=held.oid, schema=self._schema(held), operation=operation, before=before, row=row, absent=absent)
         )
-
-
-def state_of(schema: TableSchema, rows: Sequence[Row]) -> State:
-    """Rows as a multiset of their values in column order."""
-    return dict(Counter(tuple(row[c.name] for c in schema.columns) for row in rows))
-
-
-def _replay(table: TableId, content: list[Row], entry: Change | SchemaChange) -> TableSchema | None:
-    """Apply one entry of the log to a table's content, in place; the table's shape afterwards, None if the entry is not about it."""
-    if isinstance(entry, SchemaChange):
-        event = next((e for e in entry.events if e.table == table), None)
-        if event is None:
-            return None
-        if event.operation is DDLOperation.TRUNCATE_TABLE:
-            content.clear()
-        elif event.schema is not None:
-            names = [c.name for c in event.schema.columns]
-            content[:] = [{n: row.get(n) for n in names} for row in content]
-        return event.schema
-    if entry.schema.table != table:
-        return None
-    key = entry.schema.key
-    old = entry.before or entry.row if entry.operation is not DMLOperation.INSERT else None
-    if old is not None:
-        found = next(i for i, row in enumerate(content) if (all(row[n] == old[n] for n in key) if key else row == old))
-        del content[found]
-    if entry.row is not None:
-        content.append(entry.row)
-    return entry.schema

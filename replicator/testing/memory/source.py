@@ -37,27 +37,19 @@ from replicator.plugins.source import (
     DeltaSource,
     LogBatch,
     LogReader,
+    LogStatus,
     PullLimits,
     Seen,
     SourceContext,
-    SourceStatus,
     TableChanges,
     TableDescription,
     TableSummary,
     Visibility,
     WholeRead,
 )
-from replicator.testing.memory.database import (
-    Change,
-    LogMark,
-    LogTransaction,
-    MemoryDatabase,
-    Row,
-    Slot,
-    Snapshot,
-    Table,
-)
+from replicator.testing.memory.database import MemoryDatabase, Slot, Snapshot, Table
 from replicator.testing.memory.faults import Faults
+from replicator.testing.memory.log import Change, LogMark, LogTransaction, Row
 
 _ROW_BYTES = 64
 _WHOLE_READ_ROWS = 1000
@@ -122,9 +114,9 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         with self.database.changed:
             missing = [t for t in tables if t not in self.database.tables]
             others = {str(t) for t in self.database.tables if t not in tables}
-            found = [p for p in self.database.problems if p.place not in others]
+            found = [p for p in self.database.problems if p.location not in others]
         return found + [
-            Problem(code="table_missing", message="the table does not exist", place=str(t)) for t in missing
+            Problem(code="table_missing", message="the table does not exist", location=str(t)) for t in missing
         ]
 
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
@@ -140,7 +132,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         self.faults.hit("prepare.after")
         return self.offset(end)
 
-    def status(self, since: Visibility | None = None) -> SourceStatus:
+    def status(self, since: Visibility | None = None) -> LogStatus:
         self.faults.hit("status")
         waiting_for: Sequence[str] = ()
         if isinstance(since, MemoryVisibility):
@@ -148,7 +140,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         with self.database.changed:
             slot = self.database.slots.get(self.context.replicator)
             retained = None if slot is None else (len(self.database.log) - slot.confirmed) * _ROW_BYTES
-        return SourceStatus(now=self.database.now(), retained_bytes=retained, waiting_for=waiting_for)
+        return LogStatus(now=self.database.now(), retained_bytes=retained, waiting_for=waiting_for)
 
     def remove(self) -> None:
         self.faults.hit("remove")

@@ -16,8 +16,8 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.folding import Change, Key, read_changes
 from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours
 from replicator.plugins.target import EMPTY_LEDGER, Audit, Batch, Ledger, TargetContext, TargetTable
-from replicator.testing.memory.database import State, state_of
 from replicator.testing.memory.faults import Faults
+from replicator.testing.memory.log import State, state_of
 
 
 class MemoryTargetConfig(BaseModel):

@@ -26,12 +26,11 @@ from replicator_testbed.databases import source_block
 from replicator_testbed.demo import shop
 from replicator_testbed.demo.sources import DemoSource, demo_source
 from replicator_testbed.demo.targets import DemoTarget, demo_target
+from replicator_testbed.demo.waiting import STILL_S, reasons, wait_while_it_moves
 from replicator_testbed.rig import is_fresh
-from replicator_testbed.servers import ServerProgramsNotFoundError
+from replicator_testbed.scratch_servers import ServerProgramsNotFoundError
 
 NAME: Final = "demo"
-# A slow machine needs minutes for what takes half a minute on others.
-_WAIT_S: Final = 300.0
 
 _YAML: Final = """\
 name: demo
@@ -58,7 +57,7 @@ def run_demo(*, source: str = "postgresql", target: str = "delta", keep: bool = 
         keep: Leave the scratch folder for a look.
     """
     console = Console()
-    # So that whoever ends the demo does not leave its replicator and its servers behind.
+    # So that ending the demo does not leave its replicator and its servers behind.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     folder = Path(tempfile.mkdtemp(prefix="replicator-demo-"))
     try:
@@ -103,6 +102,7 @@ class _Demo:
         self._state = folder / "home" / "state.db"
         self._store: StateStore | None = None
         self._began = time.monotonic()
+        self._log_begins = 0
 
     def run(self) -> int:
         self._say(f"{self._source.title} runs; filling the shop database …")
@@ -128,7 +128,12 @@ class _Demo:
             )
             self._show("all tables are streaming")
             target = writer.transactions + 100
-            self._wait_for(process, "100 more transactions at the source", lambda _: writer.transactions >= target)
+            self._wait_for(
+                process,
+                "100 more transactions at the source",
+                lambda _: writer.transactions >= target,
+                lambda: writer.transactions,
+            )
             writer.stop()
             self._say(f"The writer stops after {writer.transactions:,} transactions. Catching up …")
             catch_up = self._catch_up()
@@ -164,8 +169,10 @@ class _Demo:
         """Of the source and of the target."""
         database = self._source.database
         columns = database.columns(table)
-        copies = self._target.copies
-        return copies.wanted(database.rows(table, columns)), copies.found(database.namespace, table, columns)
+        target_tables = self._target.target_tables
+        return target_tables.wanted(database.rows(table, columns)), target_tables.found(
+            database.namespace, table, columns
+        )
 
     def _catch_up(self) -> CatchUp:
         assert self._store is not None, "the status was seen"
@@ -173,6 +180,7 @@ class _Demo:
 
     def _start(self) -> subprocess.Popen[bytes]:
         with (self._folder / "run.log").open("ab") as log:
+            self._log_begins = log.tell()
             command = [sys.executable, "-m", "replicator.cli", "run", str(self._file)]
             return subprocess.Popen(command, env=self._environ, stdout=log, stderr=log, start_new_session=True)
 
@@ -189,18 +197,24 @@ class _Demo:
         return status.status(self._store, record) if record else None
 
     def _wait_for(
-        self, process: subprocess.Popen[bytes], what: str, is_there: Callable[[ReplicatorStatus], bool]
+        self,
+        process: subprocess.Popen[bytes],
+        what: str,
+        is_there: Callable[[ReplicatorStatus], bool],
+        counted: Callable[[], object] = lambda: None,
     ) -> None:
-        deadline = time.monotonic() + _WAIT_S
-        while time.monotonic() < deadline:
+        def look() -> ReplicatorStatus | None:
+            found = self._status()
             if process.poll() is not None:
-                raise DemoFailedError(f"the replicator ended with status {process.returncode}: {self._tail()}")
-            if (now := self._status()) and is_there(now):
-                return
-            time.sleep(0.5)
-        if self._status():
-            self._show("this is not waited for any longer")
-        raise DemoFailedError(f"waited {_WAIT_S:.0f} s, but not {what}: {self._tail()}")
+                raise DemoFailedError(
+                    f"the replicator ended with status {process.returncode}. {reasons(found)}\n{self._tail()}"
+                )
+            return found
+
+        if not wait_while_it_moves(look, is_there, counted=lambda: (self._milestones(), counted())):
+            raise DemoFailedError(
+                f"{what}: waited for that in vain, and nothing moved for {STILL_S:.0f} s. {reasons(self._status())}"
+            )
 
     def _show(self, title: str) -> None:
         command = [sys.executable, "-m", "replicator.cli", "status", NAME]
@@ -212,6 +226,11 @@ class _Demo:
 
     def _say(self, text: str) -> None:
         self._console.print(f"[dim]{time.monotonic() - self._began:5.1f} s[/dim]  {text}", markup=True, highlight=False)
+
+    def _milestones(self) -> frozenset[str]:
+        """What `run` has said in words since it was started. Said again, by a worker that was started again, it is no progress."""
+        text = (self._folder / "run.log").read_bytes()[self._log_begins :].decode(errors="replace")
+        return frozenset(line for line in text.splitlines() if line.startswith(f"{NAME}: "))
 
     def _tail(self) -> str:
         log = self._folder / "run.log"

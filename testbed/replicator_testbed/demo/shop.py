@@ -73,7 +73,7 @@ def view_pages(dsn: str, count: int) -> None:
 class Writer:
     """Inserts, updates, deletes, changed keys and unchanged large values, in small transactions, until stopped.
 
-    Reproducible by seed, but for timing.
+    Reproducible by seed, except timing.
     """
 
     def __init__(self, dsn: str, size: Size, *, seed: int = 7, pause_s: float = 0.01) -> None:

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from replicator_testbed.databases import Database
 from replicator_testbed.demo import shop
-from replicator_testbed.mysql_servers import MysqlServer, has_mysql, server_version
+from replicator_testbed.mysql_programs import has_mysql
+from replicator_testbed.mysql_servers import MysqlServer, server_version
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from replicator_testbed.copies import BigQueryCopies, Copies, DeltaCopies
 from replicator_testbed.java import short_lived_options
+from replicator_testbed.target_tables import BigQueryTables, DeltaTables, TargetTables
 
 NAMES: Final = ("delta", "bigquery")
 _SPARK: Final = """\
@@ -28,18 +28,18 @@ class DemoTarget:
     Attributes:
         block: The `target:` block of the YAML, indented.
         more: Further blocks of the YAML, as whole lines.
-        copies: What it holds.
+        target_tables: What it holds.
     """
 
     title: str
     block: str
     more: str
-    copies: Copies
+    target_tables: TargetTables
 
 
 @contextmanager
 def demo_target(name: str, folder: Path) -> Iterator[DemoTarget]:
-    """Make a place for the copies, and remove it afterwards."""
+    """Make an empty storage for the target tables, and remove it afterwards."""
     if name == "delta":
         lake = folder / "lake"
         settings = json.dumps(short_lived_options())
@@ -47,7 +47,7 @@ def demo_target(name: str, folder: Path) -> Iterator[DemoTarget]:
             title="Delta",
             block=f"  type: delta\n  path: {lake}",
             more=_SPARK.format(settings=settings),
-            copies=DeltaCopies(lake),
+            target_tables=DeltaTables(lake),
         )
         return
     # The emulator is a package of the tests: only here.
@@ -58,5 +58,5 @@ def demo_target(name: str, folder: Path) -> Iterator[DemoTarget]:
             title="BigQuery (emulator)",
             block=emulator.block(),
             more="apply: {max_wait: 1s}\n",
-            copies=BigQueryCopies(client),
+            target_tables=BigQueryTables(client),
         )

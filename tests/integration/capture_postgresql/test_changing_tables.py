@@ -92,7 +92,7 @@ def test_table_that_is_rewritten_while_it_is_read_is_whole_in_the_end(
 
     with captured.running(at_chunk(2, act, after=is_after)) as running:
         running.wait_until(
-            lambda: captured.stage(table("t")) in (Stage.STREAMING, Stage.FAILED), "it is copied or set aside"
+            lambda: captured.stage(table("t")) in (Stage.STREAMING, Stage.FAILED), "it is copied or failed"
         )
         captured.catch_up(running)
         if captured.stage(table("t")) is Stage.FAILED:
@@ -104,14 +104,14 @@ def test_table_that_is_rewritten_while_it_is_read_is_whole_in_the_end(
     assert_equal(captured, database, "t")
 
 
-def wait_for_copies(captured: Captured, running: RunningCapture, name: str, events: int) -> None:
+def wait_for_snapshots(captured: Captured, running: RunningCapture, name: str, events: int) -> None:
     """Wait until a table has so many events of snapshots, and is followed."""
     running.wait_until(
         lambda: (
             sum(isinstance(e, SnapshotEvent) for e in captured.events(table(name))) >= events
             and captured.stage(table(name)) is Stage.STREAMING
         ),
-        f"{name} is copied again",
+        f"{name} is read again",
     )
 
 
@@ -138,14 +138,16 @@ def test_partitions_that_come_go_or_are_emptied_are_found(database: ScratchDatab
             start=2,
         ):
             database.execute(*statements)
-            wait_for_copies(captured, running, "p", 2 * count)
+            wait_for_snapshots(captured, running, "p", 2 * count)
             # A row that crosses over keeps its history straight.
             database.execute("UPDATE p SET v = v + 1 WHERE id % 3 = 0")
             captured.catch_up(running)
             assert_equal(captured, database, "p")
 
 
-def test_table_dropped_and_made_again_with_the_same_name_is_copied_again(database: ScratchDatabase, make: Make) -> None:
+def test_table_dropped_and_made_again_with_the_same_name_gets_a_new_snapshot(
+    database: ScratchDatabase, make: Make
+) -> None:
     fill(database, "t", 15)
     captured = make(database, "t")
     captured.settings = replace(captured.settings, compare_every_s=0.1)
@@ -155,13 +157,13 @@ def test_table_dropped_and_made_again_with_the_same_name_is_copied_again(databas
             "BEGIN; DROP TABLE t; CREATE TABLE t (id bigint PRIMARY KEY, v bigint NOT NULL, note text); "
             "INSERT INTO t VALUES (1, 9), (99, 9); COMMIT"
         )
-        wait_for_copies(captured, running, "t", 4)
+        wait_for_snapshots(captured, running, "t", 4)
         database.execute("UPDATE t SET v = 10 WHERE id = 99")
         captured.catch_up(running)
     assert_equal(captured, database, "t")
 
 
-# Each leaves table and shape as they were: only what the catalogue says beside them tells that something came in between.
+# Each leaves table and shape as they were: only what the catalogue says next to them tells that something came in between.
 THERE_AND_BACK = {
     "column": ("ALTER TABLE t DROP COLUMN note, ADD COLUMN note text", "UPDATE t SET v = 1 WHERE id = 3"),
     "spelling": ("ALTER TABLE t ALTER COLUMN at TYPE inet", "INSERT INTO t VALUES (90, 0, '10.0.0.9')"),
@@ -187,7 +189,7 @@ THERE_AND_BACK = {
 
 
 @pytest.mark.parametrize("is_running", [False, True])
-def test_what_was_changed_and_changed_back_is_copied_again(
+def test_what_was_changed_and_changed_back_gets_a_new_snapshot(
     database: ScratchDatabase, make: Make, is_running: bool
 ) -> None:
     with database.connect() as connection:
@@ -211,14 +213,14 @@ def test_what_was_changed_and_changed_back_is_copied_again(
         with captured.running() as running:
             captured.wait_for_streaming(running)
             captured.catch_up(running)
-            copies = sum(isinstance(event, SnapshotEvent) for event in captured.events(table(changed)))
+            snapshots = sum(isinstance(event, SnapshotEvent) for event in captured.events(table(changed)))
             if is_running:
                 database.execute(*statements)
-                wait_for_copies(captured, running, changed, copies + 2)
+                wait_for_snapshots(captured, running, changed, snapshots + 2)
         if not is_running:
             database.execute(*statements)
             with captured.running() as running:
-                wait_for_copies(captured, running, changed, copies + 2)
+                wait_for_snapshots(captured, running, changed, snapshots + 2)
                 captured.catch_up(running)
         found = captured.rows(table(changed))
         # The driver has a type of its own for these.
@@ -230,9 +232,7 @@ def test_what_was_changed_and_changed_back_is_copied_again(
 
 
 @pytest.mark.parametrize("is_described", [False, True])
-def test_a_table_renamed_and_renamed_back_is_set_aside(
-    database: ScratchDatabase, make: Make, is_described: bool
-) -> None:
+def test_a_table_renamed_and_renamed_back_fails(database: ScratchDatabase, make: Make, is_described: bool) -> None:
     fill(database, "t", 10)
     captured = make(database, "t")
     with captured.running() as running:
@@ -260,7 +260,7 @@ def test_rows_of_a_table_that_bore_anothers_name_do_not_come_as_its_own(database
     database.execute(*swap, "INSERT INTO a VALUES (77, 1, 'of b')", "DELETE FROM b WHERE id = 2", *swap)
     with captured.running() as running:
         running.wait_until(
-            lambda: any(captured.stage(table(name)) is Stage.FAILED for name in "ab"), "one of them is set aside"
+            lambda: any(captured.stage(table(name)) is Stage.FAILED for name in "ab"), "one of them has failed"
         )
         captured.catch_up(running)
         for name in "ab":
@@ -270,7 +270,7 @@ def test_rows_of_a_table_that_bore_anothers_name_do_not_come_as_its_own(database
             assert not {row for row in captured.rows(table(name)) if row[0] == 77} - set(source_rows(database, name))
 
 
-def test_a_table_that_becomes_a_partition_is_set_aside(database: ScratchDatabase, make: Make) -> None:
+def test_a_table_that_becomes_a_partition_fails(database: ScratchDatabase, make: Make) -> None:
     fill(database, "leaf", 5)
     database.execute(
         "CREATE TABLE root (id bigint PRIMARY KEY, v bigint NOT NULL, note text) PARTITION BY RANGE (id)",
@@ -288,12 +288,12 @@ def test_a_table_that_becomes_a_partition_is_set_aside(database: ScratchDatabase
         error = captured.record(table("leaf")).error
         assert error is not None
         assert "name its root" in str(error.action)
-        wait_for_copies(captured, running, "root", 4)
+        wait_for_snapshots(captured, running, "root", 4)
         captured.catch_up(running)
     assert_equal(captured, database, "root")
 
 
-def test_a_slot_made_anew_in_the_instant_before_it_is_read_is_noticed(database: ScratchDatabase, make: Make) -> None:
+def test_a_slot_recreated_in_the_instant_before_it_is_read_is_noticed(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 5)
     captured = make(database, "t")
     with captured.running() as running:
@@ -304,7 +304,7 @@ def test_a_slot_made_anew_in_the_instant_before_it_is_read_is_noticed(database: 
     def alter(source: DeltaSource[Any]) -> None:
         accept = source.accept
 
-        def made_anew(identities: Any) -> None:
+        def recreated(identities: Any) -> None:
             accept(identities)
             session = source._control  # type: ignore[attr-defined]
             use = session.use
@@ -323,7 +323,7 @@ def test_a_slot_made_anew_in_the_instant_before_it_is_read_is_noticed(database: 
 
             session.use = used
 
-        source.accept = made_anew  # type: ignore[method-assign]
+        source.accept = recreated  # type: ignore[method-assign]
 
     with captured.running(alter) as running:
         error = running.error()

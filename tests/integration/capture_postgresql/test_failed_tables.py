@@ -28,7 +28,7 @@ def test_table_with_a_value_that_cannot_be_represented_comes_back_with_a_snapsho
     with captured.running() as running:
         captured.wait_for_streaming(running)
         database.execute("UPDATE t SET day = 'infinity' WHERE id = 3")
-        running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILED, "it is set aside")
+        running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILED, "it has failed")
         database.execute("UPDATE t SET day = '2024-02-02' WHERE id <= 3", "UPDATE other SET v = 1")
         captured.catch_up(running)
         assert_equal(captured, database, "other")
@@ -57,7 +57,7 @@ def test_value_that_cannot_be_represented_is_noticed_while_the_table_waits_for_i
     captured.tables.append(table("t"))
     with open_transaction(database, "INSERT INTO other VALUES (9, 9)") as writer, captured.running() as running:
         running.wait_until(lambda: running.control.status.waiting_for, "the copy waits for the writer")
-        # The log's reader cannot decode this one, and skips the table from here on; by the time it is copied it is gone.
+        # The log's reader cannot decode this one, and skips the table from here on; by the time of its snapshot it does not exist.
         database.execute("INSERT INTO t VALUES (100, 'infinity')", "DELETE FROM t WHERE id = 100")
         captured.catch_up(running)
         writer.commit()
@@ -102,7 +102,7 @@ def test_table_that_did_not_exist_when_the_log_was_opened_comes_with_a_snapshot(
     assert_equal(captured, database, "t", "other")
 
 
-def test_table_made_anew_without_a_key_is_set_aside_alone(database: ScratchDatabase, make: Make) -> None:
+def test_table_recreated_without_a_key_fails_alone(database: ScratchDatabase, make: Make) -> None:
     fill(database, "t", 5)
     fill(database, "other", 5)
     captured = make(database, "t", "other")
@@ -114,7 +114,7 @@ def test_table_made_anew_without_a_key_is_set_aside_alone(database: ScratchDatab
             "CREATE TABLE t (id bigint NOT NULL, v bigint NOT NULL, note text)",
             "INSERT INTO t VALUES (1, 1)",
         )
-        running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILED, "it is set aside")
+        running.wait_until(lambda: captured.stage(table("t")) is Stage.FAILED, "it has failed")
         database.execute("UPDATE other SET v = 3")
         captured.catch_up(running)
         assert_equal(captured, database, "other")

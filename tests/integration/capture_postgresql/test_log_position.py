@@ -23,7 +23,7 @@ from replicator_testbed.postgresql_captures import (
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 
-def go_on(captured: Captured, until: Callable[[RunningCapture], Any]) -> None:
+def let_it_continue(captured: Captured, until: Callable[[RunningCapture], Any]) -> None:
     """Capture until `until` returns, beginning again after errors that pass, as the supervisor does."""
     for _ in range(50):
         try:
@@ -61,7 +61,7 @@ def test_restart_after_the_slot_was_lost_makes_both_sides_equal(database: Scratc
         assert "--restart" in (error.action or "")
     request = captured.request("restart")
     with captured.running() as running:
-        running.wait_until(lambda: captured.is_done(request), "the new place is taken")
+        running.wait_until(lambda: captured.is_done(request), "the new position is taken")
         database.execute("UPDATE t SET v = 6 WHERE id = 5")
         captured.wait_for_streaming(running)
         captured.catch_up(running)
@@ -69,7 +69,7 @@ def test_restart_after_the_slot_was_lost_makes_both_sides_equal(database: Scratc
         assert captured.record(table("t")).incarnation == 1
         # The same while it runs.
         captured.request("restart")
-        running.wait_until(lambda: not captured.store.requests(captured.name), "the new place is taken")
+        running.wait_until(lambda: not captured.store.requests(captured.name), "the new position is taken")
         captured.wait_for_streaming(running)
         database.execute("DELETE FROM t WHERE id = 6")
         captured.catch_up(running)
@@ -118,9 +118,10 @@ def test_acknowledged_is_only_what_is_sealed_and_an_idle_slot_moves(database: Sc
     assert_equal(captured, database, "hot")
 
 
-@pytest.mark.slow  # failed once beside another suite on two busy cores, passes alone: to be understood
+# On a fast machine the six writers change keys so often that the snapshot never ends (docs/sources/postgresql.md, Limits): then it fails.
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["stop", "kill9"])
-def test_capture_goes_on_when_the_server_comes_back(make: Make, how: str) -> None:
+def test_capture_continues_when_the_server_comes_back(make: Make, how: str) -> None:
     with PostgresServer.distribution() as server, server.database() as database:
         fill(database, "hot", 40)
         database.execute(
@@ -130,7 +131,7 @@ def test_capture_goes_on_when_the_server_comes_back(make: Make, how: str) -> Non
         )
         captured = make(database, "hot", "bag")
         with Writers(database, 6, move_one) as writers:
-            go_on(captured, captured.wait_for_streaming)
+            let_it_continue(captured, captured.wait_for_streaming)
             for _ in range(3):
                 captured.request("snapshot", tables=[])
 
@@ -144,6 +145,6 @@ def test_capture_goes_on_when_the_server_comes_back(make: Make, how: str) -> Non
 
                 with pytest.raises(TransientError), captured.running() as running:
                     until_it_breaks(running)
-        go_on(captured, lambda running: (captured.wait_for_streaming(running), captured.catch_up(running)))
-        go_on(captured, lambda running: (captured.wait_for_streaming(running), captured.catch_up(running)))
+        let_it_continue(captured, lambda running: (captured.wait_for_streaming(running), captured.catch_up(running)))
+        let_it_continue(captured, lambda running: (captured.wait_for_streaming(running), captured.catch_up(running)))
         assert_equal(captured, database, "hot", "bag")

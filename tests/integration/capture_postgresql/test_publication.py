@@ -49,7 +49,7 @@ def test_a_table_added_later_keeps_what_an_older_transaction_had_written_to_it(
 
 
 @pytest.mark.parametrize("is_prepared", [False, True])
-def test_a_table_taken_out_of_the_publication_for_a_moment_is_copied_again(
+def test_a_table_taken_out_of_the_publication_for_a_moment_gets_a_new_snapshot(
     database: ScratchDatabase, make: Make, is_prepared: bool
 ) -> None:
     fill(database, "t", 25)
@@ -80,7 +80,7 @@ def test_a_table_taken_out_of_the_publication_for_a_moment_is_copied_again(
                 "the change is noticed",
             )
             database.execute("COMMIT PREPARED 'held'") if is_prepared else writer.commit()
-        running.wait_until(lambda: len(captured.events(table("t"))) >= 5, "it is copied again")
+        running.wait_until(lambda: len(captured.events(table("t"))) >= 5, "it is read again")
         database.execute("UPDATE t SET v = v + 1 WHERE id IN (9, 10)")
         captured.catch_up(running)
     assert_equal(captured, database, "t")

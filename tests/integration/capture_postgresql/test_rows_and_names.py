@@ -24,7 +24,7 @@ from replicator_testbed.servers import ScratchDatabase
 from replicator_testbed.standby import LateStandby
 
 
-def test_unchanged_large_values_survive_moves_and_updates_while_the_table_is_copied(
+def test_unchanged_large_values_survive_moves_and_updates_during_a_snapshot(
     database: ScratchDatabase, make: Make
 ) -> None:
     database.execute(
@@ -85,7 +85,7 @@ def test_table_without_a_key_has_each_row_as_often_as_the_source_through_restart
         for round_ in range(6):
             with captured.running() as running:
                 if round_ % 2:
-                    # Stopped anywhere: the copy may have begun, or be whole.
+                    # Stopped anywhere: the snapshot may have begun, or be complete.
                     captured.request("snapshot", tables=["public.bag"])
                     captured.catch_up(running)
                 else:
@@ -155,7 +155,9 @@ def test_keys_of_odd_collations_and_odd_names_are_read_in_order_and_found_again(
         assert found == wanted
 
 
-def test_a_recreated_table_begins_a_new_incarnation_and_the_others_go_on(database: ScratchDatabase, make: Make) -> None:
+def test_a_recreated_table_begins_a_new_incarnation_and_the_others_continue(
+    database: ScratchDatabase, make: Make
+) -> None:
     fill(database, "t", 25)
     fill(database, "u", 25)
     captured = make(database, "t", "u")
@@ -190,7 +192,7 @@ def test_a_table_that_comes_is_followed_without_another_start(database: ScratchD
     assert_equal(captured, database, "t", "u")
 
 
-def test_a_table_with_wide_rows_is_copied_whole(database: ScratchDatabase, make: Make) -> None:
+def test_a_table_with_wide_rows_is_read_whole(database: ScratchDatabase, make: Make) -> None:
     database.execute(
         "CREATE TABLE t (id bigint PRIMARY KEY, v text)",
         "INSERT INTO t SELECT i, repeat('x', 100000) FROM generate_series(1, 150) i",

@@ -15,7 +15,7 @@ from replicator.model.reports import CaptureStage
 from replicator.plugins.source import ChunkRequest
 from replicator.state.records import Stage
 from replicator.testing.waiting import PATIENCE, wait_until
-from replicator_testbed.captured import RunningCapture, without_visibility
+from replicator_testbed.captured import PublishedWindow, RunningCapture
 from replicator_testbed.postgresql_captures import (
     Make,
     Writers,
@@ -42,7 +42,7 @@ def test_change_that_was_delivered_before_a_chunk_could_see_it_survives(
     fill(database, "hot", 40)
     captured = make(database, "hot")
     if not has_rule:
-        captured.make_window = without_visibility
+        captured.make_window = PublishedWindow
     with captured.running() as running:
         captured.wait_for_streaming(running)
     with ExitStack() as stack:
@@ -129,11 +129,11 @@ def test_snapshot_in_place_keeps_what_was_delivered_and_is_not_visible_when_it_b
     assert_equal(captured, database, "hot")
 
 
-def test_change_before_the_slots_own_place_that_nobody_sees_yet_is_in_the_first_copy(
+def test_change_before_the_slots_own_position_that_nobody_sees_yet_is_in_the_first_copy(
     late: tuple[ScratchDatabase, LateStandby], make: Make
 ) -> None:
-    # The server calls a slot consistent once whoever ran when its second look began has ended. Who committed after
-    # that look, before the place, is not sent;
+    # The server calls a slot consistent once every transaction that ran when its second look began has ended. Who committed after
+    # that look, before the position, is not sent;
     # a standby that keeps it invisible keeps it out of the first chunks, too.
     database, standby = late
     fill(database, "hot", 20)
@@ -188,7 +188,7 @@ def test_no_row_goes_back_in_many_snapshots_under_many_writers(
     fill(database, "hot", 40)
     captured = make(database, "hot")
     if not has_rule:
-        captured.make_window = without_visibility
+        captured.make_window = PublishedWindow
     captured.settings = replace(captured.settings, chunk_rows=20)
     with captured.running() as running:
         with Writers(database, 16, update_one):

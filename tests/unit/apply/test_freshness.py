@@ -1,4 +1,4 @@
-"""How fresh a place in the journal is."""
+"""How fresh a position in the journal is."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_claim_goes_back_only_with_the_sources_clock() -> None:
     assert freshness.later(at(5), None) == freshness.later(None, at(5)) == at(5)
     assert freshness.later(at(5), at(3)) == at(5), "the journal was not read yet"
     freshness.add(9, at(9))
-    assert freshness.later(at(9), at(7)) == at(9), "what is known of a place may be too old"
+    assert freshness.later(at(9), at(7)) == at(9), "what is known of a position may be too old"
     freshness.add(19, at(-3600))
     assert freshness.later(at(9), at(-3601)) == at(-3601)
     freshness.add(19, at(-3599))

@@ -16,7 +16,9 @@ from replicator.apply.plan import (
     BeginUnit,
     EventUnit,
     Item,
+    More,
     Passed,
+    Unit,
     append_bound,
     next_unit,
 )
@@ -78,7 +80,7 @@ def plan(
     is_whole: bool = True,
     incarnation: int = 1,
     append_below: int = APPEND_NOTHING,
-):
+) -> Unit | More | None:
     return next_unit(items, incarnation=incarnation, is_whole=is_whole, limits=limits, append_below=append_below)
 
 
@@ -95,6 +97,7 @@ def test_nothing_is_nothing() -> None:
 def test_a_batch_takes_everything_up_to_the_next_event() -> None:
     unit = plan(file(1, 2, seal=1), file(3, 4, seal=2), ddl(5, DDLOperation.TRUNCATE_TABLE), file(6, 6, seal=3))
     assert batch(unit) == ([1, 3], 4, False)
+    assert isinstance(unit, BatchUnit)
     assert unit.following == 5
 
 
@@ -119,7 +122,7 @@ def test_files_of_an_unknown_commit_are_not_cut_apart() -> None:
     assert batch(plan(*files, limits=BatchLimits(rows=1, bytes=1)))[0] == [1, 2, 3]
 
 
-def test_a_commit_may_be_cut_beside_a_file_of_snapshot_rows() -> None:
+def test_a_commit_may_be_cut_next_to_a_file_of_snapshot_rows() -> None:
     files = [
         file(1, 1, seal=9, snapshot=True),
         file(2, 2, seal=9),
@@ -134,6 +137,7 @@ def test_a_commit_that_is_not_all_at_hand_is_read_further() -> None:
     assert plan(file(1, 1, seal=2), file(2, 2, seal=2), is_whole=False) is MORE
     unit = plan(file(1, 1, seal=1), file(2, 2, seal=2), is_whole=False)
     assert batch(unit)[0] == [1]
+    assert isinstance(unit, BatchUnit)
     assert unit.following == 2
     assert batch(plan(file(1, 1, seal=1), ddl(2, DDLOperation.TRUNCATE_TABLE), is_whole=False))[0] == [1]
 
@@ -171,8 +175,10 @@ def test_events_that_ask_nothing_ride_along() -> None:
     assert isinstance(unit, EventUnit)
     assert (unit.last, unit.passed, unit.following) == (1, Passed(starts=True), 2)
     unit = plan(file(2, 3, seal=1), completed)
+    assert isinstance(unit, BatchUnit)
     assert (batch(unit), unit.passed, unit.following) == (([2], 4, False), Passed(completes=True), None)
     unit = plan(started, file(2, 3, seal=1), completed)
+    assert isinstance(unit, BatchUnit)
     assert unit.passed == Passed(completes=True)
 
 
@@ -191,7 +197,7 @@ def test_the_end_of_an_in_place_snapshot_is_a_unit_of_its_own() -> None:
 
 def test_a_new_incarnation_supersedes_what_stands_before_it() -> None:
     newest = ddl(9, DDLOperation.CREATE_TABLE, incarnation=3)
-    items = [
+    items: list[Item] = [
         file(1, 1, seal=1),
         ddl(5, DDLOperation.CREATE_TABLE, incarnation=2),
         newest,

@@ -37,7 +37,7 @@ def test_the_largest_backlog_goes_first_until_another_has_waited_too_long() -> N
     assert [schedule.take(6), schedule.take(6), schedule.take(6)] == [Turn(table=B), Turn(table=C), Turn(table=A)]
 
 
-def test_an_offer_repeated_keeps_its_place() -> None:
+def test_an_offer_repeated_keeps_its_position() -> None:
     schedule = Schedule(threads=1, max_wait_s=5)
     schedule.offer(A, now=0, backlog=1)
     schedule.offer(A, now=4, backlog=1)
@@ -69,15 +69,27 @@ def test_a_table_that_is_held_gets_no_turn() -> None:
     schedule.offer(A, now=0, backlog=1)
     schedule.offer_upkeep(B)
     for table in (A, B, C):
-        schedule.hold(table, now=1)
+        schedule.hold(table, now=1, until=99)
     assert schedule.take(9) is None
+
+
+def test_tables_that_have_rested_are_named_once() -> None:
+    schedule = Schedule(threads=1, max_wait_s=5)
+    assert schedule.next_s(0) is None
+    schedule.hold(A, now=0, until=3)
+    schedule.hold(B, now=0, until=2)
+    schedule.hold(C, now=0, until=9)
+    schedule.offer(C, now=1, backlog=1)
+    assert (schedule.next_s(1), schedule.rested(1)) == (1, [])
+    assert (schedule.next_s(4), sorted(schedule.rested(4))) == (0, [A, B])
+    assert (schedule.next_s(4), schedule.rested(4)) == (None, [])
 
 
 def test_a_small_table_that_has_rested_for_long_does_not_wait_as_long_again_for_a_thread() -> None:
     schedule = Schedule(threads=1, max_wait_s=300)
-    schedule.hold(B, now=0)
+    schedule.hold(B, now=0, until=300)
     schedule.offer(A, now=200, backlog=1_000_000)
-    schedule.hold(B, now=250)
+    schedule.hold(B, now=250, until=300)
     schedule.offer(B, now=300, backlog=1)
     assert schedule.take(300) == Turn(table=B)
     schedule.release(B)
@@ -85,14 +97,14 @@ def test_a_small_table_that_has_rested_for_long_does_not_wait_as_long_again_for_
     schedule.release(A)
     schedule.offer(B, now=301, backlog=1)
     schedule.offer(A, now=302, backlog=1_000_000)
-    assert schedule.take(302) == Turn(table=A), "its waiting begins anew with every turn"
+    assert schedule.take(302) == Turn(table=A), "its waiting begins again with every turn"
 
 
-def test_a_table_that_waits_for_a_thread_keeps_its_place_while_it_is_held() -> None:
+def test_a_table_that_waits_for_a_thread_keeps_its_position_while_it_is_held() -> None:
     schedule = Schedule(threads=1, max_wait_s=5)
     schedule.offer(A, now=0, backlog=1)
     schedule.offer(B, now=1, backlog=9)
-    schedule.hold(A, now=3)
+    schedule.hold(A, now=3, until=7)
     schedule.offer(A, now=7, backlog=1)
     assert schedule.take(7) == Turn(table=A)
 

@@ -15,14 +15,16 @@ import pytest
 
 from replicator.capture import Capture, CaptureSettings
 from replicator.capture.window import Window
-from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
+from replicator.journal import JournalReader, JournalWriter, Retention
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.reports import CaptureReport, CaptureStage, Report
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import SourceContext
-from replicator.state.records import EventEntry, Lease, Stage, TableRecord
+from replicator.state.records import ErrorRecord, EventEntry, Lease, Stage, TableRecord
 from replicator.state.store import StateStore
+from replicator.testing.defaults import capture_settings, writer_limits
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig
+from replicator_testbed.present import present
 
 NAME = "test"
 PATIENCE_S = 20.0
@@ -36,7 +38,7 @@ def schema_of(name: str, *, key: Sequence[str] = ("id",), extra: Sequence[str] =
 
 
 class Control:
-    """Tells the capture to stop, and wakes whoever waits for what it announces."""
+    """Tells the capture to stop, and wakes all that wait for what it announces."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -99,7 +101,7 @@ class Bench:
     """A database, a state store and a journal."""
 
     folder: Path
-    settings: CaptureSettings = CaptureSettings(  # noqa: RUF009 (frozen)
+    settings: CaptureSettings = capture_settings(  # noqa: RUF009 (frozen)
         chunk_rows=2, seal_gap_s=0.0, chunk_backoff_s=0.001, chunk_backoff_max_s=0.01, request_every_s=0.0, report_every_s=0.0,
         pull_wait_s=0.02, snapshot_wait_s=0.005,
     )  # fmt: skip
@@ -141,7 +143,7 @@ class Bench:
             MemorySourceConfig(database=self.database.name), SourceContext(replicator=NAME, epoch=lease.epoch)
         )
         writer = JournalWriter(
-            self.store, name=NAME, epoch=lease.epoch, uri=(self.folder / "journal").as_uri(), limits=WriterLimits()
+            self.store, name=NAME, epoch=lease.epoch, uri=(self.folder / "journal").as_uri(), limits=writer_limits()
         )
         retention = Retention(self.store, NAME, epoch=lease.epoch, keep_s=3600, bytes_max=1 << 40)
         capture = Capture(
@@ -157,7 +159,7 @@ class Bench:
         return capture, source
 
     @contextmanager
-    def running(self, prepare: Callable[[MemorySource], None] = lambda _: None) -> Iterator[Running]:
+    def running(self, prepare: Callable[[MemorySource], object] = lambda _: None) -> Iterator[Running]:
         capture, source = self.make()
         prepare(source)
         control, errors = Control(), []
@@ -182,6 +184,14 @@ class Bench:
 
     def record(self, table: TableId) -> TableRecord | None:
         return next((r for r in self.store.tables(NAME) if r.table == table), None)
+
+    def known(self, table: TableId) -> TableRecord:
+        """The record of a table that must have one."""
+        return present(self.record(table))
+
+    def error_of(self, table: TableId) -> ErrorRecord:
+        """Why a table failed, which it must have."""
+        return present(self.known(table).error)
 
     def is_at(self, *stages: Stage) -> Callable[[], bool]:
         """Whether every table is in one of the stages."""

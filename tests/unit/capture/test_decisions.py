@@ -9,6 +9,7 @@ import json
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -100,7 +101,7 @@ def test_what_was_not_known_is_learned() -> None:
 
 
 def test_truncate_explains_new_storage_and_nothing_else() -> None:
-    def found(storage: str = "2", **others: object) -> TableDescription:
+    def found(storage: str = "2", **others: Any) -> TableDescription:
         return TableDescription(schema=SCHEMA, identity=replace(IDENTITY, storage=storage, **others), storage_by="7")
 
     accepted = truncated(IDENTITY, "7")

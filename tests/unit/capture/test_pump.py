@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,17 +15,27 @@ from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, Snaps
 from replicator.model.reports import SnapshotStep
 from replicator.model.schema import TableId
 from replicator.state.records import Preparation, RequestKind, Stage
-from replicator_testbed.captured import without_visibility
+from replicator.testing.memory import MemorySource
+from replicator_testbed.captured import PublishedWindow
+from replicator_testbed.present import present
 
-COPIED = (Stage.STREAMING,)
+if TYPE_CHECKING:
+    from tests.unit.capture.conftest import Bench
+
+STREAMING = (Stage.STREAMING,)
 UNAVAILABLE = SourceUnavailableError("away", code="source_unavailable")
 
 
-def test_first_copy_and_changes_fold_to_the_source(bench: Any) -> None:
+def _unavailable_after(call: str, count: int) -> Callable[[MemorySource], None]:
+    """Calls that succeed so many times, and then do not once."""
+    return lambda source: source.faults.script(call, *[None] * count, UNAVAILABLE)
+
+
+def test_first_copy_and_changes_fold_to_the_source(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 7)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         with bench.database.begin() as changes:
             changes.update(table, (1,), {"a": "new"})
             changes.update(table, (2,), {"id": 20})
@@ -33,19 +44,20 @@ def test_first_copy_and_changes_fold_to_the_source(bench: Any) -> None:
     kinds = [type(item).__name__ for _, item in bench.items(table)][:2]
     assert kinds == ["DDLEvent", "SnapshotEvent"]
     record = bench.record(table)
-    assert record.snapshot.rows == 7
+    assert record is not None
+    assert present(record.snapshot).rows == 7
     assert record.first_change is not None
 
 
-def test_plain_first_copy_may_be_appended(bench: Any) -> None:
+def test_plain_first_copy_may_be_appended(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 5)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
-    assert bench.record(table).first_change is None
+        capture.until(bench.is_at(*STREAMING))
+    assert bench.known(table).first_change is None
 
 
-def test_several_tables_are_copied_while_changes_flow(bench: Any) -> None:
+def test_several_tables_are_read_while_changes_flow(bench: Bench) -> None:
     tables = [bench.create(bench.schema(f"t{i}")) for i in range(3)]
     for table in tables:
         bench.fill(table, 9)
@@ -53,10 +65,10 @@ def test_several_tables_are_copied_while_changes_flow(bench: Any) -> None:
         for i in range(30):
             with bench.database.begin() as changes:
                 changes.update(tables[i % 3], (1 + i % 9,), {"a": f"v{i}"})
-        capture.until(lambda: bench.is_at(*COPIED)() and all(bench.holds(t)() for t in tables))
+        capture.until(lambda: bench.is_at(*STREAMING)() and all(bench.holds(t)() for t in tables))
 
 
-def test_transaction_delivered_but_invisible_is_not_overwritten_by_the_copy(bench: Any) -> None:
+def test_transaction_delivered_but_invisible_is_not_overwritten_by_the_copy(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     hidden = bench.database.begin()
@@ -65,29 +77,31 @@ def test_transaction_delivered_but_invisible_is_not_overwritten_by_the_copy(benc
             "read_chunk",
             lambda: hidden.is_committed or (hidden.update(table, (1,), {"a": "new"}), hidden.commit(visible=False)),
         )
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         bench.database.make_visible(hidden)
         capture.until(bench.holds(table))
 
 
-def test_without_the_visibility_rule_the_copy_overwrites_it(bench: Any) -> None:
-    bench.make_window = without_visibility
+def test_without_the_visibility_rule_the_copy_overwrites_it(bench: Bench) -> None:
+    bench.make_window = PublishedWindow
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     bench.settings = replace(bench.settings, snapshot_mode="initial")
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         hidden = bench.database.begin()
         hidden.update(table, (1,), {"a": "new"})
         hidden.commit(visible=False)
         capture.until(lambda: ("1", "new") in {(str(r[0]), r[1]) for r in bench.folded(table)})
         bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
-        capture.until(lambda: bench.record(table).snapshot.start_number is not None and bench.is_at(*COPIED)())
+        capture.until(
+            lambda: present(bench.known(table).snapshot).start_number is not None and bench.is_at(*STREAMING)()
+        )
         bench.database.make_visible(hidden)
     assert not bench.holds(table)()
 
 
-def test_partial_rows_take_what_they_lack_from_the_copy(bench: Any) -> None:
+def test_partial_rows_take_what_they_lack_from_the_copy(bench: Bench) -> None:
     table = bench.create(bench.schema("t"), toasted=["b"])
     bench.fill(table, 4)
     with bench.running() as capture:
@@ -98,10 +112,10 @@ def test_partial_rows_take_what_they_lack_from_the_copy(bench: Any) -> None:
                 changes.update(table, (4,), {"id": 9})
 
         capture.source.faults.script("read_chunk.after", change)
-        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
 
 
-def test_too_many_keys_to_read_again_begin_the_table_again_without_the_chunk_that_was_read(bench: Any) -> None:
+def test_too_many_keys_to_read_again_begin_the_table_again_without_the_chunk_that_was_read(bench: Bench) -> None:
     table = bench.create(bench.schema("t"), toasted=["b"])
     bench.fill(table, 6)
     bench.settings = replace(bench.settings, keys_max=1, chunks_ahead=1)
@@ -113,15 +127,15 @@ def test_too_many_keys_to_read_again_begin_the_table_again_without_the_chunk_tha
 
         # The second chunk sees the first change: only the list knows that its key must be read again.
         capture.source.faults.script("read_chunk.after", lambda: change(6, 0), lambda: change(5, -1))
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         capture.until(bench.holds(table))
 
 
-def test_rows_too_large_for_one_chunk_are_copied_in_several(bench: Any) -> None:
+def test_rows_too_large_for_one_chunk_are_read_in_several(bench: Bench) -> None:
     table = bench.create(bench.schema("t"), toasted=["b"])
     bench.fill(table, 9)
 
-    def fit_two(source: Any) -> None:
+    def fit_two(source: MemorySource) -> None:
         source.chunk_rows_fit = 2
 
     with bench.running(fit_two) as capture:
@@ -132,38 +146,39 @@ def test_rows_too_large_for_one_chunk_are_copied_in_several(bench: Any) -> None:
                     changes.update(table, (id_,), {"id": id_ + 100})
 
         capture.source.faults.script("read_chunk.after", change)
-        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
     assert capture.source.faults.counts["read_chunk"] > 5
 
 
-def test_restart_goes_on_after_the_last_chunk(bench: Any) -> None:
+def test_restart_continues_after_the_last_chunk(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 10)
 
-    def fail_third(source: Any) -> None:
+    def fail_third(source: MemorySource) -> None:
         source.faults.script("read_chunk", None, None, UNAVAILABLE)
 
     bench.settings = replace(bench.settings, chunk_retries=0, chunks_ahead=1, seal_rows=1)
     with pytest.raises(SourceUnavailableError), bench.running(fail_third) as capture:
         capture.join()
-    progress = bench.record(table).snapshot
+    progress = bench.known(table).snapshot
+    assert progress is not None
     assert 0 < progress.rows < 10
     with bench.running() as capture:
-        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
-    assert bench.record(table).snapshot.rows == 10
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert present(bench.known(table).snapshot).rows == 10
 
 
-def test_chunk_that_fails_for_a_passing_reason_is_read_again(bench: Any) -> None:
+def test_chunk_that_fails_for_a_passing_reason_is_read_again(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     with bench.running(lambda s: s.faults.script("read_chunk", UNAVAILABLE, UNAVAILABLE)) as capture:
-        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
 
 
 @pytest.mark.parametrize(
-    ("place", "step"), [("mark", 1), ("acknowledge", 1), ("pull", 5), ("describe", 1), ("visibility", 1)]
+    ("call", "step"), [("mark", 1), ("acknowledge", 1), ("pull", 5), ("describe", 1), ("visibility", 1)]
 )
-def test_error_at_any_place_loses_and_doubles_nothing(bench: Any, place: str, step: int) -> None:
+def test_error_at_any_call_loses_and_doubles_nothing(bench: Bench, call: str, step: int) -> None:
     keyed, bag = bench.create(bench.schema("t")), bench.create(bench.schema("bag", key=()))
     bench.fill(keyed, 5)
     bench.fill(bag, 5)
@@ -174,8 +189,8 @@ def test_error_at_any_place_loses_and_doubles_nothing(bench: Any, place: str, st
         bench.write(bag, {"id": 1, "a": "again", "b": None})
         bench.write(keyed, {"id": 100 + tries, "a": "new", "b": None})
         try:
-            with bench.running(lambda s, n=tries * step: s.faults.script(place, *[None] * n, UNAVAILABLE)) as capture:
-                capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(keyed)() and bench.holds(bag)())
+            with bench.running(_unavailable_after(call, tries * step)) as capture:
+                capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(keyed)() and bench.holds(bag)())
         except SourceUnavailableError:
             continue
         break
@@ -183,7 +198,7 @@ def test_error_at_any_place_loses_and_doubles_nothing(bench: Any, place: str, st
     assert bench.holds(bag)()
 
 
-def test_table_without_key_is_copied_once_with_changes_around(bench: Any) -> None:
+def test_table_without_key_gets_one_snapshot_with_changes_around(bench: Bench) -> None:
     table = bench.create(bench.schema("bag", key=()))
     bench.fill(table, 5)
     bench.fill(table, 5)
@@ -195,14 +210,14 @@ def test_table_without_key_is_copied_once_with_changes_around(bench: Any) -> Non
             changes.update(table, {"id": 3, "a": "a3", "b": "b3"}, {"a": "new"})
 
     with bench.running(lambda s: s.faults.script("read_whole.batch", change)) as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         change_after = bench.database.begin()
         change_after.delete(table, {"id": 4, "a": "a4", "b": "b4"})
         change_after.commit()
         capture.until(bench.holds(table))
 
 
-def test_truncate_during_the_copy(bench: Any) -> None:
+def test_truncate_during_the_copy(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 6)
 
@@ -212,101 +227,101 @@ def test_truncate_during_the_copy(bench: Any) -> None:
             changes.insert(table, {"id": 1, "a": "after", "b": None})
 
     with bench.running(lambda s: s.faults.script("read_chunk.after", None, truncate)) as capture:
-        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
 
 
-def test_truncate_of_a_copied_table_is_an_event_and_no_reason_for_a_snapshot(bench: Any) -> None:
+def test_truncate_of_a_copied_table_is_an_event_and_no_reason_for_a_snapshot(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         with bench.database.begin() as changes:
             changes.truncate(table)
             changes.insert(table, {"id": 7, "a": "x", "b": "y"})
         found = bench.database.table(table).identity()
-        capture.until(lambda: bench.record(table).identity == found and bench.holds(table)())
-    assert bench.record(table).snapshot.start_number is None
+        capture.until(lambda: bench.known(table).identity == found and bench.holds(table)())
+    assert present(bench.known(table).snapshot).start_number is None
 
 
-def test_table_made_again_without_a_trace_gets_a_snapshot_in_place(bench: Any) -> None:
+def test_table_made_again_without_a_trace_gets_a_snapshot_in_place(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
     bench.database.drop_table(table)
     bench.create(bench.schema("t"))
     bench.fill(table, 2, first=50)
     with bench.running() as capture:
-        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
-    assert bench.record(table).snapshot.start_number is not None
-    assert bench.record(table).incarnation == 1
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert present(bench.known(table).snapshot).start_number is not None
+    assert bench.known(table).incarnation == 1
 
 
-def test_unexplained_change_stops_if_the_policy_says_so(bench: Any) -> None:
+def test_unexplained_change_stops_if_the_policy_says_so(bench: Bench) -> None:
     bench.settings = replace(bench.settings, unexplained_change="stop")
     table = bench.create(bench.schema("t"))
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
     bench.database.drop_table(table)
     bench.create(bench.schema("t"))
     with pytest.raises(FatalError, match="replaced by another"), bench.running() as capture:
         capture.join()
 
 
-def test_changed_key_begins_a_new_incarnation(bench: Any) -> None:
+def test_changed_key_begins_a_new_incarnation(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         with bench.database.begin() as changes:
             changes.alter(bench.schema("t", key=("id", "a")))
-        capture.until(lambda: bench.record(table).incarnation == 2 and bench.is_at(*COPIED)())
+        capture.until(lambda: bench.known(table).incarnation == 2 and bench.is_at(*STREAMING)())
     creates = [i for _, i in bench.items(table) if isinstance(i, DDLEvent) and i.operation is DDLOperation.CREATE_TABLE]
-    assert [c.schema.key for c in creates] == [("id",), ("id", "a")]
+    assert [present(c.schema).key for c in creates] == [("id",), ("id", "a")]
 
 
-def test_changed_columns_set_the_table_aside_and_a_request_copies_it_anew(bench: Any) -> None:
+def test_changed_columns_fail_the_table_and_a_request_takes_a_snapshot(bench: Bench) -> None:
     table, other = bench.create(bench.schema("t")), bench.create(bench.schema("other"))
     bench.fill(table, 3)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         with bench.database.begin() as changes:
             changes.alter(bench.schema("t", extra=["c"]))
             changes.insert(table, {"id": 9, "a": "x", "b": "y", "c": "z"})
         bench.fill(other, 2)
-        capture.until(lambda: bench.record(table).stage is Stage.FAILED and bench.holds(other)())
-        assert bench.record(table).error.code == "schema_changed"
-        assert "c added" in bench.record(table).error.message
+        capture.until(lambda: bench.known(table).stage is Stage.FAILED and bench.holds(other)())
+        assert bench.error_of(table).code == "schema_changed"
+        assert "c added" in bench.error_of(table).message
         bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
-        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)() and not bench.store.requests("test"))
-    assert bench.record(table).incarnation == 2
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)() and not bench.store.requests("test"))
+    assert bench.known(table).incarnation == 2
 
 
-def test_requested_snapshot_runs_in_place_and_closes_its_request(bench: Any) -> None:
+def test_requested_snapshot_runs_in_place_and_closes_its_request(bench: Bench) -> None:
     table, bag = bench.create(bench.schema("t")), bench.create(bench.schema("bag", key=()))
     bench.fill(table, 5)
     bench.fill(bag, 5)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": []})
         capture.until(lambda: not bench.store.requests("test"))
         bench.write(table, {"id": 77, "a": "during", "b": None})
-        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)() and bench.holds(bag)())
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)() and bench.holds(bag)())
     phases = [i.phase for _, i in bench.items(table) if isinstance(i, SnapshotEvent)]
     assert phases == [SnapshotPhase.STARTED, SnapshotPhase.COMPLETED] * 2
 
 
-def test_copies_and_what_is_set_aside_are_told_in_the_log(bench: Any) -> None:
+def test_snapshots_and_failures_are_told_in_the_log(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 7)
     with capture_logs() as lines, bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": []})
         capture.until(lambda: not bench.store.requests("test"))
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         with bench.database.begin() as changes:
             changes.alter(bench.schema("t", extra=["c"]))
-        capture.until(lambda: bench.record(table).stage is Stage.FAILED)
+        capture.until(lambda: bench.known(table).stage is Stage.FAILED)
     told = [
         (line["event"], line.get("rows"), line.get("in_place"), line.get("code"))
         for line in lines
@@ -321,14 +336,14 @@ def test_copies_and_what_is_set_aside_are_told_in_the_log(bench: Any) -> None:
     ]
 
 
-def creates(bench: Any, table: TableId) -> int:
+def creates(bench: Bench, table: TableId) -> int:
     """How many incarnations of the table the journal begins."""
     events = [i for _, i in bench.items(table) if isinstance(i, DDLEvent)]
     return sum(e.operation is DDLOperation.CREATE_TABLE for e in events)
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-def test_dropped_table_that_came_back_begins_a_new_incarnation(bench: Any, is_stopped: bool) -> None:
+def test_dropped_table_that_came_back_begins_a_new_incarnation(bench: Bench, is_stopped: bool) -> None:
     bench.settings = replace(bench.settings, drop_table="apply", compare_every_s=0.05)
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
@@ -337,10 +352,10 @@ def test_dropped_table_that_came_back_begins_a_new_incarnation(bench: Any, is_st
         bench.create(bench.schema("t"))
         bench.fill(table, 2, first=50)
         bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
-        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*COPIED)() and bench.holds(table)())
+        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*STREAMING)() and bench.holds(table)())
 
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         bench.database.drop_table(table)
         capture.until(bench.is_at(Stage.FAILED))
         if not is_stopped:
@@ -348,14 +363,14 @@ def test_dropped_table_that_came_back_begins_a_new_incarnation(bench: Any, is_st
     if is_stopped:
         with bench.running() as capture:
             come_back(capture)
-    assert bench.record(table).incarnation == creates(bench, table) == 2
+    assert bench.known(table).incarnation == creates(bench, table) == 2
 
 
-def test_recreation_survives_that_the_log_is_opened_anew_for_it(bench: Any) -> None:
+def test_recreation_survives_that_the_log_is_opened_again_for_it(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
     bench.database.drop_table(table)
     with (  # noqa: PT012 (it is raised when the capture is joined)
         pytest.raises(SourceUnavailableError),
@@ -365,34 +380,36 @@ def test_recreation_survives_that_the_log_is_opened_anew_for_it(bench: Any) -> N
         bench.create(bench.schema("t"))
         bench.store.add_request("test", RequestKind.RECREATE, {"tables": [str(table)]})
         capture.join()
-    assert bench.record(table).stage is Stage.PENDING
+    assert bench.known(table).stage is Stage.PENDING
     with bench.running() as capture:
-        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*COPIED)() and bench.holds(table)())
-    assert bench.record(table).incarnation == creates(bench, table) == 2
+        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert bench.known(table).incarnation == creates(bench, table) == 2
 
 
-def test_recreation_of_a_table_that_waits_for_its_copy_is_that_copy(bench: Any) -> None:
+def test_recreation_of_a_table_that_waits_for_its_copy_is_that_copy(bench: Bench) -> None:
     table, other = bench.create(bench.schema("t")), bench.create(bench.schema("other"))
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         hidden = bench.write(other, {"id": 1, "a": None, "b": None}, visible=False)
-        capture.until(lambda: any(text.startswith(f"{hidden}@") for text in bench.store.last_segment("test").ring))
+        capture.until(
+            lambda: any(text.startswith(f"{hidden}@") for text in present(bench.store.last_segment("test")).ring)
+        )
     bench.database.drop_table(table)
     bench.create(bench.schema("t"))
     with bench.running() as capture:
-        capture.until(lambda: bench.record(table).stage is Stage.PENDING)
+        capture.until(lambda: bench.known(table).stage is Stage.PENDING)
         bench.store.add_request("test", RequestKind.RECREATE, {"tables": [str(table)]})
         capture.until(lambda: not bench.store.requests("test"))
     bench.database.make_visible(hidden)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
-    assert bench.record(table).incarnation == creates(bench, table) == 2
+        capture.until(bench.is_at(*STREAMING))
+    assert bench.known(table).incarnation == creates(bench, table) == 2
 
 
-def test_copy_that_waits_for_a_transaction_to_become_visible_says_so(bench: Any) -> None:
+def test_copy_that_waits_for_a_transaction_to_become_visible_says_so(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         hidden = bench.write(table, {"id": 1, "a": None, "b": None}, visible=False)
         bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
         capture.until(lambda: capture.control.status.waiting_for == (f"transaction {hidden}",))
@@ -401,62 +418,60 @@ def test_copy_that_waits_for_a_transaction_to_become_visible_says_so(bench: Any)
         capture.until(lambda: not bench.store.requests("test") and not capture.control.status.waiting_for)
 
 
-def test_place_request_is_answered_by_the_number_that_covers_it(bench: Any) -> None:
+def test_a_position_request_is_done_once_everything_before_it_is_sealed(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         bench.fill(table, 3)
         bench.store.add_request("test", RequestKind.POSITION, {})
-        capture.until(lambda: any(event == "place" for event, _ in capture.control.announced))
+        capture.until(lambda: not bench.store.requests("test"))
         assert bench.holds(table)()
-        last = next(fields["last"] for event, fields in capture.control.announced if event == "place")
-    assert last >= max(number for number, _ in bench.items(table))
-    assert not bench.store.requests("test")
+        assert present(bench.store.last_segment("test")).last >= max(number for number, _ in bench.items(table))
 
 
-def test_restart_request_begins_at_a_new_place_with_snapshots_in_place(bench: Any) -> None:
+def test_restart_request_begins_at_a_new_position_with_snapshots_in_place(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 4)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
     with bench.database.begin() as changes:
         changes.delete(table, (1,))
     bench.database.forget_log()
     bench.store.add_request("test", RequestKind.RESTART, {})
     with bench.running() as capture:
-        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
-    assert bench.record(table).snapshot.start_number is not None
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert present(bench.known(table).snapshot).start_number is not None
     assert not bench.store.requests("test")
 
 
-def test_restart_request_is_heard_while_running(bench: Any) -> None:
+def test_restart_request_is_heard_while_running(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 4)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         bench.store.add_request("test", RequestKind.RESTART, {})
-        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*COPIED)() and bench.holds(table)())
-    assert bench.record(table).snapshot.start_number is not None
+        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert present(bench.known(table).snapshot).start_number is not None
 
 
-def test_tables_added_are_copied_and_tables_removed_end(bench: Any) -> None:
+def test_tables_added_are_read_and_tables_removed_end(bench: Bench) -> None:
     first, second = bench.create(bench.schema("t1")), bench.create(bench.schema("t2"))
     bench.fill(first, 3)
     bench.fill(second, 3)
     bench.tables = [first]
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
     bench.tables = [second]
     with bench.running() as capture:
-        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(second)())
-    assert bench.record(first).stage is Stage.REMOVED
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(second)())
+    assert bench.known(first).stage is Stage.REMOVED
     bench.tables = [first, second]
     with bench.running() as capture:
-        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(first)())
-    assert bench.record(first).incarnation == 2
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(first)())
+    assert bench.known(first).incarnation == 2
 
 
-def test_mode_only_ends_when_everything_is_copied(bench: Any) -> None:
+def test_mode_only_ends_when_everything_is_copied(bench: Bench) -> None:
     bench.settings = replace(bench.settings, snapshot_mode="only")
     table = bench.create(bench.schema("t"))
     bench.fill(table, 5)
@@ -465,38 +480,38 @@ def test_mode_only_ends_when_everything_is_copied(bench: Any) -> None:
     assert bench.holds(table)()
 
 
-def test_mode_never_captures_changes_alone(bench: Any) -> None:
+def test_mode_never_captures_changes_alone(bench: Bench) -> None:
     bench.settings = replace(bench.settings, snapshot_mode="never")
     table = bench.create(bench.schema("t"))
     bench.fill(table, 5)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         bench.write(table, {"id": 6, "a": "new", "b": None})
         capture.until(lambda: bench.folded(table) == Counter({(6, "new", None): 1}))
 
 
-def test_transaction_larger_than_a_pull_is_sealed_whole(bench: Any) -> None:
+def test_transaction_larger_than_a_pull_is_sealed_whole(bench: Bench) -> None:
     bench.settings = replace(bench.settings, pull_rows=3, seal_rows=1)
     table = bench.create(bench.schema("t"))
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         bench.fill(table, 20)
         capture.until(bench.holds(table))
     segments = [s for s in bench.store.segments("test", 0, 1000) if any(f.rows for f in s.files)]
     assert len(segments) == 1
 
 
-def test_fenced_writer_ends(bench: Any) -> None:
+def test_fenced_writer_ends(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     with pytest.raises(FencedError), bench.running() as capture:  # noqa: PT012 (it is raised when the capture is joined)
-        capture.until(bench.is_at(*COPIED))
-        bench.store.release_lease(bench.store.lease("test"))
+        capture.until(bench.is_at(*STREAMING))
+        bench.store.release_lease(present(bench.store.lease("test")))
         bench.store.acquire_lease("test", "other:1:1", 3600)
         bench.fill(table, 1)
         capture.join()
 
 
-def test_unsealed_intent_is_prepared_again(bench: Any) -> None:
+def test_unsealed_intent_is_prepared_again(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 2)
     with (
@@ -504,24 +519,26 @@ def test_unsealed_intent_is_prepared_again(bench: Any) -> None:
         bench.running(lambda s: s.faults.script("prepare.after", UNAVAILABLE)) as capture,
     ):
         capture.join()
-    assert bench.store.replicator("test").preparation is Preparation.INTENT
+    assert present(bench.store.replicator("test")).preparation is Preparation.INTENT
     with bench.running() as capture:
-        capture.until(lambda: bench.is_at(*COPIED)() and bench.holds(table)())
-    assert bench.store.replicator("test").preparation is Preparation.READY
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert present(bench.store.replicator("test")).preparation is Preparation.READY
 
 
-def test_invisible_transaction_survives_a_restart_in_the_ring(bench: Any) -> None:
+def test_invisible_transaction_survives_a_restart_in_the_ring(bench: Bench) -> None:
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     with bench.running() as capture:
-        capture.until(bench.is_at(*COPIED))
+        capture.until(bench.is_at(*STREAMING))
         hidden = bench.database.begin()
         hidden.update(table, (1,), {"a": "hidden"})
         id_ = hidden.commit(visible=False)
-        capture.until(lambda: any(text.startswith(f"{id_}@") for text in bench.store.last_segment("test").ring))
+        capture.until(
+            lambda: any(text.startswith(f"{id_}@") for text in present(bench.store.last_segment("test")).ring)
+        )
     bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
     with bench.running() as capture:
         capture.until(lambda: capture.source.faults.counts["visibility"] > 2)
         bench.database.make_visible(hidden)
-        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*COPIED)() and bench.holds(table)())
-    assert bench.store.last_segment("test").ring == () or not bench.store.last_segment("test").ring
+        capture.until(lambda: not bench.store.requests("test") and bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert present(bench.store.last_segment("test")).ring == () or not present(bench.store.last_segment("test")).ring

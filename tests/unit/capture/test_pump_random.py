@@ -6,22 +6,27 @@ Seeded.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
 from replicator.model.errors import SourceUnavailableError
 from replicator.state.records import RequestKind, Stage
-from replicator.testing.memory import LockedError, MemoryTransaction
+from replicator.testing.memory import LockedError, MemorySource, MemoryTransaction
 
-PLACES = ("mark", "acknowledge", "pull", "read_chunk", "read_chunk.after", "read_whole.batch", "visibility", "describe")
+if TYPE_CHECKING:
+    from tests.unit.capture.conftest import Bench
+
+CALLS = ("mark", "acknowledge", "pull", "read_chunk", "read_chunk.after", "read_whole.batch", "visibility", "describe")
 
 
 class Work:
     """Changes one keyed table and one without a key."""
 
-    def __init__(self, bench: Any, rng: random.Random) -> None:
+    def __init__(self, bench: Bench, rng: random.Random) -> None:
         self.bench, self.rng = bench, rng
         self.keyed, self.bag = bench.create(bench.schema("t"), toasted=["b"]), bench.create(bench.schema("bag", key=()))
         self.count = 0
@@ -34,7 +39,7 @@ class Work:
             try:
                 self.change(transaction)
             except (LockedError, ValueError, KeyError):
-                continue  # Somebody else holds the row, or it is not there: the work goes on without this change.
+                continue  # Somebody else holds the row, or it is not there: the work continues without this change.
         transaction.commit(visible=self.rng.random() < 0.5)
         hidden = list(self.bench.database.invisible())
         self.rng.shuffle(hidden)
@@ -67,9 +72,24 @@ class Work:
             self.bench.database.make_visible(id_)
 
 
+def _disturbed(work: Work, call: str, actions: Sequence[Callable[[], None] | None]) -> Callable[[MemorySource], None]:
+    """Transactions amid the first reads and before the call, which then fails."""
+
+    def prepare(source: MemorySource) -> None:
+        source.faults.script("read_chunk", *[work.transaction] * 3)
+        source.faults.script(call, *actions, SourceUnavailableError("away", code="source_unavailable"))
+
+    return prepare
+
+
+def _has_come(counts: Mapping[str, int], call: str, after: int) -> bool:
+    """Whether the call has failed, or so many pulls went by that it does not come."""
+    return counts[call] > after or (call != "pull" and counts["pull"] > 60)
+
+
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(s, marks=pytest.mark.slow) for s in range(4, 40))])
 @pytest.mark.slow  # waits beyond its bound on an overloaded machine (seed 5, once)
-def test_what_is_sealed_folds_to_the_source(bench: Any, seed: int) -> None:
+def test_what_is_sealed_folds_to_the_source(bench: Bench, seed: int) -> None:
     rng = random.Random(seed)
     bench.settings = replace(
         bench.settings,
@@ -81,17 +101,11 @@ def test_what_is_sealed_folds_to_the_source(bench: Any, seed: int) -> None:
     for round_ in range(6):
         if round_ == 3:
             bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": []})
-        place, after = rng.choice(PLACES), rng.randint(0, 12)
+        call, after = rng.choice(CALLS), rng.randint(0, 12)
         actions = [work.transaction if rng.random() < 0.7 else None for _ in range(after)]
         try:
-            with bench.running(
-                lambda s, a=actions, p=place: (
-                    s.faults.script("read_chunk", *[work.transaction] * 3),
-                    s.faults.script(p, *a, SourceUnavailableError("away", code="source_unavailable")),
-                )
-            ) as capture:
-                target = capture.source.faults.counts
-                capture.until(lambda t=target, p=place, n=after: t[p] > n or (p != "pull" and t["pull"] > 60))
+            with bench.running(_disturbed(work, call, actions)) as capture:
+                capture.until(partial(_has_come, capture.source.faults.counts, call, after))
         except SourceUnavailableError:
             continue
     work.settle()

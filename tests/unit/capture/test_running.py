@@ -22,15 +22,15 @@ from replicator.capture.running import (
     Lost,
     Refused,
     Running,
-    RunningStep,
     Scheduled,
     WholeBegan,
     WholeGood,
     advance,
 )
-from replicator.capture.tables import Followed
+from replicator.capture.tables import TrackedTable
 from replicator.capture.window import Read
 from replicator.model.errors import SourceUnavailableError, TableError
+from replicator.model.reports import RunningStep
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import Chunk, Visibility
 from replicator.state import table_life
@@ -62,7 +62,7 @@ FIRST = chunk()
 SCHEDULED, BEGAN = Scheduled(job=FIRST.result.job), WholeBegan(FIRST.read)
 LAST, NOT_LAST = Emitted(read=FIRST, is_complete=True), Emitted(read=FIRST, is_complete=False)
 REFUSED = Refused(error=AWAY, at=1.0, not_before=5.0)
-NEW = Running(followed=Followed(table_life.added(SCHEMA.table)))
+NEW = Running(tracked=TrackedTable(table_life.added(SCHEMA.table)))
 
 WAYS: dict[RunningStep, tuple[Event, ...]] = {
     RunningStep.DUE: (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -14,6 +14,9 @@ from replicator.model.errors import PluginError
 from replicator.model.offset import Offset
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch
 from replicator.testing.memory.source import MemoryLogReader
+
+if TYPE_CHECKING:
+    from tests.unit.capture.conftest import Bench
 
 START = Offset.of({"position": 1})
 
@@ -63,7 +66,9 @@ def test_a_transaction_without_an_end_is_not_taken_for_ended(before: str | None,
     assert caught.value.code == "transaction_not_closed"
 
 
-def test_nothing_is_sealed_of_a_transaction_that_the_source_forgot(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_sealed_of_a_transaction_that_the_source_forgot(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a reader once did when a pull brought nothing in the middle of a large transaction."""
     table = bench.create(bench.schema("t"))
     bench.settings = replace(bench.settings, pull_rows=2, seal_rows=1)

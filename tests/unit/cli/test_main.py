@@ -9,7 +9,7 @@ from replicator.runtime.supervisor import End, Outcome
 
 
 @pytest.mark.parametrize("end", [End.CAUGHT_UP, End.COMPLETE])
-def test_a_run_that_set_a_table_aside_exits_with_1(end: End, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_a_failed_table_exits_with_1(end: End, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         _finish("shop", Outcome(end=end, failed=("public.half",)))
     assert ended.value.code == 1

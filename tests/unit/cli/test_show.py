@@ -8,13 +8,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import pyarrow as pa
 import pytest
 
 from replicator.cli import show
-from replicator.model.errors import Problem, ReplicatorError, Severity, StateUnavailableError
+from replicator.model.errors import LogGapError, Problem, ReplicatorError, Severity, StateUnavailableError, with_names
+from replicator.model.reports import SnapshotStep
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.model.status import AlarmStatus, ErrorStatus, MergedStatus, ReplicatorStatus, TableState, TableStatus
+from replicator.model.status import (
+    AlarmStatus,
+    ErrorStatus,
+    MergedStatus,
+    ReplicatorStatus,
+    TableState,
+    TableStatus,
+    WaitingStatus,
+)
 from replicator.plugins.registry import PluginInfo
 from replicator.service import status
 from replicator.service.assess import Assessment
@@ -38,7 +48,7 @@ def document(tmp_path: Path) -> Iterator[ReplicatorStatus]:
     error = ErrorStatus(code="schema_conflict", message=f"[errno 28] {ODD}", action="Do [this].", at=NOW)
     table = TableStatus(
         table=ODD, state=TableState.FAILED, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1, last_applied=-1,
-        freshness_s=None, last_batch=None, waiting=None, upkeep=None, error=error, alarms=(),
+        freshness_s=None, last_batch=None, engine=None, waiting=None, upkeep=None, error=error, alarms=(),
         merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0),
     )  # fmt: skip
     yield whole.model_copy(update={"tables": (table,)})
@@ -46,7 +56,7 @@ def document(tmp_path: Path) -> Iterator[ReplicatorStatus]:
 
 
 def test_texts_of_others_are_no_markup(
-    document: ReplicatorStatus, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    document: ReplicatorStatus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     show.status(document)
@@ -54,8 +64,48 @@ def test_texts_of_others_are_no_markup(
     reason = PluginInfo(name="odd", kind="source", distribution="d", version="1", state="broken", reason=ODD)
     show.plugins([reason], as_json=False)
     printed = capsys.readouterr().out
-    assert f"[schema_conflict] [errno 28] {ODD} Do [this]." in printed
-    assert printed.count(ODD) == 5
+    assert f"{ODD}: [schema_conflict] [errno 28] {ODD}\n    → Do [this]." in printed
+    assert printed.count(ODD) == 6
+
+
+def test_errors_and_what_to_do_are_whole_lines_in_a_narrow_terminal(
+    document: ReplicatorStatus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = "The column balance changed its type from numeric(12,2) to text, and the target cannot change it in place."
+    error = ErrorStatus(code="column_type_changed", message=long, action=f"Run this: {long}", at=NOW)
+    alarm = AlarmStatus(code="target_diverged", message=long, action=f"Run that: {long}", at=NOW, count=2)
+    waiting = WaitingStatus(retry_in_s=600.0, until=NOW, code="quota_exceeded", message=long)
+    changes: dict[str, dict[str, Any]] = {
+        "failed": {"error": error},
+        "alarmed": {"state": TableState.STREAMING, "error": None, "alarms": (alarm,)},
+        "waits": {"state": TableState.STREAMING, "error": None, "waiting": waiting},
+    }
+    tables = [
+        document.tables[0].model_copy(update={"table": f"public.{name}", **changed})
+        for name, changed in changes.items()
+    ]
+    show.status(document.model_copy(update={"tables": tuple(tables)}))
+    show.replicators([document], as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert f"public.failed: [column_type_changed] {long}" in lines
+    assert f"    → Run this: {long}" in lines
+    assert f"public.alarmed: alarm [target_diverged] {long}" in lines
+    assert f"    → Run that: {long}" in lines
+    assert any(line.startswith("public.waits: waits until") and line.endswith(long) for line in lines)
+    assert f"shop: [odd] {ODD}" in lines
+
+
+def test_a_rest_is_part_of_the_freshness_and_the_next_snapshot_of_the_snapshot(
+    document: ReplicatorStatus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    rest = WaitingStatus(retry_in_s=5.0, until=NOW, code=None, message=None)
+    changed = {"error": None, "freshness_s": 2.0, "waiting": rest, "next_snapshot": SnapshotStep.MARKING}
+    show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update=changed),)}))
+    printed = capsys.readouterr().out
+    assert f" 2.0 s, rests until {NOW.astimezone():%H:%M:%S}" in printed
+    assert " next: marking " in printed
 
 
 @pytest.mark.parametrize("state", TableState)
@@ -87,15 +137,16 @@ def test_validate_ends_with_what_it_found(
     assert printed == ["public.t: 1 column, key id", *([text] if text else [])]
 
 
-def test_an_alarm_is_loud(document: ReplicatorStatus, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_an_alarm_is_loud(
+    document: ReplicatorStatus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     alarm = AlarmStatus(code="target_diverged", message=f"Rows of {ODD}.", action="Run this.", at=NOW, count=2)
     changed = {"state": TableState.STREAMING, "error": None, "alarms": (alarm,)}
     alarmed = document.model_copy(update={"tables": (document.tables[0].model_copy(update=changed),)})
     show.status(alarmed)
     printed = capsys.readouterr().out
-    assert "alarm: target_diverged" in printed
-    assert f"{ODD}: [target_diverged] Rows of {ODD}. Run this." in printed
+    assert f"{ODD}: alarm [target_diverged] Rows of {ODD}.\n    → Run this." in printed
     show.replicators([alarmed.model_copy(update={"error": None})], as_json=False)
     assert "1 table with alarms" in capsys.readouterr().out
 
@@ -115,6 +166,37 @@ def test_the_picture_stands_while_the_store_is_away(tmp_path: Path, monkeypatch:
     store.close()
 
 
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_run_says_in_words_when_its_parts_are_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    monkeypatch.setenv("COLUMNS", "400")
+    store = StateStore(f"sqlite:///{tmp_path}/state.db")
+    store.create_replicator("shop", "config", "/j")
+    lines = [
+        '{"event": "log_opened", "tables": 2}',
+        '{"event": "spark_starting"}',
+        '{"event": "table_added"}',
+        "no JSON",
+        "7",
+    ]
+    with show.Progress(store, "shop") as display:
+        display.say("starting.")
+        for line in lines:
+            display.log_line(line)
+    store.close()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    told = [line for line in click.unstyle(printed.err).splitlines() if line.startswith("shop: ")]
+    assert told == [
+        "shop: starting.",
+        "shop: capture is running: it reads the source's log.",
+        "shop: Spark is starting. This can take a minute.",
+    ]
+    assert (lines[2] in printed.err) is not is_terminal
+
+
 @pytest.mark.parametrize(
     ("message", "action", "text"),
     [
@@ -125,3 +207,27 @@ def test_the_picture_stands_while_the_store_is_away(tmp_path: Path, monkeypatch:
 )
 def test_message_and_remedy_are_two_sentences(message: str, action: str | None, text: str) -> None:
     assert str(ReplicatorError(message, code="away", action=action)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "table", "shown"),
+    [
+        ("Run `replicator snapshot NAME TABLE`.", "public.a", "Run `replicator snapshot shop public.a`."),
+        ("Run `replicator snapshot NAME TABLE`.", None, "Run `replicator snapshot shop TABLE`."),
+        (
+            "Run: replicator snapshot NAME TABLE --recreate.",
+            "public.A b",
+            "Run: replicator snapshot shop 'public.A b' --recreate.",
+        ),
+        ("Run `replicator snapshot NAME --restart`.", "public.a", "Run `replicator snapshot shop --restart`."),
+        ("ALTER TABLE t RENAME TO NAME; TABLE stays.", "public.a", "ALTER TABLE t RENAME TO NAME; TABLE stays."),
+    ],
+)
+def test_a_command_can_be_pasted(text: str, table: str | None, shown: str) -> None:
+    assert with_names(text, "shop", table) == shown
+
+
+def test_a_run_that_ends_says_which_replicator_to_restart(capsys: pytest.CaptureFixture[str]) -> None:
+    error = LogGapError("The slot is missing", code="slot_missing", action="Run `replicator snapshot NAME --restart`.")
+    show.error(error, "shop")
+    assert "Run `replicator snapshot shop --restart`." in capsys.readouterr().err

@@ -1,14 +1,8 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from replicator.observability import redaction
-
-# With `--import-mode=importlib` a test's neighbours are found only if their folder is on the path.
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)

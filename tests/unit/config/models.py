@@ -61,4 +61,4 @@ target:
 
 
 def load_text(text: str, **env: str) -> LoadedConfig:
-    return load(text, sources=SOURCES, targets=TARGETS, place="shop.yaml", env=ENV | env)
+    return load(text, sources=SOURCES, targets=TARGETS, origin="shop.yaml", env=ENV | env)

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from models import ENV, GOOD, SECRET, SOURCES, TARGETS, SourceModel, TargetModel, load_text
 from pydantic import ValidationError
 
 from replicator.config import LoadedConfig, load, redacted
 from replicator.model.errors import ConfigError, Problem, Severity
 
+from .models import ENV, GOOD, SECRET, SOURCES, TARGETS, SourceModel, TargetModel, load_text
+
 
 def problems_in(text: str, **env: str) -> dict[str, Problem]:
-    """Place (without the file's name) → problem."""
+    """Location (without the file's name) → problem."""
     with pytest.raises(ConfigError) as caught:
         load_text(text, **env)
     assert caught.value.problems
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
-    return {(problem.place or "").removeprefix("shop.yaml:"): problem for problem in caught.value.problems}
+    return {(problem.location or "").removeprefix("shop.yaml:"): problem for problem in caught.value.problems}
 
 
-def test_good_file_is_loaded_with_defaults():
+def test_good_file_is_loaded_with_defaults() -> None:
     loaded = load_text(GOOD)
     assert loaded.document == GOOD
     assert loaded.config.name == "shop-to-lake"
@@ -40,27 +42,27 @@ def test_good_file_is_loaded_with_defaults():
 
 
 @pytest.mark.parametrize("spelled", ["null", "'null'", "~"])
-def test_null_among_the_words_to_choose_from_needs_no_quotes(spelled):
+def test_null_among_the_words_to_choose_from_needs_no_quotes(spelled: str) -> None:
     loaded = load_text(GOOD.replace("/data/lake", f"/data/lake\n  unfit: {spelled}"))
     assert isinstance(loaded.target, TargetModel)
     assert loaded.target.unfit == "null"
 
 
-def test_stored_document_loads_again_to_the_same():
+def test_stored_document_loads_again_to_the_same() -> None:
     loaded = load_text(GOOD)
     again = load_text(loaded.document)
     assert (again.config, again.source, again.target) == (loaded.config, loaded.source, loaded.target)
 
 
-def test_loaded_configuration_is_frozen():
+def test_loaded_configuration_is_frozen() -> None:
     loaded = load_text(GOOD)
     with pytest.raises(ValidationError):
-        loaded.config.name = "other"
+        loaded.config.name = "other"  # type: ignore[misc]
     with pytest.raises(AttributeError):
         loaded.document = ""  # type: ignore[misc]
 
 
-def test_design_example_is_accepted():
+def test_design_example_is_accepted() -> None:
     loaded = load_text(
         GOOD
         + """\
@@ -80,7 +82,7 @@ spark: {master: "local[*]", settings: {spark.sql.shuffle.partitions: 4, spark.ui
     assert loaded.config.spark.settings == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
 
 
-def test_every_problem_of_every_block_is_reported_at_once_with_its_line():
+def test_every_problem_of_every_block_is_reported_at_once_with_its_line() -> None:
     found = problems_in(
         """\
 nam: x
@@ -103,7 +105,7 @@ retry: {backoff_initial: 10m}
 spark: {master: }
 """
     )
-    assert {place: problem.code for place, problem in found.items()} == {
+    assert {location: problem.code for location, problem in found.items()} == {
         "1 nam": "unknown_key",
         "2 name": "invalid_value",
         "3 source.host": "missing_key",
@@ -136,19 +138,19 @@ spark: {master: }
     assert "hunter2" not in str(found)
 
 
-def test_unknown_key_without_a_near_one_lists_those_known():
+def test_unknown_key_without_a_near_one_lists_those_known() -> None:
     found = problems_in(GOOD + "ddl: {zzzzz: 1}\n")
     assert "truncate_table" in (found["9 ddl.zzzzz"].action or "")
 
 
-def test_misspelled_top_level_block_names_the_nearest():
+def test_misspelled_top_level_block_names_the_nearest() -> None:
     found = problems_in(GOOD.replace("target:", "tarqet:"))
     assert found["6 tarqet"].action == "Did you mean `target`?"
     assert found["1 target"].code == "missing_key"
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "code"),
+    ("text", "location", "code"),
     [
         ("", "1", "empty_document"),
         ("# nothing\n", "1", "empty_document"),
@@ -165,17 +167,33 @@ def test_misspelled_top_level_block_names_the_nearest():
         ("#" * 300_000, "1", "document_too_large"),
     ],
 )
-def test_what_is_not_a_mapping_in_yaml_is_one_problem(text, place, code):
-    assert {p: problem.code for p, problem in problems_in(text).items()} == {place: code}
+def test_what_is_not_a_mapping_in_yaml_is_one_problem(text: str, location: str, code: str) -> None:
+    assert {p: problem.code for p, problem in problems_in(text).items()} == {location: code}
 
 
-def test_alias_bomb_is_refused_quickly():
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("a:\n\tb: 1", "spaces"),
+        ("a: [*.*]", "quotes"),
+        ("a: *x", "quotes"),
+        ("a: {b: 1\nc: 2", "brackets"),
+        ("a: b: c", "Indent|indent"),
+    ],
+)
+def test_the_remedy_for_text_that_is_not_yaml_is_about_its_fault(text: str, word: str) -> None:
+    (problem,) = problems_in(text).values()
+    assert re.search(word, problem.action or "")
+    assert ("*" in (problem.action or "")) is ("*" in text)
+
+
+def test_alias_bomb_is_refused_quickly() -> None:
     levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     assert problems_in("\n".join(levels))["1"].code == "document_too_large"
 
 
-def test_plain_alias_is_read():
+def test_plain_alias_is_read() -> None:
     loaded = load_text(GOOD.replace("host: db", "host: &h db") + "journal: {uri: *h}\n")
     assert loaded.config.journal.uri == "db.internal"
 
@@ -194,18 +212,18 @@ def test_plain_alias_is_read():
         ("name: again", "duplicate_key"),
     ],
 )
-def test_yaml_beyond_plain_values_is_refused_with_its_line(line, code):
+def test_yaml_beyond_plain_values_is_refused_with_its_line(line: str, code: str) -> None:
     found = problems_in(GOOD + line + "\n")
-    assert any(place.startswith("9") and problem.code == code for place, problem in found.items())
+    assert any(location.startswith("9") and problem.code == code for location, problem in found.items())
 
 
-def test_duplicate_key_names_the_first_line():
+def test_duplicate_key_names_the_first_line() -> None:
     found = problems_in(GOOD + "apply: {max_wait: 1s, max_wait: 2s}\n")
     assert "line 9" in found["9 apply.max_wait"].message
 
 
 @pytest.mark.parametrize(
-    ("line", "place"),
+    ("line", "location"),
     [
         ("snapshot: {chunk_rows: true}", "snapshot.chunk_rows"),
         ("snapshot: {chunk_rows: 1.0}", "snapshot.chunk_rows"),
@@ -220,21 +238,21 @@ def test_duplicate_key_names_the_first_line():
         ("ddl: 5", "ddl"),
     ],
 )
-def test_wrong_type_is_one_problem_at_its_place(line, place):
+def test_wrong_type_is_one_problem_at_its_location(line: str, location: str) -> None:
     found = problems_in(GOOD + line + "\n")
-    assert list(found) == [f"9 {place}"]
-    assert found[f"9 {place}"].code == "wrong_type"
+    assert list(found) == [f"9 {location}"]
+    assert found[f"9 {location}"].code == "wrong_type"
 
 
 @pytest.mark.parametrize("missing", ["name", "source", "target"])
-def test_missing_block_is_named(missing):
+def test_missing_block_is_named(missing: str) -> None:
     text = "".join(line for line in GOOD.splitlines(keepends=True))
     text = text.replace(f"{missing}:", f"# {missing}:", 1)
     text = "\n".join(line for line in text.splitlines() if missing == "name" or not line.startswith("  ")) + "\n"
     assert any(p.code == "missing_key" and f"`{missing}`" in p.message for p in problems_in(text).values())
 
 
-def test_unknown_type_names_the_nearest_and_the_installed():
+def test_unknown_type_names_the_nearest_and_the_installed() -> None:
     found = problems_in(GOOD.replace("type: postgresql", "type: postgres"))
     problem = found["3 source.type"]
     assert problem.code == "unknown_plugin"
@@ -243,11 +261,11 @@ def test_unknown_type_names_the_nearest_and_the_installed():
     assert "pip install replicator-source-NAME" in (problem.action or "")
 
 
-def test_missing_type_lists_the_installed():
+def test_missing_type_lists_the_installed() -> None:
     assert "delta" in (problems_in(GOOD.replace("  type: delta\n", ""))["6 target.type"].action or "")
 
 
-def test_broken_plugin_is_told_from_an_unknown_one():
+def test_broken_plugin_is_told_from_an_unknown_one() -> None:
     with pytest.raises(ConfigError) as caught:
         load(
             GOOD,
@@ -261,19 +279,19 @@ def test_broken_plugin_is_told_from_an_unknown_one():
     assert "no driver of source postgresql" in problem.message
 
 
-def test_settings_of_a_block_are_checked_although_its_neighbour_has_no_plugin():
+def test_settings_of_a_block_are_checked_although_its_neighbour_has_no_plugin() -> None:
     found = problems_in(GOOD.replace("type: postgresql", "type: nothing").replace("path:", "paht:"))
     assert {"3 source.type", "8 target.paht"} <= set(found)
 
 
-def test_path_is_read_and_named(tmp_path):
+def test_path_is_read_and_named(tmp_path: Path) -> None:
     file = tmp_path / "lake.yaml"
     file.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
-    assert load(file, sources=SOURCES, targets=TARGETS, env=ENV).place == "lake.yaml"
+    assert load(file, sources=SOURCES, targets=TARGETS, env=ENV).origin == "lake.yaml"
 
 
 @pytest.mark.parametrize("content", [None, b"name: \xff"])
-def test_unreadable_file_is_a_problem(tmp_path, content):
+def test_unreadable_file_is_a_problem(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "lake.yaml"
     if content is not None:
         file.write_bytes(content)
@@ -285,7 +303,7 @@ def test_unreadable_file_is_a_problem(tmp_path, content):
 # -- references -------------------------------------------------------------------------------------------------------
 
 
-def test_references_stand_in_any_text_and_inside_longer_ones():
+def test_references_stand_in_any_text_and_inside_longer_ones() -> None:
     text = GOOD.replace("db.internal", "'${env:HOST}.${env:DOMAIN}'") + "journal: {uri: 'file:///$${x}/${env:HOST}'}\n"
     text += "snapshot: {chunk_rows: '${env:ROWS}'}\ntables: {include: ['${env:HOST}.*']}\n"
     loaded = load_text(text, HOST="db", DOMAIN="internal", ROWS="10")
@@ -296,7 +314,7 @@ def test_references_stand_in_any_text_and_inside_longer_ones():
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-def test_file_reference_drops_one_newline(tmp_path, end):
+def test_file_reference_drops_one_newline(tmp_path: Path, end: str) -> None:
     file = tmp_path / "secret"
     file.write_bytes(f"two\nlines{end}".encode())
     file.chmod(0o600)
@@ -305,14 +323,14 @@ def test_file_reference_drops_one_newline(tmp_path, end):
     assert loaded.warnings == ()
 
 
-def test_world_readable_secret_file_is_a_warning(tmp_path):
+def test_world_readable_secret_file_is_a_warning(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("openly-known")
     file.chmod(0o644)
     loaded = load_text(GOOD.replace("${env:DB_PASSWORD}", f"${{file:{file}}}"))
     (warning,) = loaded.warnings
     assert (warning.severity, warning.code) == (Severity.WARNING, "file_readable_by_all")
-    assert warning.place == "shop.yaml:5 source.password"
+    assert warning.location == "shop.yaml:5 source.password"
 
 
 @pytest.mark.parametrize(
@@ -330,24 +348,24 @@ def test_world_readable_secret_file_is_a_warning(tmp_path):
         ("${file:/dev/zero}", "file_not_readable"),
     ],
 )
-def test_reference_that_leads_nowhere_is_the_only_problem_at_its_place(reference, code):
+def test_reference_that_leads_nowhere_is_the_only_problem_at_its_location(reference: str, code: str) -> None:
     found = problems_in(GOOD.replace("${env:DB_PASSWORD}", f"'{reference}'"))
-    assert {place: problem.code for place, problem in found.items()} == {"5 source.password": code}
+    assert {location: problem.code for location, problem in found.items()} == {"5 source.password": code}
 
 
-def test_named_pipe_does_not_hang(tmp_path):
+def test_named_pipe_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     found = problems_in(GOOD.replace("${env:DB_PASSWORD}", f"${{file:{tmp_path / 'pipe'}}}"))
     assert found["5 source.password"].code == "file_not_readable"
 
 
-def test_too_large_secret_file_is_refused(tmp_path):
+def test_too_large_secret_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "big").write_text("x" * 100_000)
     found = problems_in(GOOD.replace("${env:DB_PASSWORD}", f"${{file:{tmp_path / 'big'}}}"))
     assert "64KiB" in found["5 source.password"].message
 
 
-def test_empty_secret_is_refused():
+def test_empty_secret_is_refused() -> None:
     found = problems_in(GOOD, DB_PASSWORD="")
     assert "empty" in found["5 source.password"].message
 
@@ -364,7 +382,7 @@ def everything_shown(loaded: LoadedConfig) -> str:
     return "\n".join(shown)
 
 
-def test_redacted_shows_defaults_references_and_no_secret():
+def test_redacted_shows_defaults_references_and_no_secret() -> None:
     text = GOOD + "spark: {settings: {spark.hadoop.fs.s3a.secret.key: '${env:S3_SECRET}'}}\n"
     loaded = load_text(text, S3_SECRET="s3-very-secret")
     shown = redacted(loaded)
@@ -381,17 +399,17 @@ SECRETS = st.text(alphabet="ΑΒΓΔΕ\"'\\{}\n", min_size=1, max_size=20).filte
 
 
 @given(secret=SECRETS)
-def test_secret_shows_in_nothing_that_is_loaded(secret):
+def test_secret_shows_in_nothing_that_is_loaded(secret: str) -> None:
     loaded = load_text(GOOD, DB_PASSWORD=secret)
     core = secret.strip("\"'\\{}\n")
     assert core not in everything_shown(loaded)
     assert loaded.source.password.reveal() == secret  # type: ignore[attr-defined]
 
 
-@given(secret=SECRETS, place=st.sampled_from(["label", "tls", "port", "chunk", "compress", "pool", "unknown", "host"]))
-def test_secret_shows_in_no_error(secret, place):
+@given(secret=SECRETS, key=st.sampled_from(["label", "tls", "port", "chunk", "compress", "pool", "unknown", "host"]))
+def test_secret_shows_in_no_error(secret: str, key: str) -> None:
     # A referenced value in fields that do not take it, the last one of which quotes it in a validator of the plugin.
-    text = GOOD.replace("  host: db.internal\n", f"  {place}: 'a ${{env:DB_PASSWORD}}'\n")
+    text = GOOD.replace("  host: db.internal\n", f"  {key}: 'a ${{env:DB_PASSWORD}}'\n")
     try:
         loaded = load_text(text, DB_PASSWORD=secret)
     except ConfigError as error:
@@ -402,7 +420,7 @@ def test_secret_shows_in_no_error(secret, place):
 
 
 @given(literal=st.text(alphabet="ΑΒΓΔΕ", min_size=1, max_size=20))
-def test_literal_secret_shows_in_no_error(literal):
+def test_literal_secret_shows_in_no_error(literal: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_text(GOOD.replace("${env:DB_PASSWORD}", f"'{literal}'"))
     assert [problem.code for problem in caught.value.problems] == ["literal_secret"]
@@ -410,16 +428,16 @@ def test_literal_secret_shows_in_no_error(literal):
 
 
 @given(text=st.text(max_size=200) | st.text(alphabet="abc:- \n[]{}&*!'\"#|>%@", max_size=200))
-def test_no_text_does_worse_than_a_configuration_error(text):
+def test_no_text_does_worse_than_a_configuration_error(text: str) -> None:
     with pytest.raises(ConfigError):
         load_text(text)
 
 
-def test_file_name_is_all_that_the_headline_tells():
+def test_file_name_is_all_that_the_headline_tells() -> None:
     with pytest.raises(ConfigError, match=r"^shop\.yaml cannot be used: 1 problem\.$"):
         load_text(GOOD + "x: 1\n")
 
 
-def test_relative_paths_of_documents_need_no_file_system():
-    assert load(GOOD, sources=SOURCES, targets=TARGETS, env=ENV).place == "configuration"
+def test_relative_paths_of_documents_need_no_file_system() -> None:
+    assert load(GOOD, sources=SOURCES, targets=TARGETS, env=ENV).origin == "configuration"
     assert not Path("configuration").exists()

@@ -20,7 +20,7 @@ class Model(BaseModel):
 
 
 @given(st.text(alphabet="ΑΒΓΔΕ\n'\"", min_size=1).filter(lambda text: text.strip("\n'\"")))
-def test_secret_shows_nowhere(value):
+def test_secret_shows_nowhere(value: str) -> None:
     secret = Secret(value)
     model = Model(password=secret, others=[secret])
     shown = [
@@ -37,17 +37,17 @@ def test_secret_shows_nowhere(value):
     assert secret.reveal() == value
 
 
-def test_secret_serialises_as_stars():
+def test_secret_serialises_as_stars() -> None:
     assert Model(password=Secret("abcd")).model_dump(mode="json") == {"password": "***", "others": []}
 
 
-def test_literal_is_refused_and_not_repeated():
+def test_literal_is_refused_and_not_repeated() -> None:
     with pytest.raises(ValidationError) as caught:
         Model.model_validate({"password": "Geheimnis"})
     assert caught.value.errors()[0]["type"] == "literal_secret"
 
 
-def test_secret_cannot_be_pickled_and_copies_are_itself():
+def test_secret_cannot_be_pickled_and_copies_are_itself() -> None:
     secret = Secret("abcd")
     with pytest.raises(TypeError):
         pickle.dumps(secret)
@@ -55,7 +55,7 @@ def test_secret_cannot_be_pickled_and_copies_are_itself():
     assert copy.copy(secret) is secret
 
 
-def test_secrets_compare_by_value():
+def test_secrets_compare_by_value() -> None:
     assert Secret("a") == Secret("a")
     assert Secret("a") != Secret("b")
     assert Secret("a") != "a"

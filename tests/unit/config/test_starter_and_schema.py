@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import yaml
-from models import ENV, GOOD, SOURCES, TARGETS, SourceModel, TargetModel, load_text
+from pydantic import BaseModel
 
 from replicator.config import ReplicatorConfig, json_schema, load, plugin_schema, reference_markdown, starter
 from replicator.config.shape import fields_of
+
+from .models import ENV, GOOD, SOURCES, TARGETS, SourceModel, TargetModel, load_text
 
 
 def make_starter() -> str:
     return starter("postgresql", SourceModel, "delta", TargetModel)
 
 
-def test_starter_loads_once_its_variables_are_set():
+def test_starter_loads_once_its_variables_are_set() -> None:
     text = make_starter()
     assert re.findall(r"(?m)^ *[^#\n]*\$\{env:(\w+)\}", text) == ["SOURCE_PASSWORD"]
     loaded = load_text(text, SOURCE_PASSWORD="abcdef")
     assert loaded.config == ReplicatorConfig(name="shop-to-lake")
 
 
-def test_starter_with_every_comment_taken_away_loads_too():
+def test_starter_with_every_comment_taken_away_loads_too() -> None:
     text = re.sub(r"(?m)^( *)#(?=\S)", r"\1", make_starter())
     loaded = load_text(text, SOURCE_PASSWORD="abcdef", SOURCE_POOL_TOKEN="ghijkl")
     defaults = ReplicatorConfig(name="x")
     # The target's own default is none of ours: an example stands there.
-    by_example = defaults.apply.model_copy(update={"max_wait": timedelta(seconds=5)})
+    by_example = defaults.apply.model_copy(update={"max_wait": timedelta(seconds=5), "batch_rows_max": 100_000})
     for block, expected in (
         ("snapshot", defaults.snapshot), ("apply", by_example), ("ddl", defaults.ddl), ("retry", defaults.retry),
     ):  # fmt: skip
@@ -38,14 +41,14 @@ def test_starter_with_every_comment_taken_away_loads_too():
         assert getattr(loaded.config, block).model_fields_set
 
 
-def test_starter_explains_every_key():
+def test_starter_explains_every_key() -> None:
     lines = make_starter().splitlines()
     for number, line in enumerate(lines):
         if re.match(r" *#?\w+:", line) and not re.match(r"(source|target|  type):", line):
             assert re.match(r" *# \S", lines[number - 1]), line
 
 
-def walk(schema: Any):
+def walk(schema: Any) -> Iterator[dict[str, Any]]:
     if isinstance(schema, dict):
         yield schema
         for value in schema.values():
@@ -87,7 +90,7 @@ def accepts(schema: dict[str, Any], value: Any, definitions: dict[str, Any]) -> 
     return True
 
 
-def test_schema_accepts_what_loads_and_refuses_what_does_not():
+def test_schema_accepts_what_loads_and_refuses_what_does_not() -> None:
     schema = json_schema(SOURCES, TARGETS)
     json.dumps(schema)
     good = GOOD + "apply: {max_wait: 5s, tables_parallel: '${env:N}'}\njournal: {keep: 24h}\n"
@@ -108,7 +111,7 @@ def test_schema_accepts_what_loads_and_refuses_what_does_not():
         assert accepts(schema, yaml.safe_load(text), schema["$defs"]) is expected, text
 
 
-def test_schema_has_all_definitions_it_refers_to():
+def test_schema_has_all_definitions_it_refers_to() -> None:
     schema = json_schema({"a": SourceModel, "b": SourceModel}, TargetModel)
     definitions = schema["$defs"]
     references = {part["$ref"].removeprefix("#/$defs/") for part in walk(schema) if isinstance(part.get("$ref"), str)}
@@ -116,19 +119,19 @@ def test_schema_has_all_definitions_it_refers_to():
     assert {"source.a.Pool", "source.b.Pool"} <= references
 
 
-def test_schema_spells_defaults_as_users_do():
+def test_schema_spells_defaults_as_users_do() -> None:
     schema = json_schema(SOURCES, TARGETS)
     assert schema["$defs"]["JournalConfig"]["properties"]["keep"]["default"] == "1d"
     assert schema["$defs"]["JournalConfig"]["properties"]["bytes_max"]["default"] == "50GiB"
 
 
-def test_plugin_schema_has_its_type():
+def test_plugin_schema_has_its_type() -> None:
     schema = plugin_schema("delta", TargetModel)
     assert schema["properties"]["type"]["const"] == "delta"
     assert schema["required"] == ["type", "path"]
 
 
-def test_reference_names_every_key_and_default():
+def test_reference_names_every_key_and_default() -> None:
     text = reference_markdown(SOURCES, TARGETS)
     for key, field in fields_of(ReplicatorConfig).items():
         assert f"`{key}`" in text
@@ -138,7 +141,7 @@ def test_reference_names_every_key_and_default():
         assert expected in text
 
 
-def test_example_of_the_reference_loads():
+def test_example_of_the_reference_loads() -> None:
     text = reference_markdown({}, {})
     example = (
         text.split("```yaml\n")[1].split("```")[0].replace("  user: replicator\n", "").replace("  database: shop\n", "")
@@ -147,8 +150,8 @@ def test_example_of_the_reference_loads():
     assert loaded.config.name == "shop-to-lake"
 
 
-def test_every_field_of_the_host_has_a_description():
-    waiting = [ReplicatorConfig]
+def test_every_field_of_the_host_has_a_description() -> None:
+    waiting: list[type[BaseModel]] = [ReplicatorConfig]
     while waiting:
         for field in fields_of(waiting.pop()).values():
             assert field.description.endswith("."), field.key

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.journal import JournalReader, JournalWriter, WriterLimits
+from replicator.journal import JournalReader, JournalWriter
 from replicator.model.events import (
     ABSENT,
     BEFORE,
@@ -24,7 +24,8 @@ from replicator.model.events import (
 )
 from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.state import StateStore, holder_id
+from replicator.state import SegmentFile, StateStore, holder_id
+from replicator.testing.defaults import writer_limits
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -100,7 +101,7 @@ class Journal:
 
     def new_writer(self, **limits: int) -> JournalWriter:
         self.writer = JournalWriter(
-            self.store, name=self.NAME, epoch=self.epoch, uri=str(self.folder), limits=WriterLimits(**limits)
+            self.store, name=self.NAME, epoch=self.epoch, uri=str(self.folder), limits=writer_limits(**limits)
         )
         self._writers.append(self.writer)
         return self.writer
@@ -117,7 +118,8 @@ class Journal:
         return number
 
     def commit(self, lsn: int = 1, **values: Any) -> Sequence[Any]:
-        return self.writer.commit(**({"offset": Offset.of({"lsn": lsn}), "source_time": NOW} | values))
+        parts: dict[str, Any] = {"offset": Offset.of({"lsn": lsn}), "source_time": NOW}
+        return self.writer.commit(**(parts | values))
 
     def files(self) -> list[str]:
         return sorted(path.name for path in self.folder.glob("*.parquet"))
@@ -126,7 +128,7 @@ class Journal:
         """Every sequence number that the feed of a table holds, in its order."""
         found: list[int] = []
         for item in self.reader.feed(table, -1, 10_000):
-            if hasattr(item, "uri"):
+            if isinstance(item, SegmentFile):
                 for batch in self.reader.rows(item):
                     found += batch.column(SEQUENCE_NUM).to_pylist()
             else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,10 +14,14 @@ import pytest
 from replicator.journal import JournalReader
 from replicator.model.errors import CorruptStreamError, JournalUnavailableError, OffsetExpiredError
 from replicator.model.events import SEQUENCE_NUM
-from replicator.state import EventEntry
+from replicator.model.schema import TableSchema
+from replicator.state import EventEntry, SegmentFile
+
+if TYPE_CHECKING:
+    from tests.unit.journal.conftest import Journal
 
 
-def flat(items):
+def flat(items: Iterable[EventEntry | tuple[TableSchema, pa.RecordBatch]]) -> list[tuple[str, int]]:
     """(table, number) of everything that `changes` gave."""
     found = []
     for item in items:
@@ -28,7 +34,7 @@ def flat(items):
 
 
 @pytest.fixture
-def filled(journal):
+def filled(journal: Journal) -> Journal:
     a, b = journal.schema_of("a"), journal.schema_of("b")
     for _ in range(2):
         journal.event(a.table)
@@ -40,7 +46,7 @@ def filled(journal):
     return journal
 
 
-def test_changes_come_in_order_of_segments_and_of_each_table(filled):
+def test_changes_come_in_order_of_segments_and_of_each_table(filled: Journal) -> None:
     expected = [("a", 0), ("a", 1), ("a", 2), ("a", 4), ("b", 3), ("a", 5), ("a", 6), ("a", 7), ("a", 9), ("b", 8)]
     assert flat(filled.reader.changes()) == expected
     for after in range(-1, 11):
@@ -49,7 +55,7 @@ def test_changes_come_in_order_of_segments_and_of_each_table(filled):
     assert flat(filled.reader.changes(3, tables=[only])) == [("b", 8)]
 
 
-def test_a_subscriber_who_comes_too_late_is_told(filled):
+def test_a_subscriber_who_comes_too_late_is_told(filled: Journal) -> None:
     b = filled.schema_of("b").table
     filled.store.drop_segments("shop", filled.epoch, [1])
     with pytest.raises(OffsetExpiredError) as caught:
@@ -60,7 +66,7 @@ def test_a_subscriber_who_comes_too_late_is_told(filled):
     assert flat(filled.reader.changes())[0] == ("a", 5)
 
 
-def test_what_was_dropped_above_a_ledger_is_lost(filled):
+def test_what_was_dropped_above_a_ledger_is_lost(filled: Journal) -> None:
     a = filled.schema_of("a").table
     assert not filled.reader.is_lost(a, 1, -1)
     filled.store.drop_segments("shop", filled.epoch, [1])
@@ -82,7 +88,7 @@ def damage(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["truncated", "flipped", "empty", "missing"])
-def test_damage_is_named_with_file_and_remedy(filled, how):
+def test_damage_is_named_with_file_and_remedy(filled: Journal, how: str) -> None:
     file = filled.store.segments("shop", 0, 1)[0].files[0]
     filled.reader.check(file)
     damage(Path(file.uri.removeprefix("file://")), how)
@@ -98,14 +104,14 @@ def test_damage_is_named_with_file_and_remedy(filled, how):
         assert "replicator snapshot shop --restart" in str(caught.value)
 
 
-def test_a_file_of_another_table_is_refused_even_if_whole(filled):
+def test_a_file_of_another_table_is_refused_even_if_whole(filled: Journal) -> None:
     files = filled.store.segments("shop", 0, 1)[0].files
     wrong = replace(files[1], uri=files[0].uri, bytes=files[0].bytes, sha256=files[0].sha256)
     with pytest.raises(CorruptStreamError, match="columns are not those"):
         list(filled.reader.rows(wrong))
 
 
-def test_a_place_that_cannot_be_read_is_unavailable_not_corrupt(filled):
+def test_a_location_that_cannot_be_read_is_unavailable_not_corrupt(filled: Journal) -> None:
     file = filled.store.segments("shop", 0, 1)[0].files[0]
     path = Path(file.uri.removeprefix("file://"))
     path.unlink()
@@ -114,19 +120,21 @@ def test_a_place_that_cannot_be_read_is_unavailable_not_corrupt(filled):
         filled.reader.check(file)
 
 
-def test_other_readers_of_parquet_see_the_same(filled):
+def test_other_readers_of_parquet_see_the_same(filled: Journal) -> None:
     file = filled.store.segments("shop", 0, 1)[0].files[0]
     table = pq.read_table(file.uri.removeprefix("file://"))
     assert table.num_rows == file.rows
     assert table.schema.field(SEQUENCE_NUM).type == pa.int64()
 
 
-def test_another_reader_finds_what_a_writer_sealed_meanwhile(filled):
+def test_another_reader_finds_what_a_writer_sealed_meanwhile(filled: Journal) -> None:
     reader = JournalReader(filled.store, "shop")
     a = filled.schema_of("a")
-    before = len(reader.feed(a.table, -1))
+    before = len(reader.feed(a.table, -1, 1000))
     filled.insert(a, 1)
-    assert len(reader.feed(a.table, -1)) == before
+    assert len(reader.feed(a.table, -1, 1000)) == before
     filled.commit()
-    assert len(reader.feed(a.table, -1)) == before + 1
-    assert [item.last for item in reader.feed(a.table, 9)] == [10]
+    assert len(reader.feed(a.table, -1, 1000)) == before + 1
+    (item,) = reader.feed(a.table, 9, 1000)
+    assert isinstance(item, SegmentFile)
+    assert item.last == 10

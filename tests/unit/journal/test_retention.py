@@ -7,18 +7,23 @@ import signal
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.journal import JournalReader, Retention
-from replicator.journal.retention import FULL_SHARE, Needs, plan_retention
+from replicator.journal.retention import FULL_SHARE, Needs, Swept, plan_retention
 from replicator.model.errors import FencedError
 from replicator.model.schema import TableId
 from replicator.state import AppliedRecord, Segment, SegmentFile, Stage, TableRecord
 from replicator.state.records import ApplyState
 from replicator.state.table_life import JOURNAL_GIVEN_UP
+from replicator_testbed.present import present
+
+if TYPE_CHECKING:
+    from tests.unit.journal.conftest import FakeClock, Journal
 
 HUGE = 1 << 40
 DAY_S = 86_400
@@ -32,7 +37,7 @@ Retention(StateStore(sys.argv[1]), "shop", epoch=int(sys.argv[2]), keep_s=0, byt
 
 
 @pytest.fixture
-def tables(journal):
+def tables(journal: Journal) -> tuple[TableId, TableId]:
     """Segments 1 to 4: a, a and b, b, nothing but the newest."""
     a, b = journal.schema_of("a"), journal.schema_of("b")
     journal.insert(a, 10)
@@ -48,24 +53,26 @@ def tables(journal):
     return a.table, b.table
 
 
-def stream(journal, table, stage=Stage.STREAMING):
+def stream(journal: Journal, table: TableId, stage: Stage = Stage.STREAMING) -> None:
     journal.store.put_tables("shop", journal.epoch, [TableRecord(table=table, incarnation=1, stage=stage)])
 
 
-def apply(journal, table, last, *, incarnation=1, state=ApplyState.APPLYING):
+def apply(
+    journal: Journal, table: TableId, last: int, *, incarnation: int = 1, state: ApplyState = ApplyState.APPLYING
+) -> None:
     record = AppliedRecord(table=table, incarnation=incarnation, last_applied=last, state=state)
     journal.store.put_applied("shop", journal.epoch, [record])
 
 
-def sweep(journal, *, keep_s=0.0, bytes_max=HUGE):
+def sweep(journal: Journal, *, keep_s: float = 0.0, bytes_max: int = HUGE) -> Swept:
     return Retention(journal.store, "shop", epoch=journal.epoch, keep_s=keep_s, bytes_max=bytes_max).sweep()
 
 
-def kept(journal):
+def kept(journal: Journal) -> list[int]:
     return [s.id for s in journal.store.segments("shop", 0, 100)]
 
 
-def test_nothing_goes_before_every_table_has_applied_it(journal, tables):
+def test_nothing_goes_before_every_table_has_applied_it(journal: Journal, tables: tuple[TableId, TableId]) -> None:
     a, b = tables
     assert sweep(journal).segments == 0
     apply(journal, a, 18)
@@ -81,7 +88,7 @@ def test_nothing_goes_before_every_table_has_applied_it(journal, tables):
     assert len(journal.files()) == 1
 
 
-def test_the_newest_segment_stays(journal, tables):
+def test_the_newest_segment_stays(journal: Journal, tables: tuple[TableId, TableId]) -> None:
     for table in tables:
         apply(journal, table, 99)
     sweep(journal)
@@ -89,7 +96,9 @@ def test_the_newest_segment_stays(journal, tables):
     assert journal.new_writer().next_sequence_num == 40
 
 
-def test_applied_segments_are_kept_for_their_time(journal, clock, tables):
+def test_applied_segments_are_kept_for_their_time(
+    journal: Journal, clock: FakeClock, tables: tuple[TableId, TableId]
+) -> None:
     for table in tables:
         apply(journal, table, 99)
     assert sweep(journal, keep_s=DAY_S).segments == 0
@@ -97,7 +106,7 @@ def test_applied_segments_are_kept_for_their_time(journal, clock, tables):
     assert sweep(journal, keep_s=DAY_S).segments == 3
 
 
-def test_a_full_journal_keeps_less_than_its_time(journal, tables):
+def test_a_full_journal_keeps_less_than_its_time(journal: Journal, tables: tuple[TableId, TableId]) -> None:
     for table in tables:
         apply(journal, table, 99)
     total = journal.store.journal_bytes("shop")
@@ -106,7 +115,9 @@ def test_a_full_journal_keeps_less_than_its_time(journal, tables):
     assert kept(journal) == [2, 3, 4]
 
 
-def test_a_long_index_is_looked_at_in_parts_and_again_from_the_beginning(journal, tables, monkeypatch):
+def test_a_long_index_is_looked_at_in_parts_and_again_from_the_beginning(
+    journal: Journal, tables: tuple[TableId, TableId], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("replicator.journal.retention._SEGMENTS_PER_READ", 2)
     a, b = tables
     retention = Retention(journal.store, "shop", epoch=journal.epoch, keep_s=0, bytes_max=HUGE)
@@ -118,14 +129,14 @@ def test_a_long_index_is_looked_at_in_parts_and_again_from_the_beginning(journal
     assert kept(journal) == [4]
 
 
-def test_removed_tables_and_older_incarnations_need_nothing(journal, tables):
+def test_removed_tables_and_older_incarnations_need_nothing(journal: Journal, tables: tuple[TableId, TableId]) -> None:
     a, b = tables
     stream(journal, a, Stage.REMOVED)
     apply(journal, b, -1, incarnation=2)
     assert sweep(journal).segments == 3
 
 
-def test_a_newer_incarnation_than_the_applied_one_is_needed(journal):
+def test_a_newer_incarnation_than_the_applied_one_is_needed(journal: Journal) -> None:
     a = journal.schema_of("a")
     stream(journal, a.table)
     journal.event(a.table, incarnation=2)
@@ -137,7 +148,9 @@ def test_a_newer_incarnation_than_the_applied_one_is_needed(journal):
     assert sweep(journal).segments == 1
 
 
-def test_a_failing_table_keeps_its_segments_until_the_journal_is_full(journal, tables):
+def test_a_failing_table_keeps_its_segments_until_the_journal_is_full(
+    journal: Journal, tables: tuple[TableId, TableId]
+) -> None:
     a, b = tables
     apply(journal, b, 99)
     apply(journal, a, -1, state=ApplyState.FAILED)
@@ -148,7 +161,7 @@ def test_a_failing_table_keeps_its_segments_until_the_journal_is_full(journal, t
     assert [r.table for r in swept.given_up] == [a]
     record = next(r for r in journal.store.tables("shop") if r.table == a)
     assert record == swept.given_up[0]
-    assert (record.stage, record.error.code, record.error.action) == (
+    assert (record.stage, present(record.error).code, present(record.error).action) == (
         Stage.FAILED,
         JOURNAL_GIVEN_UP,
         "Run `replicator snapshot shop public.a`.",
@@ -157,7 +170,7 @@ def test_a_failing_table_keeps_its_segments_until_the_journal_is_full(journal, t
     assert journal.files() == []
 
 
-def test_what_a_healthy_table_needs_is_never_given_up(journal, tables):
+def test_what_a_healthy_table_needs_is_never_given_up(journal: Journal, tables: tuple[TableId, TableId]) -> None:
     a, _ = tables
     stream(journal, a, Stage.FAILED)
     swept = sweep(journal, bytes_max=1)
@@ -165,7 +178,7 @@ def test_what_a_healthy_table_needs_is_never_given_up(journal, tables):
     assert kept(journal) == [2, 3, 4]
 
 
-def test_a_table_given_up_needs_nothing_more(journal, tables):
+def test_a_table_given_up_needs_nothing_more(journal: Journal, tables: tuple[TableId, TableId]) -> None:
     a, b = tables
     stream(journal, a, Stage.FAILED)
     sweep(journal, bytes_max=1)
@@ -174,7 +187,7 @@ def test_a_table_given_up_needs_nothing_more(journal, tables):
     assert (swept.segments, swept.given_up) == (2, ())
 
 
-def test_an_older_epoch_drops_nothing(journal, tables):
+def test_an_older_epoch_drops_nothing(journal: Journal, tables: tuple[TableId, TableId]) -> None:
     for table in tables:
         apply(journal, table, 99)
     old = journal.epoch
@@ -184,7 +197,7 @@ def test_an_older_epoch_drops_nothing(journal, tables):
     assert len(journal.files()) == 4
 
 
-def test_a_crash_between_index_and_files_leaves_orphans_only(journal, tables):
+def test_a_crash_between_index_and_files_leaves_orphans_only(journal: Journal, tables: tuple[TableId, TableId]) -> None:
     for table in tables:
         apply(journal, table, 99)
     child = subprocess.run(
@@ -202,15 +215,23 @@ TABLES = [TableId("s", name) for name in "abc"]
 
 @given(
     layout=st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 2)), max_size=3), min_size=1, max_size=12),
-    applied=st.lists(st.tuples(st.integers(1, 2), st.integers(-1, 60), st.booleans()), min_size=3, max_size=3),
+    applied=st.lists(
+        st.tuples(st.integers(1, 2), st.integers(-1, 60), st.sampled_from(ApplyState)), min_size=3, max_size=3
+    ),
     stages=st.lists(st.sampled_from(Stage), min_size=3, max_size=3),
     keep_s=st.integers(0, 20),
     bytes_max=st.integers(1, 3000),
     now_s=st.integers(0, 20),
 )
 def test_no_plan_takes_from_a_healthy_table_what_it_needs(
-    journal_time, layout, applied, stages, keep_s, bytes_max, now_s
-):
+    journal_time: datetime,
+    layout: list[list[tuple[int, int]]],
+    applied: list[tuple[int, int, ApplyState]],
+    stages: list[Stage],
+    keep_s: int,
+    bytes_max: int,
+    now_s: int,
+) -> None:
     segments, number = [], 0
     for id_, files in enumerate(layout, start=1):
         made = []
@@ -227,8 +248,8 @@ def test_no_plan_takes_from_a_healthy_table_what_it_needs(
     needs = Needs(
         tables={t: TableRecord(table=t, incarnation=1, stage=s) for t, s in zip(TABLES, stages, strict=True)},
         applied={
-            t: AppliedRecord(table=t, incarnation=i, last_applied=last, state=f)
-            for t, (i, last, f) in zip(TABLES, applied, strict=True)
+            t: AppliedRecord(table=t, incarnation=i, last_applied=last, state=state)
+            for t, (i, last, state) in zip(TABLES, applied, strict=True)
         },
     )
     now = journal_time + timedelta(seconds=now_s)
@@ -252,7 +273,7 @@ def test_no_plan_takes_from_a_healthy_table_what_it_needs(
         assert freed_for_nothing >= bytes_max * FULL_SHARE
 
 
-def make_file(table, first, incarnation):
+def make_file(table: TableId, first: int, incarnation: int) -> SegmentFile:
     return SegmentFile(
         table=table, incarnation=incarnation, schema_fingerprint="f", uri=f"file:///{first}", rows=2, bytes=100, sha256="", first=first,
         last=first + 1, snapshot_rows=0, has_absent=False, has_key_changes=False,
@@ -260,5 +281,5 @@ def make_file(table, first, incarnation):
 
 
 @pytest.fixture(scope="module")
-def journal_time():
+def journal_time() -> datetime:
     return datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replicator.journal import JournalWriter, WriterLimits
+from replicator.journal import JournalWriter
 from replicator.model.errors import (
     ConfigError,
     FencedError,
@@ -31,11 +32,16 @@ from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import SegmentFile, Stage, StateStore, TableRecord
 from replicator.state.records import RequestKind
+from replicator.testing.defaults import writer_limits
+from replicator_testbed.present import present
+
+if TYPE_CHECKING:
+    from tests.unit.journal.conftest import Journal
 
 WRITE = Path(__file__).with_name("write_and_crash.py")
 
 
-def test_what_is_committed_comes_back(journal):
+def test_what_is_committed_comes_back(journal: Journal) -> None:
     a = journal.schema_of("a", extra=["n"])
     rows = [
         {"n": 0, "row": {"id": 1, "c2": "ű", "n": 5}, "snapshot": True},
@@ -59,7 +65,7 @@ def test_what_is_committed_comes_back(journal):
     assert journal.reader.schema(file) == a
 
 
-def test_a_file_says_what_it_is(journal):
+def test_a_file_says_what_it_is(journal: Journal) -> None:
     a = journal.schema_of("a")
     journal.insert(a, 2)
     (segment,) = journal.commit()
@@ -74,9 +80,9 @@ def test_a_file_says_what_it_is(journal):
     assert Path(path).stat().st_size == segment.files[0].bytes
 
 
-def test_names_are_never_used_twice_and_carry_the_epoch(journal):
+def test_names_are_never_used_twice_and_carry_the_epoch(journal: Journal) -> None:
     a = journal.schema_of("../../etc/pass wd%")
-    seen = set()
+    seen: set[str] = set()
     for epoch in (1, 2):
         for _ in range(2):
             journal.insert(a, 1)
@@ -90,7 +96,7 @@ def test_names_are_never_used_twice_and_carry_the_epoch(journal):
     assert len(seen) == 4
 
 
-def test_an_idle_commit_moves_the_offset_only(journal):
+def test_an_idle_commit_moves_the_offset_only(journal: Journal) -> None:
     journal.insert(journal.schema_of("a"), 3)
     journal.commit(lsn=1)
     (second,) = journal.commit(lsn=2, ring=["8"])
@@ -103,7 +109,7 @@ def test_an_idle_commit_moves_the_offset_only(journal):
     assert (fourth.id, fourth.offset, fourth.epoch) == (4, Offset.of({"lsn": 2}), 2)
 
 
-def test_unused_numbers_stay_unused(journal):
+def test_unused_numbers_stay_unused(journal: Journal) -> None:
     a = journal.schema_of("a")
     journal.writer.take(10)
     journal.writer.append(a, 1, journal.inserts(a, [3, 7]))
@@ -113,7 +119,7 @@ def test_unused_numbers_stay_unused(journal):
     assert journal.insert(a, 1) == 10
 
 
-def test_limits_cut_between_takes_and_the_commit_seals_all_parts(journal):
+def test_limits_cut_between_takes_and_the_commit_seals_all_parts(journal: Journal) -> None:
     journal.new_writer(segment_rows=10, row_group_rows=4)
     a, b = journal.schema_of("a"), journal.schema_of("b")
     journal.insert(a, 1)
@@ -122,7 +128,7 @@ def test_limits_cut_between_takes_and_the_commit_seals_all_parts(journal):
         base = journal.writer.take(6)
         journal.writer.append(a, 1, journal.inserts(a, [base, base + 2, base + 4]))
         journal.writer.append(b, 1, journal.inserts(b, [base + 1, base + 3, base + 5]))
-    assert journal.store.last_segment("shop").id == 1
+    assert present(journal.store.last_segment("shop")).id == 1
     segments = journal.commit(lsn=2, ring=["2"])
     assert [(s.id, s.first, s.last) for s in segments] == [(2, 1, 12), (3, 13, 24), (4, 25, 30)]
     assert [s.offset.value["lsn"] for s in segments] == [1, 1, 2]
@@ -133,7 +139,7 @@ def test_limits_cut_between_takes_and_the_commit_seals_all_parts(journal):
     assert pq.ParquetFile(segments[0].files[0].uri.removeprefix("file://")).num_row_groups == 2
 
 
-def test_bytes_cut_too(journal):
+def test_bytes_cut_too(journal: Journal) -> None:
     journal.new_writer(segment_bytes=50_000)
     a = journal.schema_of("a")
     for _ in range(4):
@@ -141,7 +147,7 @@ def test_bytes_cut_too(journal):
     assert len(journal.commit()) == 4
 
 
-def test_an_event_is_a_barrier_for_its_table_only(journal):
+def test_an_event_is_a_barrier_for_its_table_only(journal: Journal) -> None:
     a, b = journal.schema_of("a"), journal.schema_of("b")
     journal.insert(b, 2)
     journal.event(a.table)
@@ -157,7 +163,7 @@ def test_an_event_is_a_barrier_for_its_table_only(journal):
     assert journal.numbers(b.table) == [0, 1, 5, 6]
 
 
-def test_a_new_shape_or_incarnation_gets_a_file_of_its_own(journal):
+def test_a_new_shape_or_incarnation_gets_a_file_of_its_own(journal: Journal) -> None:
     a, wider = journal.schema_of("a"), journal.schema_of("a", extra=["n"])
     journal.insert(a, 2)
     journal.insert(wider, 2)
@@ -180,7 +186,9 @@ def test_a_new_shape_or_incarnation_gets_a_file_of_its_own(journal):
         ((), [{"op": "UPDATE", "before": {"id": 1}, "row": {"id": 2}}], False),
     ],
 )
-def test_key_changes_are_noticed(journal, key, rows, expected):
+def test_key_changes_are_noticed(
+    journal: Journal, key: tuple[str, ...], rows: list[dict[str, Any]], expected: bool
+) -> None:
     a = journal.schema_of("a", key=key)
     journal.writer.take(5)
     plain = [{"n": 0, "row": {"id": 9, "c2": "x"}}]
@@ -191,7 +199,7 @@ def test_key_changes_are_noticed(journal, key, rows, expected):
     assert segment.files[0].has_key_changes is expected
 
 
-def test_an_empty_list_of_absent_columns_is_none(journal):
+def test_an_empty_list_of_absent_columns_is_none(journal: Journal) -> None:
     a = journal.schema_of("a")
     journal.writer.take(2)
     journal.writer.append(
@@ -201,7 +209,7 @@ def test_an_empty_list_of_absent_columns_is_none(journal):
     assert segment.files[0].has_absent is False
 
 
-def test_many_small_batches_become_few_row_groups(journal):
+def test_many_small_batches_become_few_row_groups(journal: Journal) -> None:
     a = journal.schema_of("a")
     batch = journal.inserts(a, range(1200))
     journal.writer.take(1200)
@@ -212,7 +220,7 @@ def test_many_small_batches_become_few_row_groups(journal):
     assert journal.numbers(a.table) == list(range(1200))
 
 
-def test_memory_is_bounded_over_many_tables(journal):
+def test_memory_is_bounded_over_many_tables(journal: Journal) -> None:
     journal.new_writer(buffer_bytes=100_000)
     schemas = [journal.schema_of(f"t{i}") for i in range(10)]
     for _ in range(3):
@@ -224,7 +232,7 @@ def test_memory_is_bounded_over_many_tables(journal):
     assert all(len(journal.numbers(schema.table)) == 30 for schema in schemas)
 
 
-def test_records_and_requests_go_with_the_segment(journal):
+def test_records_and_requests_go_with_the_segment(journal: Journal) -> None:
     request = journal.store.add_request("shop", RequestKind.SNAPSHOT, {})
     record = TableRecord(table=journal.schema_of("a").table, incarnation=1, stage=Stage.SNAPSHOT)
     journal.commit(tables=[record], done_requests=[request])
@@ -232,7 +240,7 @@ def test_records_and_requests_go_with_the_segment(journal):
     assert journal.store.requests("shop") == []
 
 
-def test_discarded_work_leaves_nothing_and_its_numbers_come_again(journal):
+def test_discarded_work_leaves_nothing_and_its_numbers_come_again(journal: Journal) -> None:
     a = journal.schema_of("a")
     journal.new_writer(row_group_rows=2, segment_rows=4)
     journal.insert(a, 5)
@@ -248,7 +256,7 @@ def test_discarded_work_leaves_nothing_and_its_numbers_come_again(journal):
     assert journal.numbers(a.table) == list(range(6))
 
 
-def test_a_closed_writer_leaves_no_files(journal):
+def test_a_closed_writer_leaves_no_files(journal: Journal) -> None:
     journal.new_writer(row_group_rows=1)
     journal.insert(journal.schema_of("a"), 5)
     assert len(journal.files()) == 1
@@ -257,7 +265,7 @@ def test_a_closed_writer_leaves_no_files(journal):
     assert journal.files() == []
 
 
-def test_a_writer_of_an_older_epoch_seals_nothing(journal):
+def test_a_writer_of_an_older_epoch_seals_nothing(journal: Journal) -> None:
     a = journal.schema_of("a")
     old = journal.writer
     journal.insert(a, 3)
@@ -274,7 +282,7 @@ def test_a_writer_of_an_older_epoch_seals_nothing(journal):
     assert journal.numbers(a.table) == [0, 1]
 
 
-def test_a_batch_of_another_layout_is_refused(journal):
+def test_a_batch_of_another_layout_is_refused(journal: Journal) -> None:
     a, b = journal.schema_of("a"), journal.schema_of("a", extra=["n"])
     journal.writer.take(1)
     with pytest.raises(TableFailedError) as caught:
@@ -282,7 +290,7 @@ def test_a_batch_of_another_layout_is_refused(journal):
     assert (caught.value.error.code, caught.value.error.table) == ("wrong_layout", "public.a")
 
 
-def test_misuse_of_numbers_is_caught(journal):
+def test_misuse_of_numbers_is_caught(journal: Journal) -> None:
     a = journal.schema_of("a")
     for numbers in ([0], [5], [2, 1]):
         writer = journal.new_writer()
@@ -293,12 +301,12 @@ def test_misuse_of_numbers_is_caught(journal):
             writer.append(a, 1, journal.inserts(a, numbers))
 
 
-def test_an_unknown_replicator_has_no_writer(journal):
+def test_an_unknown_replicator_has_no_writer(journal: Journal) -> None:
     with pytest.raises(ConfigError):
-        JournalWriter(journal.store, name="other", epoch=1, uri=str(journal.folder), limits=WriterLimits())
+        JournalWriter(journal.store, name="other", epoch=1, uri=str(journal.folder), limits=writer_limits())
 
 
-def test_a_full_journal_stops_before_the_seal_and_goes_on_when_there_is_room(journal):
+def test_a_full_journal_stops_before_the_seal_and_continues_when_there_is_room(journal: Journal) -> None:
     a = journal.schema_of("a")
     journal.insert(a, 100)
     (segment,) = journal.commit()
@@ -320,11 +328,11 @@ def test_a_full_journal_stops_before_the_seal_and_goes_on_when_there_is_room(jou
     assert journal.numbers(a.table) == [100]
 
 
-def test_a_full_journal_stops_in_the_midst_of_a_transaction(journal):
+def test_a_full_journal_stops_in_the_midst_of_a_transaction(journal: Journal) -> None:
     journal.new_writer(row_group_rows=10, bytes_max=20_000)
     a = journal.schema_of("a")
 
-    def write_without_end():
+    def write_without_end() -> None:
         for position in range(1000):
             journal.insert(a, 10, text=os.urandom(50).hex() + str(position))
 
@@ -334,7 +342,7 @@ def test_a_full_journal_stops_in_the_midst_of_a_transaction(journal):
     assert journal.files() == []
 
 
-def test_a_disk_that_refuses_seals_nothing_and_recovers(journal):
+def test_a_disk_that_refuses_seals_nothing_and_recovers(journal: Journal) -> None:
     a = journal.schema_of("a")
     journal.insert(a, 5)
     journal.commit()
@@ -357,7 +365,7 @@ def test_a_disk_that_refuses_seals_nothing_and_recovers(journal):
     assert journal.numbers(a.table) == list(range(6))
 
 
-def test_a_folder_that_is_gone_is_unavailable(journal):
+def test_a_folder_that_is_missing_is_unavailable(journal: Journal) -> None:
     journal.insert(journal.schema_of("a"), 1)
     journal.folder.rename(journal.folder.with_name("moved"))
     with pytest.raises(JournalUnavailableError) as caught:
@@ -365,9 +373,9 @@ def test_a_folder_that_is_gone_is_unavailable(journal):
     assert caught.value.code == "journal_unavailable"
 
 
-def test_a_locked_state_store_keeps_the_files_as_they_may_be_sealed(journal, tmp_path):
+def test_a_locked_state_store_keeps_the_files_as_they_may_be_sealed(journal: Journal, tmp_path: Path) -> None:
     store = StateStore(journal.url, busy_timeout_s=0.05)
-    writer = JournalWriter(store, name="shop", epoch=journal.epoch, uri=str(journal.folder), limits=WriterLimits())
+    writer = JournalWriter(store, name="shop", epoch=journal.epoch, uri=str(journal.folder), limits=writer_limits())
     a = journal.schema_of("a")
     writer.take(1)
     writer.append(a, 1, journal.inserts(a, [0]))
@@ -383,7 +391,7 @@ def test_a_locked_state_store_keeps_the_files_as_they_may_be_sealed(journal, tmp
     assert journal.files() == []
 
 
-def test_sweep_takes_only_orphans_of_older_epochs(journal):
+def test_sweep_takes_only_orphans_of_older_epochs(journal: Journal) -> None:
     a = journal.schema_of("a")
     journal.insert(a, 1)
     journal.commit()
@@ -401,7 +409,7 @@ def test_sweep_takes_only_orphans_of_older_epochs(journal):
 
 
 @pytest.mark.parametrize(
-    ("place", "is_sealed"),
+    ("point", "is_sealed"),
     [
         ("journal.segment_closed", False),
         ("journal.files_written", False),
@@ -409,13 +417,13 @@ def test_sweep_takes_only_orphans_of_older_epochs(journal):
         ("journal.after_index", True),
     ],
 )
-def test_a_crash_leaves_all_or_nothing(journal, place, is_sealed):
+def test_a_crash_leaves_all_or_nothing(journal: Journal, point: str, is_sealed: bool) -> None:
     journal.insert(journal.schema_of("a"), 3)
     journal.commit()
     sealed = journal.files()
     child = subprocess.run(
         [sys.executable, WRITE, journal.url, str(journal.folder), str(journal.epoch)],
-        env=os.environ | {"REPLICATOR_CRASH_AT": place}, stdout=subprocess.PIPE, text=True, check=False,
+        env=os.environ | {"REPLICATOR_CRASH_AT": point}, stdout=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     assert child.returncode == -signal.SIGKILL
     files = journal.files()
@@ -440,12 +448,15 @@ steps = st.lists(
 
 @given(steps=steps)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40)
-def test_any_schedule_gives_contiguous_segments_and_feeds_in_order(journal, steps):
+def test_any_schedule_gives_contiguous_segments_and_feeds_in_order(
+    journal: Journal, steps: list[tuple[str, str, int]]
+) -> None:
     """Against a plain list: what was committed and nothing else is in the feeds, in order; segments join; barriers hold."""
     writer = journal.new_epoch(segment_rows=5, row_group_rows=3)
     base = writer.next_sequence_num
     schemas = {name: journal.schema_of(name) for name in "ab"}
-    sealed, pending = {"a": [], "b": []}, {"a": [], "b": []}
+    sealed: dict[str, list[int]] = {"a": [], "b": []}
+    pending: dict[str, list[int]] = {"a": [], "b": []}
     for kind, name, count in [*steps, ("commit", "a", 0)]:
         if kind == "rows":
             first = journal.insert(schemas[name], count)
@@ -476,7 +487,7 @@ def test_any_schedule_gives_contiguous_segments_and_feeds_in_order(journal, step
     assert all(isinstance(f, SegmentFile) and f.rows > 0 for s in segments for f in s.files)
 
 
-def test_arrow_types_survive(journal):
+def test_arrow_types_survive(journal: Journal) -> None:
     types = [
         pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.float32(), pa.float64(), pa.decimal128(38, 10), pa.decimal256(76, 0),
         pa.binary(), pa.date32(), pa.time64("us"), pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.list_(pa.string()),

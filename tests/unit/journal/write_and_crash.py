@@ -6,10 +6,11 @@ import sys
 
 import pyarrow as pa
 
-from replicator.journal import JournalWriter, WriterLimits
+from replicator.journal import JournalWriter
 from replicator.model.events import change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import StateStore
+from replicator.testing.defaults import writer_limits
 
 url, folder, epoch = sys.argv[1:]
 schema = TableSchema(
@@ -20,7 +21,7 @@ schema = TableSchema(
     ),
     key=("id",),
 )
-limits = WriterLimits(segment_rows=7, row_group_rows=2)
+limits = writer_limits(segment_rows=7, row_group_rows=2)
 writer = JournalWriter(StateStore(url), name="shop", epoch=int(epoch), uri=folder, limits=limits)
 for _ in range(4):
     first = writer.take(5)

@@ -25,18 +25,18 @@ from replicator.model.schema import Column, TableId, TableSchema
         ("%41", "%2541"),
     ],
 )
-def test_path_part(name, part):
+def test_path_part(name: str, part: str) -> None:
     assert path_part(name) == part
 
 
 @given(st.text())
-def test_path_part_is_plain_and_can_be_undone(name):
+def test_path_part_is_plain_and_can_be_undone(name: str) -> None:
     part = path_part(name)
     assert re.fullmatch(r"([A-Za-z0-9_-]|%[0-9A-F]{2})*", part)
     assert unquote_to_bytes(part).decode("utf-8", "surrogatepass") == name
 
 
-def test_names_equal_after_case_folding_are_refused():
+def test_names_equal_after_case_folding_are_refused() -> None:
     tables = [
         TableId("public", "Orders"),
         TableId("public", "orders"),
@@ -48,7 +48,7 @@ def test_names_equal_after_case_folding_are_refused():
     assert "public.Orders and public.orders" in problem.message
 
 
-def test_the_same_table_twice_does_not_clash():
+def test_the_same_table_twice_does_not_clash() -> None:
     assert check_names([TableId("a", "b"), TableId("a", "b")]) == ()
 
 
@@ -69,7 +69,7 @@ def schema(*names: str) -> TableSchema:
         (("row", "before", "_absent"), []),
     ],
 )
-def test_columns_that_collide_are_refused(names, codes):
+def test_columns_that_collide_are_refused(names: tuple[str, ...], codes: list[str]) -> None:
     problems = check_columns(schema(*names))
     assert [problem.code for problem in problems] == codes
-    assert all(problem.place == "a.b" for problem in problems)
+    assert all(problem.location == "a.b" for problem in problems)

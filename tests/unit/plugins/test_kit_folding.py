@@ -43,7 +43,7 @@ def live(rows: dict[Key, StoredRow]) -> list[Mapping[str, Any]]:
 
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 @pytest.mark.parametrize("seed", range(5))
-def test_random_batches_equal_a_plain_replay(tmp_path: Path, seed: int, deletes: Literal["hard", "soft"]):
+def test_random_batches_equal_a_plain_replay(tmp_path: Path, seed: int, deletes: Literal["hard", "soft"]) -> None:
     schema = items_schema(with_world=True)
     rows: dict[Key, StoredRow] = {}
     reference: dict[int, Replay] = {}
@@ -57,7 +57,7 @@ def test_random_batches_equal_a_plain_replay(tmp_path: Path, seed: int, deletes:
 
 
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda h: h.__name__)
-def test_a_history_in_one_batch_equals_a_plain_replay(tmp_path: Path, history: History):
+def test_a_history_in_one_batch_equals_a_plain_replay(tmp_path: Path, history: History) -> None:
     schema, reference = items_schema(), Replay(items_schema())
     rows: dict[Key, StoredRow] = {}
     for change in history():
@@ -66,7 +66,7 @@ def test_a_history_in_one_batch_equals_a_plain_replay(tmp_path: Path, history: H
     assert as_tuples(schema, live(rows)) == as_tuples(schema, reference.rows)
 
 
-def test_a_deleted_row_that_is_kept_has_its_last_values(tmp_path: Path):
+def test_a_deleted_row_that_is_kept_has_its_last_values(tmp_path: Path) -> None:
     rows: dict[Key, StoredRow] = {}
     schema = items_schema()
     apply(rows, write_batch(tmp_path, schema, [insert(1, item(1, "a")), insert(2, item(2, "b"))]), "soft")
@@ -85,7 +85,7 @@ def folded(folder: Path, *changes: RowChange, skip_to: int = -1) -> dict[int, Fo
     return {row.key[0]: row for row in rows}
 
 
-def test_the_first_change_of_a_key_says_whether_a_row_is_expected(tmp_path: Path):
+def test_the_first_change_of_a_key_says_whether_a_row_is_expected(tmp_path: Path) -> None:
     rows = folded(
         tmp_path,
         insert(1, item(1)),
@@ -108,31 +108,31 @@ def test_the_first_change_of_a_key_says_whether_a_row_is_expected(tmp_path: Path
     assert rows[5].sequence_num == 8
 
 
-def test_a_row_that_comes_back_takes_nothing_from_the_one_before(tmp_path: Path):
+def test_a_row_that_comes_back_takes_nothing_from_the_one_before(tmp_path: Path) -> None:
     rows = folded(tmp_path, delete(1, item(1)), insert(2, item(1, "b"), absent=["note"], is_snapshot=True))
     assert rows[1].origin is None
     assert "note" not in rows[1].values
 
 
-def test_a_moved_row_is_completed_from_its_old_key(tmp_path: Path):
+def test_a_moved_row_is_completed_from_its_old_key(tmp_path: Path) -> None:
     rows = folded(
         tmp_path, update(1, item(2, "b"), before=item(1), absent=["note"]), update(2, item(2, "c"), absent=["note"])
     )
     assert (rows[2].origin, rows[2].values["name"]) == ((1,), "c")
 
 
-def test_what_was_applied_before_is_left_out(tmp_path: Path):
+def test_what_was_applied_before_is_left_out(tmp_path: Path) -> None:
     assert list(folded(tmp_path, insert(1, item(1)), insert(2, item(2)), skip_to=1)) == [2]
 
 
-def test_a_delete_without_a_key_fails_the_table(tmp_path: Path):
+def test_a_delete_without_a_key_fails_the_table(tmp_path: Path) -> None:
     schema = items_schema()
     bare = RowChange(sequence_num=1, operation=delete(1, item(1)).operation)
     with pytest.raises(KeyMissingError):
         fold(schema, read_changes(write_batch(tmp_path, schema, [bare])))
 
 
-def test_rows_without_a_key_are_counted_and_the_newest_goes_first(tmp_path: Path):
+def test_rows_without_a_key_are_counted_and_the_newest_goes_first(tmp_path: Path) -> None:
     schema = items_schema(key=())
     changes = [
         insert(1, item(1)),

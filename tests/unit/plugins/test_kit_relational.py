@@ -17,6 +17,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds, verify_shape
 from replicator.plugins.kit.session import Session
 from replicator.plugins.source import ChunkRequest
+from replicator.testing.defaults import chunk_request
 
 SCHEMA = TableSchema(
     table=TableId("main", "t"),
@@ -141,13 +142,13 @@ def test_a_chunk_that_grows_too_large_is_cut_and_the_next_asks_for_fewer_rows() 
 
 
 def test_one_batch_is_taken_however_large() -> None:
-    taken, is_cut = ChunkBounds(1).take(ChunkRequest(schema=SCHEMA), batches(10))
+    taken, is_cut = ChunkBounds(1).take(chunk_request(SCHEMA), batches(10))
     assert (len(taken), is_cut) == (1, False)
 
 
 def test_rows_of_too_many_keys_are_left_to_fewer_and_change_no_later_chunk() -> None:
     bounds = ChunkBounds(100)
-    request = ChunkRequest(schema=SCHEMA, keys=[(str(i),) for i in range(20)])
+    request = chunk_request(SCHEMA, keys=[(str(i),) for i in range(20)])
     assert bounds.take(request, batches(10, 10)) == ([], True)
     assert bounds.bounded(ChunkRequest(schema=SCHEMA, limit=50)).limit == 50
 

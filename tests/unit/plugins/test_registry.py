@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType
 
 import pytest
 from pydantic import BaseModel
@@ -72,7 +73,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         sys.modules.pop(module, None)
 
 
-def test_good_plugin_is_listed_with_its_version(site):
+def test_good_plugin_is_listed_with_its_version(site: Site) -> None:
     site.install("plugin_one", GOOD_SOURCE)
     registry = site.registry()
     (info,) = registry.plugins
@@ -110,7 +111,7 @@ def test_good_plugin_is_listed_with_its_version(site):
         ("Source.__abstractmethods__ = frozenset({'check'})" + GOOD_SOURCE, "does not implement check"),
     ],
 )
-def test_broken_plugin_is_listed_with_the_reason_and_the_others_work(site, code, reason):
+def test_broken_plugin_is_listed_with_the_reason_and_the_others_work(site: Site, code: str, reason: str) -> None:
     site.install("plugin_bad", "\n" + code, entry="source-bad")
     site.install("plugin_lake", "@hookimpl\ndef replicator_register_targets():\n    return (Target,)\n")
     registry = site.registry()
@@ -121,7 +122,7 @@ def test_broken_plugin_is_listed_with_the_reason_and_the_others_work(site, code,
     assert registry.source_models() == {}
 
 
-def test_name_with_two_owners_is_refused_and_both_are_named(site):
+def test_name_with_two_owners_is_refused_and_both_are_named(site: Site) -> None:
     site.install("plugin_a", GOOD_SOURCE, entry="source-one")
     site.install("plugin_b", GOOD_SOURCE, entry="source-one")
     registry = site.registry()
@@ -133,7 +134,7 @@ def test_name_with_two_owners_is_refused_and_both_are_named(site):
         registry.source("one")
 
 
-def test_looking_up_a_source_imports_no_target(site):
+def test_looking_up_a_source_imports_no_target(site: Site) -> None:
     site.install("plugin_one", GOOD_SOURCE)
     site.install("plugin_lake", "@hookimpl\ndef replicator_register_targets():\n    import antigravity_of_targets\n")
     registry = site.registry()
@@ -141,7 +142,7 @@ def test_looking_up_a_source_imports_no_target(site):
     assert "_targets" not in vars(registry)
 
 
-def test_a_plugin_that_is_named_is_the_only_one_that_is_imported(site):
+def test_a_plugin_that_is_named_is_the_only_one_that_is_imported(site: Site) -> None:
     site.install("plugin_one", GOOD_SOURCE, entry="source-one")
     site.install("plugin_two", "@hookimpl\ndef replicator_register_sources():\n    raise SystemExit('asked')\n")
     site.install(
@@ -154,7 +155,7 @@ def test_a_plugin_that_is_named_is_the_only_one_that_is_imported(site):
     assert registry.target("lake").type_name == "lake"
 
 
-def test_a_plugin_is_found_though_its_entry_point_is_called_otherwise(site):
+def test_a_plugin_is_found_though_its_entry_point_is_called_otherwise(site: Site) -> None:
     site.install("plugin_one", GOOD_SOURCE, entry="source-other")
     registry = site.registry()
     assert registry.source("one").type_name == "one"
@@ -162,7 +163,7 @@ def test_a_plugin_is_found_though_its_entry_point_is_called_otherwise(site):
         registry.source("other")
 
 
-def test_unknown_plugin_names_the_nearest_the_installed_and_the_command(site):
+def test_unknown_plugin_names_the_nearest_the_installed_and_the_command(site: Site) -> None:
     site.install("plugin_one", GOOD_SOURCE)
     with pytest.raises(ConfigError) as caught:
         site.registry().source("ome")
@@ -172,16 +173,16 @@ def test_unknown_plugin_names_the_nearest_the_installed_and_the_command(site):
         assert expected in text
 
 
-def test_configuration_that_names_a_broken_plugin_says_why(site):
+def test_configuration_that_names_a_broken_plugin_says_why(site: Site) -> None:
     site.install("plugin_bad", "import no_such_driver", entry="source-bad")
     with pytest.raises(ConfigError) as caught:
-        site.registry().load("name: x\nsource: {type: bad}\ntarget: {type: lake}\n", place="x.yaml")
-    by_place = {problem.place: problem for problem in caught.value.problems}
-    assert "no_such_driver" in by_place["x.yaml:2 source.type"].message
-    assert by_place["x.yaml:3 target.type"].code == "unknown_plugin"
+        site.registry().load("name: x\nsource: {type: bad}\ntarget: {type: lake}\n", origin="x.yaml")
+    by_location = {problem.location: problem for problem in caught.value.problems}
+    assert "no_such_driver" in by_location["x.yaml:2 source.type"].message
+    assert by_location["x.yaml:3 target.type"].code == "unknown_plugin"
 
 
-def test_in_process_plugins_are_found_without_installation():
+def test_in_process_plugins_are_found_without_installation() -> None:
     class Settings(ConfigModel):
         pass
 
@@ -193,19 +194,19 @@ def test_in_process_plugins_are_found_without_installation():
         type_name = "heap"
         config_model = Settings
 
-    Memory.__abstractmethods__ = Heap.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
-    registry = Registry.of(sources=[Memory], targets=[Heap])
+    Memory.__abstractmethods__ = Heap.__abstractmethods__ = frozenset()
+    registry = Registry.of(sources=[Memory], targets=[Heap])  # type: ignore[type-abstract]
     assert registry.source("memory") is Memory
     assert registry.target("heap") is Heap
     loaded = registry.load("name: x\nsource: {type: memory}\ntarget: {type: heap}\n")
     assert isinstance(loaded.source, Settings)
 
 
-def test_installed_plugins_can_be_discovered():
+def test_installed_plugins_can_be_discovered() -> None:
     assert {info.state for info in Registry.discover().plugins} <= {"ok", "broken"}
 
 
 @pytest.mark.parametrize("module", [source, target])
-def test_every_part_of_the_interface_is_exported_to_plugin_authors(module):
+def test_every_part_of_the_interface_is_exported_to_plugin_authors(module: ModuleType) -> None:
     public = {name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__}
     assert {name for name in public if not name.startswith("_")} - {"ConfigT"} <= set(plugins.__all__)

@@ -1,4 +1,4 @@
-"""Caught up is judged after what was asked for has begun, and never by a failure that a new copy has overtaken."""
+"""Caught up is judged after what was asked for has begun, and never by a failure that a new snapshot has overtaken."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
     store.close()
 
 
-def _put(store: StateStore, *, copied_at: datetime, failed_at: datetime, copied_in: int = 1) -> None:
+def _put(store: StateStore, *, snapshot_at: datetime, failed_at: datetime, snapshot_in: int = 1) -> None:
     lease = store.acquire_lease(NAME, "test", 60)
     assert lease is not None
-    progress = SnapshotProgress(started_at=copied_at, completed_at=copied_at)
+    progress = SnapshotProgress(started_at=snapshot_at, completed_at=snapshot_at)
     store.put_tables(
-        NAME, lease.epoch, [TableRecord(table=TABLE, incarnation=copied_in, stage=Stage.STREAMING, snapshot=progress)]
+        NAME, lease.epoch, [TableRecord(table=TABLE, incarnation=snapshot_in, stage=Stage.STREAMING, snapshot=progress)]
     )
     error = ErrorRecord(code="schema_conflict", message="other columns", action=None, at=failed_at)
     applied = AppliedRecord(table=TABLE, incarnation=1, state=ApplyState.FAILED, error=error)
@@ -56,23 +56,23 @@ def _put(store: StateStore, *, copied_at: datetime, failed_at: datetime, copied_
 def test_a_failure_counts_until_a_copy_has_begun_after_it(
     store: StateStore, completed_after_s: int, failed: tuple[TableId, ...]
 ) -> None:
-    _put(store, copied_at=NOON + timedelta(seconds=completed_after_s), failed_at=NOON)
+    _put(store, snapshot_at=NOON + timedelta(seconds=completed_after_s), failed_at=NOON)
     assert CatchUp(store=store, name=NAME, _asked=0, _position=0).check() == CaughtUp(failed=failed)
 
 
 def test_a_failure_of_an_earlier_run_counts_at_once_where_nothing_is_left_to_try(store: StateStore) -> None:
-    _put(store, copied_at=NOON - timedelta(minutes=2), failed_at=NOON - timedelta(minutes=1))
+    _put(store, snapshot_at=NOON - timedelta(minutes=2), failed_at=NOON - timedelta(minutes=1))
     catch_up = CatchUp(store=store, name=NAME, since=NOON, _asked=0, _position=0)
     assert catch_up.check() == CaughtUp(failed=(TABLE,))
 
 
-def test_a_table_that_is_made_anew_is_waited_for_although_the_old_one_was_refused_once_more(store: StateStore) -> None:
-    _put(store, copied_at=NOON, failed_at=NOON + timedelta(minutes=1), copied_in=2)
+def test_a_table_that_is_recreated_is_waited_for_although_the_old_one_was_refused_once_more(store: StateStore) -> None:
+    _put(store, snapshot_at=NOON, failed_at=NOON + timedelta(minutes=1), snapshot_in=2)
     assert CatchUp(store=store, name=NAME, _asked=0, _position=0).check() is None
 
 
 def test_a_snapshot_that_was_asked_for_is_waited_for(store: StateStore) -> None:
-    _put(store, copied_at=NOON, failed_at=NOON + timedelta(minutes=1))
+    _put(store, snapshot_at=NOON, failed_at=NOON + timedelta(minutes=1))
     store.add_request(NAME, RequestKind.SNAPSHOT, {"tables": [str(TABLE)]})
     assert CatchUp(store=store, name=NAME, _asked=0, _position=0).check() is None
 
@@ -106,7 +106,9 @@ def _apply(store: StateStore, table: TableId, upto: int, state: ApplyState = App
     store.put_applied(NAME, lease.epoch, [record])
 
 
-def test_the_place_is_read_behind_the_answer_to_the_request(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_position_is_read_behind_the_answer_to_the_request(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _seal(store, number=0, stages={TABLE: Stage.STREAMING})
     _apply(store, TABLE, 0)
     catch_up = CatchUp(store=store, name=NAME)
@@ -130,7 +132,7 @@ def test_the_place_is_read_behind_the_answer_to_the_request(store: StateStore, m
     assert catch_up.check() == CaughtUp(failed=())
 
 
-def test_a_copy_that_begins_while_the_place_is_waited_for_is_waited_for_to_its_end(store: StateStore) -> None:
+def test_a_copy_that_begins_while_the_position_is_waited_for_is_waited_for_to_its_end(store: StateStore) -> None:
     _seal(store, number=0, stages={TABLE: Stage.STREAMING})
     catch_up = CatchUp(store=store, name=NAME, _asked=0, _position=0)
     _seal(store, number=1, stages={TABLE: Stage.SNAPSHOT})
@@ -157,7 +159,7 @@ def test_a_copy_of_which_no_look_saw_anything_is_waited_for_to_its_end(store: St
     assert catch_up.check() == CaughtUp(failed=())
 
 
-def test_what_is_sealed_waits_for_no_removed_table_and_names_those_set_aside(store: StateStore) -> None:
+def test_what_is_sealed_waits_for_no_removed_table_and_names_those_that_failed(store: StateStore) -> None:
     other, gone = TableId("public", "u"), TableId("public", "gone")
     _seal(store, number=0, stages={TABLE: Stage.STREAMING, other: Stage.STREAMING, gone: Stage.REMOVED})
     catch_up = CatchUp(store=store, name=NAME)
@@ -167,14 +169,14 @@ def test_what_is_sealed_waits_for_no_removed_table_and_names_those_set_aside(sto
     assert catch_up.check_sealed() == CaughtUp(failed=(other,))
 
 
-def test_a_copy_that_capture_set_aside_is_not_complete(store: StateStore) -> None:
+def test_a_snapshot_that_failed_in_capture_is_not_complete(store: StateStore) -> None:
     _seal(store, number=0, stages={TABLE: Stage.FAILED})
     _apply(store, TABLE, 0)
     assert CatchUp(store=store, name=NAME).check_sealed() == CaughtUp(failed=(TABLE,))
 
 
 def test_a_table_with_an_alarm_is_named(store: StateStore) -> None:
-    _put(store, copied_at=NOON, failed_at=NOON - timedelta(minutes=1))
+    _put(store, snapshot_at=NOON, failed_at=NOON - timedelta(minutes=1))
     lease = store.acquire_lease(NAME, "test", 60)
     assert lease is not None
     alarm = AlarmRecord(code="target_diverged", message="m", action="a", at=NOON, count=1)

@@ -54,7 +54,7 @@ def test_a_full_disk_ends_nobody_who_reads_a_pipe_and_is_told_of_afterwards(tmp_
     assert len(echoed) == 5
 
 
-def test_a_terminal_that_is_gone_ends_nobody_who_reads_a_pipe(tmp_path: Path) -> None:
+def test_a_terminal_that_was_closed_ends_nobody_who_reads_a_pipe(tmp_path: Path) -> None:
     def gone(_: str) -> None:
         raise BrokenPipeError
 

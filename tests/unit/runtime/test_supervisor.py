@@ -32,6 +32,8 @@ from replicator.state.records import (
     TableRecord,
 )
 from replicator.state.store import StateStore
+from replicator.testing.defaults import AT_ONCE, CONFIG
+from replicator_testbed.present import present
 
 
 def test_the_end_of_a_worker_that_was_stopped_does_not_concern_its_successor(
@@ -41,7 +43,7 @@ def test_the_end_of_a_worker_that_was_stopped_does_not_concern_its_successor(
     news: queue.Queue[Message] = queue.Queue()
     store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
     log = LogFile(tmp_path / "log.jsonl")
-    supervisor = Supervisor(store, "nobody", log=log, limits=RetryLimits(), delete=lambda *_: None)
+    supervisor = Supervisor(store, "nobody", log=log, limits=RetryLimits.of(CONFIG.retry), delete=lambda *_: None)
     first, second = (WorkerProcess(Role.APPLY, "nobody", 1, {}, deliver=news.put, log=lambda _: None) for _ in range(2))
     supervisor._workers[Role.APPLY] = second
     first.kill()
@@ -83,7 +85,9 @@ def _lease(store: StateStore) -> Lease:
 
 
 def _supervisor(store: StateStore, folder: Path, delete: Callable[..., object] = lambda *_: None) -> Supervisor:
-    return Supervisor(store, NAME, log=LogFile(folder / "log.jsonl"), limits=RetryLimits(), delete=delete)
+    return Supervisor(
+        store, NAME, log=LogFile(folder / "log.jsonl"), limits=RetryLimits.of(CONFIG.retry), delete=delete
+    )
 
 
 @pytest.mark.parametrize("error", [FencedError("over", code="fenced"), ReplicatorError("no", code="source_error")])
@@ -133,7 +137,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost_whatever_the_error(
         assert lost.get(timeout=30).code == code
 
 
-def test_a_run_that_ends_by_itself_names_the_tables_set_aside(store: StateStore, tmp_path: Path) -> None:
+def test_a_run_that_ends_by_itself_names_the_failed_tables(store: StateStore, tmp_path: Path) -> None:
     tables = [TableId("public", name) for name in ("whole", "half", "gone")]
     lease = _lease(store)
     events = [
@@ -164,16 +168,16 @@ def test_a_worker_that_the_host_cannot_start_now_is_tried_again(
 
     monkeypatch.setattr(supervisor_module, "WorkerProcess", refuse)
     store.set_desired(NAME, Desired.RUNNING)
-    record, limits = store.replicator(NAME), RetryLimits(give_up_after_s=0)
+    record, limits = store.replicator(NAME), RetryLimits.of(AT_ONCE)
     assert record is not None
     patient, impatient = (
         Supervisor(store, NAME, log=LogFile(tmp_path / "log.jsonl"), limits=limits, delete=lambda *_: None)
-        for limits in (RetryLimits(), limits)
+        for limits in (RetryLimits.of(CONFIG.retry), limits)
     )
     for supervisor in (patient, impatient):
         supervisor._lease = _lease(store)
     assert patient._reconcile(record) is None
-    assert store.reports(NAME).supervisor.report.code == "machine_exhausted"
+    assert present(store.reports(NAME).supervisor).report.code == "machine_exhausted"
     outcome = impatient._reconcile(record)
     assert outcome is not None
     assert outcome.error is not None
@@ -183,7 +187,7 @@ def test_a_worker_that_the_host_cannot_start_now_is_tried_again(
 def test_progress_of_a_worker_is_told(store: StateStore, tmp_path: Path) -> None:
     told: list[str] = []
     supervisor = Supervisor(
-        store, NAME, log=LogFile(tmp_path / "log.jsonl"), limits=RetryLimits(), delete=lambda *_: None,
+        store, NAME, log=LogFile(tmp_path / "log.jsonl"), limits=RetryLimits.of(CONFIG.retry), delete=lambda *_: None,
         progressed=lambda: told.append("progress"),
     )  # fmt: skip
     for event in ("sealed", "progress", "log"):

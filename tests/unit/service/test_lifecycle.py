@@ -1,14 +1,16 @@
-"""`delete` holds the lease for as long as it takes."""
+"""Who holds the lease of a replicator: `delete` for as long as it takes, one worker at a time, and how that is said."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from replicator.model.errors import StateUnavailableError
+from replicator.model.errors import ConfigError, StateUnavailableError
 from replicator.plugins.registry import Registry
 from replicator.runtime import leases
 from replicator.runtime.home import Home
@@ -17,6 +19,8 @@ from replicator.service import lifecycle
 from replicator.state.records import Lease
 from replicator.state.store import StateStore
 from replicator.testing.memory import MemorySource, MemoryTarget
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def test_the_lease_is_renewed_while_a_replicator_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,12 +60,31 @@ def test_a_replicator_that_its_worker_deletes_meanwhile_is_deleted(
         if is_made_again:
             store.create_replicator("shop", "name: shop", "/j")
 
-    monkeypatch.setattr(lifecycle.time, "sleep", delete_meanwhile)
+    monkeypatch.setattr(time, "sleep", delete_meanwhile)
     home = Home.from_environment()
     lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=False, tell=pytest.fail)
     assert (store.replicator("shop") is not None) is is_made_again
     assert store.lease("shop") is None
     store.close()
+
+
+def test_a_second_worker_is_told_which_process_of_which_host_runs_it_and_since_when(tmp_path: Path) -> None:
+    store = StateStore(f"sqlite:///{tmp_path / 'state.db'}", clock=lambda: NOW)
+    record = store.create_replicator("shop", "name: shop", "/j")
+    lease = store.acquire_lease("shop", "shop-1:4711:0b5e/4026531836/99", 3600)
+    assert lease is not None
+    told = []
+    for begun in (lambda: None, lambda: store.start_run(lease)):
+        begun()
+        with pytest.raises(ConfigError) as refused:
+            lifecycle.supervise(store, Home.from_environment(), Registry.discover(), record, threading.Event())
+        told.append((refused.value.code, refused.value.message))
+    store.close()
+    since = f"{NOW.astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    assert told == [
+        ("already_running", "shop is already run by process 4711 on host shop-1."),
+        ("already_running", f"shop is already run by process 4711 on host shop-1 since {since}."),
+    ]
 
 
 def test_a_state_store_that_takes_the_lease_and_then_nothing_is_waited_for(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.journal import JournalWriter, WriterLimits, location
+from replicator.journal import JournalWriter, location
 from replicator.model.errors import ConfigError, Problem, Severity, SourceUnavailableError
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import TableSummary
@@ -16,6 +16,7 @@ from replicator.runtime.home import Home
 from replicator.service import lifecycle
 from replicator.service.assess import Assessment
 from replicator.state.store import StateStore
+from replicator.testing.defaults import writer_limits
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget
 from replicator.testing.target_harness import items_schema
 
@@ -38,14 +39,14 @@ class Service:
         )
         registry = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
         home = Home(folder=self.folder, state_url=f"sqlite:///{self.folder}/state.db")
-        return lifecycle.put(self.store, home, registry, registry.load(text, place="shop.yaml"))[1]
+        return lifecycle.put(self.store, home, registry, registry.load(text, origin="shop.yaml"))[1]
 
     def seal(self) -> None:
         """Let capture begin."""
         lease = self.store.acquire_lease("shop", "host:1:boot", 60)
         assert lease is not None
         uri = str(self.folder / "journal")
-        writer = JournalWriter(self.store, name="shop", epoch=lease.epoch, uri=uri, limits=WriterLimits())
+        writer = JournalWriter(self.store, name="shop", epoch=lease.epoch, uri=uri, limits=writer_limits())
         writer.commit(offset=None, source_time=None, tables=[])
         assert self.store.last_segment("shop") is not None
 
@@ -93,7 +94,12 @@ def test_another_journal_is_refused(service: Service) -> None:
 
 def test_a_journal_that_nothing_can_write_is_a_finding(service: Service) -> None:
     refused = service.refused(journal="journal: {uri: 'nowhere://h/p'}")
-    assert [(problem.code, problem.place) for problem in refused.problems] == [("journal_uri", "journal.uri")]
+    assert [(problem.code, problem.location) for problem in refused.problems] == [("journal_uri", "journal.uri")]
+
+
+def test_a_journal_in_the_folder_where_one_happens_to_be_is_refused(service: Service) -> None:
+    refused = service.refused(journal="journal: {uri: journal}")
+    assert [(problem.code, problem.location) for problem in refused.problems] == [("path_not_absolute", "journal.uri")]
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
@@ -109,7 +115,7 @@ def test_a_journal_that_is_away_is_a_finding_that_a_worker_at_work_waits_out(
     monkeypatch.setattr(location, "resolve", away)
     found = service.put().problems if has_begun else service.refused().problems
     severity = Severity.WARNING if has_begun else Severity.BLOCKING
-    assert [(problem.code, problem.place, problem.severity) for problem in found] == [
+    assert [(problem.code, problem.location, problem.severity) for problem in found] == [
         ("journal_unavailable", "journal.uri", severity)
     ]
 
@@ -139,11 +145,11 @@ def test_a_finding_about_one_table_forbids_the_first_start_and_fails_the_table_a
     service.put()
     (table,) = MemoryDatabase.open(service.named("one")).tables
     problems = MemoryDatabase.open(service.named("one")).problems
-    problems.append(Problem(code="select_missing", message="the role may not read it", place=str(table)))
+    problems.append(Problem(code="select_missing", message="the role may not read it", location=str(table)))
     assert [problem.code for problem in service.refused().problems] == ["select_missing"]
     service.seal()
     found = service.put()
     assert found.is_blocked, "`validate` exits 2"
     assert [(problem.code, problem.severity) for problem in found.problems] == [("select_missing", Severity.BLOCKING)]
-    problems.append(Problem(code="wal_level_not_logical", message="wal_level is replica", place="source"))
+    problems.append(Problem(code="wal_level_not_logical", message="wal_level is replica", location="source"))
     assert len(service.refused().problems) == 2

@@ -26,7 +26,7 @@ def test_threads_of_a_master(master: str, threads: int | None) -> None:
 def test_a_master_that_cannot_be_used_is_refused_by_its_text(master: str) -> None:
     problem = setting_problem(master)
     assert problem is not None
-    assert (problem.code, problem.place) == ("spark_master_unsupported", "spark.master")
+    assert (problem.code, problem.location) == ("spark_master_unsupported", "spark.master")
     assert master in problem.message
 
 
@@ -62,11 +62,11 @@ def test_java_is_looked_for_where_spark_will_look(tmp_path: Path, monkeypatch: p
 
 
 def test_paths_of_this_host_are_questioned_for_a_cluster_only(tmp_path: Path) -> None:
-    places = [("journal.uri", f"file://{tmp_path}/journal"), ("target.path", str(tmp_path)), ("x", "s3a://bucket/x")]
-    assert sharing_problems("local[*]", places) == ()
-    assert sharing_problems("spark://127.0.0.1:7077", places) == ()
-    found = sharing_problems("spark://a:7077", places)
-    assert [(p.code, p.place) for p in found] == [
+    paths = [("journal.uri", f"file://{tmp_path}/journal"), ("target.path", str(tmp_path)), ("x", "s3a://bucket/x")]
+    assert sharing_problems("local[*]", paths) == ()
+    assert sharing_problems("spark://127.0.0.1:7077", paths) == ()
+    found = sharing_problems("spark://a:7077", paths)
+    assert [(p.code, p.location) for p in found] == [
         ("path_not_shared", "journal.uri"),
         ("path_not_shared", "target.path"),
     ]

@@ -10,12 +10,13 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import Connection, create_engine, inspect
 
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, StateUnavailableError
-from replicator.model.events import SnapshotEvent, SnapshotKind, SnapshotPhase
+from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.merged import Merged
 from replicator.model.schema import TableId
@@ -25,6 +26,7 @@ from replicator.state.local_files import network_mount
 from replicator.state.records import AppliedRecord, Preparation, RequestKind, Stage, TargetCopy
 from replicator.state.store import StateStore
 from replicator.state.tables import METADATA
+from replicator_testbed.present import present
 
 OPEN = """
 import sys
@@ -37,7 +39,7 @@ store.close()
 """
 
 
-def test_file_and_folder_are_private_and_durable(url, state_file):
+def test_file_and_folder_are_private_and_durable(url: str, state_file: Path) -> None:
     StateStore(url).close()
     assert stat.S_IMODE(state_file.stat().st_mode) == 0o600
     assert stat.S_IMODE(state_file.parent.stat().st_mode) == 0o700
@@ -46,20 +48,20 @@ def test_file_and_folder_are_private_and_durable(url, state_file):
     connection.close()
 
 
-def test_an_existing_file_is_narrowed(url, state_file):
+def test_an_existing_file_is_narrowed(url: str, state_file: Path) -> None:
     StateStore(url).close()
     state_file.chmod(0o644)
     StateStore(url).close()
     assert stat.S_IMODE(state_file.stat().st_mode) == 0o600
 
 
-def test_connections_are_durable_and_keep_references(store):
+def test_connections_are_durable_and_keep_references(store: StateStore) -> None:
     with store._database.read() as connection:
         settings = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("synchronous", "foreign_keys")]
     assert settings == [2, 1]
 
 
-def test_migrations_make_what_the_tables_say(url, state_file):
+def test_migrations_make_what_the_tables_say(url: str, state_file: Path) -> None:
     StateStore(url).close()
     engine = create_engine(url)
     inspector = inspect(engine)
@@ -79,7 +81,7 @@ def test_migrations_make_what_the_tables_say(url, state_file):
     assert indexes == {t.name: {i.name: [c.name for c in i.columns] for i in t.indexes} for t in METADATA.sorted_tables}
 
 
-def test_a_newer_format_is_refused_and_unchanged(url, state_file):
+def test_a_newer_format_is_refused_and_unchanged(url: str, state_file: Path) -> None:
     StateStore(url).close()
     _execute(state_file, f"UPDATE store SET format_version = {migrations.FORMAT_VERSION + 1}")
     before = state_file.read_bytes()
@@ -90,12 +92,12 @@ def test_a_newer_format_is_refused_and_unchanged(url, state_file):
     assert state_file.read_bytes() == before
 
 
-def test_an_older_format_is_migrated_once(url, state_file, monkeypatch):
+def test_an_older_format_is_migrated_once(url: str, state_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing_store(url) as store:
         store.create_replicator("a", "config", "/j")
     steps = []
 
-    def second(connection):
+    def second(connection: Connection) -> None:
         steps.append(connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN extra TEXT"))
 
     newer = migrations.FORMAT_VERSION + 1
@@ -108,7 +110,9 @@ def test_an_older_format_is_migrated_once(url, state_file, monkeypatch):
     assert _execute(state_file, "SELECT format_version FROM store") == [(newer,)]
 
 
-def test_who_claimed_is_not_known_of_what_was_applied_before_it_was_recorded(url, state_file, monkeypatch):
+def test_who_claimed_is_not_known_of_what_was_applied_before_it_was_recorded(
+    url: str, state_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as first:
         first.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:1])
         first.setattr(migrations, "FORMAT_VERSION", 1)
@@ -124,7 +128,7 @@ def test_who_claimed_is_not_known_of_what_was_applied_before_it_was_recorded(url
         assert store.applied("a")[record.table] == record
 
 
-def test_a_store_of_release_0_1_keeps_what_it_knows_and_knows_nothing_of_audits(url, state_file):
+def test_a_store_of_release_0_1_keeps_what_it_knows_and_knows_nothing_of_audits(url: str, state_file: Path) -> None:
     """`format_2.sql` was written by the code of commit c273901."""
     _load(state_file, "format_2.sql")
     orders, failed = TableId("public", "orders"), TableId("public", "failed")
@@ -135,22 +139,23 @@ def test_a_store_of_release_0_1_keeps_what_it_knows_and_knows_nothing_of_audits(
         assert TargetCopy.WHOLE not in {r.copy for r in found.values()}
         assert store.tables("shop")[0].table == orders
         lease = store.acquire_lease("shop", "host:1:boot", 60)
+        assert lease is not None
         record = replace(found[orders], copy=TargetCopy.WHOLE, merged=Merged(inserted=3), audited_to="v1")
         store.put_applied("shop", lease.epoch, [record])
         assert store.applied("shop")[orders] == record
     assert _execute(state_file, "SELECT format_version FROM store") == [(migrations.FORMAT_VERSION,)]
 
 
-def test_states_of_format_3_get_their_names(url, state_file):
+def test_states_of_format_3_get_their_names(url: str, state_file: Path) -> None:
     """`format_3.sql` was written by the code of commit 842680e, with every state that was told by what was not there."""
     _load(state_file, "format_3.sql")
     with closing_store(url) as store:
         tables = {r.table.name: r for r in store.tables("shop")}
         applied = {t.name: r for t, r in store.applied("shop").items()}
-        preparations = [store.replicator(name).preparation for name in ("fresh", "begun", "shop")]
+        preparations = [present(store.replicator(name)).preparation for name in ("fresh", "begun", "shop")]
         requests = [(r.kind, r.payload["tables"]) for r in store.requests("shop")[:3]]
         kinds = [r.kind for r in (*store.requests("shop"), *store.requests("fresh"))]
-        events = [e.event for e in store.last_segment("shop").events]
+        events = [e.event for e in present(store.last_segment("shop")).events]
         now = store.now()
     assert {n: r.stage for n, r in tables.items()} == {
         "waiting": Stage.PENDING, "pending_again": Stage.PENDING, "pending_recreate": Stage.PENDING,
@@ -162,9 +167,15 @@ def test_states_of_format_3_get_their_names(url, state_file):
         "first_copy": (SnapshotKind.FIRST, None), "in_place": (SnapshotKind.IN_PLACE, 6), "streaming": (SnapshotKind.FIRST, None),
         "failed": (SnapshotKind.FIRST, None), "failed_recreate": (SnapshotKind.FIRST, None),
     }  # fmt: skip
-    assert (tables["in_place"].snapshot.is_outdated, tables["in_place"].snapshot.keys) == (True, (("4",),))
+    assert (present(tables["in_place"].snapshot).is_outdated, present(tables["in_place"].snapshot).keys) == (
+        True,
+        (("4",),),
+    )
     assert (tables["in_place"].identity, tables["in_place"].first_change) == (TableIdentity(object="2", storage="2"), 4)
-    assert (tables["failed_at_once"].error.is_finding, tables["failed"].error.is_finding) == (True, False)
+    assert (present(tables["failed_at_once"].error).is_finding, present(tables["failed"].error).is_finding) == (
+        True,
+        False,
+    )
     assert {n: r.copy for n, r in applied.items()} == {
         "first_copy": TargetCopy.SNAPSHOT, "in_place": TargetCopy.SNAPSHOT, "streaming": TargetCopy.WHOLE,
         "never": TargetCopy.CHANGES, "failed": TargetCopy.WHOLE, "failed_recreate": TargetCopy.SNAPSHOT,
@@ -186,6 +197,7 @@ def test_states_of_format_3_get_their_names(url, state_file):
         (SnapshotPhase.STARTED, SnapshotKind.IN_PLACE, 6), (SnapshotPhase.STARTED, SnapshotKind.IN_PLACE, 7),
         (SnapshotPhase.COMPLETED, SnapshotKind.IN_PLACE, 7),
     ]  # fmt: skip
+    assert isinstance(events[-1], DDLEvent)
     assert events[-1].statement == 'TRUNCATE "start_number"'
 
 
@@ -197,19 +209,20 @@ def test_states_of_format_3_get_their_names(url, state_file):
         "UPDATE replicators SET prepared = 'ready'",
     ],
 )
-def test_a_worker_of_format_3_cannot_write_any_more(url, state_file, statement):
+def test_a_worker_of_format_3_cannot_write_any_more(url: str, state_file: Path, statement: str) -> None:
     _load(state_file, "format_3.sql")
     StateStore(url).close()
     with pytest.raises(sqlite3.OperationalError, match=r"no (such )?column"):
         _execute(state_file, statement)
 
 
-def test_identities_of_format_4_get_fields(url, state_file):
+def test_identities_of_format_4_get_fields(url: str, state_file: Path) -> None:
     """`format_4_identities.sql` was written by the code of commit 632f1a9, with identities as the sources gave them."""
     _load(state_file, "format_4_identities.sql")
     with closing_store(url) as store:
         found = {r.table.name: r.identity for r in store.tables("shop")}
         lease = store.acquire_lease("shop", "host:1:boot", 60)
+        assert lease is not None
         store.put_tables("shop", lease.epoch, store.tables("shop"))
         assert {r.table.name: r.identity for r in store.tables("shop")} == found
     assert {n: (i.object, i.storage) for n, i in found.items() if i is not None} == {
@@ -218,12 +231,12 @@ def test_identities_of_format_4_get_fields(url, state_file):
         "innodb": (None, "1063:2"), "myisam": (None, "2026-11-22 14:00:00"),
     }  # fmt: skip
     assert found["waiting"] is None
-    assert found["innodb"].parts == {"engine": "InnoDB"}
-    parts = found["partitioned"].parts
+    assert present(found["innodb"]).parts == {"engine": "InnoDB"}
+    parts = present(found["partitioned"]).parts
     assert (parts["publish"], parts["partitions"]) == (["delete", "insert"], {"16387": [16387, "d"]})
 
 
-def test_a_worker_of_format_4_cannot_write_a_table_any_more(url, state_file):
+def test_a_worker_of_format_4_cannot_write_a_table_any_more(url: str, state_file: Path) -> None:
     _load(state_file, "format_4_identities.sql")
     StateStore(url).close()
     with pytest.raises(sqlite3.OperationalError, match="no column"):
@@ -233,16 +246,16 @@ def test_a_worker_of_format_4_cannot_write_a_table_any_more(url, state_file):
         )
 
 
-def _load(state_file, dump):
+def _load(state_file: Path, dump: str) -> None:
     state_file.parent.mkdir()
     with closing(sqlite3.connect(state_file)) as connection:
         connection.executescript((Path(__file__).parent / dump).read_text(encoding="utf-8"))
 
 
-def test_a_failed_migration_leaves_the_old_format(url, state_file, monkeypatch):
+def test_a_failed_migration_leaves_the_old_format(url: str, state_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     StateStore(url).close()
 
-    def broken(connection):
+    def broken(connection: Connection) -> None:
         connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN extra TEXT")
         raise RuntimeError("power cut")
 
@@ -255,17 +268,17 @@ def test_a_failed_migration_leaves_the_old_format(url, state_file, monkeypatch):
     assert "extra" not in {row[1] for row in _execute(state_file, "PRAGMA table_info(runs)")}
 
 
-def test_many_processes_may_open_a_new_store_at_once(url):
+def test_many_processes_may_open_a_new_store_at_once(url: str) -> None:
     names = ["a", "b", "c"]
     children = [
         subprocess.Popen([sys.executable, "-c", OPEN, url, n], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for n in names
     ]
     for child in children:
-        assert child.stdout.readline() == "ready\n"
+        assert present(child.stdout).readline() == "ready\n"
     for child in children:
-        child.stdin.write("go\n")
-        child.stdin.flush()
+        present(child.stdin).write("go\n")
+        present(child.stdin).flush()
     codes = []
     for child in children:
         with child:
@@ -276,20 +289,20 @@ def test_many_processes_may_open_a_new_store_at_once(url):
 
 
 @pytest.mark.parametrize("content", [b"not a database at all " * 500, b"\x00" * 8192])
-def test_a_file_that_is_no_database_is_refused_and_kept(url, state_file, content):
+def test_a_file_that_is_no_database_is_refused_and_kept(url: str, state_file: Path, content: bytes) -> None:
     state_file.parent.mkdir()
     state_file.write_bytes(content)
     _assert_corrupt(url, state_file)
     assert state_file.read_bytes() == content
 
 
-def test_another_programs_database_is_refused(url, state_file):
+def test_another_programs_database_is_refused(url: str, state_file: Path) -> None:
     state_file.parent.mkdir()
     _execute(state_file, "CREATE TABLE customers (id INTEGER)")
     _assert_corrupt(url, state_file)
 
 
-def test_a_truncated_database_is_refused(url, state_file):
+def test_a_truncated_database_is_refused(url: str, state_file: Path) -> None:
     with closing_store(url) as store:
         store.create_replicator("a", "config " * 10_000, "/j")
     size = state_file.stat().st_size
@@ -299,7 +312,7 @@ def test_a_truncated_database_is_refused(url, state_file):
     assert caught.value.code == "corrupt_state"
 
 
-def test_a_damaged_value_is_named_as_corruption(url, state_file):
+def test_a_damaged_value_is_named_as_corruption(url: str, state_file: Path) -> None:
     with closing_store(url) as store:
         store.create_replicator("a", "config", "/j")
         for damage in ("identity = '{'", "desired = 'sideways'", "created_at = 'yesterday'"):
@@ -314,14 +327,14 @@ def test_a_damaged_value_is_named_as_corruption(url, state_file):
             assert caught.value.code == "corrupt_state"
 
 
-def test_a_missing_table_is_named_as_corruption(url, state_file):
+def test_a_missing_table_is_named_as_corruption(url: str, state_file: Path) -> None:
     with closing_store(url) as store:
         _execute(state_file, "DROP TABLE runs")
         with pytest.raises(CorruptStreamError, match="no such table"):
             store.runs("a")
 
 
-def test_a_locked_store_is_unavailable_and_recovers(url, state_file):
+def test_a_locked_store_is_unavailable_and_recovers(url: str, state_file: Path) -> None:
     with closing_store(url, busy_timeout_s=0.05) as store:
         other = sqlite3.connect(state_file, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -334,7 +347,7 @@ def test_a_locked_store_is_unavailable_and_recovers(url, state_file):
         store.create_replicator("a", "config", "/j")
 
 
-def test_a_full_disk_is_unavailable(url, state_file):
+def test_a_full_disk_is_unavailable(url: str, state_file: Path) -> None:
     with closing_store(url) as store:
         with store._database.read() as connection:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
@@ -344,10 +357,10 @@ def test_a_full_disk_is_unavailable(url, state_file):
         assert caught.value.code == "state_disk_full"
 
 
-def test_an_unforeseen_error_keeps_the_words_and_the_code_of_the_database(url, state_file):
+def test_an_unforeseen_error_keeps_the_words_and_the_code_of_the_database(url: str, state_file: Path) -> None:
     with closing_store(url) as store:
         with store._database.read() as connection:
-            connection.connection.driver_connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
+            present(connection.connection.driver_connection).setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
         with pytest.raises(FatalError) as caught:
             store.create_replicator("a", "canary" * 10_000, "/j")
     assert caught.value.code == "state_failed"
@@ -357,12 +370,12 @@ def test_an_unforeseen_error_keeps_the_words_and_the_code_of_the_database(url, s
     assert caught.value.action == "Report it with the log, which has the traceback; then start again."
 
 
-def test_a_folder_or_unusable_place_is_a_configuration_error(tmp_path):
+def test_a_folder_or_unusable_path_is_a_configuration_error(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
-    for place in (tmp_path / "folder", tmp_path / "file" / "state.db"):
+    for path in (tmp_path / "folder", tmp_path / "file" / "state.db"):
         with pytest.raises(ConfigError) as caught:
-            StateStore(f"sqlite:///{place}")
+            StateStore(f"sqlite:///{path}")
         assert caught.value.code == "state_path"
 
 
@@ -378,14 +391,14 @@ def test_a_folder_or_unusable_place_is_a_configuration_error(tmp_path):
         "postgresql://u:canary@h:port/d",
     ],
 )
-def test_other_urls_are_refused_without_repeating_them(text):
+def test_other_urls_are_refused_without_repeating_them(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_state_url(text)
     assert caught.value.code == "invalid_state_url"
     assert "canary" not in str(caught.value)
 
 
-def test_network_file_systems_are_refused(url, monkeypatch, tmp_path):
+def test_network_file_systems_are_refused(url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\n")
     monkeypatch.setattr(local_files, "_MOUNTS", mounts)
@@ -395,7 +408,7 @@ def test_network_file_systems_are_refused(url, monkeypatch, tmp_path):
     assert not (tmp_path / "home").exists()
 
 
-def test_the_mount_nearest_to_the_path_counts():
+def test_the_mount_nearest_to_the_path_counts() -> None:
     mounts = "a / ext4 rw\nb /net nfs rw\nc /net/local xfs rw\nd /my\\040share fuse.sshfs rw\ne /twice nfs rw\nf /twice ext4 rw\n"
     kinds = [
         network_mount(Path(p), mounts) for p in ("/x", "/net/x", "/network", "/net/local/x", "/my share/x", "/twice/x")
@@ -413,15 +426,15 @@ def test_the_mount_nearest_to_the_path_counts():
         ("postgresql:///x?host=a&host=/run", True),
     ],
 )
-def test_a_server_elsewhere_is_shared(text, shared):
+def test_a_server_elsewhere_is_shared(text: str, shared: bool) -> None:
     assert is_shared(parse_state_url(text)) is shared
 
 
-def closing_store(url, **options):
+def closing_store(url: str, **options: Any) -> closing[StateStore]:
     return closing(StateStore(url, **options))
 
 
-def _execute(path, statement):
+def _execute(path: Path, statement: str) -> list[Any]:
     connection = sqlite3.connect(path)
     with connection:
         rows = connection.execute(statement).fetchall()
@@ -429,7 +442,7 @@ def _execute(path, statement):
     return rows
 
 
-def _assert_corrupt(url, path):
+def _assert_corrupt(url: str, path: Path) -> None:
     with pytest.raises(CorruptStreamError) as caught:
         StateStore(url)
     assert caught.value.code == "corrupt_state"

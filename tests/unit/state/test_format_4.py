@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -170,7 +170,7 @@ _FILE: Final = SegmentFile(
     has_key_changes=False,
     seal=1,
 )
-_EVENTS: Final = (
+_EVENTS: Final[Sequence[DDLEvent | SnapshotEvent]] = (
     DDLEvent(operation=DDLOperation.CREATE_TABLE, table=SCHEMA.table, schema=SCHEMA),
     SnapshotEvent(phase=SnapshotPhase.STARTED, table=SCHEMA.table),
     SnapshotEvent(

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +19,10 @@ from replicator.state import leases
 from replicator.state.leases import holder_id, is_dead
 from replicator.state.records import Preparation, Stage, TableRecord
 from replicator.state.store import StateStore
+from replicator_testbed.present import present
+
+if TYPE_CHECKING:
+    from tests.unit.state.conftest import FakeClock
 
 TTL_S = 10.0
 ELSEWHERE = "otherhost:1:boot/1/1"
@@ -35,49 +41,54 @@ sys.stdin.readline()
 
 
 @pytest.fixture(autouse=True)
-def _replicator(store):
+def _replicator(store: StateStore) -> None:
     store.create_replicator("a", "config", "/j")
 
 
-def start(code, *arguments):
+def start(code: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
 
-def tell(child):
-    child.stdin.write("go\n")
-    child.stdin.flush()
-    return child.stdout.readline().strip()
+def tell(child: subprocess.Popen[str]) -> str:
+    present(child.stdin).write("go\n")
+    present(child.stdin).flush()
+    return present(child.stdout).readline().strip()
 
 
-def test_each_new_holder_gets_the_next_epoch(store, clock):
+def test_each_new_holder_gets_the_next_epoch(store: StateStore, clock: FakeClock) -> None:
     assert store.lease("a") is None
     first = store.acquire_lease("a", holder_id(), TTL_S)
+    assert first is not None
     assert first.epoch == 1
     assert store.lease("a") == first
     assert store.acquire_lease("a", ELSEWHERE, TTL_S) is None
     store.release_lease(first)
     assert store.lease("a") is None
     second = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    assert second is not None
     assert second.epoch == 2
     assert store.acquire_lease("a", holder_id(), TTL_S) is None
     clock.advance(TTL_S)
     assert store.lease("a") is None
-    assert store.acquire_lease("a", holder_id(), TTL_S).epoch == 3
+    assert present(store.acquire_lease("a", holder_id(), TTL_S)).epoch == 3
 
 
-def test_taking_ones_own_lease_again_fences_ones_older_self(store):
+def test_taking_ones_own_lease_again_fences_ones_older_self(store: StateStore) -> None:
     first = store.acquire_lease("a", holder_id(), TTL_S)
+    assert first is not None
     second = store.acquire_lease("a", holder_id(), TTL_S)
+    assert second is not None
     assert second.epoch == first.epoch + 1
     with pytest.raises(FencedError):
         store.check_epoch("a", first.epoch)
     store.check_epoch("a", second.epoch)
 
 
-def test_a_renewed_lease_lasts(store, clock):
+def test_a_renewed_lease_lasts(store: StateStore, clock: FakeClock) -> None:
     lease = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    assert lease is not None
     for _ in range(3):
         clock.advance(TTL_S - 1)
         lease = store.renew_lease(lease, TTL_S)
@@ -85,8 +96,9 @@ def test_a_renewed_lease_lasts(store, clock):
     assert lease.epoch == 1
 
 
-def test_a_store_that_is_set_back_beneath_its_holder_ends_the_lease(store, clock):
+def test_a_store_that_is_set_back_beneath_its_holder_ends_the_lease(store: StateStore, clock: FakeClock) -> None:
     lease = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    assert lease is not None
     clock.advance(1)
     renewed = store.renew_lease(lease, TTL_S)
     assert store.renew_lease(lease, TTL_S) == renewed  # whose answer was lost
@@ -95,17 +107,19 @@ def test_a_store_that_is_set_back_beneath_its_holder_ends_the_lease(store, clock
     with pytest.raises(FencedError, match="restored from a backup"):
         store.renew_lease(older, TTL_S)
     store.release_lease(renewed)
-    assert store.acquire_lease("a", ELSEWHERE, TTL_S).epoch == lease.epoch + 1
+    assert present(store.acquire_lease("a", ELSEWHERE, TTL_S)).epoch == lease.epoch + 1
 
 
-def test_an_expired_lease_that_nobody_took_can_be_renewed(store, clock):
+def test_an_expired_lease_that_nobody_took_can_be_renewed(store: StateStore, clock: FakeClock) -> None:
     lease = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    assert lease is not None
     clock.advance(10 * TTL_S)
     assert store.renew_lease(lease, TTL_S).epoch == lease.epoch
 
 
-def test_whoever_lost_the_lease_is_refused_everywhere(store, clock):
+def test_a_holder_that_lost_the_lease_is_refused_everywhere(store: StateStore, clock: FakeClock) -> None:
     old = store.acquire_lease("a", ELSEWHERE, TTL_S)
+    assert old is not None
     clock.advance(TTL_S)
     new = store.acquire_lease("a", holder_id(), TTL_S)
     for refused in (
@@ -124,76 +138,76 @@ def test_whoever_lost_the_lease_is_refused_everywhere(store, clock):
     store.release_lease(old)
     assert store.lease("a") == new
     assert store.tables("a") == []
-    assert store.replicator("a").preparation is Preparation.NONE
+    assert present(store.replicator("a")).preparation is Preparation.NONE
 
 
-def test_a_released_lease_cannot_be_renewed(store):
+def test_a_released_lease_cannot_be_renewed(store: StateStore) -> None:
     lease = store.acquire_lease("a", holder_id(), TTL_S)
+    assert lease is not None
     store.release_lease(lease)
     store.release_lease(lease)
     with pytest.raises(FencedError):
         store.renew_lease(lease, TTL_S)
 
 
-def test_epochs_outlive_a_deleted_replicator(store):
-    for _ in range(3):
-        lease = store.acquire_lease("a", holder_id(), TTL_S)
-    store.delete_replicator("a", store.replicator("a").uuid)
+def test_epochs_outlive_a_deleted_replicator(store: StateStore) -> None:
+    last = [present(store.acquire_lease("a", holder_id(), TTL_S)).epoch for _ in range(3)][-1]
+    store.delete_replicator("a", present(store.replicator("a")).uuid)
     with pytest.raises(FencedError):
-        store.check_epoch("a", lease.epoch)
+        store.check_epoch("a", last)
     store.create_replicator("a", "config", "/j")
-    assert store.acquire_lease("a", holder_id(), TTL_S).epoch == 4
+    assert present(store.acquire_lease("a", holder_id(), TTL_S)).epoch == 4
 
 
-def test_an_unknown_replicator_has_no_lease(store):
+def test_an_unknown_replicator_has_no_lease(store: StateStore) -> None:
     with pytest.raises(ConfigError) as caught:
         store.acquire_lease("b", holder_id(), TTL_S)
     assert caught.value.code == "unknown_replicator"
     assert store.lease("b") is None
 
 
-def test_one_of_many_processes_gets_the_lease(store, url):
+def test_one_of_many_processes_gets_the_lease(store: StateStore, url: str) -> None:
     children = [start(ACQUIRE, url) for _ in range(3)]
     for child in children:
-        assert child.stdout.readline() == "ready\n"
+        assert present(child.stdout).readline() == "ready\n"
     for child in children:
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    answers = [child.stdout.readline().strip() for child in children]
+        present(child.stdin).write("go\n")
+        present(child.stdin).flush()
+    answers = [present(child.stdout).readline().strip() for child in children]
     for child in children:
         child.communicate("end\n")
     assert sorted(answers) == ["1", "none", "none"]
 
 
-def test_a_dead_holder_is_followed_at_once(url):
+def test_a_dead_holder_is_followed_at_once(url: str) -> None:
     real = StateStore(url)
     child = start(ACQUIRE, url)
-    assert child.stdout.readline() == "ready\n"
+    assert present(child.stdout).readline() == "ready\n"
     assert tell(child) == "1"
     assert real.acquire_lease("a", holder_id(), TTL_S) is None
     child.kill()
     child.communicate()
     assert real.lease("a") is None
-    assert real.acquire_lease("a", holder_id(), TTL_S).epoch == 2
+    assert present(real.acquire_lease("a", holder_id(), TTL_S)).epoch == 2
     real.close()
 
 
-def test_a_process_that_lives_is_not_dead():
+def test_a_process_that_lives_is_not_dead() -> None:
     assert not is_dead(holder_id())
     assert not is_dead(holder_id(os.getppid()))
 
 
-def test_a_later_process_with_the_same_pid_is_another():
+def test_a_later_process_with_the_same_pid_is_another() -> None:
     mine = holder_id()
     assert is_dead(mine[: mine.rindex("/")] + "/1")
 
 
 @pytest.mark.parametrize("holder", ["", "x", "a:b:c", ELSEWHERE, "host:1:", ":::"])
-def test_what_cannot_be_known_is_not_dead(holder):
+def test_what_cannot_be_known_is_not_dead(holder: str) -> None:
     assert not is_dead(holder)
 
 
-def test_a_process_of_another_boot_or_namespace_is_not_known_dead():
+def test_a_process_of_another_boot_or_namespace_is_not_known_dead() -> None:
     host, _, rest = holder_id().partition(":")
     _, _, world = rest.partition(":")
     boot, namespace, started = world.split("/")
@@ -202,16 +216,16 @@ def test_a_process_of_another_boot_or_namespace_is_not_known_dead():
     assert is_dead(f"{host}:999999:{boot}/{namespace}/{started}")
 
 
-def test_a_zombie_is_dead():
+def test_a_zombie_is_dead() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     holder = holder_id(child.pid)
     assert not is_dead(holder)
-    child.stdin.close()
+    present(child.stdin).close()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert is_dead(holder)
     child.wait()
 
 
-def test_without_proc_nobody_is_known_dead(monkeypatch, tmp_path):
+def test_without_proc_nobody_is_known_dead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(leases, "_PROC", tmp_path)
     assert not is_dead(holder_id(999_999))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
 
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, FencedError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
@@ -50,6 +53,10 @@ from replicator.state.records import (
     TargetCopy,
 )
 from replicator.state.store import RUNS_KEPT, StateStore
+from replicator_testbed.present import present
+
+if TYPE_CHECKING:
+    from tests.unit.state.conftest import FakeClock
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 A, B = TableId("public", "a"), TableId("public", 'odd."name\\')
@@ -64,35 +71,47 @@ SCHEMA = TableSchema(
 ERROR = ErrorRecord(code="key_missing", message="no key", action="ALTER TABLE …", at=NOW)
 
 
-def file(table, first, last, *, incarnation=1, **values):
-    defaults = {
+def file(table: TableId, first: int, last: int, *, incarnation: int = 1, **values: Any) -> SegmentFile:
+    defaults: dict[str, Any] = {
         "schema_fingerprint": SCHEMA.fingerprint, "uri": f"file:///j/{table.name}-{first}.parquet", "rows": last - first + 1, "bytes": 100,
         "sha256": "ab" * 32, "snapshot_rows": 0, "has_absent": False, "has_key_changes": True, "seal": None,
     }  # fmt: skip
     return SegmentFile(table=table, incarnation=incarnation, first=first, last=last, **(defaults | values))
 
 
-def entry(table, number, *, incarnation=1, event=None):
+def entry(
+    table: TableId, number: int, *, incarnation: int = 1, event: DDLEvent | SnapshotEvent | None = None
+) -> EventEntry:
     event = event or SnapshotEvent(phase=SnapshotPhase.STARTED, table=table)
     return EventEntry(sequence_num=number, table=table, incarnation=incarnation, event=event)
 
 
-def segment(id_, first, last, *, files=(), events=(), epoch=1, **values):
-    defaults = {"offset": Offset.of({"lsn": last}), "source_time": NOW, "ring": (), "sealed_at": NOW}
+def segment(
+    id_: int,
+    first: int,
+    last: int,
+    *,
+    files: Iterable[SegmentFile] = (),
+    events: Iterable[EventEntry] = (),
+    epoch: int = 1,
+    **values: Any,
+) -> Segment:
+    defaults: dict[str, Any] = {"offset": Offset.of({"lsn": last}), "source_time": NOW, "ring": (), "sealed_at": NOW}
     return Segment(
         id=id_, first=first, last=last, epoch=epoch, files=tuple(files), events=tuple(events), **(defaults | values)
     )
 
 
 @pytest.fixture
-def sealed(store):
+def sealed(store: StateStore) -> StateStore:
     store.create_replicator("r", "config", "/j")
     lease = store.acquire_lease("r", holder_id(), 60)
+    assert lease is not None
     assert lease.epoch == 1
     return store
 
 
-def test_replicators_round_trip(store, clock):
+def test_replicators_round_trip(store: StateStore, clock: FakeClock) -> None:
     made = store.create_replicator("shop", "name: shop\n", "file:///j")
     assert store.replicator("shop") == made
     assert (made.desired, made.preparation, made.identity, made.created_at) == (
@@ -104,6 +123,7 @@ def test_replicators_round_trip(store, clock):
     assert made.uuid != store.create_replicator("other", "", "/k").uuid
     assert [r.name for r in store.replicators()] == ["other", "shop"]
     lease = store.acquire_lease("shop", holder_id(), 60)
+    assert lease is not None
     store.set_desired("shop", Desired.PAUSED, apply_paused=True)
     store.set_config("shop", "név: bolt\n")
     store.set_identity("shop", {"source": {"system": "7"}, "target": "é"})
@@ -117,10 +137,10 @@ def test_replicators_round_trip(store, clock):
         preparation=Preparation.READY, start_offset=Offset.of({"lsn": 5}), error=ERROR,
     )  # fmt: skip
     store.set_error("shop", None)
-    assert store.replicator("shop").error is None
+    assert present(store.replicator("shop")).error is None
 
 
-def test_a_name_is_taken_once(store):
+def test_a_name_is_taken_once(store: StateStore) -> None:
     made = store.create_replicator("a", "one", "/j")
     with pytest.raises(ConfigError) as caught:
         store.create_replicator("a", "two", "/k")
@@ -128,7 +148,7 @@ def test_a_name_is_taken_once(store):
     assert store.replicator("a") == made
 
 
-def test_unknown_names_are_refused(store):
+def test_unknown_names_are_refused(store: StateStore) -> None:
     assert store.replicator("x") is None
     for write in (
         lambda: store.set_desired("x", Desired.PAUSED),
@@ -144,7 +164,7 @@ def test_unknown_names_are_refused(store):
         store.check_epoch("x", 0)
 
 
-def test_segments_round_trip(sealed):
+def test_segments_round_trip(sealed: StateStore) -> None:
     ddl = DDLEvent(
         operation=DDLOperation.CREATE_TABLE,
         table=B,
@@ -170,7 +190,7 @@ def test_segments_round_trip(sealed):
     assert sealed.feed_tables("r") == {A: 3, B: 8}
 
 
-def test_an_empty_index_has_nothing(sealed):
+def test_an_empty_index_has_nothing(sealed: StateStore) -> None:
     assert sealed.last_segment("r") is None
     assert sealed.segments("r", 0, 10) == []
     assert sealed.feed("r", A, -1, 10) == []
@@ -178,15 +198,15 @@ def test_an_empty_index_has_nothing(sealed):
     assert sealed.journal_bytes("r") == 0
 
 
-def test_times_come_back_in_utc(sealed):
+def test_times_come_back_in_utc(sealed: StateStore) -> None:
     local = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
     sealed.seal("r", 1, [segment(1, 0, -1, source_time=local)])
-    found = sealed.last_segment("r").source_time
+    found = present(sealed.last_segment("r")).source_time
     assert found == NOW
     assert found.tzinfo is UTC
 
 
-def test_a_missing_schema_is_corruption(sealed):
+def test_a_missing_schema_is_corruption(sealed: StateStore) -> None:
     with pytest.raises(CorruptStreamError) as caught:
         sealed.schema("r", A, "0" * 16)
     assert caught.value.code == "corrupt_state"
@@ -202,7 +222,7 @@ def test_a_missing_schema_is_corruption(sealed):
         segment(2, 5, 3),  # a negative range
     ],
 )
-def test_what_does_not_follow_is_refused_whole(sealed, bad):
+def test_what_does_not_follow_is_refused_whole(sealed: StateStore, bad: Segment) -> None:
     good = segment(1, 0, 4, files=[file(A, 0, 4)])
     sealed.seal("r", 1, [good])
     record = TableRecord(table=A, incarnation=1, stage=Stage.STREAMING)
@@ -215,13 +235,13 @@ def test_what_does_not_follow_is_refused_whole(sealed, bad):
     assert sealed.tables("r") == []
 
 
-def test_a_journal_begins_with_segment_one_and_number_zero(sealed):
+def test_a_journal_begins_with_segment_one_and_number_zero(sealed: StateStore) -> None:
     for bad in (segment(1, 1, 2), segment(2, 0, 2)):
         with pytest.raises(FatalError):
             sealed.seal("r", 1, [bad])
 
 
-def test_empty_segments_do_not_pile_up(sealed):
+def test_empty_segments_do_not_pile_up(sealed: StateStore) -> None:
     sealed.seal("r", 1, [segment(1, 0, 4, files=[file(A, 0, 4)])])
     for id_ in range(2, 6):
         sealed.seal("r", 1, [segment(id_, 5, 4, offset=Offset.of({"lsn": id_}))])
@@ -229,10 +249,10 @@ def test_empty_segments_do_not_pile_up(sealed):
     assert [s.id for s in sealed.segments("r", 0, 10)] == [1, 6]
     sealed.seal("r", 1, [segment(7, 10, 10, events=[entry(A, 10)]), segment(8, 11, 10)])
     assert [s.id for s in sealed.segments("r", 0, 10)] == [1, 7, 8]
-    assert sealed.last_segment("r").last == 10
+    assert present(sealed.last_segment("r")).last == 10
 
 
-def test_a_seal_closes_requests_and_keeps_records_in_one_go(sealed):
+def test_a_seal_closes_requests_and_keeps_records_in_one_go(sealed: StateStore) -> None:
     ids = [sealed.add_request("r", RequestKind.SNAPSHOT, {"tables": [str(A)]}) for _ in range(3)]
     assert [(r.id, r.kind, r.payload) for r in sealed.requests("r")] == [
         (i, "snapshot", {"tables": ["public.a"]}) for i in ids
@@ -244,7 +264,7 @@ def test_a_seal_closes_requests_and_keeps_records_in_one_go(sealed):
     assert sealed.add_request("r", RequestKind.SNAPSHOT, {}) not in ids
 
 
-def test_table_records_round_trip(sealed):
+def test_table_records_round_trip(sealed: StateStore) -> None:
     full = TableRecord(
         table=B, incarnation=2, stage=Stage.FAILED, schema=SCHEMA, first_change=77, error=ERROR,
         identity=TableIdentity(object="5", storage=Truncated(by="7"), parts={"columns": ["id"]}),
@@ -261,7 +281,7 @@ def test_table_records_round_trip(sealed):
     assert {r.table: r for r in sealed.tables("r")} == {A: changed, B: full}
 
 
-def test_applied_records_round_trip(sealed):
+def test_applied_records_round_trip(sealed: StateStore) -> None:
     alarm = AlarmRecord(code="target_diverged", message="m", action="a", at=NOW, count=2, is_covered=True)
     full = AppliedRecord(
         table=B,
@@ -281,7 +301,7 @@ def test_applied_records_round_trip(sealed):
     assert sealed.applied("r") == {A: AppliedRecord(table=A, incarnation=1, last_applied=3), B: full}
 
 
-def test_reports_are_replaced_and_stamped(sealed, clock):
+def test_reports_are_replaced_and_stamped(sealed: StateStore, clock: FakeClock) -> None:
     waiting = WaitingReport(retry_in_s=1.5, code="lock_timeout", message="« locked »")
     upkeep = UpkeepReport(failures=2, code="c", message="m", action=None, failed_s=1.0, retry_in_s=2.0)
     capture = CaptureReport(
@@ -317,7 +337,7 @@ def test_reports_are_replaced_and_stamped(sealed, clock):
     )
 
 
-def test_a_report_that_is_none_is_a_damaged_store(sealed):
+def test_a_report_that_is_none_is_a_damaged_store(sealed: StateStore) -> None:
     sealed.put_report("r", ApplyReport())
     with sealed._database.write() as connection:
         connection.exec_driver_sql("""UPDATE statuses SET document = '{"tables": 7}'""")
@@ -326,10 +346,13 @@ def test_a_report_that_is_none_is_a_damaged_store(sealed):
     assert caught.value.code == "corrupt_state"
 
 
-def test_runs_are_kept_newest_first_and_bounded(sealed, clock, monkeypatch):
+def test_runs_are_kept_newest_first_and_bounded(
+    sealed: StateStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("replicator.state.store.RUNS_KEPT", 3)
     assert RUNS_KEPT > 3
     lease = sealed.lease("r")
+    assert lease is not None
     ids = [sealed.start_run(lease) for _ in range(5)]
     sealed.end_run(lease, ids[-1], "failed", ERROR)
     runs = sealed.runs("r")
@@ -339,22 +362,22 @@ def test_runs_are_kept_newest_first_and_bounded(sealed, clock, monkeypatch):
     assert [run.id for run in sealed.runs("r", limit=1)] == ids[-1:]
 
 
-def test_only_the_holder_of_the_epoch_says_why_it_stopped(sealed):
+def test_only_the_holder_of_the_epoch_says_why_it_stopped(sealed: StateStore) -> None:
     old = sealed.lease("r")
+    assert old is not None
     run = sealed.start_run(old)
     new = sealed.acquire_lease("r", holder_id(), 60)
-    for write in (
-        lambda: sealed.end_run(old, run, "failed", ERROR),
-        lambda: sealed.set_error("r", ERROR, epoch=old.epoch),
-    ):
-        with pytest.raises(FencedError):
-            write()
-    assert (sealed.replicator("r").error, sealed.runs("r")[0].outcome) == (None, None)
+    assert new is not None
+    with pytest.raises(FencedError):
+        sealed.end_run(old, run, "failed", ERROR)
+    with pytest.raises(FencedError):
+        sealed.set_error("r", ERROR, epoch=old.epoch)
+    assert (present(sealed.replicator("r")).error, sealed.runs("r")[0].outcome) == (None, None)
     sealed.end_run(new, run, "failed", ERROR)
-    assert sealed.replicator("r").error == ERROR
+    assert present(sealed.replicator("r")).error == ERROR
 
 
-def test_deleting_spares_a_later_replicator_of_the_same_name(store):
+def test_deleting_spares_a_later_replicator_of_the_same_name(store: StateStore) -> None:
     old = store.create_replicator("a", "one", "/j")
     store.delete_replicator("a", old.uuid)
     new = store.create_replicator("a", "two", "/j")
@@ -362,7 +385,7 @@ def test_deleting_spares_a_later_replicator_of_the_same_name(store):
     assert store.replicator("a") == new
 
 
-def test_dropping_keeps_the_newest_and_remembers_what_is_gone(sealed):
+def test_dropping_keeps_the_newest_and_remembers_what_was_dropped(sealed: StateStore) -> None:
     first = segment(1, 0, 9, files=[file(A, 0, 4), file(B, 5, 9, incarnation=2)])
     second = segment(2, 10, 19, files=[file(A, 10, 14)], events=[entry(A, 15, incarnation=2)])
     sealed.seal("r", 1, [first, second])
@@ -375,14 +398,15 @@ def test_dropping_keeps_the_newest_and_remembers_what_is_gone(sealed):
     sealed.seal("r", 1, [segment(3, 20, 20, events=[entry(B, 20, incarnation=2)])])
     sealed.drop_segments("r", 1, [2])
     assert sealed.dropped("r") == {A: (2, 15), B: (2, 9)}
-    assert sealed.last_segment("r").last == 20
+    assert present(sealed.last_segment("r")).last == 20
 
 
-def test_deleting_removes_every_row_and_no_others(sealed):
+def test_deleting_removes_every_row_and_no_others(sealed: StateStore) -> None:
     for name in ("r", "other"):
         if name == "other":
             sealed.create_replicator(name, "", "/k")
         lease = sealed.acquire_lease(name, holder_id(), 60)
+        assert lease is not None
         sealed.seal(
             name, lease.epoch, [segment(1, 0, 1, files=[file(A, 0, 0)], events=[entry(A, 1)])], schemas=[SCHEMA]
         )
@@ -391,7 +415,7 @@ def test_deleting_removes_every_row_and_no_others(sealed):
         sealed.put_report(name, ApplyReport())
         sealed.add_request(name, RequestKind.SNAPSHOT, {})
         sealed.start_run(lease)
-    uuid = sealed.replicator("r").uuid
+    uuid = present(sealed.replicator("r")).uuid
     for _ in range(2):
         sealed.delete_replicator("r", uuid)
     assert [r.name for r in sealed.replicators()] == ["other"]
@@ -420,13 +444,16 @@ counter = itertools.count()
 
 
 @given(items, st.data())
-def test_a_feed_is_complete_and_in_order_however_it_is_cut(tmp_path_factory, layout, data):
+def test_a_feed_is_complete_and_in_order_however_it_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, layout: list[tuple[str, str, int]], data: DataObject
+) -> None:
     """Any layout of files and events over segments: reading page by page from anywhere gives every item above, once, ascending."""
     store = shared_store(tmp_path_factory)
     name = f"r{next(counter)}"
     store.create_replicator(name, "", "/j")
-    epoch = store.acquire_lease(name, holder_id(), 60).epoch
-    everything, number = {"a": [], "b": []}, 0
+    epoch = present(store.acquire_lease(name, holder_id(), 60)).epoch
+    everything: dict[str, list[SegmentFile | EventEntry]] = {"a": [], "b": []}
+    number = 0
     segments = []
     for id_, (table, kind, count) in enumerate(layout, start=1):
         last = number + count - 1
@@ -444,7 +471,8 @@ def test_a_feed_is_complete_and_in_order_however_it_is_cut(tmp_path_factory, lay
         data.draw(st.integers(1, 4)),
     )
     wanted = [i for i in everything[table] if (i.last if isinstance(i, SegmentFile) else i.sequence_num) > after]
-    found, position = [], after
+    found: list[SegmentFile | EventEntry] = []
+    position = after
     while page := store.feed(name, TableId("s", table), position, limit):
         assert len(page) <= limit
         found += page
@@ -455,14 +483,14 @@ def test_a_feed_is_complete_and_in_order_however_it_is_cut(tmp_path_factory, lay
 _stores: list[StateStore] = []
 
 
-def shared_store(factory):
+def shared_store(factory: pytest.TempPathFactory) -> StateStore:
     if not _stores:
         _stores.append(StateStore(f"sqlite:///{factory.mktemp('feed')}/state.db"))
     return _stores[0]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _close_shared_store():
+def _close_shared_store() -> Iterator[None]:
     yield
     while _stores:
         _stores.pop().close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,16 +12,18 @@ import pyarrow as pa
 import pytest
 
 import replicator
+from replicator.model.events import SnapshotKind
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import table_life
-from replicator.state.records import AppliedRecord, ErrorRecord, SnapshotProgress, Stage, TableRecord
+from replicator.state.records import AppliedRecord, ErrorRecord, SnapshotProgress, Stage, TableRecord, TargetCopy
 
 T = TableId("public", "t")
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 SCHEMA = TableSchema(table=T, columns=(Column(name="id", type=pa.int64(), source_type="bigint"),), key=("id",))
 ERROR = ErrorRecord(code="schema_changed", message="its columns changed.", action=None, at=NOW)
 PROGRESS = SnapshotProgress(rows=3)
+IDENTITY = TableIdentity(object="1")
 HOUSE = Path(replicator.__file__).parent
 
 Transition = Callable[[TableRecord], TableRecord]
@@ -28,13 +31,13 @@ TRANSITIONS: dict[str, tuple[Transition, Stage]] = {
     "returned": (table_life.returned, Stage.PENDING),
     "removed": (table_life.removed, Stage.REMOVED),
     "suspended": (table_life.suspended, Stage.PENDING),
-    "begun": (lambda r: table_life.begun(r, SCHEMA, {"oid": 1}, incarnation=2, snapshot=PROGRESS), Stage.SNAPSHOT),
+    "begun": (lambda r: table_life.begun(r, SCHEMA, IDENTITY, incarnation=2, snapshot=PROGRESS), Stage.SNAPSHOT),
     "begun_without_snapshot": (
-        lambda r: table_life.begun_without_snapshot(r, SCHEMA, {"oid": 1}, incarnation=1),
+        lambda r: table_life.begun_without_snapshot(r, SCHEMA, IDENTITY, incarnation=1),
         Stage.STREAMING,
     ),
     "begun_in_place": (
-        lambda r: table_life.begun_in_place(r, {"oid": 1}, snapshot=PROGRESS, number=7),
+        lambda r: table_life.begun_in_place(r, IDENTITY, snapshot=PROGRESS, number=7),
         Stage.SNAPSHOT,
     ),
     "completed": (lambda r: table_life.completed(r, NOW), Stage.STREAMING),
@@ -94,7 +97,21 @@ def test_a_table_is_in_exactly_one_of_waiting_captured_failed_and_removed() -> N
         assert sum(says) + (not table_life.is_replicated(of)) == 1
 
 
-def test_what_apply_refused_goes_on_being_captured() -> None:
+def test_a_captured_snapshot_is_to_be_applied_until_the_target_has_all_of_it() -> None:
+    captured, applied = record(Stage.STREAMING), AppliedRecord(table=T, incarnation=1, last_applied=5)
+    has_left = table_life.has_snapshot_to_apply
+    assert has_left(captured, None)
+    assert has_left(captured, applied)
+    whole = replace(applied, copy=TargetCopy.WHOLE)
+    assert not has_left(captured, whole)
+    assert has_left(replace(captured, incarnation=2), whole)
+    in_place = SnapshotProgress(kind=SnapshotKind.IN_PLACE, start_number=6)
+    assert has_left(replace(captured, snapshot=in_place), whole)
+    assert not has_left(replace(captured, snapshot=in_place), replace(whole, last_applied=6))
+    assert not has_left(replace(captured, snapshot=None), None)
+
+
+def test_what_apply_refused_is_still_captured() -> None:
     refused = table_life.refused(AppliedRecord(table=T, incarnation=1), ERROR)
     streaming = record(Stage.STREAMING)
     assert (table_life.has_failed(streaming, refused), table_life.is_captured(streaming)) == (True, True)

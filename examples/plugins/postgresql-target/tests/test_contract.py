@@ -9,7 +9,8 @@ import pytest
 
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
-from replicator.plugins import TargetContext, TargetTable
+from replicator.plugins import TargetTable
+from replicator.testing.defaults import target_context
 from replicator.testing.target_contract import TargetContract
 from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
 from replicator_target_postgresql.config import PostgresConfig
@@ -37,7 +38,7 @@ class Harness(TargetHarness):
             sslmode="disable",
             adopt=adopt,
         )
-        self.targets.append(PostgresTarget(config, TargetContext(replicator="contract", uuid=uuid, epoch=epoch)))
+        self.targets.append(PostgresTarget(config, target_context(replicator="contract", uuid=uuid, epoch=epoch)))
         return self.targets[-1]
 
     def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:

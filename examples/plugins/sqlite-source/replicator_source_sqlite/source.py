@@ -87,8 +87,8 @@ class SqliteSource(PollingSource[SqliteConfig, sqlite3.Connection]):
                 for name, type_, is_set, _ in found
             )
         # A key's columns may be NULL in SQLite unless they say otherwise: such a table is replicated as one without a key.
-        key = sorted((place, name) for name, _, _, place in found if place)
-        is_key = all(is_set for _, _, is_set, place in found if place)
+        key = sorted((position, name) for name, _, _, position in found if position)
+        is_key = all(is_set for _, _, is_set, position in found if position)
         schema = TableSchema(table=table, columns=columns, key=tuple(name for _, name in key) if is_key else ())
         tokens = {name.split(" ")[1] for name, owner, _ in self._triggers(connection) if owner == table.name}
         return TableDescription(schema=schema, identity=TableIdentity(object=" ".join(sorted(tokens)) or None))
@@ -98,7 +98,7 @@ class SqliteSource(PollingSource[SqliteConfig, sqlite3.Connection]):
         if connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
             return []
         message, action = "The file is not in WAL mode: a read would block writers.", "Run: PRAGMA journal_mode = WAL"
-        return [Problem(code="wal_off", message=message, place="source.path", action=action)]
+        return [Problem(code="wal_off", message=message, location="source.path", action=action)]
 
     def select(
         self, connection: sqlite3.Connection, schema: TableSchema, request: ChunkRequest | None

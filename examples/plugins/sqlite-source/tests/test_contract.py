@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +15,8 @@ import pytest
 from replicator.model.errors import OffsetExpiredError, TableError
 from replicator.model.isolation import TableFailedError
 from replicator.model.schema import TableId
-from replicator.plugins import ChunkRequest, PullLimits, Seen, SourceContext
+from replicator.plugins import PullLimits, Seen, SourceContext
+from replicator.testing.defaults import chunk_request
 from replicator.testing.source_contract import SourceContract
 from replicator.testing.source_harness import Row, Setting, SourceHarness, TableKind, WriterTransaction, row
 from replicator_source_sqlite.source import SqliteConfig, SqliteSource
@@ -49,7 +50,10 @@ class Writer(WriterTransaction):
 
     def truncate(self, *tables: TableId) -> None:
         for table in tables:
-            self._statements.append(lambda c, table=table: c.execute(f"DELETE FROM {quoted(table.name)}"))
+            self._delete_all(table)
+
+    def _delete_all(self, table: TableId) -> None:
+        self._statements.append(lambda c: c.execute(f"DELETE FROM {quoted(table.name)}"))
 
     def commit(self) -> None:
         connection = self._harness.connect()
@@ -119,13 +123,13 @@ class TestSqliteSource(SourceContract):
     tells_transactions_apart: ClassVar[bool] = False
 
     @pytest.fixture
-    def harness(self, tmp_path: Path) -> Iterator[Harness]:
+    def harness(self, tmp_path: Path) -> Harness:
         return Harness(tmp_path / "shop.db")
 
     def test_a_chunk_saw_all_of_a_transaction_or_nothing(self, keyed: Setting) -> None:
         """What a poll finds is one transaction, and a chunk was read in the midst of it."""
         keyed.insert(row(1))
-        chunk = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+        chunk = keyed.source.read_chunk(chunk_request(keyed.schema))
         keyed.insert(row(2))
         delivered = keyed.drain()
         assert [change.row and change.row["id"] for change in delivered.changes] == [1, 2]
@@ -144,7 +148,7 @@ class TestSqliteSource(SourceContract):
         delivered = pair.drain()
         assert [c.table for c in delivered.changes] == [two]
         with pytest.raises(TableError):
-            pair.source.read_chunk(ChunkRequest(schema=pair.schemas[one]))
+            pair.source.read_chunk(chunk_request(pair.schemas[one]))
 
     def test_a_value_of_another_type_fails_its_table(self, keyed: Setting, harness: Harness) -> None:
         harness.execute(f"INSERT INTO {quoted(keyed.table.name)} (id, amount) VALUES (1, 'much')")
@@ -152,7 +156,7 @@ class TestSqliteSource(SourceContract):
             keyed.reader.pull(LIMITS)
         assert (failed.value.table, failed.value.error.code) == (keyed.table, "unrepresentable_value")
         with pytest.raises(TableError):
-            keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+            keyed.source.read_chunk(chunk_request(keyed.schema))
 
     def test_text_with_any_character_is_kept(self, keyed: Setting) -> None:
         keyed.insert(row(1, "a\x00b,c:d"))
@@ -172,12 +176,12 @@ class TestSqliteSource(SourceContract):
 
     def test_a_chunk_of_wide_rows_is_cut(self, keyed: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
         keyed.insert(*[row(n, note="x" * 100) for n in range(10)])
-        whole = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+        whole = keyed.source.read_chunk(chunk_request(keyed.schema))
         monkeypatch.setattr(SqliteSource, "chunk_bytes_max", 1000)
-        chunk = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema))
+        chunk = keyed.source.read_chunk(chunk_request(keyed.schema))
         assert 1 <= chunk.rows.num_rows < 10
         assert chunk.is_cut
         assert keyed.pages(100) == whole.rows.to_pylist()
         keys = [(f"integer:{n}",) for n in range(10)]
-        chunk = keyed.source.read_chunk(ChunkRequest(schema=keyed.schema, keys=keys))
+        chunk = keyed.source.read_chunk(chunk_request(keyed.schema, keys=keys))
         assert (chunk.rows.num_rows, chunk.is_cut) == (0, True)

@@ -39,7 +39,7 @@ def assess_server(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             Problem(
                 code="server_too_old",
                 message=f"the server is {facts.name}; {oldest} or later is needed",
-                place="source.host",
+                location="source.host",
                 action="Upgrade the server.",
             )
         ]
@@ -64,7 +64,7 @@ def _log(facts: ServerFacts) -> list[Problem]:
                 code="server_setting",
                 message=f"gtid_mode is {facts.gtid_mode}: the log has transactions with and without GTIDs, so a GTID set does not "
                 "describe what was read. ON is needed, or OFF",
-                place="gtid_mode",
+                location="gtid_mode",
                 action="Finish the change: SET PERSIST gtid_mode = ON; -- or one step back at a time, to OFF",
             )
         )
@@ -73,7 +73,7 @@ def _log(facts: ServerFacts) -> list[Problem]:
             code="log_filter",
             message=f"{name} is set ({', '.join(names)}): statements such as TRUNCATE and ALTER TABLE are filtered by the default "
             "database of their session, whatever table they name",
-            place=name,
+            location=name,
             action="Remove it from the configuration and restart the server.",
             severity=Severity.WARNING,
         )
@@ -95,7 +95,7 @@ def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             code="no_gtids",
             message="gtid_mode is OFF: log positions are valid on this server only, so failover to another server is not "
             f"possible. With every chunk a row is written into {config.watermark} and deleted again",
-            place="gtid_mode",
+            location="gtid_mode",
             action="Better: SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; then"
             " ON_PERMISSIVE; then ON;",
             severity=Severity.NOTICE,
@@ -112,7 +112,7 @@ def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             Problem(
                 code="server_setting",
                 message="read_only is ON, but without GTIDs Replicator must write watermarks",
-                place="read_only",
+                location="read_only",
                 action="Name the primary server as host, or switch GTIDs on.",
             )
         )
@@ -122,7 +122,7 @@ def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             Problem(
                 code="left_out_of_log",
                 message=f"{name} keeps watermarks out of the log",
-                place="source.watermark_table",
+                location="source.watermark_table",
                 action="Remove the filter, or name a table of another database.",
             )
         )
@@ -165,7 +165,7 @@ def _durability(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             code="log_may_be_lost",
             message=f"{name} is {facts.variables[name]}: after a crash of its operating system the server may have lost "
             "transactions that were already replicated, and reuse their GTIDs",
-            place=name,
+            location=name,
             action=f"SET GLOBAL {name} = 1; -- and in the configuration; or set source.accept_log_loss: true",
             severity=severity,
         )
@@ -182,7 +182,7 @@ def _role(facts: ServerFacts) -> list[Problem]:
             Problem(
                 code="replica_does_not_log",
                 message=f"{updates} is OFF: the server does not log what it replicates from another one",
-                place=updates,
+                location=updates,
                 action=f"Add `{updates}` to its configuration and restart it, or name the primary server as host.",
                 severity=Severity.BLOCKING if facts.is_replica is not False else Severity.NOTICE,
             )
@@ -192,7 +192,7 @@ def _role(facts: ServerFacts) -> list[Problem]:
             Problem(
                 code="aurora_reader",
                 message="the server is a reader of Aurora, which has no log of its own",
-                place="source.host",
+                location="source.host",
                 action="Name the cluster's writer endpoint.",
             )
         )
@@ -208,7 +208,7 @@ def _role(facts: ServerFacts) -> list[Problem]:
                     f"max_allowed_packet is {facts.variables['max_allowed_packet']}: a larger row event stops the reading of the "
                     "log"
                 ),
-                place="max_allowed_packet",
+                location="max_allowed_packet",
                 action=f"SET GLOBAL max_allowed_packet = {_PACKET_MIN}; -- and in the configuration",
                 severity=Severity.WARNING,
             )
@@ -229,7 +229,7 @@ def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
         Problem(
             code="privilege_missing",
             message=f"the account {config.user} lacks {options[0]}",
-            place="source.user",
+            location="source.user",
             action=f"GRANT {options[0]} ON *.* TO {account_of(facts, config)};",
         )
         for options in needed
@@ -241,7 +241,7 @@ def _privileges(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             Problem(
                 code="privilege_excess",
                 message=f"the account {config.user} has more privileges than needed on every database: {', '.join(excess)}",
-                place="source.user",
+                location="source.user",
                 action="Use a separate account for Replicator.",
                 severity=Severity.WARNING,
             )
@@ -306,7 +306,7 @@ def _retention(facts: ServerFacts) -> list[Problem]:
         Problem(
             code="log_retention",
             message=f"the server keeps its log for {seconds / _DAY_S:.1f} days; after a longer pause the position is lost",
-            place="binlog_expire_logs_seconds",
+            location="binlog_expire_logs_seconds",
             action="SET GLOBAL binlog_expire_logs_seconds = 604800; -- a week, or as long as the longest pause",
             severity=Severity.WARNING if seconds < _DAY_S else Severity.NOTICE,
         )
@@ -328,7 +328,7 @@ def _setting(name: str, found: str, wanted: str, action: str) -> Problem:
     return Problem(
         code="server_setting",
         message=f"{name} is {found}; {wanted} is needed",
-        place=name,
+        location=name,
         action=action,
         applies="always" if name in _TRUSTED else "start",
     )

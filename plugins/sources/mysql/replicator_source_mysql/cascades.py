@@ -63,7 +63,7 @@ class Reach:
         return self.by_delete | self.by_update
 
 
-def reaches(edges: Iterable[Edge], followed: Collection[TableId]) -> dict[TableId, Reach]:
+def reaches(edges: Iterable[Edge], replicated: Collection[TableId]) -> dict[TableId, Reach]:
     """Which replicated tables each parent reaches, through any number of tables in between. Pure."""
     out: dict[TableId, list[Edge]] = defaultdict(list)
     for edge in edges:
@@ -71,8 +71,8 @@ def reaches(edges: Iterable[Edge], followed: Collection[TableId]) -> dict[TableI
     found: dict[TableId, Reach] = {}
     for parent, edges_of in out.items():
         reach = Reach(
-            by_delete=frozenset(_reached(out, parent, is_delete=True).intersection(followed)),
-            by_update=frozenset(_reached(out, parent, is_delete=False).intersection(followed)),
+            by_delete=frozenset(_reached(out, parent, is_delete=True).intersection(replicated)),
+            by_update=frozenset(_reached(out, parent, is_delete=False).intersection(replicated)),
             columns=frozenset(c for e in edges_of if e.acts & _UPDATE_ACTS for c in e.columns),
         )
         if reach.tables:
@@ -111,13 +111,13 @@ class Cascades:
 
     Attributes:
         flavor: Whose log it is.
-        followed: The tables whose changes matter.
+        replicated: The tables whose changes matter.
         read: Asks the server for its foreign keys.
         size_max: Bytes that a compressed event may have.
     """
 
     flavor: Flavor
-    followed: frozenset[TableId]
+    replicated: frozenset[TableId]
     read: Callable[[], Sequence[Edge]]
     size_max: int
     _reaches: Mapping[TableId, Reach] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Cascades:
 
     def look(self) -> None:
         """Read the foreign keys. Called before the log is opened, and again when they may have changed."""
-        self._reaches = reaches(self.read(), self.followed)
+        self._reaches = reaches(self.read(), self.replicated)
         self._parents.clear()
 
     def parent(self, table_map: TableMap) -> Parent | None:
@@ -161,7 +161,7 @@ class Cascades:
         before = self._reaches
         self.look()
         folded = text.casefold()
-        found = {table for table in self.followed if _is_named(table, folded)}
+        found = {table for table in self.replicated if _is_named(table, folded)}
         for known in (before, self._reaches):
             for parent, reach in known.items():
                 if _is_named(parent, folded):
@@ -198,7 +198,14 @@ class Cascades:
             schema = TableSchema(
                 table=TableId(table_map.schema, table_map.table), columns=columns, key=tuple(c.name for c in columns)
             )
-            return RowDecoder(table_map, schema, specs, [c.position for c in wanted], on_nulled=lambda *_: None)
+            return RowDecoder(
+                table_map,
+                schema,
+                specs,
+                [c.position for c in wanted],
+                unrepresentable="fail",
+                on_nulled=lambda *_: None,
+            )
         except Exception:  # noqa: BLE001 - it cannot be told
             return None
 

@@ -82,7 +82,6 @@ class CatalogTable:
     columns: tuple[CatalogColumn, ...]
     unique_keys: tuple[UniqueKey, ...]
     cascades: tuple[ForeignKey, ...] = ()
-    triggers: tuple[str, ...] = ()
     estimated_rows: int | None = None
     comment: str | None = None
 

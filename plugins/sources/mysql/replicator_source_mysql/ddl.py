@@ -1,8 +1,8 @@
-"""What a statement in the log does to the tables that are followed. Pure.
+"""What a statement in the log does to the tables that are replicated. Pure.
 
 What is not understood is not harmless (ADR 13). A statement is read to its end; it does nothing only if it is in a closed
 list of complete forms (`sql.harmless`, `sql.alter`). A statement that changes rows may reach any table, by triggers,
-views, routines and cascades that the log does not show: it is about every table that is followed.
+views, routines and cascades that the log does not show: it is about every table that is replicated.
 """
 
 from __future__ import annotations
@@ -72,26 +72,26 @@ _ORDER: Final = (
 )
 
 
-def effects(query: Query, followed: Collection[TableId], *, flavor: Flavor, is_lower_case: bool) -> list[TableEffect]:
+def effects(query: Query, replicated: Collection[TableId], *, flavor: Flavor, is_lower_case: bool) -> list[TableEffect]:
     """What a statement does to replicated tables, each at most once.
 
     Args:
         query: The statement.
-        followed: Under the names that the server stores.
+        replicated: Under the names that the server stores.
         flavor: Whose log it is.
         is_lower_case: The server stores names in lower case.
     """
-    if not followed:
+    if not replicated:
         return []
-    statement = _Statement(query, followed, flavor, is_lower_case=is_lower_case)
+    statement = _Statement(query, replicated, flavor, is_lower_case=is_lower_case)
     try:
         statement.read()
     except _RowsError:
-        return [TableEffect(effect=Effect.STATEMENT, table=table) for table in followed]
+        return [TableEffect(effect=Effect.STATEMENT, table=table) for table in replicated]
     except NotUnderstoodError:
         return [TableEffect(effect=Effect.UNCLEAR, table=table) for table in statement.concerned()]
     first: dict[TableId, TableEffect] = {}
-    for effect in sorted(statement.followed_effects(), key=lambda e: _ORDER.index(e.effect)):
+    for effect in sorted(statement.replicated_effects(), key=lambda e: _ORDER.index(e.effect)):
         first.setdefault(effect.table, effect)
     return list(first.values())
 
@@ -119,11 +119,11 @@ class _RowsError(Exception):
 
 
 class _Statement:
-    """One statement. `found`: what it does, also to tables that are not followed."""
+    """One statement. `found`: what it does, also to tables that are not replicated."""
 
-    def __init__(self, query: Query, followed: Collection[TableId], flavor: Flavor, *, is_lower_case: bool) -> None:
+    def __init__(self, query: Query, replicated: Collection[TableId], flavor: Flavor, *, is_lower_case: bool) -> None:
         self._query = query
-        self._followed = followed
+        self._replicated = replicated
         self._reader = Reader(query, flavor, is_lower_case=is_lower_case)
         self._is_lower_case = is_lower_case
         self._verb = ""
@@ -156,10 +156,10 @@ class _Statement:
         elif not pass_harmless(verb, reader):
             raise NotUnderstoodError
 
-    def followed_effects(self) -> Iterator[TableEffect]:
+    def replicated_effects(self) -> Iterator[TableEffect]:
         """What it does to replicated tables."""
         for effect in self._found:
-            if effect.table in self._followed:
+            if effect.table in self._replicated:
                 yield effect
             else:
                 yield from (TableEffect(effect=Effect.UNCLEAR, table=t) for t in self._alike(effect.table))
@@ -167,9 +167,9 @@ class _Statement:
     def concerned(self) -> Iterable[TableId]:
         """The replicated tables that a statement which was not understood may be about."""
         if self._verb not in _NAMING:
-            return list(self._followed)
+            return list(self._replicated)
         named = {effect.table for effect in self._found}
-        return [table for table in self._followed if table in named or _is_mentioned(self._query, table)]
+        return [table for table in self._replicated if table in named or _is_mentioned(self._query, table)]
 
     def _take_verb(self) -> None:
         """The first word; MariaDB's SET STATEMENT … FOR before it is passed."""
@@ -183,7 +183,7 @@ class _Statement:
 
     def _add(self, effect: Effect, table: TableId, new_table: TableId | None = None) -> None:
         if self._query.is_of_session and effect in _MAY_BE_TEMPORARY:
-            # It may be a temporary table that hides the one that is followed: a new snapshot is right in either case.
+            # It may be a temporary table that hides the one that is replicated: a new snapshot is right in either case.
             effect, new_table = Effect.REPLACED, None
         self._found.append(TableEffect(effect=effect, table=table, new_table=new_table))
 
@@ -194,7 +194,7 @@ class _Statement:
         if not self._is_lower_case and "\ufffd" not in table.name + table.namespace:
             return []
         skeleton = _skeleton(table)
-        return [t for t in self._followed if _skeleton(t) == skeleton]
+        return [t for t in self._replicated if _skeleton(t) == skeleton]
 
     # ---- statements about rows ----
 
@@ -302,7 +302,7 @@ class _Statement:
             self._add(Effect.REPLACED, table)
 
     def _drop_database(self, database: str) -> None:
-        for table in self._followed:
+        for table in self._replicated:
             if table.namespace == database or self._alike(TableId(database, table.name)):
                 self._add(Effect.DROP, table)
 

@@ -120,7 +120,6 @@ class Undoing:
         known = self.groups.get(group.id)
         if known is not None and not group.is_skipped:
             group.known = known
-            known.rewind()
             self._passed.append(group.id)
 
     def acknowledge(self) -> None:

@@ -24,11 +24,6 @@ Interval = tuple[int, int]
 """First and last number, both included."""
 
 
-def gtid_text(source: str, number: int) -> str:
-    """A single GTID; `source` is the UUID, with `:tag` behind it if there is one."""
-    return f"{source}:{number}"
-
-
 @dataclass(frozen=True, slots=True)
 class GtidSet:
     """A set of MySQL's GTIDs. Immutable; intervals are ascending, disjoint and not adjacent.
@@ -80,7 +75,7 @@ class GtidSet:
         return bool(self.sources)
 
     def __contains__(self, gtid: str) -> bool:
-        """Whether the set has a single GTID, as `gtid_text` writes it."""
+        """Whether the set has a single GTID, `uuid:number` or `uuid:tag:number`."""
         source, _, number = gtid.rpartition(":")
         return self.has(source, int(number))
 

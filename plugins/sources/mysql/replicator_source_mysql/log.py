@@ -131,7 +131,7 @@ class BinlogReader(LogReader):
         self._look_at_end()
         group = self._group
         self._pull = pull = Pull(group.transaction if group is not None else None)
-        if not self._at_mark():
+        if not self._take_marks():
             self._gather(pull, limits)
         opened = self._group.transaction if self._group is not None else None
         batch = pull.finish(self._rows.drop, open_transaction=opened.id if opened is not None else None)
@@ -175,7 +175,7 @@ class BinlogReader(LogReader):
                 if not self._handle(event, pull):
                     self._stream.put_back(event)
                     return
-                if pull.has_ended or (self._group is None and not self._board.is_empty and self._at_mark()):
+                if pull.has_ended or (self._group is None and not self._board.is_empty and self._take_marks()):
                     return
                 continue
             if until is not None and self._clock() >= until:
@@ -185,8 +185,8 @@ class BinlogReader(LogReader):
             until = until if until is not None else self._clock() + _GATHER_TOTAL_S
             wait_s = _GATHER_S
 
-    def _at_mark(self) -> bool:
-        """Take the marks that are reached here, which is a boundary."""
+    def _take_marks(self) -> bool:
+        """Take the marks that are reached here, if this is a boundary; False if there are none."""
         if self._group is not None or self._board.is_empty:
             return False
         self._pull.marks += self._board.reached(self._progress.cursor.position, self._progress.executed)

@@ -9,17 +9,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from replicator.model.errors import ReplicatorError, TableError
 from replicator.model.events import DDLEvent, change_schema
 from replicator.model.schema import TableId
+from replicator.plugins.kit.arrow import Longs
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, PullLimits, TableChanges
 from replicator_source_mysql.binlog.events import TOO_LARGE
 from replicator_source_mysql.versions import Version
-
-Longs = npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +100,8 @@ class Pull:
         """Whether a bound is reached. Rows are estimated: their events are not decoded yet."""
         return self._rows >= limits.rows or self._bytes >= limits.bytes or self._bytes >= _BYTES_MAX
 
-    def takes(self, version: Version) -> bool:
-        """Whether rows of this version fit: all rows of a table in one pull have one shape."""
+    def admit(self, version: Version) -> bool:
+        """Let this be the table's shape in the pull; False if it has another already: all rows of a table in one pull have one shape."""
         if id(version) in self._parts:
             return True
         known = self._versions.setdefault(version.schema.table, version)

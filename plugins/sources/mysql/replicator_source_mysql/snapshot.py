@@ -210,7 +210,7 @@ class _Run:
 
 
 def read_plan(table: CatalogTable, schema: TableSchema) -> ReadPlan:
-    """What to read of a table so that the rows have the shape that the host follows.
+    """What to read of a table so that the rows have the shape that the host knows.
 
     Raises:
         SchemaConflictError: A column of `schema` no longer exists or has another type, or the key changed.

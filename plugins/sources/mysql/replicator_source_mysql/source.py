@@ -25,8 +25,8 @@ from replicator.plugins.source import (
     DeltaSource,
     LogReader,
     LogRetention,
+    LogStatus,
     SourceContext,
-    SourceStatus,
     TableDescription,
     TableSummary,
     Visibility,
@@ -149,7 +149,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             ) from error
 
     @override
-    def status(self, since: Visibility | None = None) -> SourceStatus:
+    def status(self, since: Visibility | None = None) -> LogStatus:
         """See `SourceLog.status`. The server keeps its log by its own rules, not for us.
 
         Only XA transactions that were prepared since our position in the log are known.
@@ -159,7 +159,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             ((moment,),) = rows_of(connection, "SELECT UTC_TIMESTAMP(6)")
         assert isinstance(moment, datetime)
         reader = self._open_reader
-        return SourceStatus(
+        return LogStatus(
             now=moment.replace(tzinfo=UTC),
             retention=LogRetention(
                 keeps_log=assessment.retention(facts), oldest_open=reader.oldest_open if reader is not None else None
@@ -240,7 +240,7 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             return None
         cascades = Cascades(
             flavor=facts.flavor,
-            followed=frozenset(schemas),
+            replicated=frozenset(schemas),
             read=self._read_edges,
             size_max=self.config.transaction_bytes_max,
         )

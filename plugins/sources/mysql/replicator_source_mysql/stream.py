@@ -72,7 +72,7 @@ class EventStream:
             timestamp, kind, server_id, size, end, flags = HEADER.unpack_from(raw)
             body = memoryview(raw)[HEADER_SIZE:]
             cursor.move(kind, size, end, flags, in_transaction=in_transaction)
-            if progress.was_read(raw, kind, size, end, flags, in_transaction=in_transaction):
+            if progress.take_event(raw, kind, size, end, flags, in_transaction=in_transaction):
                 continue
             return Event(timestamp, kind, server_id, flags, body)
         return None

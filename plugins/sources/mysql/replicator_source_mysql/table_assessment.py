@@ -25,7 +25,7 @@ def missing_table(table: TableId) -> Problem:
     return Problem(
         code="table_missing",
         message="there is no such table, or the account may not see it",
-        place=str(table),
+        location=str(table),
         action=f"Exclude it, or GRANT SELECT ON {quoted_table(table)} to the account.",
     )
 
@@ -39,7 +39,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
             Problem(
                 code="system_versioned",
                 message="it is system-versioned: its log mixes past and current rows",
-                place=location,
+                location=location,
                 action=f"Exclude it, or ALTER TABLE {name} DROP SYSTEM VERSIONING;",
             )
         )
@@ -48,7 +48,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
             Problem(
                 code="engine_not_transactional",
                 message=f"its engine is {table.engine or 'unknown'}: its reads cannot be matched with the log",
-                place=location,
+                location=location,
                 action=f"ALTER TABLE {name} ENGINE = InnoDB;",
             )
         )
@@ -56,7 +56,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
         Problem(
             code="unsupported_type",
             message=f"its column {column.name} has the type {column.column_type}, which is unknown",
-            place=location,
+            location=location,
             action="Exclude the table, or change the column's type.",
         )
         for column in table.columns
@@ -65,7 +65,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
     for column in table.session_dependent(facts.flavor):
         error = virtual_column(table.table, column)
         problems.append(
-            Problem(code=error.code, message=error.message.rstrip("."), place=location, action=error.action)
+            Problem(code=error.code, message=error.message.rstrip("."), location=location, action=error.action)
         )
     problems += _unreadable(table, facts, config)
     problems += _filtered(table.table, facts)
@@ -76,7 +76,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
                 code="no_key",
                 message="it has no primary key, and no unique key over columns that are all NOT NULL: it is replicated as a "
                 "multiset of rows, and its snapshot is one statement",
-                place=location,
+                location=location,
                 action=f"ALTER TABLE {name} ADD PRIMARY KEY (…);",
                 severity=Severity.WARNING,
             )
@@ -94,7 +94,7 @@ def _unreadable(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) ->
         Problem(
             code="select_missing",
             message=f"{what} by the account {config.user}; the log has all its columns",
-            place=str(table.table),
+            location=str(table.table),
             action=f"GRANT SELECT ON {quoted_table(table.table)} TO {account_of(facts, config)};",
             is_access=True,
         )
@@ -110,7 +110,7 @@ def _filtered(table: TableId, facts: ServerFacts) -> list[Problem]:
             Problem(
                 code="left_out_of_log",
                 message=f"{name} excludes its changes from the server's log",
-                place=str(table),
+                location=str(table),
                 action=f"Remove {name} from the server's configuration and restart it, or exclude the table.",
             )
         )
@@ -119,7 +119,7 @@ def _filtered(table: TableId, facts: ServerFacts) -> list[Problem]:
             Problem(
                 code="left_out_of_replica",
                 message=f"the server is a replica, and {name} may keep changes of the table from reaching it",
-                place=str(table),
+                location=str(table),
                 action=f"{facts.flavor.clear_filter(name)} -- and name a server that has the table whole, or exclude it",
                 severity=Severity.BLOCKING if facts.is_replica is not False else Severity.NOTICE,
             )
@@ -136,7 +136,7 @@ def _cascades(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -> l
         Problem(
             code="unlogged_cascade",
             message=f"its foreign key {key.name} to {key.parent} changes it by {key.rules}, which {facts.name} does not log{then}",
-            place=str(table.table),
+            location=str(table.table),
             action=f"ALTER TABLE {quoted_table(table.table)} DROP FOREIGN KEY `{key.name}`; -- or exclude the table, or set"
             " source.foreign_keys: resnapshot (or warn)",
             severity=severity,

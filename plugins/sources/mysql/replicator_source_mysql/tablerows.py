@@ -65,7 +65,7 @@ class TableRows:
     @property
     def tables(self) -> Mapping[TableId, TableSchema]:
         """The tables whose rows are delivered."""
-        return self._versions.followed
+        return self._versions.replicated
 
     def forget_numbers(self) -> None:
         """Table numbers mean nothing beyond a transaction or a file."""
@@ -79,7 +79,7 @@ class TableRows:
 
     def fail(self, table: TableId, error: Exception, pull: Pull) -> None:
         """Fail a table of which something cannot be read; does nothing if it is not replicated."""
-        if table in self._versions.followed:
+        if table in self._versions.replicated:
             pull.fail(table, error_of_table(table, error))
             self.drop(table)
 
@@ -109,7 +109,7 @@ class TableRows:
             _, kind, _, size, end, flags = header_at(raw)
             if kind == _TABLE_MAP:
                 found = known.get(raw[HEADER_SIZE:])
-                if found is None or (found[1] is not None and not pull.takes(found[1])):
+                if found is None or (found[1] is not None and not pull.admit(found[1])):
                     break
                 numbers[found[0]] = found[1]
             elif kind in _PLAIN_ROWS:
@@ -158,7 +158,7 @@ class TableRows:
             self.fail(table, error, pull)
             if parent is None and self._cascades is not None:
                 parent = self._cascades.unread_parent(table)
-        if version is not None and not pull.takes(version):
+        if version is not None and not pull.admit(version):
             return False
         self._numbers[number] = version
         if parent is not None:
@@ -206,7 +206,7 @@ class TableRows:
         if unlogged:
             pull.unlogged(group.ensure_transaction(), unlogged)
         for version, kind, body in held:
-            if pull.takes(version):
+            if pull.admit(version):
                 pull.rows(group.ensure_transaction(), version, kind, memoryview(body))
             else:
                 self.fail(version.schema.table, _two_shapes(version.schema.table), pull)

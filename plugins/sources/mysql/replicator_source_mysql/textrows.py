@@ -12,7 +12,7 @@ import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,10 @@ import pyarrow as pa
 import pymysql
 from pymysql.constants import COMMAND
 
+from replicator.plugins.kit.arrow import Bools, Longs, gathered
 from replicator_source_mysql.connection import Connection
 from replicator_source_mysql.wire import EOF, ERROR, LostError, error_of, farewell, misnumbered
 
-Longs = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 
 _HEADER: Final = 4
@@ -267,16 +266,8 @@ class Rows:
         return lengths, valid
 
     def binary(self, values: Values) -> pa.Array:
-        """Values as a binary array: the whole buffer is seen as one in which wanted values and gaps alternate; Arrow gathers the wanted."""
-        offsets = np.empty(2 * self.count + 1, np.int32)
-        offsets[0:-1:2] = values.starts
-        offsets[1::2] = values.ends
-        offsets[-1] = values.ends[-1] if self.count else 0
-        buffers: list[Any] = [None, pa.py_buffer(offsets), pa.py_buffer(self._data)]
-        alternating = pa.Array.from_buffers(pa.binary(), 2 * self.count, buffers)
-        wanted = np.arange(0, 2 * self.count, 2, dtype=np.int32)
-        valid = values.valid
-        return alternating.take(pa.array(wanted, mask=None if valid is None or valid.all() else ~valid))
+        """Values as a binary array."""
+        return gathered(self._data, values.starts, values.ends, values.valid)
 
     def last_text(self, values: Values) -> str:
         """The last row's value, which is not NULL.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from array import array
+from bisect import bisect_left
 from typing import Final
 
 _SAVEPOINTS_MAX: Final = 100_000
@@ -56,11 +57,10 @@ def _name_behind(verb: re.Pattern[str], text: str) -> str | None:
 class Undone:
     """Parts of one group that were rolled back: pairs of offsets in it, ascending, without overlap."""
 
-    __slots__ = ("_begins", "_ends", "_next")
+    __slots__ = ("_begins", "_ends")
 
     def __init__(self) -> None:
         self._begins, self._ends = array("q"), array("q")
-        self._next = 0
 
     def add(self, begin: int, end: int) -> None:
         """Everything behind `begin`, up to here, was rolled back. Bounded: what is beyond the bound is not remembered."""
@@ -71,15 +71,10 @@ class Undone:
             self._begins.append(begin)
             self._ends.append(end)
 
-    def rewind(self) -> None:
-        """The group is read from its beginning again."""
-        self._next = 0
-
     def has(self, offset: int) -> bool:
-        """Whether the event that ends at this offset was rolled back. Offsets are asked for in ascending order."""
-        while self._next < len(self._ends) and self._ends[self._next] < offset:
-            self._next += 1
-        return self._next < len(self._begins) and self._begins[self._next] < offset
+        """Whether the event that ends at this offset was rolled back."""
+        index = bisect_left(self._ends, offset)
+        return index < len(self._begins) and self._begins[index] < offset
 
     def __len__(self) -> int:
         return len(self._begins)

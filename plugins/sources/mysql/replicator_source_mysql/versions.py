@@ -1,4 +1,4 @@
-"""Table versions: what the log says of a table's columns, joined with what the host follows."""
+"""Table versions: what the log says of a table's columns, joined with what the host knows."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Version:
 class Versions:
     """The versions of the replicated tables. Built for one open log.
 
-    A table whose columns are not those that the host follows gets the shape that the log has: the host decides.
+    A table whose columns are not those that the host knows gets the shape that the log has: the host decides.
     """
 
     def __init__(
         self, flavor: Flavor, schemas: Mapping[TableId, TableSchema], *, unrepresentable: Unrepresentable
     ) -> None:
         self._flavor = flavor
-        self._followed = dict(schemas)
+        self._replicated = dict(schemas)
         self._unrepresentable: Unrepresentable = unrepresentable
         self._versions: dict[TableMap, Version] = {}
         self._nulled: Counter[tuple[TableId, str]] = Counter()
@@ -60,36 +60,36 @@ class Versions:
         self._any_key: set[TableId] = set()
 
     @property
-    def followed(self) -> Mapping[TableId, TableSchema]:
+    def replicated(self) -> Mapping[TableId, TableSchema]:
         """The tables whose rows are delivered."""
-        return self._followed
+        return self._replicated
 
     def drop(self, table: TableId) -> None:
-        """Follow a table no longer."""
-        self._followed.pop(table, None)
+        """Forget a table."""
+        self._replicated.pop(table, None)
 
     def of(self, table_map: TableMap) -> Version | None:
-        """The version of a TABLE_MAP; None for a table that is not followed.
+        """The version of a TABLE_MAP; None for a table that is not replicated.
 
         Raises:
             TableError: Its rows cannot be decoded.
         """
-        followed = self._followed.get(TableId(table_map.schema, table_map.table))
-        if followed is None:
+        expected = self._replicated.get(TableId(table_map.schema, table_map.table))
+        if expected is None:
             return None
         version = self._versions.get(table_map)
         if version is None:
             if len(self._versions) >= _VERSIONS_MAX:
                 self._versions.clear()
             try:
-                version = self._build(table_map, followed)
+                version = self._build(table_map, expected)
             except TableError:
                 raise
             except Exception as error:
                 raise TableError(
                     f"what the log says of its columns cannot be read ({type(error).__name__}: {error}).",
                     code="corrupt_rows",
-                    table=str(followed.table),
+                    table=str(expected.table),
                     action="Exclude the table, and report its CREATE TABLE.",
                 ) from error
             self._versions[table_map] = version
@@ -101,11 +101,11 @@ class Versions:
         A unique key that was dropped and made again leaves no other trace where no statement of it is in the log.
         """
         table = TableId(table_map.schema, table_map.table)
-        followed = self._followed.get(table)
-        key = _logged_key(table_map, followed, self._flavor) if followed is not None else None
-        if followed is None or key is None:
+        expected = self._replicated.get(table)
+        key = _logged_key(table_map, expected, self._flavor) if expected is not None else None
+        if expected is None or key is None:
             return False
-        before = self._keys.get(table, followed.key)
+        before = self._keys.get(table, expected.key)
         self._keys[table] = key
         if table in self._any_key:
             self._any_key.discard(table)
@@ -116,42 +116,42 @@ class Versions:
         """The host has been told that the table may be another one: its next key is no news."""
         self._any_key.add(table)
 
-    def _build(self, table_map: TableMap, followed: TableSchema) -> Version:
+    def _build(self, table_map: TableMap, expected: TableSchema) -> Version:
         if not table_map.has_names:
             raise TableError(
                 "the log was written without the names of the columns.",
                 code="row_metadata_missing",
-                table=str(followed.table),
+                table=str(expected.table),
                 action="SET GLOBAL binlog_row_metadata = 'FULL'; then run `replicator snapshot NAME TABLE`.",
             )
         columns: list[Column] = []
         specs: list[ColumnSpec] = []
         positions: list[int] = []
-        known = {c.name: c for c in followed.columns}
+        known = {c.name: c for c in expected.columns}
         hidden = hidden_positions(table_map, known, self._flavor)
         if self._flavor.has_system_versioning and _is_system_versioned(table_map, known, hidden):
-            raise system_versioned(followed.table)
+            raise system_versioned(expected.table)
         for logged in table_map.columns:
             assert logged.name is not None
             if logged.position in hidden:
                 continue
-            built = self._column(logged, known.get(logged.name), followed.table)
+            built = self._column(logged, known.get(logged.name), expected.table)
             if built is not None:
                 columns.append(built[0])
                 specs.append(built[1])
                 positions.append(logged.position)
-        schema = followed
-        if [(c.name, c.type) for c in columns] != [(c.name, c.type) for c in followed.columns]:
+        schema = expected
+        if [(c.name, c.type) for c in columns] != [(c.name, c.type) for c in expected.columns]:
             names = {c.name for c in columns}
-            key = followed.key if names.issuperset(followed.key) else ()
-            schema = TableSchema(table=followed.table, columns=tuple(columns), key=key, comment=followed.comment)
+            key = expected.key if names.issuperset(expected.key) else ()
+            schema = TableSchema(table=expected.table, columns=tuple(columns), key=key, comment=expected.comment)
         decoder = RowDecoder(
             table_map,
             schema,
             specs,
             positions,
             unrepresentable=self._unrepresentable,
-            on_nulled=self._note_nulled(followed.table),
+            on_nulled=self._note_nulled(expected.table),
         )
         return Version(schema, decoder)
 
@@ -187,11 +187,11 @@ class Versions:
         return note
 
 
-def _logged_key(table_map: TableMap, followed: TableSchema, flavor: Flavor) -> tuple[str, ...] | None:
+def _logged_key(table_map: TableMap, expected: TableSchema, flavor: Flavor) -> tuple[str, ...] | None:
     """The key as `CatalogTable.key` has it; None where it is of columns that are not known, or the log does not say."""
     if table_map.primary_key is None:
         return None
-    known = {c.name: c for c in followed.columns}
+    known = {c.name: c for c in expected.columns}
     names = [table_map.columns[position].name for position in table_map.primary_key]
     columns = [known[name] for name in names if name in known]
     if len(columns) < len(names):

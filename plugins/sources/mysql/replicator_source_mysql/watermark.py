@@ -154,7 +154,7 @@ def assess(connection: Connection, table: TableId, account: str) -> list[Problem
 
 
 def _problem(message: str, action: str) -> Problem:
-    return Problem(code="watermark_table", message=message, place="source.watermark_table", action=action)
+    return Problem(code="watermark_table", message=message, location="source.watermark_table", action=action)
 
 
 # -- what lies between two ends ------------------------------------------------------------------------------------------

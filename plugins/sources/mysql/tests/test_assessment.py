@@ -1,4 +1,4 @@
-"""`check` finds what would go wrong, and says the cure."""
+"""`check` finds what would go wrong, and says the fix."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Make = Callable[..., MysqlSource]
 
 
 def blocking(problems: list[Problem] | Any) -> list[tuple[str, str | None]]:
-    return [(p.code, p.place) for p in problems if p.severity is Severity.BLOCKING]
+    return [(p.code, p.location) for p in problems if p.severity is Severity.BLOCKING]
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ CONFIG = MysqlConfig(host="127.0.0.1", user="someone")
 
 
 @pytest.mark.parametrize(
-    ("variables", "places"),
+    ("variables", "locations"),
     [
         ({}, []),
         ({"log_bin": "OFF"}, ["log_bin"]),
@@ -58,11 +58,11 @@ CONFIG = MysqlConfig(host="127.0.0.1", user="someone")
 )
 @pytest.mark.condition("M38")
 def test_settings_that_break_replication_are_blocking(
-    facts: ServerFacts, variables: Mapping[str, str], places: list[str]
+    facts: ServerFacts, variables: Mapping[str, str], locations: list[str]
 ) -> None:
     changed = replace(facts, variables={**facts.variables, **variables})
     found = assess_server(changed, CONFIG)
-    assert [place for _, place in blocking(found)] == places
+    assert [location for _, location in blocking(found)] == locations
     assert all(p.action for p in found)
 
 
@@ -116,8 +116,8 @@ def test_filters_that_leave_out_a_table_are_refused(
         )
         source = source_of(server)
         found = source.check([TableId("shop", "t"), TableId("shop", "not_here"), TableId("quiet", "t")])
-        assert ("log_filter", "binlog_ignore_db") in [(p.code, p.place) for p in found]
-        codes = sorted((p.code, p.place) for p in found if p.code.startswith("left_out"))
+        assert ("log_filter", "binlog_ignore_db") in [(p.code, p.location) for p in found]
+        codes = sorted((p.code, p.location) for p in found if p.code.startswith("left_out"))
         assert codes == [("left_out_of_log", "quiet.t"), ("left_out_of_replica", "shop.not_here")]
         assert ("left_out_of_log", "quiet.t") in blocking(found)
         assert flavor == "mariadb" or ("left_out_of_replica", "shop.not_here") in blocking(found)
@@ -198,7 +198,7 @@ def test_tables_that_cannot_be_replicated_right_are_refused(mysql_database: Mysq
     if is_mariadb:
         expected.append(("system_versioned", "versioned"))
     assert sorted(blocking(found)) == sorted((code, f"{mysql_database.name}.{name}") for code, name in expected)
-    assert {p.place for p in found if p.code == "no_key"} == {
+    assert {p.location for p in found if p.code == "no_key"} == {
         f"{mysql_database.name}.{n}" for n in ("keyless", "prefix", "approximate", "perhaps")
     }
     keys = source.describe([TableId(mysql_database.name, n) for n in names])
@@ -231,7 +231,7 @@ def test_columns_that_the_account_may_not_read_are_named(mysql_database: MysqlDa
             source = source_of(server, user=user, password=Secret("secret"))
             problems = source.check(tables)
             source.close()
-            return [(p.place, p.message) for p in problems if p.code == "select_missing"]
+            return [(p.location, p.message) for p in problems if p.code == "select_missing"]
 
         first, second, third = found()
         assert first[0] == str(tables[0])
@@ -262,7 +262,8 @@ def test_a_table_that_becomes_system_versioned_is_refused_as_such(mariadb: Mysql
             schema = source.describe([table])[table].schema
             reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
             database.execute(statement, f"INSERT INTO {name} (id) VALUES (1)", f"UPDATE {name} SET v = 2")
-            mark, errors = source.mark(), {}
+            mark = source.mark()
+            errors: dict[TableId, TableError] = {}
             while True:
                 batch = reader.pull(PullLimits(rows=1000, bytes=1 << 20, wait_s=1.0))
                 errors |= batch.table_errors
@@ -277,7 +278,7 @@ def test_a_table_that_becomes_system_versioned_is_refused_as_such(mariadb: Mysql
             assert refused.value.code == "system_versioned"
 
 
-def test_helpers_of_schema_changes_are_left_out_beside_their_table(
+def test_helpers_of_schema_changes_are_left_out_next_to_their_table(
     mysql_database: MysqlDatabase, source_of: Make
 ) -> None:
     for name in ("t", "_t_gho", "_t_old", "_other_new"):

@@ -26,7 +26,7 @@ def tables(*names: str) -> frozenset[TableId]:
     return frozenset(map(table, names))
 
 
-def test_a_cascade_goes_on_through_tables_that_nobody_follows() -> None:
+def test_a_cascade_continues_through_tables_that_nobody_follows() -> None:
     edges = [edge("b", "a", DELETE_CASCADE), edge("c", "b", DELETE_CASCADE | UPDATE_SET, "k")]
     found = reaches(edges, tables("c"))
     assert found == {
@@ -66,7 +66,7 @@ def test_statements_about_foreign_keys_count_for_what_they_could_concern(
         looked.append(1)
         return [edge("b", "a", DELETE_CASCADE)]
 
-    cascades = Cascades(flavor=MARIADB, followed=tables("b"), read=read, size_max=1)
+    cascades = Cascades(flavor=MARIADB, replicated=tables("b"), read=read, size_max=1)
     cascades.look()
     found = cascades.of_statement(text)
     assert found == expected if "CREATE" not in text else found <= tables("b")

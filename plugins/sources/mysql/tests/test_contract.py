@@ -29,8 +29,8 @@ class MysqlTransaction(WriterTransaction):
 
     def insert(self, table: TableId, row: Row) -> None:
         names = ", ".join(map(quoted, row))
-        places = ", ".join(["%s"] * len(row))
-        self._execute(f"INSERT INTO {quoted_table(table)} ({names}) VALUES ({places})", *row.values())
+        placeholders = ", ".join(["%s"] * len(row))
+        self._execute(f"INSERT INTO {quoted_table(table)} ({names}) VALUES ({placeholders})", *row.values())
 
     def update(self, table: TableId, where: Row, changes: Row) -> None:
         sets = ", ".join(f"{quoted(name)} = %s" for name in changes)

@@ -1,4 +1,4 @@
-"""What statements of the log do to followed tables."""
+"""What statements of the log do to replicated tables."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def found(
         ("ALTER TABLE t ALTER COLUMN a SET DEFAULT 5", []),
         ("alter table t something new", [("unclear", "d.t")]),
         ("create or replace table t (a int)", [("replaced", "d.t")]),
-        # Servers in ROW format log columns and rows in its place.
+        # Servers in ROW format log columns and rows instead.
         ("create table t select 1", [("statement", "d.t"), ("statement", "other.t")]),
         ("CREATE TABLE `t` (\n  `id` int NOT NULL\n) START TRANSACTION", []),
         ("create table x (a int) partition by range (a) (partition p values less than (5))", []),
@@ -185,7 +185,7 @@ def test_no_text_makes_it_fail_otherwise(text: str) -> None:
     ],
 )
 def test_a_statement_is_read_to_its_end(text: str, expected: str) -> None:
-    assert dict(reversed(e[:2]) for e in found(text)).get("d.t", "") == expected
+    assert {e[1]: e[0] for e in found(text)}.get("d.t", "") == expected
 
 
 @pytest.mark.parametrize(

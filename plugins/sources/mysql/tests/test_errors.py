@@ -20,7 +20,8 @@ from replicator.model.errors import (
 )
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
-from replicator.plugins.source import ChunkRequest, LogReader, PullLimits
+from replicator.plugins.source import LogReader, PullLimits
+from replicator.testing.defaults import chunk_request
 from replicator.testing.waiting import wait_until
 from replicator_source_mysql.coordinates import CoordinateSystems
 from replicator_source_mysql.errors import translate, translate_log
@@ -33,7 +34,7 @@ LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=0.5)
 
 
 def chunk(source: MysqlSource, table: TableId) -> None:
-    source.read_chunk(ChunkRequest(schema=source.describe([table])[table].schema))
+    source.read_chunk(chunk_request(source.describe([table])[table].schema))
 
 
 def opened(source: MysqlSource, table: TableId) -> LogReader:
@@ -85,7 +86,7 @@ def test_a_refused_password_is_about_the_account_and_not_about_a_table(
         schema = source.describe([table])[table].schema
         server.execute("ALTER USER 'late'@'%' IDENTIFIED BY 'after'")
         with pytest.raises(AccessDeniedError) as found:
-            source.read_chunk(ChunkRequest(schema=schema))
+            source.read_chunk(chunk_request(schema))
         assert (found.value.code, found.value.table) == ("access_denied", None)
         assert "(1045) Access denied for user 'late'@" in str(found.value)
     finally:
@@ -106,32 +107,30 @@ def test_a_privilege_that_is_missing_on_one_table_is_about_that_table(
     try:
         source = source_of(server, user="few", password=Secret("few"))
         schema = source.describe([table])[table].schema
-        source.read_chunk(ChunkRequest(schema=schema))
+        source.read_chunk(chunk_request(schema))
         server.execute(
             f"REVOKE SELECT ON `{table.namespace}`.t FROM 'few'@'%'",
             f"GRANT INSERT ON `{table.namespace}`.t TO 'few'@'%'",
         )
         with pytest.raises(AccessDeniedError) as found:
-            source.read_chunk(ChunkRequest(schema=schema))
+            source.read_chunk(chunk_request(schema))
         assert (found.value.code, found.value.table) == ("access_denied", str(table))
         assert "(1142) SELECT command denied" in str(found.value)
     finally:
         server.execute("DROP USER 'few'@'%'")
 
 
-def test_a_table_that_is_gone_is_about_that_table(
-    mysql_database: MysqlDatabase, table: TableId, source_of: Make
-) -> None:
+def test_a_missing_table_is_about_that_table(mysql_database: MysqlDatabase, table: TableId, source_of: Make) -> None:
     source = source_of(mysql_database.server)
     schema = source.describe([table])[table].schema
-    source.read_chunk(ChunkRequest(schema=schema))
+    source.read_chunk(chunk_request(schema))
     mysql_database.execute("DROP TABLE t")
     with pytest.raises(SchemaConflictError) as found:
-        source.read_chunk(ChunkRequest(schema=schema))
+        source.read_chunk(chunk_request(schema))
     assert (found.value.code, found.value.table) == ("table_changed", str(table))
     assert "(1146)" in str(found.value)
     with pytest.raises(TableError, match="no longer exists"):
-        source.read_chunk(ChunkRequest(schema=schema))
+        source.read_chunk(chunk_request(schema))
 
 
 def test_a_read_that_takes_too_long_names_its_table_and_what_to_do(
@@ -139,11 +138,11 @@ def test_a_read_that_takes_too_long_names_its_table_and_what_to_do(
 ) -> None:
     source = source_of(mysql_database.server, statement_timeout="1s", lock_timeout="60s")
     schema = source.describe([table])[table].schema
-    source.read_chunk(ChunkRequest(schema=schema))
+    source.read_chunk(chunk_request(schema))
     with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
         cursor.execute("LOCK TABLES t WRITE")
         with pytest.raises(SourceUnavailableError) as found:
-            source.read_chunk(ChunkRequest(schema=schema))
+            source.read_chunk(chunk_request(schema))
     assert (found.value.code, found.value.table) == ("statement_timeout", str(table))
     assert "source.statement_timeout" in (found.value.action or "")
     assert "(1969)" in str(found.value) or "(3024)" in str(found.value)

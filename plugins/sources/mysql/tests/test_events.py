@@ -1,4 +1,4 @@
-"""Events without rows, and places in files that outgrow the header's 32 bits."""
+"""Events without rows, and positions in files that outgrow the header's 32 bits."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def gtid(number: int, flags: int = 0) -> bytes:
 
 
 @pytest.mark.condition("M09")
-def test_places_go_on_beyond_four_gibibytes_and_are_counted_where_the_server_gives_none() -> None:
+def test_positions_continue_beyond_four_gibibytes_and_are_counted_where_the_server_gives_none() -> None:
     reader = reader_of(
         event(Kind.ROTATE, struct.pack("<Q", 4) + b"binlog.000007", flags=0x20),
         event(Kind.MARIADB_GTID, gtid(1), end=(1 << 32) - 100),
@@ -172,7 +172,7 @@ def test_a_tagged_beginning_is_cut_nowhere() -> None:
             tagged_begin(memoryview(body[:cut]))
 
 
-def test_statements_places_and_names() -> None:
+def test_statements_positions_and_names() -> None:
     variables = b"\x00" + bytes(4) + b"\x01" + (4).to_bytes(8, "little")
     body = struct.pack("<IIBHH", 1, 0, 4, 0, len(variables)) + variables + b"shop\0TRUNCATE t"
     found = query(memoryview(body), flavor=MYSQL)

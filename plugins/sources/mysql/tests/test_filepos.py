@@ -1,4 +1,4 @@
-"""Places in a log without GTIDs, and readers that begin at them: pure, over prepared events."""
+"""Positions in a log without GTIDs, and readers that begin at them: pure, over prepared events."""
 
 from __future__ import annotations
 
@@ -114,12 +114,12 @@ def at(pos: int) -> Position:
 
 
 @pytest.mark.parametrize("text", ["binlog.000003:1234", "a.b:c.9999999:18446744073@4#0000beef"])
-def test_a_place_is_what_its_text_says(text: str) -> None:
+def test_a_position_is_what_its_text_says(text: str) -> None:
     assert str(FilePosition.of(text)) == text
 
 
 @pytest.mark.parametrize("text", ["", "binlog.000003", "binlog:4", "binlog.000003:3", "x.1:4@5", "binlog.000003:-4", 5])
-def test_what_is_no_place_is_refused(text: Any) -> None:
+def test_what_is_no_position_is_refused(text: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         FilePosition.of(text)
 
@@ -137,7 +137,7 @@ def test_offsets_with_gtids_are_as_they_were_and_unknown_ones_are_refused() -> N
             Position.of(Offset.of(wrong))
 
 
-def test_places_of_two_servers_and_places_with_gtids_do_not_cover_each_other() -> None:
+def test_positions_of_two_servers_and_positions_with_gtids_do_not_cover_each_other() -> None:
     here = at(900)
     assert here.covers(at(900))
     assert here.covers(at(4))
@@ -170,7 +170,7 @@ def test_between_the_watermark_and_the_end_of_the_log_nobody_can_say(id_: str, s
     assert not FileVisibility(before=(3, 399), after=(3, 500)).is_beyond(visibility)
 
 
-def test_a_reader_goes_on_behind_the_event_that_it_read_last() -> None:
+def test_a_reader_continues_behind_the_event_that_it_read_last() -> None:
     log = Log()
     ends = [log.transaction(xid=n) for n in range(3)]
     found = offsets(reader_at(log, at(FIRST_BYTE)))
@@ -203,7 +203,7 @@ def test_a_history_in_which_the_last_event_is_another_is_a_gap(what: str) -> Non
     assert found.value.code == "other_history"
 
 
-def test_places_beyond_4_gib_are_counted_and_asked_for_from_below() -> None:
+def test_positions_beyond_4_gib_are_counted_and_asked_for_from_below() -> None:
     log = Log()
     below = log.transaction()
     large = log.transaction(size=5 << 30)
@@ -248,7 +248,7 @@ def test_what_is_prepared_holds_the_beginning_back() -> None:
     assert reader.oldest_open is not None, "its PREPARE has come again"
 
 
-def test_an_idle_log_goes_on_to_the_next_file() -> None:
+def test_an_idle_log_continues_to_the_next_file() -> None:
     log, following = Log(), Log()
     end = log.transaction()
     body = struct.pack("<Q", 4) + b"binlog.000004"
@@ -275,7 +275,7 @@ def test_a_mark_at_the_end_is_reached_by_a_reader_that_begins_there() -> None:
 def test_an_end_that_lies_before_what_was_read_is_another_history(is_waited_for: bool) -> None:
     log = Log()
     read = log.transaction()
-    # The first end was reached, or is still waited for, when the log is begun anew.
+    # The first end was reached, or is still waited for, when the log is begun again.
     ends = [read + is_waited_for, read + is_waited_for, read - 1]
     probe: Callable[[], LogEnd] = lambda: replace(FAR, position=(3, ends.pop(0)))  # noqa: E731
     times = iter(range(100))

@@ -22,11 +22,12 @@ from replicator.model.events import OPERATION, ROW, TRANSACTION_ID
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
-from replicator.plugins.source import ChunkRequest, LogReader, PullLimits
+from replicator.plugins.source import LogReader, PullLimits
+from replicator.testing.defaults import chunk_request
 from replicator.testing.waiting import wait_until
 from replicator_source_mysql import dump
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
 from replicator_testbed.proxy import FaultProxy
 
 _LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0)
@@ -136,7 +137,7 @@ def test_every_domain_of_mariadb_is_followed(
 
 
 @pytest.mark.condition("M38")
-def test_sessions_that_write_otherwise_set_their_table_aside(
+def test_sessions_that_write_otherwise_fail_their_table(
     mysql_database: MysqlDatabase, open_log: Callable[..., Log]
 ) -> None:
     mysql_database.execute(
@@ -242,7 +243,7 @@ def test_tables_are_told_apart_by_database_and_by_case(
 
 
 @pytest.mark.condition("M27")
-def test_changes_of_tables_without_transactions_stand_beside_ours(
+def test_changes_of_tables_without_transactions_stand_next_to_ours(
     mysql_database: MysqlDatabase, open_log: Callable[..., Log]
 ) -> None:
     mysql_database.execute(
@@ -276,7 +277,7 @@ def test_a_network_that_swallows_everything_is_noticed_and_heartbeats_are_not_ol
         source = source_of(mysql_database.server, port=proxy.port, heartbeat="100ms", statement_timeout="1s")
         log = Log(source, TableId(mysql_database.name, "t"))
         log.drain()
-        # Longer than the bound on silence: heartbeats come, and time goes on.
+        # Longer than the bound on silence: heartbeats come, and time continues.
         begun = source.status().now
         while (moment := log.reader.pull(_LIMITS).source_time) is None or moment - begun < timedelta(seconds=2):
             pass
@@ -341,7 +342,7 @@ def test_a_reader_may_rest_for_longer_than_the_server_waits_for_others(
 @pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 @pytest.mark.condition("M37")
 def test_table_numbers_that_a_restarted_server_gives_again_are_of_other_tables(
-    flavor: Any, request: pytest.FixtureRequest, source_of: Make
+    flavor: Flavor, request: pytest.FixtureRequest, source_of: Make
 ) -> None:
     if flavor == "mysql":
         request.getfixturevalue("mysql")
@@ -388,7 +389,7 @@ def test_a_balancer_that_leads_to_another_server_is_noticed(
         offset = source.prepare([table], is_first=True)
         proxy.lead_to(replica.host, replica.port)
         for attempt in (
-            lambda: source.read_chunk(ChunkRequest(schema=schemas[table])),
+            lambda: source.read_chunk(chunk_request(schemas[table])),
             lambda: source.open_log(offset, schemas),
         ):
             with pytest.raises(SourceUnavailableError) as found:
@@ -440,7 +441,7 @@ def test_a_replica_that_takes_over_is_followed_and_one_that_lags_is_waited_for(
     with pytest.raises(SourceLagsError) as lags:
         other.open_log(log.offset, log.schemas)
     assert lags.value.code == "source_lags"
-    replica.go_on_following()
+    replica.resume_replication()
     replica.catch_up_with(primary)
     replica.stop_following()
     replica.execute("FLUSH BINARY LOGS", "INSERT INTO shop.t VALUES (3)")
@@ -550,7 +551,7 @@ def test_transactions_have_ids_that_reads_know(mysql_database: MysqlDatabase, op
     assert [c[TRANSACTION_ID] for c in changes] == log.ids
 
 
-def test_what_was_prepared_before_our_place_in_the_log_is_a_gap_when_it_is_committed(
+def test_what_was_prepared_before_our_position_in_the_log_is_a_gap_when_it_is_committed(
     mysql_database: MysqlDatabase, open_log: Callable[..., Log]
 ) -> None:
     mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE unfollowed (id int PRIMARY KEY)")

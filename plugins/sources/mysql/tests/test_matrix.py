@@ -57,9 +57,9 @@ class Writer:
             ]
             self.run(f"INSERT INTO {table} (id, {', '.join(names)}) VALUES {', '.join(rows)}")
             some = self.chance.sample(names, self.chance.randint(1, len(names)))
-            place = where.format(self.chance.randrange(number * 10 + 10))
+            condition = where.format(self.chance.randrange(number * 10 + 10))
             self.run(
-                f"UPDATE {table} SET {', '.join(f'{n} = {self.value(columns[n], nulls)}' for n in some)} WHERE {place}"
+                f"UPDATE {table} SET {', '.join(f'{n} = {self.value(columns[n], nulls)}' for n in some)} WHERE {condition}"
             )
             if self.chance.random() < 0.3:
                 self.run(f"DELETE FROM {table} WHERE {where.format(self.chance.randrange(number * 10 + 10))}")
@@ -68,8 +68,8 @@ class Writer:
 def canonical(rows: pa.Array) -> list[tuple[Any, ...]]:
     """Rows as comparable values, bit by bit: no date or moment becomes Python's, and a NULL row has only None."""
     columns = []
-    for place in range(rows.type.num_fields):
-        column = rows.field(place)
+    for position in range(rows.type.num_fields):
+        column = rows.field(position)
         if pa.types.is_floating(column.type):
             column = column.view(pa.int32() if column.type == pa.float32() else pa.int64())
         elif pa.types.is_date32(column.type):
@@ -106,8 +106,8 @@ class Fold:
         self.bags: dict[TableId, Counter[tuple[Any, ...]]] = {t: Counter() for t in schemas}
 
     def take(self, table: TableId, operation: str, before: Any, row: Any) -> None:
-        places = self._keys[table]
-        if not places:
+        positions = self._keys[table]
+        if not positions:
             bag = self.bags[table]
             if operation != "INSERT":
                 assert bag[before] > 0, (table, operation, before)
@@ -116,7 +116,7 @@ class Fold:
                 bag[row] += 1
             return
         rows = self.keyed[table]
-        key = tuple(row[p] for p in places)
+        key = tuple(row[p] for p in positions)
         if operation == "INSERT":
             assert key not in rows, (table, key)
         else:

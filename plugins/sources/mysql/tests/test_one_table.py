@@ -1,4 +1,4 @@
-"""What goes wrong while one table's part of the log is read is that table's error; the others go on."""
+"""What goes wrong while one table's part of the log is read is that table's error; the others continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from replicator.model.events import ROW
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, PullLimits
 from replicator_source_mysql import tablerows
-from replicator_source_mysql.binlog import RowDecoder, TableMap, TableMaps
+from replicator_source_mysql.binlog import RowDecoder, TableMap, TableMaps, uncompressed_body
 from replicator_source_mysql.binlog.events import corrupt, too_large
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_mysql.versions import Versions
@@ -133,11 +133,10 @@ def test_columns_that_cannot_be_read_are_their_tables_error(
 def test_a_compressed_event_that_cannot_be_read_is_its_tables_error(
     mariadb: MysqlServer, source_of: Make, monkeypatch: pytest.MonkeyPatch, error: FatalError, code: str
 ) -> None:
-    uncompressed = tablerows.uncompressed_body
     seen: list[int] = []
 
     def failing(kind: int, body: Any, *, size_max: int) -> Any:
-        plain = uncompressed(kind, body, size_max=size_max)
+        plain = uncompressed_body(kind, body, size_max=size_max)
         seen.append(kind)
         if len(seen) == 2:  # of the second table
             raise error
@@ -155,7 +154,7 @@ def test_a_compressed_event_that_cannot_be_read_is_its_tables_error(
     check(rows, errors, code)
 
 
-def test_an_xa_transaction_that_is_too_large_has_its_tables_copied_again(
+def test_an_xa_transaction_that_is_too_large_has_new_snapshots_of_its_tables(
     mysql_database: MysqlDatabase, source_of: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     database = mysql_database
@@ -190,8 +189,8 @@ def test_an_xa_transaction_that_is_too_large_has_its_tables_copied_again(
     assert "source.transaction_bytes_max" in caplog.text
 
 
-def test_what_a_large_xa_transaction_takes_back_is_not_handed_out(mariadb: MysqlServer, source_of: Make) -> None:
-    """The rows before the savepoint are not held any more when it is gone back to."""
+def test_what_a_large_xa_transaction_takes_back_is_not_delivered(mariadb: MysqlServer, source_of: Make) -> None:
+    """The rows before the savepoint are not held any more when it is rolled back to."""
     with mariadb.database() as database:
         database.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY, v longtext)" for name in NAMES))
         tables = [TableId(database.name, name) for name in NAMES]

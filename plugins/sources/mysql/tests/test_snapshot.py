@@ -13,6 +13,7 @@ from replicator.model.errors import SchemaConflictError, SourceUnavailableError,
 from replicator.model.events import ROW, TRANSACTION_ID
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import ChunkRequest, PullLimits, Seen
+from replicator.testing.defaults import chunk_request
 from replicator_source_mysql import snapshot
 from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection
@@ -83,17 +84,17 @@ def test_a_table_that_is_swapped_under_a_read_is_noticed(
     mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u LIKE t", "INSERT INTO t VALUES (1)")
     source = source_of(mysql_database.server)
     schema = schema_of(source, table_of(mysql_database))
-    assert source.read_chunk(ChunkRequest(schema=schema)).identity is not None
+    assert source.read_chunk(chunk_request(schema)).identity is not None
 
     def swapping(plan: ReadPlan, request: ChunkRequest) -> str:
         mysql_database.execute("RENAME TABLE t TO v, u TO t")
         return chunk_query(plan, request)
 
     monkeypatch.setattr(snapshot, "chunk_query", swapping)
-    chunk = source.read_chunk(ChunkRequest(schema=schema))
+    chunk = source.read_chunk(chunk_request(schema))
     assert chunk.identity is None, "another table was read"
     monkeypatch.undo()
-    again = source.read_chunk(ChunkRequest(schema=schema))
+    again = source.read_chunk(chunk_request(schema))
     assert again.identity == source.describe([schema.table])[schema.table].identity
 
 
@@ -115,7 +116,7 @@ def test_a_table_that_changes_under_a_read_is_noticed(
     monkeypatch.setattr(snapshot, "chunk_query", changing)
     # MariaDB's snapshot may refuse the table as it is now.
     try:
-        identity = source.read_chunk(ChunkRequest(schema=schema)).identity
+        identity = source.read_chunk(chunk_request(schema)).identity
     except SourceUnavailableError as error:
         assert error.code == "table_changed_under_snapshot"  # noqa: PT017
     else:
@@ -149,7 +150,8 @@ def test_a_table_without_a_key_is_read_as_of_a_moment_that_is_known(
         rows = [v for batch in whole.batches for v in batch.column("v").to_pylist()]
         assert whole.identity() is not None
         visibility = whole.visibility
-    mark, ids, values, marks = source.mark(), [], [], []
+    mark, ids, values = source.mark(), [], []
+    marks: list[str] = []
     while mark not in marks:
         batch = reader.pull(PullLimits(rows=100, bytes=1 << 20, wait_s=5.0))
         marks += batch.marks
@@ -193,13 +195,13 @@ def test_a_table_without_a_key_that_changes_under_its_read_is_noticed(
 def test_each_chunk_sees_what_was_committed_before_it(mysql_database: MysqlDatabase, source_of: Make) -> None:
     server = mysql_database.server
     mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 0)")
-    # What would hold a view for longer than a statement, and locks beside it.
+    # What would hold a view for longer than a statement, and locks next to it.
     isolation = "tx_isolation" if server.flavor == "mariadb" else "transaction_isolation"
     before = server.execute(f"SELECT @@GLOBAL.{isolation}")[0][0]
     server.execute("SET GLOBAL autocommit = OFF", f"SET GLOBAL {isolation} = 'SERIALIZABLE'")
     try:
         source = source_of(server)
-        request = ChunkRequest(schema=schema_of(source, table_of(mysql_database)))
+        request = chunk_request(schema_of(source, table_of(mysql_database)))
         with closing(mysql_database.connect(autocommit=False)) as connection, connection.cursor() as cursor:
             for value in range(3):
                 cursor.execute(f"UPDATE t SET v = {value}")
@@ -248,9 +250,9 @@ def test_a_read_waits_for_a_lock_only_so_long(mysql_database: MysqlDatabase, sou
     with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
         cursor.execute("LOCK TABLES t WRITE")
         with pytest.raises(SourceUnavailableError) as waited:
-            source.read_chunk(ChunkRequest(schema=schema))
+            source.read_chunk(chunk_request(schema))
     assert waited.value.code == "lock_timeout"
-    assert source.read_chunk(ChunkRequest(schema=schema)).rows.num_rows == 0
+    assert source.read_chunk(chunk_request(schema)).rows.num_rows == 0
 
 
 def test_a_chunk_is_read_only_so_long(
@@ -265,13 +267,13 @@ def test_a_chunk_is_read_only_so_long(
 
     monkeypatch.setattr(snapshot, "chunk_query", sleeping)
     with pytest.raises(SourceUnavailableError) as timed_out:
-        source.read_chunk(ChunkRequest(schema=schema))
+        source.read_chunk(chunk_request(schema))
     assert timed_out.value.code in {"statement_timeout", "statement_interrupted"}
     monkeypatch.undo()
-    assert source.read_chunk(ChunkRequest(schema=schema)).rows.num_rows == 3
+    assert source.read_chunk(chunk_request(schema)).rows.num_rows == 3
 
 
-def test_tables_that_are_gone_or_others_are_their_own_error(mysql_database: MysqlDatabase, source_of: Make) -> None:
+def test_missing_or_other_tables_are_their_own_error(mysql_database: MysqlDatabase, source_of: Make) -> None:
     mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
     source = source_of(mysql_database.server)
     schema = schema_of(source, table_of(mysql_database))
@@ -282,11 +284,11 @@ def test_tables_that_are_gone_or_others_are_their_own_error(mysql_database: Mysq
     ):
         mysql_database.execute(statement)
         with pytest.raises(SchemaConflictError) as changed:
-            source.read_chunk(ChunkRequest(schema=schema))
+            source.read_chunk(chunk_request(schema))
         assert changed.value.code == code
     mysql_database.execute("DROP TABLE t")
     with pytest.raises(TableError) as gone:
-        source.read_chunk(ChunkRequest(schema=schema))
+        source.read_chunk(chunk_request(schema))
     assert gone.value.code == "table_not_found"
 
 
@@ -299,15 +301,15 @@ def test_zero_dates_follow_the_setting(mysql_database: MysqlDatabase, source_of:
     failing = source_of(mysql_database.server)
     schema = schema_of(failing, table_of(mysql_database))
     with pytest.raises(UnsupportedTypeError):
-        failing.read_chunk(ChunkRequest(schema=schema))
-    rows = source_of(mysql_database.server, unrepresentable="null").read_chunk(ChunkRequest(schema=schema)).rows
+        failing.read_chunk(chunk_request(schema))
+    rows = source_of(mysql_database.server, unrepresentable="null").read_chunk(chunk_request(schema)).rows
     assert [[v is None for v in row.values()] for row in rows.to_pylist()] == [
         [False, True, True, True],
         [False, True, False, True],
     ]
 
 
-def test_year_zero_beside_a_zero_date_is_the_year_zero(mysql_database: MysqlDatabase, source_of: Make) -> None:
+def test_year_zero_next_to_a_zero_date_is_the_year_zero(mysql_database: MysqlDatabase, source_of: Make) -> None:
     with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode = 'ALLOW_INVALID_DATES'")
         cursor.execute("CREATE TABLE t (id int PRIMARY KEY, d date, m datetime(6))")
@@ -318,9 +320,9 @@ def test_year_zero_beside_a_zero_date_is_the_year_zero(mysql_database: MysqlData
     failing = source_of(mysql_database.server)
     schema = schema_of(failing, table_of(mysql_database))
     with pytest.raises(UnsupportedTypeError) as refused:
-        failing.read_chunk(ChunkRequest(schema=schema))
+        failing.read_chunk(chunk_request(schema))
     assert (refused.value.code, refused.value.table) == ("unrepresentable_value", str(schema.table))
-    rows = source_of(mysql_database.server, unrepresentable="null").read_chunk(ChunkRequest(schema=schema)).rows
+    rows = source_of(mysql_database.server, unrepresentable="null").read_chunk(chunk_request(schema)).rows
     assert rows.column("d").cast(pa.string()).to_pylist() == ["0000-05-05", None, "0000-02-29", None]
     assert rows.column("m").cast(pa.string()).to_pylist() == [
         "0000-01-01 00:00:00.000001",
@@ -343,12 +345,12 @@ def test_rows_that_cannot_be_decoded_fail_their_table(
 
         monkeypatch.setattr(snapshot, "decoded", odd)
         with pytest.raises(TableError) as failed:
-            source.read_chunk(ChunkRequest(schema=schema))
+            source.read_chunk(chunk_request(schema))
         assert (failed.value.code, failed.value.table) == ("corrupt_rows", str(schema.table))
         assert failed.value.__cause__ is error, "the log keeps the traceback"
         assert failed.value.action
     monkeypatch.undo()
-    assert source.read_chunk(ChunkRequest(schema=schema)).rows.num_rows == 1, "the connection is of use again"
+    assert source.read_chunk(chunk_request(schema)).rows.num_rows == 1, "the connection is of use again"
 
 
 @pytest.mark.condition("D27", "M14")
@@ -361,9 +363,9 @@ def test_a_chunk_of_wide_rows_is_cut_and_what_follows_is_read_next(
     mysql_database.execute("INSERT INTO t VALUES (3, 'x'), (4, 'x')")
     source = source_of(mysql_database.server, chunk_bytes_max="32MiB")
     schema = schema_of(source, table_of(mysql_database))
-    chunks = [source.read_chunk(ChunkRequest(schema=schema))]
+    chunks = [source.read_chunk(chunk_request(schema))]
     while chunks[-1].is_cut:
-        chunks.append(source.read_chunk(ChunkRequest(schema=schema, after=chunks[-1].cursor)))
+        chunks.append(source.read_chunk(chunk_request(schema, after=chunks[-1].cursor)))
     assert [i for chunk in chunks for i in chunk.rows.column("id").to_pylist()] == list(range(5))
     assert all(chunk.identity is not None for chunk in chunks)
     assert len(chunks) >= 3
@@ -376,7 +378,7 @@ def test_rows_that_are_read_by_too_many_keys_are_left_to_fewer(mysql_database: M
         mysql_database.execute(f"INSERT INTO t VALUES ({i}, REPEAT('x', 20000000))")
     source = source_of(mysql_database.server, chunk_bytes_max="1MiB")
     schema = schema_of(source, table_of(mysql_database))
-    every = source.read_chunk(ChunkRequest(schema=schema, keys=[("0",), ("1",), ("2",)]))
+    every = source.read_chunk(chunk_request(schema, keys=[("0",), ("1",), ("2",)]))
     assert (every.rows.num_rows, every.is_cut) == (0, True)
-    one = source.read_chunk(ChunkRequest(schema=schema, keys=[("1",)]))
+    one = source.read_chunk(chunk_request(schema, keys=[("1",)]))
     assert (one.rows.column("id").to_pylist(), one.is_cut) == ([1], False)

@@ -1,4 +1,4 @@
-"""Statements of the log and followed tables, on real servers: what changed a table is seen, everyday work is not."""
+"""Statements of the log and replicated tables, on real servers: what changed a table is seen, everyday work is not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Make = Callable[..., MysqlSource]
 
 
 class Watched:
-    """An open log, and what it said of the followed tables."""
+    """An open log, and what it said of the replicated tables."""
 
     def __init__(self, source: MysqlSource, *tables: TableId) -> None:
         self.source = source
@@ -209,7 +209,7 @@ def test_what_cannot_be_read_is_told_with_its_text_and_without_its_values(
 
 _KEYED = {
     "primary": ("b int NOT NULL, a int NOT NULL, PRIMARY KEY (a, b)", ("a", "b")),
-    "primary_beside": ("a int NOT NULL UNIQUE, id int PRIMARY KEY", ("id",)),
+    "primary_too": ("a int NOT NULL UNIQUE, id int PRIMARY KEY", ("id",)),
     "by_definition": ("a int NOT NULL, b int NOT NULL, UNIQUE zz (a), UNIQUE aa (b)", ("a",)),
     "nullable_first": ("a int, b int NOT NULL, UNIQUE aa (a), UNIQUE zz (b)", ("b",)),
     "prefix_first": ("a varchar(20) NOT NULL, b int NOT NULL, UNIQUE aa (a(5)), UNIQUE zz (b)", ("b",)),

@@ -1,6 +1,6 @@
 """Random statements of the servers' grammars, through a real server and through the reader of its log.
 
-Whatever changed the rows, the columns, the engine or the primary key of a followed table must have been seen: by an
+Whatever changed the rows, the columns, the engine or the primary key of a replicated table must have been seen: by an
 effect, or by rows of the table in the log. What the closed lists name must not have been seen at all. Statements that
 the server refuses are welcome: half of them may have done something first.
 """
@@ -22,7 +22,8 @@ from replicator_source_mysql.binlog import parse_table_map, table_id
 from replicator_source_mysql.ddl import effects
 from replicator_source_mysql.events import query
 from replicator_source_mysql.flavors import FLAVORS
-from replicator_testbed.mysql_servers import Flavor, MysqlServer, has_mysql
+from replicator_testbed.mysql_programs import has_mysql
+from replicator_testbed.mysql_servers import Flavor, MysqlServer
 
 SHOP, APP = "shop", "app"
 NAMES: Final = ("t", "key", 'a`b"c', "größe", "p")
@@ -175,8 +176,8 @@ class Grammar:
         if self.flavor == "mariadb" and self.flip(0.1):
             tokens += self.harmful("IGNORE")
         tokens += ["TABLE", *self.table()]
-        for place, action in enumerate(actions):
-            tokens += [*([","] if place else []), *action]
+        for position, action in enumerate(actions):
+            tokens += [*([","] if position else []), *action]
         # A comma behind it is one of its own.
         return [*tokens, *self.any([], [], [",", "ORDER", "BY", "a", ",", "id", "DESC"])]
 
@@ -272,7 +273,7 @@ class Grammar:
             ["CREATE", "TABLE", f"{name}s", *self.any([], ["AS"]), "SELECT", "*", "FROM", *self.table(SHOP)],
             ["DROP", "TABLE", "IF", "EXISTS", f"{name}t", ",", f"{name}l", ",", f"{name}s"],
             ["ALTER", "DATABASE", SHOP, "CHARACTER", "SET", "utf8mb4"],
-        )  # type: ignore[no-any-return]
+        )
 
     def tables(self) -> list[str]:
         self.is_harmless = False
@@ -319,7 +320,7 @@ class Grammar:
         return self.rng.choice(choices)
 
     def temporary(self) -> list[str]:
-        """Of the session's temporary table that has the name of a followed one."""
+        """Of the session's temporary table that has the name of a replicated one."""
         self.is_harmless = False
         return self.any(
             [
@@ -340,12 +341,12 @@ class Grammar:
             ],
             ["TRUNCATE", *self.table(SHOP, "t")],
             ["DROP", "TEMPORARY", "TABLE", "IF", "EXISTS", *self.table(SHOP, "t")],
-        )  # type: ignore[no-any-return]
+        )
 
     # ---- noise ----
 
     def spelled(self, tokens: Sequence[str]) -> str:
-        """The tokens as one text, with comments and spaces in all places and key words in any case."""
+        """The tokens as one text, with comments and spaces everywhere and key words in any case."""
         spelled = [self._cased(t) for t in tokens]
         if self.flip(0.25):
             begin = self.rng.randrange(len(spelled))
@@ -387,14 +388,15 @@ class Log:
 
     def __init__(self, server: MysqlServer) -> None:
         self._server = server
-        self._file, self._place = self._end()
+        self._file, self._position = self._end()
 
     def _end(self) -> tuple[Path, int]:
-        file = max(self._server.data_folder.glob("binlog.0*"))
+        # MariaDB 11.4 keeps an index of GTIDs next to each file, binlog.000001.idx.
+        file = max(self._server.data_folder.glob("binlog.[0-9][0-9][0-9][0-9][0-9][0-9]"))
         return file, file.stat().st_size
 
     def seen(self, *, is_lower_case: bool) -> tuple[dict[TableId, set[str]], list[str]]:
-        """The effects on followed tables (rows events among them), and the statements' texts."""
+        """The effects on replicated tables (rows events among them), and the statements' texts."""
         found: dict[TableId, set[str]] = {}
         texts = []
         maps: dict[int, TableId] = {}
@@ -417,17 +419,17 @@ class Log:
         return found, texts
 
     def _events(self) -> Iterator[tuple[int, int, bytes]]:
-        raw = self._file.read_bytes()[self._place :]
-        self._place += len(raw)
-        place = 0
-        while place < len(raw):
-            _, kind, _, size, _, flags = struct.unpack_from("<IBIIIH", raw, place)
-            yield kind, flags, raw[place + 19 : place + size - 4]
-            place += size
+        raw = self._file.read_bytes()[self._position :]
+        self._position += len(raw)
+        position = 0
+        while position < len(raw):
+            _, kind, _, size, _, flags = struct.unpack_from("<IBIIIH", raw, position)
+            yield kind, flags, raw[position + 19 : position + size - 4]
+            position += size
 
 
 class Bench:
-    """The followed tables on a server, and what they are now."""
+    """The replicated tables on a server, and what they are now."""
 
     def __init__(self, server: MysqlServer) -> None:
         self.server = server
@@ -479,7 +481,7 @@ class Bench:
         )
 
     def state(self) -> dict[TableId, Any]:
-        """Columns, engine, primary key and rows of each followed table."""
+        """Columns, engine, primary key and rows of each replicated table."""
         names = f"table_schema IN ('{SHOP}', '{APP}')"
         found: dict[TableId, list[Any]] = {}
         for schema, name, engine in self._run(

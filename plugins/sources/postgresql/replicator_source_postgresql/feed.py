@@ -80,10 +80,26 @@ class Feed:
         slot: str,
         publication: str,
         start_lsn: int,
-        is_raw: bool = False,
+        is_raw: bool,
         pause: Callable[[float], None] = time.sleep,
     ) -> Feed:
-        """Connect and start; parameters and errors as `PgLogReader.open`."""
+        """Connect and start streaming behind `start_lsn`.
+
+        Args:
+            conninfo: libpq parameters (host, user, sslmode, …) without `replication` and `options`; `SESSION_OPTIONS` are added here.
+            same: Shared by all connections of the source.
+            slot: An existing logical slot made with pgoutput.
+            publication: Its name, unquoted.
+            start_lsn: As `PgLogReader`.
+            is_raw: The database has no encoding: texts come as they are.
+            pause: Waits between two reads.
+
+        Raises:
+            SourceUnavailableError: Not reachable, another server than that of the other connections, or the slot is in use (`slot_active`).
+            AccessDeniedError: As named.
+            LogGapError: The slot does not exist, or was invalidated.
+            OffsetExpiredError: The log at `start_lsn` has been removed.
+        """
         options = f"{SESSION_OPTIONS} -c {'='.join(RAW_SETTING)}" if is_raw else SESSION_OPTIONS
         try:
             connection = psycopg.connect(**{**conninfo, "replication": "database", "options": options}, autocommit=True)

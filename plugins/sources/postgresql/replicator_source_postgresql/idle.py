@@ -25,7 +25,7 @@ class IdleLog:
     Args:
         start_lsn: Where the stream starts: nothing before it is missing.
         log_end: Asked when keepalives do not tell how far the log is complete. None where the server cannot say.
-        has_early_keepalives: See `PgLogReader.open`.
+        has_early_keepalives: See `PgLogReader`.
         move_s: After so many seconds without a time the server is asked.
     """
 

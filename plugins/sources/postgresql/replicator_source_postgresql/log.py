@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -34,9 +33,9 @@ from replicator.model.events import DDLEvent, change_schema
 from replicator.model.isolation import table_error
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.arrow import Longs
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits, TableChanges
 from replicator_source_postgresql import pgoutput as p
-from replicator_source_postgresql.connection import SameServer
 from replicator_source_postgresql.feed import Feed
 from replicator_source_postgresql.idle import IdleLog, LogEnd
 from replicator_source_postgresql.lsn import lsn_from_text, lsn_to_text, widen_xid
@@ -44,7 +43,6 @@ from replicator_source_postgresql.marks import LsnMarks, mark_prefix
 from replicator_source_postgresql.messages import EPOCH_2000_US, HEADER, IS_RARE, IS_ROW, Part, moment, up_to
 from replicator_source_postgresql.relations import RareEvents, Relations
 from replicator_source_postgresql.types import TypeInfo, Unrepresentable
-from replicator_source_postgresql.values import Longs
 from replicator_source_postgresql.wire import Block, Bytes, Frames, MalformedError
 
 __all__ = ["LsnMarks", "PgLogReader", "mark_prefix"]
@@ -85,7 +83,33 @@ class _Transactions:
 
 
 class PgLogReader(LogReader):
-    """See `open`. Threads: as `LogReader`."""
+    """The log behind an open feed. Threads: as `LogReader`.
+
+    Args:
+        feed: Opened at `start_lsn`.
+        start_lsn: End of the last commit that is durable here (`lsn_from_text(offset.value["lsn"])`). Commits up
+            to it are not sent again.
+            Whether the slot still joins there (`confirmed_flush_lsn`, timeline, system) is the caller's to compare beforehand.
+        schemas: The tables to decode, in their last known shapes. Rows of other tables are skipped.
+        resolve_types: Answers catalogue questions about types, on another connection; called when a Relation
+            message names types not seen before. See `types.TYPES_QUERY`.
+        xid_near: A recent 64-bit transaction id: `pg_snapshot_xmax(pg_current_snapshot())` as a number.
+        marks: `mark_prefix(context.uuid)`.
+        lsn_marks: The source's `LsnMarks`; used on servers before 14 only.
+        offset_fields: Added to every offset next to `lsn` (timeline, system id, …).
+        log_end: Where the server's log ends now, and the server's clock just before; asked when keepalives do not tell how far an idle
+            log is complete, once a second at most. None where the server cannot say (a standby).
+        has_early_keepalives: The server sends keepalives in the middle of a backlog. Otherwise one that wants no answer means that
+            the whole log was sent.
+        objects: The oids under which tables are replicated; checked again with each Relation message.
+        unrepresentable: What to do with values that the canonical type cannot hold. Those in key columns always fail the table.
+        idle_move_s: An idle database's offset moves at most once in so many seconds (and when the server asks for
+            an answer, as it does when it shuts down).
+
+    Offsets are `{"lsn": "16/B374D848", **offset_fields}`, lsn being the end of a commit or, when idle, a position
+    up to which nothing is missing.
+    Transaction ids are full 64-bit ids in decimal (`widen_xid`), as in `pg_current_snapshot()`.
+    """
 
     def __init__(
         self,
@@ -98,14 +122,13 @@ class PgLogReader(LogReader):
         marks: str,
         lsn_marks: LsnMarks,
         offset_fields: Mapping[str, Any],
-        objects: Mapping[TableId, int] = MappingProxyType({}),
-        unrepresentable: Unrepresentable = "fail",
-        log_end: LogEnd | None = None,
-        has_early_keepalives: bool = False,
-        idle_move_s: float = 10.0,
+        objects: Mapping[TableId, int],
+        unrepresentable: Unrepresentable,
+        log_end: LogEnd | None,
+        has_early_keepalives: bool,
+        idle_move_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Read from an open feed; `open` explains the arguments."""
         self._feed = feed
         self._relations = Relations(schemas, objects, resolve_types)
         self._idle = IdleLog(
@@ -128,72 +151,6 @@ class PgLogReader(LogReader):
         self._offered_lsn = start_lsn
         self._offered_at = clock()
         self._nulled: Counter[tuple[TableId, str]] = Counter()
-
-    @classmethod
-    def open(
-        cls,
-        conninfo: Mapping[str, Any],
-        same: SameServer,
-        *,
-        slot: str,
-        publication: str,
-        start_lsn: int,
-        schemas: Mapping[TableId, TableSchema],
-        resolve_types: Callable[[Collection[int]], Mapping[int, TypeInfo]],
-        xid_near: int,
-        marks: str,
-        lsn_marks: LsnMarks,
-        offset_fields: Mapping[str, Any],
-        objects: Mapping[TableId, int] = MappingProxyType({}),
-        unrepresentable: Unrepresentable = "fail",
-        log_end: LogEnd | None = None,
-        has_early_keepalives: bool = False,
-        idle_move_s: float = 10.0,
-        is_raw: bool = False,
-    ) -> PgLogReader:
-        """Connect and start streaming behind `start_lsn`.
-
-        Args:
-            conninfo: libpq parameters (host, user, sslmode, …) without `replication` and `options`; `SESSION_OPTIONS` are added here.
-            same: Shared by all connections of the source.
-            slot: An existing logical slot made with pgoutput.
-            publication: Its name, unquoted.
-            start_lsn: End of the last commit that is durable here (`lsn_from_text(offset.value["lsn"])`). Commits up
-                to it are not sent again.
-                Whether the slot still joins there (`confirmed_flush_lsn`, timeline, system) is the caller's to compare beforehand.
-            schemas: The tables to follow, in their last known shapes. Rows of other tables are skipped.
-            resolve_types: Answers catalogue questions about types, on another connection; called when a Relation
-                message names types not seen before. See `types.TYPES_QUERY`.
-            xid_near: A recent 64-bit transaction id: `pg_snapshot_xmax(pg_current_snapshot())` as a number.
-            marks: `mark_prefix(context.uuid)`.
-            lsn_marks: The source's `LsnMarks`; used on servers before 14 only.
-            offset_fields: Added to every offset next to `lsn` (timeline, system id, …).
-            log_end: Where the server's log ends now, and the server's clock just before; asked when keepalives do not tell how far an idle
-                log is complete, once a second at most. None where the server cannot say (a standby).
-            has_early_keepalives: The server sends keepalives in the middle of a backlog. Otherwise one that wants no answer means that
-                the whole log was sent.
-            objects: The oids under which tables are replicated; checked again with each Relation message.
-            unrepresentable: What to do with values that the canonical type cannot hold. Those in key columns always fail the table.
-            is_raw: The database has no encoding: texts come as they are.
-            idle_move_s: An idle database's offset moves at most once in so many seconds (and when the server asks for
-                an answer, as it does when it shuts down).
-
-        Offsets are `{"lsn": "16/B374D848", **offset_fields}`, lsn being the end of a commit or, when idle, a position
-        up to which nothing is missing.
-        Transaction ids are full 64-bit ids in decimal (`widen_xid`), as in `pg_current_snapshot()`.
-
-        Raises:
-            SourceUnavailableError: Not reachable, another server than that of the other connections, or the slot is in use (`slot_active`).
-            AccessDeniedError: As named.
-            LogGapError: The slot does not exist, or was invalidated.
-            OffsetExpiredError: The log at `start_lsn` has been removed.
-        """
-        feed = Feed.open(conninfo, same, slot=slot, publication=publication, start_lsn=start_lsn, is_raw=is_raw)
-        return cls(
-            feed, schemas=schemas, resolve_types=resolve_types, start_lsn=start_lsn, xid_near=xid_near, marks=marks, lsn_marks=lsn_marks,
-            offset_fields=offset_fields, objects=objects, log_end=log_end, has_early_keepalives=has_early_keepalives,
-            unrepresentable=unrepresentable, idle_move_s=idle_move_s,
-        )  # fmt: skip
 
     def pull(self, limits: PullLimits) -> LogBatch:
         """As `LogReader.pull`.
@@ -302,12 +259,12 @@ class PgLogReader(LogReader):
             raise MalformedError("a row message is too short")
         shapes, shape_of_row = self._relations.shapes_of(part, rows)
         used = np.zeros(part.count + 1, np.int64)
-        followed = shape_of_row >= 0
-        used[rows[followed] + 1] = 1
+        replicated = shape_of_row >= 0
+        used[rows[replicated] + 1] = 1
         before = np.cumsum(used)
         changes = []
         for number, shape in enumerate(shapes):
-            mine = rows if len(shapes) == 1 and followed.all() else rows[shape_of_row == number]
+            mine = rows if len(shapes) == 1 and replicated.all() else rows[shape_of_row == number]
             try:
                 changes.append(self._changes(part, transactions, mine, before[mine], shape))
             except MalformedError:
@@ -324,11 +281,11 @@ class PgLogReader(LogReader):
         self, part: Part, transactions: _Transactions, rows: npt.NDArray[np.int64], ordinals: Longs, shape: p.Shape
     ) -> TableChanges:
         schema = shape.schema
-        places, limits = part.frames.starts[rows] + HEADER + 5, part.frames.ends[rows]
+        offsets, limits = part.frames.starts[rows] + HEADER + 5, part.frames.ends[rows]
         decoded = p.decode_rows(
             part.frames,
             part.kinds[rows],
-            places,
+            offsets,
             limits,
             shape,
             self._unrepresentable,

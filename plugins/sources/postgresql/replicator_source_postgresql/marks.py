@@ -44,7 +44,7 @@ class LsnMarks:
     def reached(self, lsn: int) -> list[str]:
         """The marks up to `lsn`, in order; each is given once."""
         with self._lock:
-            marks = sorted((place, mark) for mark, place in self._awaited.items() if place <= lsn)
+            marks = sorted((position, mark) for mark, position in self._awaited.items() if position <= lsn)
             for _, mark in marks:
                 del self._awaited[mark]
         return [mark for _, mark in marks]

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from replicator.plugins.kit.arrow import Bools
 from replicator_source_postgresql import pgoutput as p
 from replicator_source_postgresql.feed import KEEPALIVE_SIZE
-from replicator_source_postgresql.values import Bools
 from replicator_source_postgresql.wire import Block, Bytes, Frames, MalformedError
 
 # A CopyData of the log: 'w', the position twice, the server's clock; then pgoutput's message.

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from replicator.model.errors import KeyMissingError, TableError, UnsupportedTypeError
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.kit.arrow import Bools, Longs
 from replicator_source_postgresql.types import PgType, TypeInfo, Unrepresentable, column_type
-from replicator_source_postgresql.values import Bools, Longs
-from replicator_source_postgresql.wire import TEXT, UNCHANGED, Bytes, Frames, MalformedError, Places, read_tuples
+from replicator_source_postgresql.wire import TEXT, UNCHANGED, Bytes, Frames, MalformedError, Slices, read_tuples
 
 BEGIN: Final = ord("B")
 COMMIT: Final = ord("C")
@@ -146,7 +146,7 @@ def read_truncate(content: bytes) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Shape:
-    """A relation whose rows are followed: its table version, and the type of each of its columns."""
+    """A relation whose rows are replicated: its table version, and the type of each of its columns."""
 
     schema: TableSchema
     types: tuple[PgType, ...]
@@ -222,7 +222,7 @@ class DecodedRows:
 def decode_rows(
     frames: Frames,
     kinds: Bytes,
-    places: Longs,
+    offsets: Longs,
     limits: Longs,
     shape: Shape,
     unrepresentable: Unrepresentable,
@@ -233,7 +233,7 @@ def decode_rows(
     Args:
         frames: The messages.
         kinds: Each message's kind: I, U or D.
-        places: Where each message continues after the relation id.
+        offsets: Where each message continues after the relation id.
         limits: Where each message ends.
         shape: What the relation's rows are.
         unrepresentable: For columns outside the key; values in key columns that cannot be held always fail.
@@ -243,7 +243,7 @@ def decode_rows(
         MalformedError: The bytes are no such messages.
         TableError: KeyMissingError, UnsupportedTypeError: this table cannot be decoded.
     """
-    decoder = _RowDecoder(frames, kinds, places, limits, shape, unrepresentable, on_nulled)
+    decoder = _RowDecoder(frames, kinds, offsets, limits, shape, unrepresentable, on_nulled)
     return decoder.decode()
 
 
@@ -254,7 +254,7 @@ class _RowDecoder:
         self,
         frames: Frames,
         kinds: Bytes,
-        places: Longs,
+        offsets: Longs,
         limits: Longs,
         shape: Shape,
         unrepresentable: Unrepresentable,
@@ -267,30 +267,30 @@ class _RowDecoder:
         self._count = len(kinds)
         self._kinds = kinds
         self._is_delete = kinds == DELETE
-        self._read_tuples(places, limits)
+        self._read_tuples(offsets, limits)
 
-    def _read_tuples(self, places: Longs, limits: Longs) -> None:
+    def _read_tuples(self, offsets: Longs, limits: Longs) -> None:
         frames, width = self._frames, len(self._shape.types)
-        parts = frames.bytes[places]
+        parts = frames.bytes[offsets]
         has_old = (parts == _OLD_KEY) | (parts == _OLD_ROW)
         has_new = parts == _NEW
         if not np.where(self._kinds == INSERT, has_new, np.where(self._is_delete, has_old, has_old | has_new)).all():
             raise MalformedError("a row message has an unexpected part")
         self._old_rows = np.flatnonzero(has_old)
         self._old_is_whole = parts[self._old_rows] == _OLD_ROW
-        new_places = places + 1
-        self._old: list[Places] = []
+        new_offsets = offsets + 1
+        self._old: list[Slices] = []
         if len(self._old_rows):
-            self._old, after = read_tuples(frames, new_places[self._old_rows], limits[self._old_rows], width)
+            self._old, after = read_tuples(frames, new_offsets[self._old_rows], limits[self._old_rows], width)
             of_deletes = self._is_delete[self._old_rows]
             if (after[of_deletes] != limits[self._old_rows][of_deletes]).any() or (
                 frames.bytes[after[~of_deletes]] != _NEW
             ).any():
                 raise MalformedError("a row message is too long or too short")
-            new_places[self._old_rows] = after + 1
+            new_offsets[self._old_rows] = after + 1
         self._new_rows = np.flatnonzero(~self._is_delete)
         new_limits = limits[self._new_rows]
-        self._new, after = read_tuples(frames, new_places[self._new_rows], new_limits, width)
+        self._new, after = read_tuples(frames, new_offsets[self._new_rows], new_limits, width)
         if (after != new_limits).any():
             raise MalformedError("a row message is longer than its row")
 
@@ -299,14 +299,14 @@ class _RowDecoder:
         keys = set(self._shape.key_positions) if schema.key else set()
         columns, absent = [], {}
         for position in range(len(self._shape.types)):
-            places = self._fill(position, position in keys)
-            unchanged = None if places.kinds is None else places.is_kind(UNCHANGED)
+            slices = self._fill(position, position in keys)
+            unchanged = None if slices.kinds is None else slices.is_kind(UNCHANGED)
             if unchanged is not None and unchanged.any():
                 self._check_inserts(position, unchanged)
                 absent[schema.fields[schema.columns[position].name]] = unchanged
-            if position in keys and places.kinds is not None and (places.kinds != TEXT).any():
+            if position in keys and slices.kinds is not None and (slices.kinds != TEXT).any():
                 raise self._key_missing(position)
-            columns.append(self._decode(position, places, is_key=position in keys))
+            columns.append(self._decode(position, slices, is_key=position in keys))
         return DecodedRows(
             operation=self._operations(),
             absent=self._absent_lists(absent),
@@ -314,8 +314,8 @@ class _RowDecoder:
             row=self._struct(schema.row_type, self._all_rows(columns), self._is_delete),
         )
 
-    def _fill(self, position: int, is_key: bool) -> Places:
-        """A column's offsets in the new tuples; what is unchanged is taken from the old one: a whole row has all, a key its own."""
+    def _fill(self, position: int, is_key: bool) -> Slices:
+        """A column's slices of the new tuples; what is unchanged is taken from the old one: a whole row has all, a key its own."""
         new = self._new[position]
         if new.kinds is None or not len(self._old_rows):
             return new
@@ -331,12 +331,12 @@ class _RowDecoder:
         fill[fill] = has_value[source[fill]]
         starts, ends, kinds = new.starts.copy(), new.ends.copy(), new.kinds.copy()
         starts[fill], ends[fill], kinds[fill] = old.starts[source[fill]], old.ends[source[fill]], TEXT
-        return Places(starts, ends, kinds)
+        return Slices(starts, ends, kinds)
 
-    def _decode(self, position: int, places: Places, *, is_key: bool) -> pa.Array:
+    def _decode(self, position: int, slices: Slices, *, is_key: bool) -> pa.Array:
         mapping, table = self._shape.types[position], self._shape.schema.table
         name = self._shape.schema.columns[position].name
-        values = places.array(self._frames)
+        values = slices.array(self._frames)
         try:
             decoded, unheld = mapping.from_text(values)
         except ValueError:
@@ -401,9 +401,9 @@ class _RowDecoder:
         """Which old tuples have another key than the new tuple of their message; true for deletes, which have none."""
         index = np.full(self._count, -1, np.int64)
         index[self._new_rows] = np.arange(len(self._new_rows))
-        places = index[self._old_rows]
-        lookup = pa.array(places, mask=places < 0)
-        changed = np.zeros(len(places), bool)
+        indexes = index[self._old_rows]
+        lookup = pa.array(indexes, mask=indexes < 0)
+        changed = np.zeros(len(indexes), bool)
         for old, new in zip(olds, news, strict=True):
             changed |= pc.not_equal(old, new.take(lookup)).fill_null(True).to_numpy(zero_copy_only=False)
         return changed

@@ -33,12 +33,27 @@ def publication_statement(name: str, tables: Sequence[TableId]) -> str:
     )
 
 
-def proposed_statement(name: str, tables: Sequence[CatalogTable]) -> str:
-    """The `CREATE PUBLICATION` that somebody is asked to run.
+def proposed_statements(name: str, tables: Sequence[CatalogTable]) -> str:
+    """The `CREATE PUBLICATION` that somebody is asked to run, and what it leaves out, with the reason and the statement for later.
 
-    A table that cannot be identified is left out: once it is published, its own application can no longer update it.
+    It can be run as it is. A table that cannot be identified is left out: once it is published, its own application can no longer update
+    it. With an unlogged table the server refuses the statement. A partition is published as its root.
     """
-    return publication_statement(name, [table.table for table in tables if table.key_fault is None])
+    reasons = {table.table: _why_left_out(table) for table in tables if not table.is_partition}
+    statement = f"{publication_statement(name, [table for table, why in reasons.items() if why is None])};"
+    left_out = {table: why for table, why in reasons.items() if why is not None}
+    if not left_out:
+        return statement
+    names = ", ".join(f"{table} ({why})" for table, why in left_out.items())
+    return (
+        f"{statement} It leaves out {names}, which cannot be published yet. Fix that first, then run: "
+        f"{addition_statement(name, list(left_out))}"
+    )
+
+
+def addition_statement(name: str, tables: Sequence[TableId]) -> str:
+    """`ALTER PUBLICATION` that adds tables."""
+    return f"ALTER PUBLICATION {_quote(name)} ADD TABLE {_table_list(tables)};"
 
 
 def belongs_to_another(publication: Publication, uuid: str) -> bool:
@@ -100,7 +115,7 @@ def verify_publication(publication: Publication | None, name: str, tables: Seque
         raise ConfigError(
             f"there is no publication {name} in the source.",
             code="publication_missing",
-            action=f"Run there: {proposed_statement(name, tables)};",
+            action=f"Run there: {proposed_statements(name, tables)}",
         )
     if lacking := sorted(_ALL_OPERATIONS - publication.operations):
         # About every table: while running it stops the replicator, as the minute's check does.
@@ -125,7 +140,7 @@ def unseen_changes(publication: Publication, table: CatalogTable) -> list[Proble
                 table,
                 "table_not_published",
                 f"the publication {publication.name} does not list it",
-                f"{'Once it has an identity: ' if is_unfit else ''}ALTER PUBLICATION {name} ADD TABLE {_table_list([table.table])};",
+                f"{'Once it has an identity: ' if is_unfit else ''}{addition_statement(publication.name, [table.table])}",
             )
         )
     if table.is_partitioned and not publication.via_root:
@@ -182,10 +197,10 @@ def _refuse(problems: Sequence[Problem], name: str) -> None:
         return
     codes = {problem.code for problem in problems}
     code = codes.pop() if len(codes) == 1 else "table_not_publishable"
-    places = ", ".join(dict.fromkeys(str(problem.place) for problem in problems))
+    names = ", ".join(dict.fromkeys(str(problem.location) for problem in problems))
     raise ConfigError(
         _HEADLINES.get(code, "these tables cannot be replicated through the publication {name}: {tables}.").format(
-            name=name, tables=places
+            name=name, tables=names
         ),
         code=code,
         action=" ".join(dict.fromkeys(problem.action for problem in problems if problem.action))
@@ -226,6 +241,13 @@ def _unfit(table: CatalogTable, *, is_listed: bool) -> list[Problem]:
             )
         )
     return problems
+
+
+def _why_left_out(table: CatalogTable) -> str | None:
+    """The code of the finding that keeps the table out of any publication; None if it can be published."""
+    if table.key_fault is not None:
+        return table.key_fault.value
+    return next((problem.code for problem in assess_persistence(table)), None)
 
 
 def _partition_problem(table: CatalogTable) -> Problem:

@@ -12,10 +12,10 @@ from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.isolation import table_error
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.arrow import Longs
 from replicator_source_postgresql import pgoutput as p
 from replicator_source_postgresql.messages import HEADER, Part
 from replicator_source_postgresql.types import TypeInfo
-from replicator_source_postgresql.values import Longs
 from replicator_source_postgresql.wire import MalformedError
 
 
@@ -35,7 +35,7 @@ class Relations:
     Args:
         schemas: The replicated tables in their last known shapes.
         objects: The oids under which tables are replicated.
-        resolve_types: See `PgLogReader.open`.
+        resolve_types: See `PgLogReader`.
     """
 
     def __init__(

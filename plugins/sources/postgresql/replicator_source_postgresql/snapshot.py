@@ -32,7 +32,7 @@ from replicator_source_postgresql.connection import is_raw
 from replicator_source_postgresql.copyout import CopyScript, Row, column_values, copy_columns
 from replicator_source_postgresql.discovery import Connection, read_tables
 from replicator_source_postgresql.types import PgType
-from replicator_source_postgresql.wire import NULL, TEXT, Frames, MalformedError, Places
+from replicator_source_postgresql.wire import NULL, TEXT, Frames, MalformedError, Slices
 
 # Rows are decoded in blocks while the server reads on; small enough for its socket buffer not to run full meanwhile,
 # large enough that numpy's calls cost nothing.
@@ -219,19 +219,19 @@ class _Run:
         return frames
 
     def _decode(self, frames: Frames) -> pa.RecordBatch:
-        places = self._columns(frames)
-        if not places[0].is_kind(NULL).all():
+        columns = self._columns(frames)
+        if not columns[0].is_kind(NULL).all():
             raise _corrupt(self._table.table, "a second row has a snapshot")
         key = set(self._schema.key)
         arrays = [
-            self._values(mapping, column.name, place, frames, is_key=column.name in key)
-            for column, mapping, place in zip(self.plan.columns, self.plan.mappings, places[1:], strict=True)
+            self._values(mapping, column.name, slices, frames, is_key=column.name in key)
+            for column, mapping, slices in zip(self.plan.columns, self.plan.mappings, columns[1:], strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(self._schema.row_type)))
 
-    def _values(self, mapping: PgType, name: str, place: Places, frames: Frames, *, is_key: bool) -> pa.Array:
+    def _values(self, mapping: PgType, name: str, slices: Slices, frames: Frames, *, is_key: bool) -> pa.Array:
         try:
-            return mapping.decode_chunk(column_values(frames, place), "fail" if is_key else self._unrepresentable)
+            return mapping.decode_chunk(column_values(frames, slices), "fail" if is_key else self._unrepresentable)
         except UnsupportedTypeError as error:
             raise UnsupportedTypeError(
                 f"column {name}: {error.message}", code=error.code, table=str(self._table.table), action=error.action
@@ -248,7 +248,7 @@ class _Run:
         except MalformedError as error:
             raise _corrupt(self._table.table, str(error)) from error
 
-    def _columns(self, frames: Frames) -> list[Places]:
+    def _columns(self, frames: Frames) -> list[Slices]:
         try:
             return copy_columns(frames, 1 + len(self.plan.columns))
         except MalformedError as error:
@@ -261,7 +261,7 @@ class _Run:
 
 
 def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> ReadPlan:
-    """What to read of a table, replicated through `publication`, so that the rows have the shape that the host follows.
+    """What to read of a table, replicated through `publication`, so that the rows have the shape that the host knows.
 
     Raises:
         SchemaConflictError: A column of `schema` no longer exists or has another type, or the key changed.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from psycopg import sql
 from pydantic import BaseModel
@@ -24,8 +24,8 @@ from replicator.plugins.source import (
     ChunkRequest,
     DeltaSource,
     LogReader,
+    LogStatus,
     SourceContext,
-    SourceStatus,
     TableDescription,
     TableSummary,
     Visibility,
@@ -35,6 +35,7 @@ from replicator_source_postgresql import assessment, continuity, discovery, publ
 from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.connection import ANOTHER_SERVER, SameServer, Session, is_raw
+from replicator_source_postgresql.feed import Feed
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.position import Position
@@ -43,6 +44,7 @@ from replicator_source_postgresql.types import TypeInfo
 
 VERSION_WITH_MESSAGES = 140000
 VERSION_EARLY_KEEPALIVES = 150000
+_IDLE_MOVE_S: Final = 10.0
 _NAME_BYTES_MAX = 63
 
 
@@ -165,7 +167,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         return Position(lsn=lsn, timeline=system.timeline, system=system.identifier).offset
 
     @override
-    def status(self, since: Visibility | None = None) -> SourceStatus:
+    def status(self, since: Visibility | None = None) -> LogStatus:
         preparing = self._replication.backend_pid
         waiting_for: Sequence[str] = ()
         with self._watch.use("reading the state of the log") as connection:
@@ -179,7 +181,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                 waiting_for = slot.unfinished(connection, since.next_id or since.xmax)
             elif preparing is not None:
                 waiting_for = slot.blockers(connection, preparing)
-        return SourceStatus(now=row[0].astimezone(UTC), retained_bytes=row[1], waiting_for=waiting_for)
+        return LogStatus(now=row[0].astimezone(UTC), retained_bytes=row[1], waiting_for=waiting_for)
 
     @override
     def remove(self) -> None:
@@ -239,13 +241,19 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
             state, self._slot_name, self.config.database, position, system, history, log_end, self.context.replicator
         )
         with ExitStack() as unless_returned:
-            reader = PgLogReader.open(
+            feed = Feed.open(
                 self._parameters(),
                 self._same,
                 slot=self._slot_name,
                 publication=self._publication_name,
                 start_lsn=position.lsn,
+                is_raw=has_no_encoding,
+            )
+            unless_returned.callback(feed.close)
+            reader = PgLogReader(
+                feed,
                 schemas=schemas,
+                start_lsn=position.lsn,
                 resolve_types=self._resolve_types,
                 xid_near=int(row[0]),
                 marks=mark_prefix(self.context.uuid),
@@ -255,9 +263,8 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                 log_end=self._log_end if row[1] is not None else None,
                 has_early_keepalives=has_early_keepalives,
                 unrepresentable=self.config.unrepresentable,
-                is_raw=has_no_encoding,
+                idle_move_s=_IDLE_MOVE_S,
             )
-            unless_returned.callback(reader.close)
             # No other session can advance it any more; one may have recreated it since it was read.
             with self._control.use("reading the replication slot") as connection:
                 state = slot.read_slot(connection, self._slot_name)

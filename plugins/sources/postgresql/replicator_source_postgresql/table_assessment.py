@@ -82,7 +82,7 @@ def missing_table(table: TableId) -> Problem:
     return Problem(
         code="table_not_found",
         message="there is no such table",
-        place=str(table),
+        location=str(table),
         action="Check the name; names are case-sensitive.",
     )
 
@@ -127,9 +127,9 @@ def finding(
     *,
     is_access: bool = False,
 ) -> Problem:
-    """A problem whose `place` is the table."""
+    """A problem whose `location` is the table."""
     return Problem(
-        code=code, message=message, place=str(table.table), action=action, severity=severity, is_access=is_access
+        code=code, message=message, location=str(table.table), action=action, severity=severity, is_access=is_access
     )
 
 

@@ -173,8 +173,8 @@ class PgType:
         value = quoted_name if argument is None else f"{quoted_name}::{argument}"
         return f"pg_catalog.textin({self.info.output}({value}))"
 
-    def decode_log(self, values: pa.Array, unrepresentable: Unrepresentable = "fail") -> pa.Array:
-        """Decode values as pgoutput sends them (text).
+    def decode_chunk(self, values: pa.Array, unrepresentable: Unrepresentable) -> pa.Array:
+        """Decode values as binary COPY of `select` sends them.
 
         Args:
             values: Binary array; nulls stay.
@@ -184,11 +184,10 @@ class PgType:
             UnsupportedTypeError: `unrepresentable_value`; without table and column, which the caller knows.
             ValueError: The bytes are no value of this type. Its text may hold the value: never log it.
         """
-        return self._apply(self.from_text, values, unrepresentable)
-
-    def decode_chunk(self, values: pa.Array, unrepresentable: Unrepresentable = "fail") -> pa.Array:
-        """Decode values as binary COPY of `select` sends them; arguments and errors as `decode_log`."""
-        return self._apply(self.from_binary or self.from_text, values, unrepresentable)
+        decoded, unheld = (self.from_binary or self.from_text)(values)
+        if unheld and unrepresentable == "fail":
+            raise self.unheld_error(unheld, len(values))
+        return decoded
 
     def key_text(self, values: pa.Array) -> list[str]:
         """Canonical values as texts that `text::type` reads back exactly (`type` as `format_type` spells it). No nulls."""
@@ -201,12 +200,6 @@ class PgType:
             code="unrepresentable_value",
             action="Fix the values and take a new snapshot, or set `unrepresentable: null` if they may become NULL.",
         )
-
-    def _apply(self, decode: v.Decoder, values: pa.Array, unrepresentable: Unrepresentable) -> pa.Array:
-        decoded, unheld = decode(values)
-        if unheld and unrepresentable == "fail":
-            raise self.unheld_error(unheld, len(values))
-        return decoded
 
 
 def column_type(type_oid: int, typmod: int, type_info: TypeInfo) -> PgType | None:

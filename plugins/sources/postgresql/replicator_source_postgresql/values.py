@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.plugins.kit.arrow import Bools, Longs, binary_array
+
 Decoder = Callable[[pa.Array], tuple[pa.Array, int]]
-Bools = npt.NDArray[np.bool_]
-Longs = npt.NDArray[np.int64]
 
 _EPOCH_DAYS: Final = 10_957  # 1970-01-01 → 2000-01-01, PostgreSQL's epoch
 _DAY_US: Final = 86_400_000_000
@@ -75,15 +75,6 @@ _NO_DIGIT: Final = 255
 _HEX_VALUES: Final = np.full(256, _NO_DIGIT, np.uint8)
 for _digit in "0123456789abcdef":
     _HEX_VALUES[ord(_digit)] = int(_digit, 16)
-
-
-def binary_array(lengths: Longs, content: npt.NDArray[np.uint8], valid: Bools | None = None) -> pa.Array:
-    """A binary array of consecutive values in `content`; null where not `valid` (length 0 there)."""
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.Array.from_buffers(
-        pa.binary(), len(lengths), [_bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(content))]
-    )
 
 
 # ---- numbers and booleans ----
@@ -381,12 +372,6 @@ def _utf8(value: bytes) -> str | None:
 def _valid(values: pa.Array) -> Bools:
     valid: Bools = values.is_valid().to_numpy(zero_copy_only=False)
     return valid
-
-
-def _bitmap(valid: Bools | None) -> pa.Buffer | None:
-    if valid is None or valid.all():
-        return None
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def _contents(values: pa.Array) -> tuple[Longs, npt.NDArray[np.uint8]]:

@@ -18,7 +18,7 @@ import psycopg
 import pyarrow as pa
 from psycopg.pq.abc import PGconn
 
-from replicator_source_postgresql.values import Bools, Longs
+from replicator.plugins.kit.arrow import Bools, Longs, gathered
 
 Bytes = npt.NDArray[np.uint8]
 Message = tuple[int, memoryview]
@@ -105,50 +105,38 @@ class Frames:
     def _words(self) -> npt.NDArray[np.uint64]:
         return np.ndarray((len(self.data) - 7,), "<u8", buffer=self.data, strides=(1,))
 
-    def words(self, places: Longs) -> npt.NDArray[np.uint64]:
+    def words(self, offsets: Longs) -> npt.NDArray[np.uint64]:
         """The eight bytes at each offset, the first one lowest."""
-        return self._words[places]
+        return self._words[offsets]
 
-    def int64(self, places: Longs) -> Longs:
+    def int64(self, offsets: Longs) -> Longs:
         """Big-endian 64-bit integers."""
-        return self._words[places].byteswap().view(np.int64)
+        return self._words[offsets].byteswap().view(np.int64)
 
-    def int32(self, places: Longs) -> Longs:
+    def int32(self, offsets: Longs) -> Longs:
         """Big-endian 32-bit integers, signed."""
-        return self._words[places].astype(np.uint32).byteswap().view(np.int32).astype(np.int64)
+        return self._words[offsets].astype(np.uint32).byteswap().view(np.int32).astype(np.int64)
 
-    def int16(self, places: Longs) -> Longs:
+    def int16(self, offsets: Longs) -> Longs:
         """Big-endian 16-bit integers, signed."""
-        return self._words[places].astype(np.uint16).byteswap().view(np.int16).astype(np.int64)
+        return self._words[offsets].astype(np.uint16).byteswap().view(np.int16).astype(np.int64)
 
     def values(self, starts: Longs, ends: Longs, valid: Bools | None = None) -> pa.Array:
-        """The bytes between starts and ends as a binary array, null where not `valid`. Offsets must ascend and not overlap.
-
-        The whole buffer is seen as an array in which wanted values and gaps alternate; Arrow gathers the wanted ones.
-        """
-        count = len(starts)
-        offsets = np.empty(2 * count + 1, np.int32)
-        offsets[0:-1:2] = starts
-        offsets[1::2] = ends
-        offsets[-1] = ends[-1] if count else 0
-        alternating = pa.Array.from_buffers(
-            pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        )
-        wanted = np.arange(0, 2 * count, 2, dtype=np.int32)
-        return alternating.take(pa.array(wanted, mask=None if valid is None or valid.all() else ~valid))
+        """The bytes between starts and ends as a binary array, null where not `valid`. Offsets must ascend and not overlap."""
+        return gathered(self.data, starts, ends, valid)
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Slices:
     """Where one column's values lie, one per row; `kinds` says what each is (`t` text, `n` null, `u` unchanged), None if all are there."""
 
     starts: Longs
     ends: Longs
     kinds: Bytes | None
 
-    def take(self, rows: npt.NDArray[Any]) -> Places:
-        """The offsets of some rows."""
-        return Places(self.starts[rows], self.ends[rows], None if self.kinds is None else self.kinds[rows])
+    def take(self, rows: npt.NDArray[Any]) -> Slices:
+        """The slices of some rows."""
+        return Slices(self.starts[rows], self.ends[rows], None if self.kinds is None else self.kinds[rows])
 
     def is_kind(self, kind: int) -> Bools:
         """Which values are of this kind."""
@@ -167,47 +155,47 @@ NULL: Final = ord("n")
 UNCHANGED: Final = ord("u")
 
 
-def read_tuples(frames: Frames, places: Longs, limits: Longs, column_count: int) -> tuple[list[Places], Longs]:
+def read_tuples(frames: Frames, offsets: Longs, limits: Longs, column_count: int) -> tuple[list[Slices], Longs]:
     """Walk pgoutput's TupleData of many rows, column by column.
 
     Args:
         frames: The messages.
-        places: Where each row's tuple begins.
+        offsets: Where each row's tuple begins.
         limits: Where each row's message ends.
         column_count: What each tuple must have.
 
     Returns:
-        The values' offsets per column, and where each tuple ended.
+        The values' slices per column, and where each tuple ended.
 
     Raises:
         MalformedError: A tuple has other columns or runs over its message's end.
     """
-    _check_column_counts(frames, places, column_count)
-    columns: list[Places] = []
-    places = places + 2
+    _check_column_counts(frames, offsets, column_count)
+    columns: list[Slices] = []
+    offsets = offsets + 2
     for _ in range(column_count):
-        words = frames.words(places)
+        words = frames.words(offsets)
         kinds = words.astype(np.uint8)
         lengths = (words >> np.uint64(8)).astype(np.uint32).byteswap().view(np.int32).astype(np.int64)
         if (kinds == TEXT).all():
-            starts = places + 5
+            starts = offsets + 5
             ends = starts + lengths
-            columns.append(Places(starts, ends, None))
+            columns.append(Slices(starts, ends, None))
         else:
             there = kinds == TEXT
             if not (there | (kinds == NULL) | (kinds == UNCHANGED)).all():
                 raise MalformedError("a column's value is of an unknown kind")
             lengths[~there] = 0
-            starts = places + np.where(there, 5, 1)
+            starts = offsets + np.where(there, 5, 1)
             ends = starts + lengths
-            columns.append(Places(starts, ends, kinds))
+            columns.append(Slices(starts, ends, kinds))
         _check_lengths(lengths, ends, limits)
-        places = ends
-    return columns, places
+        offsets = ends
+    return columns, offsets
 
 
-def _check_column_counts(frames: Frames, places: Longs, column_count: int) -> None:
-    if (frames.int16(places) != column_count).any():
+def _check_column_counts(frames: Frames, offsets: Longs, column_count: int) -> None:
+    if (frames.int16(offsets) != column_count).any():
         raise MalformedError(f"a row does not have {column_count} columns")
 
 

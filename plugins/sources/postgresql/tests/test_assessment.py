@@ -1,8 +1,8 @@
-"""`check` finds everything at once, says where, and says what cures it; the cure works."""
+"""`check` finds everything at once, says where, and says what fixes it; the fix works."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,8 +19,10 @@ from replicator.model.schema import TableId
 from replicator.plugins import ChunkRequest, Secret
 from replicator_source_postgresql import assessment
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.postgresql_programs import find_distribution
 from replicator_testbed.proxy import FaultProxy
-from replicator_testbed.servers import PostgresServer, ScratchDatabase, find_distribution, free_port
+from replicator_testbed.scratch_servers import free_port
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 MakeSource = Callable[..., PostgresqlSource]
 
@@ -29,12 +31,12 @@ def table(name: str) -> TableId:
     return TableId("public", name)
 
 
-def blocking(problems: list[Problem]) -> dict[str | None, list[str]]:
-    """Codes by place."""
+def blocking(problems: Sequence[Problem]) -> dict[str | None, list[str]]:
+    """Codes by location."""
     found: dict[str | None, list[str]] = {}
     for problem in problems:
         if problem.severity is Severity.BLOCKING:
-            found.setdefault(problem.place, []).append(problem.code)
+            found.setdefault(problem.location, []).append(problem.code)
     return found
 
 
@@ -70,7 +72,7 @@ def test_a_table_without_usable_identity_is_refused_with_the_sql_that_cures_it(
 ) -> None:
     any_database.execute(*REFUSED[case])
     (problem,) = [p for p in source.check([table("t")]) if p.severity is Severity.BLOCKING]
-    assert (problem.place, problem.code) == ("public.t", case.split(" ", maxsplit=1)[0])
+    assert (problem.location, problem.code) == ("public.t", case.split(" ", maxsplit=1)[0])
     assert problem.action is not None
     any_database.execute(*[statement for statement in problem.action.split(";") if statement.strip()])
     assert blocking(source.check([table("t")])) == {}
@@ -259,10 +261,10 @@ def test_a_publication_of_our_own_needs_ownership_and_says_so(
     source = make_source(any_database, user=role)
     problems = list(source.check([table("t")]))
     assert blocking(problems) == {"source.publication": ["may_not_create_publication"], "public.t": ["table_not_owned"]}
-    assert all("CREATE PUBLICATION" in (p.action or "") for p in problems if p.severity is Severity.BLOCKING)
+    assert [p.code for p in problems if "CREATE PUBLICATION" in (p.action or "")] == ["publication_proposed"]
     with pytest.raises(ConfigError) as refused:
         source.prepare([table("t")], is_first=True)
-    assert [(p.place, p.code) for p in refused.value.problems] == [("public.t", "table_not_owned")]
+    assert [(p.location, p.code) for p in refused.value.problems] == [("public.t", "table_not_owned")]
     any_database.execute(f'GRANT CREATE ON DATABASE "{any_database.name}" TO {role}', f"ALTER TABLE t OWNER TO {role}")
     assert blocking(list(source.check([table("t")]))) == {}
     source.prepare([table("t")], is_first=True)
@@ -338,20 +340,50 @@ def test_a_given_publication_that_publishes_generated_columns_is_refused(
         source.close()
 
 
-def test_the_publication_that_is_proposed_breaks_no_application(
+def test_the_publication_that_is_proposed_breaks_no_application_and_says_what_it_leaves_out(
     any_database: ScratchDatabase, make_source: MakeSource
 ) -> None:
     any_database.execute(
-        "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE bare (a int)", "INSERT INTO bare VALUES (1)"
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE bare (a int)",
+        "INSERT INTO bare VALUES (1)",
+        "CREATE UNLOGGED TABLE u (id int PRIMARY KEY)",
     )
-    tables = [table("t"), table("bare")]
+    tables = [table("t"), table("bare"), table("u")]
     problems = {p.code: p for p in make_source(any_database, publication="mine").check(tables)}
-    any_database.execute((problems["publication_missing"].action or "").rstrip(";"))
+    create, explanation, *_ = (problems["publication_missing"].action or "").split(";")
+    assert "public.bare (no_primary_key), public.u (unlogged_table)" in explanation
+    any_database.execute(create)
     any_database.execute("UPDATE bare SET a = 2")
-    problems = {p.code: p for p in make_source(any_database, publication="mine").check(tables)}
+    problems = {p.code: p for p in make_source(any_database, publication="mine").check(tables[:2])}
     lacking = problems["table_not_published"]
-    assert lacking.place == "public.bare"
+    assert lacking.location == "public.bare"
     assert (lacking.action or "").startswith("Once it has an identity: ALTER PUBLICATION")
+    any_database.execute("ALTER TABLE bare REPLICA IDENTITY FULL", "ALTER TABLE u SET LOGGED")
+    any_database.execute(explanation.partition("then run: ")[2])
+    assert blocking(list(make_source(any_database, publication="mine").check(tables))) == {}
+
+
+def test_the_statement_for_many_tables_of_another_owner_is_printed_once(
+    any_database: ScratchDatabase, make_source: MakeSource, role: str
+) -> None:
+    any_database.execute(
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in "abc"),
+        *(f"GRANT SELECT ON {name} TO {role}" for name in "abc"),
+        f"ALTER ROLE {role} REPLICATION",
+        f'GRANT CREATE ON DATABASE "{any_database.name}" TO {role}',
+    )
+    tables = [table(name) for name in "abc"]
+    source = make_source(any_database, user=role)
+    problems = list(source.check(tables))
+    assert blocking(problems) == {f"public.{name}": ["table_not_owned"] for name in "abc"}
+    (statement,) = [p.action for p in problems if "CREATE PUBLICATION" in (p.action or "")]
+    any_database.execute(statement or "")
+    (name,) = any_database.execute("SELECT pubname FROM pg_publication")[0]
+    given = make_source(any_database, user=role, publication=name)
+    assert blocking(list(given.check(tables))) == {}
+    given.close()
+    source.close()
 
 
 def test_a_given_slot_is_looked_at(any_database: ScratchDatabase, make_source: MakeSource) -> None:
@@ -375,7 +407,7 @@ def test_checking_changes_nothing(any_database: ScratchDatabase, source: Postgre
 # -- the server
 
 
-def test_a_server_without_logical_decoding_or_free_places_is_refused(source_of: MakeSource) -> None:
+def test_a_server_without_logical_decoding_or_free_slots_is_refused(source_of: MakeSource) -> None:
     settings = {"wal_level": "replica", "max_wal_senders": "1", "max_replication_slots": "1"}
     with PostgresServer(find_distribution(), settings=settings) as server:
         server.execute("CREATE TABLE t (id int PRIMARY KEY)", "SELECT pg_create_physical_replication_slot('taken')")

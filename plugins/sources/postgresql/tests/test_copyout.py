@@ -21,7 +21,7 @@ def frames(*rows: bytes) -> Frames:
 
 
 def columns(data: Frames, count: int) -> list[list[bytes | None]]:
-    return [column_values(data, places).to_pylist() for places in copy_columns(data, count)]
+    return [column_values(data, slices).to_pylist() for slices in copy_columns(data, count)]
 
 
 def test_fields_come_as_columns() -> None:

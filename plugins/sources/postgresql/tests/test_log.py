@@ -23,8 +23,10 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import LogBatch, PullLimits
 from replicator_source_postgresql.connection import SameServer
 from replicator_source_postgresql.errors import translate
+from replicator_source_postgresql.feed import Feed
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lsn import lsn_from_text
+from replicator_source_postgresql.source import VERSION_WITH_MESSAGES
 from replicator_source_postgresql.types import SESSION_OPTIONS, TYPES_QUERY, TypeInfo, column_type, type_infos
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
@@ -77,19 +79,22 @@ class Log:
     def open(self, *schemas: TableSchema, server: PostgresServer | None = None, **settings: Any) -> PgLogReader:
         ((near,),) = self.connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text").fetchall()
         info = conninfo.conninfo_to_dict(self.database.dsn)
-        reader = PgLogReader.open(
-            info,
-            SameServer(),
+        start_lsn, slot = settings.pop("start_lsn", self.start_lsn), settings.pop("slot", self.slot)
+        reader = PgLogReader(
+            Feed.open(info, SameServer(), slot=slot, publication="p", start_lsn=start_lsn, is_raw=False),
             **{
-                "slot": self.slot,
-                "publication": "p",
-                "start_lsn": self.start_lsn,
+                "start_lsn": start_lsn,
                 "schemas": {s.table: s for s in schemas},
                 "resolve_types": self.types,
                 "xid_near": int(near),
                 "marks": mark_prefix(self.uuid),
                 "lsn_marks": self.lsn_marks,
                 "offset_fields": {"timeline": 1},
+                "objects": {},
+                "unrepresentable": "fail",
+                "log_end": None,
+                "has_early_keepalives": False,
+                "idle_move_s": 10.0,
                 **settings,
             },
         )
@@ -97,7 +102,12 @@ class Log:
         return reader
 
     def mark(self, text: str) -> str:
-        self.connection.execute("SELECT pg_logical_emit_message(true, %s, %s)", (mark_prefix(self.uuid), text))
+        """Write a mark as the source does: servers before 14 do not send its text."""
+        ((lsn,),) = self.connection.execute(
+            "SELECT pg_logical_emit_message(true, %s, %s)::text", (mark_prefix(self.uuid), text)
+        ).fetchall()
+        if self.connection.info.server_version < VERSION_WITH_MESSAGES:
+            return self.lsn_marks.expect(lsn_from_text(lsn))
         return text
 
     def run(self, *statements: str) -> None:
@@ -127,6 +137,10 @@ class Log:
         with self.database.connect(replication="database") as replication:
             replication.execute(f'DROP_REPLICATION_SLOT "{self.slot}" WAIT')
         self.connection.close()
+
+
+def _brings(mark: str) -> Callable[[LogBatch], bool]:
+    return lambda batch: mark in batch.marks
 
 
 def until(reader: PgLogReader, ends: Callable[[LogBatch], bool], limits: PullLimits = MANY) -> Iterator[LogBatch]:
@@ -376,7 +390,7 @@ def test_marks_come_behind_what_committed_before_them(log: Log) -> None:
         log.run(f"INSERT INTO public.t VALUES ({number})")
         mark = log.mark(f"m{number}")
         log.run(f"UPDATE public.t SET id = -id - 1 WHERE id = {number}")
-        for batch in until(reader, lambda b, mark=mark: mark in b.marks):
+        for batch in until(reader, _brings(mark)):
             seen |= {r["row"]["id"] for r in _rows(batch)}
         assert number in seen
         assert -number - 1 not in seen
@@ -496,18 +510,13 @@ def test_a_killed_server_is_a_transient_error_everywhere(own_log: Log) -> None:
     with pytest.raises(TransientError):
         reader.keep_alive()
     with pytest.raises(TransientError):
-        PgLogReader.open(
+        Feed.open(
             conninfo.conninfo_to_dict(own_log.database.dsn),
             SameServer(),
             slot="own",
             publication="p",
             start_lsn=0,
-            schemas={},
-            resolve_types=own_log.types,
-            xid_near=0,
-            marks="m",
-            lsn_marks=LsnMarks(),
-            offset_fields={},
+            is_raw=False,
         )
     reader.close()
     reader.close()
@@ -533,19 +542,7 @@ def test_a_role_without_privilege_is_told_so(log: Log) -> None:
     info = {**conninfo.conninfo_to_dict(log.database.dsn), "user": role}
     try:
         with pytest.raises(AccessDeniedError):
-            PgLogReader.open(
-                info,
-                SameServer(),
-                slot=log.slot,
-                publication="p",
-                start_lsn=0,
-                schemas={},
-                resolve_types=log.types,
-                xid_near=0,
-                marks="m",
-                lsn_marks=LsnMarks(),
-                offset_fields={},
-            )
+            Feed.open(info, SameServer(), slot=log.slot, publication="p", start_lsn=0, is_raw=False)
     finally:
         log.connection.execute(f'DROP ROLE "{role}"')
 
@@ -596,7 +593,7 @@ def _until_lost(reader: PgLogReader) -> Iterator[LogBatch]:
 
 
 def _reopened(log: Log, schema: TableSchema, lsn: int) -> PgLogReader:
-    """Open again, once the server has noticed that the last reader is gone."""
+    """Open again, once the server has noticed that the last reader has left."""
     for _ in range(PULLS_MAX):
         try:
             return log.open(schema, start_lsn=lsn)

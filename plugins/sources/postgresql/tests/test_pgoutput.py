@@ -1,4 +1,4 @@
-"""Decoding of the log's messages without a server: shapes, kinds of tuples, places where a pull ends, and bytes that are wrong."""
+"""Decoding of the log's messages without a server: shapes, kinds of tuples, positions where a pull ends, and bytes that are wrong."""
 
 from __future__ import annotations
 
@@ -175,6 +175,11 @@ def reader_of(messages: Sequence[bytes], schema: TableSchema = SCHEMA, **setting
             "marks": mark_prefix("u"),
             "lsn_marks": LsnMarks(),
             "offset_fields": {"timeline": 1},
+            "objects": {},
+            "unrepresentable": "fail",
+            "log_end": None,
+            "has_early_keepalives": False,
+            "idle_move_s": 10.0,
             "clock": Clock(),
             **settings,
         },
@@ -275,13 +280,13 @@ def test_a_table_without_a_key_gets_whole_old_rows() -> None:
 @pytest.mark.parametrize(
     "change", [update(1, "b", "1"), update(2, "b", "1", key=(1, None, None)), delete(1, None, None)]
 )
-def test_a_table_without_a_key_and_without_old_rows_is_set_aside(change: bytes) -> None:
+def test_a_table_without_a_key_and_without_old_rows_fails(change: bytes) -> None:
     batch = pulled(*transaction(relation(identity="f"), change), schema=KEYLESS)
     assert batch.changes == []
     assert isinstance(batch.table_errors[SHOP], KeyMissingError)
 
 
-def test_a_change_without_its_key_sets_the_table_aside_and_the_others_go_on() -> None:
+def test_a_change_without_its_key_fails_the_table_and_the_others_continue() -> None:
     other = TableSchema(table=TableId("public", "other"), columns=SCHEMA.columns, key=("id",))
     reader = reader_of(
         [
@@ -341,7 +346,8 @@ def test_a_big_transaction_is_pulled_in_bounded_parts() -> None:
             *transaction(insert(10, "y", "1"), xid=101, lsn=2000),
         ]
     )
-    seen, batches = [], []
+    seen: list[int] = []
+    batches = []
     while len(seen) < 11:
         batch = reader.pull(PullLimits(rows=4, bytes=1 << 20, wait_s=0))
         batches.append(batch)
@@ -358,7 +364,7 @@ def test_a_big_transaction_is_pulled_in_bounded_parts() -> None:
 
 def test_bytes_bound_a_pull_up_to_one_message() -> None:
     reader = reader_of([*transaction(relation(), *(insert(n, "x" * 1000, "1") for n in range(10)))])
-    counts = []
+    counts: list[int] = []
     while sum(counts) < 10:
         batch = reader.pull(PullLimits(rows=1000, bytes=2500, wait_s=0))
         counts.append(sum(c.rows.num_rows for c in batch.changes))
@@ -383,7 +389,7 @@ def test_a_transaction_that_only_ends_in_a_pull_is_listed() -> None:
     assert batch.open_transaction is None
 
 
-def test_an_added_column_is_a_ddl_event_at_its_place() -> None:
+def test_an_added_column_is_a_ddl_event_at_its_position() -> None:
     wider = (*COLUMNS, ("extra", TEXT, -1, 0))
     reader = reader_of(
         [
@@ -512,7 +518,7 @@ def test_a_mark_outside_transactions_counts_at_once() -> None:
     assert len(rows_of(reader.pull(MANY))) == 1
 
 
-def test_a_mark_that_is_a_place_ends_the_pull_there() -> None:
+def test_a_mark_that_is_a_position_ends_the_pull_there() -> None:
     marks = LsnMarks()
     mark = marks.expect(1500)
     reader = reader_of(
@@ -629,7 +635,7 @@ def test_an_unforeseen_error_in_decoding_one_table_fails_that_table(monkeypatch:
     assert [r["row"]["id"] for r in rows_of(batch)] == [1, 2]
 
 
-def test_acknowledging_confirms_the_offsets_place() -> None:
+def test_acknowledging_confirms_the_offsets_position() -> None:
     reader = reader_of(transaction(relation(), insert(1, "a", "1")))
     offset = reader.pull(MANY).offset
     assert offset is not None
@@ -683,7 +689,7 @@ WRONG: Mapping[str, Callable[[], list[bytes]]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_bytes_stop_the_stream_with_their_place(case: str) -> None:
+def test_wrong_bytes_stop_the_stream_with_their_position(case: str) -> None:
     with pytest.raises(CorruptStreamError, match="the log after 0/0") as caught:
         pulled(*WRONG[case]())
     assert "secret" not in "".join(

@@ -19,7 +19,8 @@ from replicator.model.errors import (
 )
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
-from replicator.plugins.source import ChunkRequest, LogReader, PullLimits
+from replicator.plugins.source import LogReader, PullLimits
+from replicator.testing.defaults import chunk_request
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql.connection import SameServer
 from replicator_source_postgresql.feed import KEEPALIVE_SIZE, Feed
@@ -114,6 +115,7 @@ def test_an_error_that_follows_changes_at_once_does_not_take_them_along(
         slot=slot,
         publication=publication,
         start_lsn=lsn_from_text(offset.value["lsn"]),
+        is_raw=False,
         pause=terminate,
     )
     tables.execute("INSERT INTO a VALUES (1, 1)")
@@ -138,7 +140,7 @@ def test_an_ended_wal_sender_says_so(tables: ScratchDatabase, source: Postgresql
     assert UNANSWERED not in str(error)
 
 
-def test_an_error_while_a_row_is_decoded_is_the_servers_and_names_the_place(
+def test_an_error_while_a_row_is_decoded_is_the_servers_and_names_the_position(
     tables: ScratchDatabase, make_source: MakeSource
 ) -> None:
     if tables.server.major_version < 15:
@@ -154,7 +156,7 @@ def test_an_error_while_a_row_is_decoded_is_the_servers_and_names_the_place(
     assert rows == 1
     # The same in a chunk is about the one table that was read.
     with pytest.raises(TableError) as refused:
-        source.read_chunk(ChunkRequest(schema=source.describe([A])[A].schema))
+        source.read_chunk(chunk_request(source.describe([A])[A].schema))
     assert refused.value.code == "source_error"
     assert "division by zero" in refused.value.message
 
@@ -285,10 +287,10 @@ def test_a_read_that_one_tables_privileges_forbid_is_an_error_of_that_table(
     try:
         source = make_source(tables, user=role)
         schema = source.describe([A])[A].schema
-        source.read_chunk(ChunkRequest(schema=schema))
+        source.read_chunk(chunk_request(schema))
         tables.execute(statement.format(role=role))
         with pytest.raises(TableError) as denied:
-            source.read_chunk(ChunkRequest(schema=schema))
+            source.read_chunk(chunk_request(schema))
         assert (denied.value.code, denied.value.table) == ("access_denied", "public.a")
         assert words in denied.value.message
         assert "42501" in denied.value.message

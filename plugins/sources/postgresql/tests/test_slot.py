@@ -18,7 +18,8 @@ from replicator_source_postgresql.continuity import System, parse_timeline_histo
 from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.slot import SlotState, resource_name
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.servers import PostgresServer, ScratchDatabase, find_distribution
+from replicator_testbed.postgresql_programs import find_distribution
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 MakeSource = Callable[..., PostgresqlSource]
 
@@ -317,7 +318,7 @@ def test_a_publication_given_by_the_user_is_never_altered(tables: ScratchDatabas
 # -- whether the log joins
 
 
-def test_a_slot_that_is_gone_is_a_gap(tables: ScratchDatabase, source: PostgresqlSource) -> None:
+def test_a_slot_that_is_missing_is_a_gap(tables: ScratchDatabase, source: PostgresqlSource) -> None:
     start = source.prepare([A], is_first=True)
     tables.execute(f"SELECT pg_drop_replication_slot('{source.identity()['slot']}')")
     with pytest.raises(LogGapError) as caught:
@@ -455,12 +456,12 @@ def test_the_log_joins_or_the_reason_is_named(
     assert caught.value.code == code
 
 
-@pytest.mark.parametrize(("log_end", "fits"), [(None, True), (100, True), (99, False)])
-def test_a_log_that_ends_before_our_place_was_set_back(log_end: int | None, fits: bool) -> None:
+@pytest.mark.parametrize(("log_end", "is_accepted"), [(None, True), (100, True), (99, False)])
+def test_a_log_that_ends_before_our_position_was_set_back(log_end: int | None, is_accepted: bool) -> None:
     def verify() -> None:
         verify_joins(SLOT, "x", "d", AFTER, System(identifier="7", timeline=1), {}, log_end, "shop")
 
-    if fits:
+    if is_accepted:
         verify()
         return
     with pytest.raises(ReplicatorError) as caught:

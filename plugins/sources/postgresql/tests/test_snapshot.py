@@ -13,6 +13,7 @@ import pytest
 from replicator.model.errors import SchemaConflictError, TableError, TransientError, UnsupportedTypeError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen
+from replicator.testing.defaults import chunk_request
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql import chunksql
 from replicator_source_postgresql.discovery import read_tables
@@ -150,10 +151,10 @@ def test_composite_keys_are_compared_as_rows(any_database: ScratchDatabase, sour
     expected = [x for (x,) in any_database.execute("SELECT x FROM t ORDER BY a, b, c")]
     for limit in (1, 4, 7, 125, 200):
         assert [row["x"] for row in rows(pages(source, schema, limit))] == expected
-    chunk = source.read_chunk(ChunkRequest(schema=schema, after=("1", "c", "3"), upto=("3", "a", "0")))
+    chunk = source.read_chunk(chunk_request(schema, after=("1", "c", "3"), upto=("3", "a", "0")))
     assert [row["x"] for row in chunk.rows.to_pylist()] == [x for x in expected if 123 < x <= 300]
     keyed = source.read_chunk(
-        ChunkRequest(schema=schema, keys=[("3", "a", "0"), ("9", "z", "9"), ("1", "c", "3"), ("1", "c", "3")])
+        chunk_request(schema, keys=[("3", "a", "0"), ("9", "z", "9"), ("1", "c", "3"), ("1", "c", "3")])
     )
     assert [row["x"] for row in keyed.rows.to_pylist()] == [123, 300]
 
@@ -179,13 +180,13 @@ def test_equal_under_the_collation_is_still_another_row(
     expected = any_database.execute('SELECT k, n FROM t ORDER BY n, k COLLATE "C"')
     for limit in (1, 5, 100):
         assert [(row["k"], row["n"]) for row in rows(pages(source, schema, limit))] == expected
-    assert source.read_chunk(ChunkRequest(schema=schema, upto=("1", "a"))).rows.column("k").to_pylist() == [
+    assert source.read_chunk(chunk_request(schema, upto=("1", "a"))).rows.column("k").to_pylist() == [
         "A",
         "AB",
         "B",
         "a",
     ]
-    assert source.read_chunk(ChunkRequest(schema=schema, keys=[("1", "a")])).rows.column("k").to_pylist() == ["a"]
+    assert source.read_chunk(chunk_request(schema, keys=[("1", "a")])).rows.column("k").to_pylist() == ["a"]
 
 
 def test_an_index_with_an_operator_class_of_its_own_gives_the_order(
@@ -219,7 +220,7 @@ def test_a_key_type_of_an_extension_is_compared_by_its_own_operators(
     schema = schema_of(source)
     for limit in (1, 3, 100):
         assert [row["k"] for row in rows(pages(source, schema, limit))] == [k for k in "aBcDe" for _ in range(2)]
-    assert source.read_chunk(ChunkRequest(schema=schema, keys=[("b", "1")])).rows.column("k").to_pylist() == ["B"]
+    assert source.read_chunk(chunk_request(schema, keys=[("b", "1")])).rows.column("k").to_pylist() == ["B"]
 
 
 @pytest.mark.parametrize(
@@ -343,7 +344,7 @@ def test_column_list_and_row_filter_of_the_user_s_publication_hold_for_reads(
     assert (description.identity.parts["column_list"], description.identity.parts["row_filter"]) == ([1, 3], "(id > 5)")
     assert [row["id"] for row in rows(pages(source, description.schema, 2))] == [6, 7, 8, 9, 10]
     assert len(whole(source, description.schema)) == 5
-    assert source.read_chunk(ChunkRequest(schema=description.schema, keys=[("1",), ("9",)])).rows.to_pylist() == [
+    assert source.read_chunk(chunk_request(description.schema, keys=[("1",), ("9",)])).rows.to_pylist() == [
         {"id": 9, "v": "v"}
     ]
 
@@ -374,7 +375,7 @@ def test_row_security_makes_a_read_fail_instead_of_hiding_rows(
     try:
         source = make_source(any_database, user=role)
         with pytest.raises(Exception, match="row-level security"):
-            source.read_chunk(ChunkRequest(schema=schema_of(source)))
+            source.read_chunk(chunk_request(schema_of(source)))
         source.close()
     finally:
         any_database.execute(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
@@ -408,7 +409,7 @@ def test_a_whole_read_left_early_leaves_nothing_running(
     )
     with source.read_whole(schema_of(source)) as read:
         next(read.batches)
-    assert source.read_chunk(ChunkRequest(schema=schema_of(source, keyed(any_database)))).rows.num_rows == 1
+    assert source.read_chunk(chunk_request(schema_of(source, keyed(any_database)))).rows.num_rows == 1
     wait_until(
         lambda: (
             any_database.execute(
@@ -443,13 +444,13 @@ def test_a_changed_shape_is_the_table_s_error_or_a_read_in_vain(
 ) -> None:
     any_database.execute("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 2)")
     schema = schema_of(source)
-    source.read_chunk(ChunkRequest(schema=schema))
+    source.read_chunk(chunk_request(schema))
     any_database.execute(change)
-    first = attempt(lambda: source.read_chunk(ChunkRequest(schema=schema)))
+    first = attempt(lambda: source.read_chunk(chunk_request(schema)))
     # It may have been planned on what was there before.
     assert isinstance(first, error) or first.identity is None
     with pytest.raises(error) as caught:
-        source.read_chunk(ChunkRequest(schema=schema))
+        source.read_chunk(chunk_request(schema))
     assert caught.value.table == "public.t"
 
 
@@ -459,8 +460,8 @@ def test_an_added_column_is_not_read_before_it_is_asked_for(
     any_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     schema = schema_of(source)
     any_database.execute("ALTER TABLE t ADD COLUMN v int DEFAULT 7")
-    assert source.read_chunk(ChunkRequest(schema=schema)).rows.to_pylist() == [{"id": 1}]
-    assert source.read_chunk(ChunkRequest(schema=schema_of(source))).rows.to_pylist() == [{"id": 1, "v": 7}]
+    assert source.read_chunk(chunk_request(schema)).rows.to_pylist() == [{"id": 1}]
+    assert source.read_chunk(chunk_request(schema_of(source))).rows.to_pylist() == [{"id": 1, "v": 7}]
 
 
 def test_a_table_that_changed_since_it_was_planned_is_read_again(
@@ -468,10 +469,10 @@ def test_a_table_that_changed_since_it_was_planned_is_read_again(
 ) -> None:
     any_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     schema = schema_of(source)
-    before = source.read_chunk(ChunkRequest(schema=schema)).identity
+    before = source.read_chunk(chunk_request(schema)).identity
     any_database.execute("TRUNCATE t")
-    assert source.read_chunk(ChunkRequest(schema=schema)).identity is None
-    after = source.read_chunk(ChunkRequest(schema=schema))
+    assert source.read_chunk(chunk_request(schema)).identity is None
+    after = source.read_chunk(chunk_request(schema))
     assert after.identity is not None
     assert after.identity != before
     assert after.rows.num_rows == 0
@@ -491,7 +492,7 @@ def test_a_read_that_waited_for_a_rewrite_never_returns_a_wrong_end(
         writer.execute("LOCK TABLE t" if is_vacuum else ddl.encode())
         outcome: list[Any] = []
         thread = threading.Thread(
-            target=lambda: outcome.append(attempt(lambda: source.read_chunk(ChunkRequest(schema=schema))))
+            target=lambda: outcome.append(attempt(lambda: source.read_chunk(chunk_request(schema))))
         )
         thread.start()
         wait_until(lambda: waiting(any_database), "the read waits")
@@ -499,7 +500,7 @@ def test_a_read_that_waited_for_a_rewrite_never_returns_a_wrong_end(
         thread.join()
     if is_vacuum:
         any_database.execute(ddl)
-        outcome = [attempt(lambda: source.read_chunk(ChunkRequest(schema=schema)))]
+        outcome = [attempt(lambda: source.read_chunk(chunk_request(schema)))]
     (result,) = outcome
     assert isinstance(result, TableError) or result.identity is None, "never an empty chunk that would end the table"
 
@@ -525,9 +526,9 @@ def test_a_read_waits_for_a_lock_no_longer_than_set(any_database: ScratchDatabas
     with any_database.connect(autocommit=False) as holder:
         holder.execute("LOCK TABLE t")
         with pytest.raises(TransientError) as caught:
-            source.read_chunk(ChunkRequest(schema=schema))
+            source.read_chunk(chunk_request(schema))
         assert (caught.value.code, caught.value.table) == ("lock_timeout", "public.t")
-    assert source.read_chunk(ChunkRequest(schema=schema)).rows.num_rows == 0
+    assert source.read_chunk(chunk_request(schema)).rows.num_rows == 0
 
 
 def test_a_statement_runs_no_longer_than_set(any_database: ScratchDatabase, make_source: MakeSource) -> None:
@@ -539,7 +540,7 @@ def test_a_statement_runs_no_longer_than_set(any_database: ScratchDatabase, make
     source = make_source(any_database, statement_timeout="1s")
     source._reader._tables[T] = slowed(source, any_database)
     with pytest.raises(TransientError) as caught:
-        source.read_chunk(ChunkRequest(schema=schema_of(source)))
+        source.read_chunk(chunk_request(schema_of(source)))
     assert caught.value.code == "statement_timeout"
 
 
@@ -569,7 +570,7 @@ def test_a_running_read_gives_way_to_waiting_ddl(any_database: ScratchDatabase, 
     source._reader._tables[T] = slowed(source, any_database)
     outcome: list[Any] = []
     thread = threading.Thread(
-        target=lambda: outcome.append(attempt(lambda: source.read_chunk(ChunkRequest(schema=schema_of(source)))))
+        target=lambda: outcome.append(attempt(lambda: source.read_chunk(chunk_request(schema_of(source)))))
     )
     thread.start()
     wait_until(
@@ -616,7 +617,7 @@ def test_closing_from_another_thread_ends_a_read(any_database: ScratchDatabase, 
         holder.execute("LOCK TABLE t")
         outcome: list[Any] = []
         thread = threading.Thread(
-            target=lambda: outcome.append(attempt(lambda: source.read_chunk(ChunkRequest(schema=schema))))
+            target=lambda: outcome.append(attempt(lambda: source.read_chunk(chunk_request(schema))))
         )
         thread.start()
         wait_until(lambda: waiting(any_database), "the read waits")
@@ -634,12 +635,12 @@ def test_values_that_do_not_fit_follow_the_setting(any_database: ScratchDatabase
     )
     failing, lenient = make_source(any_database), make_source(any_database, unrepresentable="null")
     with pytest.raises(UnsupportedTypeError, match="column d") as caught:
-        failing.read_chunk(ChunkRequest(schema=schema_of(failing)))
+        failing.read_chunk(chunk_request(schema_of(failing)))
     assert caught.value.table == "public.t"
     assert [row["d"] is None for row in rows(pages(lenient, schema_of(lenient), 10))] == [True, False]
     any_database.execute("CREATE TABLE k (d date PRIMARY KEY)", "INSERT INTO k VALUES ('infinity')")
     with pytest.raises(UnsupportedTypeError):
-        lenient.read_chunk(ChunkRequest(schema=schema_of(lenient, TableId("public", "k"))))
+        lenient.read_chunk(chunk_request(schema_of(lenient, TableId("public", "k"))))
 
 
 def test_a_chunk_of_wide_rows_is_cut_and_what_follows_is_read_next(
@@ -662,9 +663,9 @@ def test_a_chunk_of_wide_rows_is_cut_and_what_follows_is_read_next(
     assert found == list(range(1, 301))
     assert len(sizes) > 2
     assert max(sizes) <= 8 << 20
-    every = source.read_chunk(ChunkRequest(schema=schema_of(source), keys=[(str(i),) for i in range(1, 201)]))
+    every = source.read_chunk(chunk_request(schema_of(source), keys=[(str(i),) for i in range(1, 201)]))
     assert (every.rows.num_rows, every.is_cut) == (0, True)
-    some = source.read_chunk(ChunkRequest(schema=schema_of(source), keys=[("1",), ("2",)]))
+    some = source.read_chunk(chunk_request(schema_of(source), keys=[("1",), ("2",)]))
     assert (some.rows.num_rows, some.is_cut) == (2, False)
 
 

@@ -18,14 +18,16 @@ from replicator.model.errors import CorruptStreamError, SourceUnavailableError
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
 from replicator.plugins import Secret
-from replicator.plugins.source import ChunkRequest, LogBatch, LogReader, PullLimits, Seen
+from replicator.plugins.source import LogBatch, LogReader, PullLimits, Seen
+from replicator.testing.defaults import chunk_request
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql import hooks
 from replicator_source_postgresql import source as module
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.servers import PostgresServer, ScratchDatabase, find_distribution
+from replicator_testbed.postgresql_programs import find_distribution
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 T = TableId("public", "t")
 MakeSource = Callable[..., PostgresqlSource]
@@ -174,7 +176,7 @@ def test_a_closed_source_says_so_and_may_be_closed_again(
 
 
 def test_a_mark_does_not_wait_for_a_standby_that_never_answers(source_of: MakeSource) -> None:
-    """Under synchronous replication every commit of the application may hang, visible to nobody; marks and reads go on."""
+    """Under synchronous replication every commit of the application may hang, visible to nobody; marks and reads continue."""
     with PostgresServer(find_distribution()) as server:
         server.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
         source = source_of(server)
@@ -187,7 +189,7 @@ def test_a_mark_does_not_wait_for_a_standby_that_never_answers(source_of: MakeSo
             writer.pgconn.send_query(b"INSERT INTO t VALUES (2)")
             waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
             wait_until(lambda: server.execute(waiting) == [(1,)], "the writer hangs in its commit")
-            chunk = source.read_chunk(ChunkRequest(schema=schema))
+            chunk = source.read_chunk(chunk_request(schema))
             batches = pulled(reader, source.mark())
             # Delivered before the mark, and yet unseen by the read: the very case that the visibility rule is for.
             assert chunk.rows.column("id").to_pylist() == [1]
@@ -202,7 +204,7 @@ def test_a_mark_does_not_wait_for_a_standby_that_never_answers(source_of: MakeSo
         source.close()
 
 
-def test_before_14_a_mark_is_a_place_in_the_log(
+def test_before_14_a_mark_is_a_position_in_the_log(
     any_database: ScratchDatabase, source: PostgresqlSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "VERSION_WITH_MESSAGES", 10**6)
@@ -228,7 +230,7 @@ source.prepare([TableId("public", "t")], is_first=True)
 
 
 @pytest.mark.parametrize("point", ["source.publication_made", "source.slot_made"])
-def test_what_a_killed_preparation_left_is_made_anew(
+def test_what_a_killed_preparation_left_is_recreated(
     any_database: ScratchDatabase, source: PostgresqlSource, point: str
 ) -> None:
     any_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")
@@ -252,7 +254,7 @@ def test_nothing_of_ours_stays_connected_after_close(any_database: ScratchDataba
     start = source.prepare([T], is_first=True)
     schema = source.describe([T])[T].schema
     source.open_log(start, {T: schema}).close()
-    source.read_chunk(ChunkRequest(schema=schema))
+    source.read_chunk(chunk_request(schema))
     source.mark()
     source.close()
     wait_until(lambda: any_database.execute(f"SELECT count(*) {OURS}") == [(0,)], "the server has noticed")

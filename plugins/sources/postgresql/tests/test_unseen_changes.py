@@ -19,7 +19,7 @@ LIMITS = PullLimits(rows=1000, bytes=1 << 24, wait_s=1.0)
 
 def codes(source: PostgresqlSource, table: TableId = T) -> set[str]:
     """The blocking findings about a table."""
-    return {p.code for p in source.check([table]) if p.severity is Severity.BLOCKING and p.place == str(table)}
+    return {p.code for p in source.check([table]) if p.severity is Severity.BLOCKING and p.location == str(table)}
 
 
 def refusal(source: PostgresqlSource, table: TableId = T) -> str | None:
@@ -29,8 +29,14 @@ def refusal(source: PostgresqlSource, table: TableId = T) -> str | None:
     except FatalError as error:
         return error.code
     except ConfigError as error:
-        places = {p.place for p in error.problems}
-        return error.code if not places else error.problems[0].code if places == {str(table)} else "another's problem"
+        locations = {p.location for p in error.problems}
+        return (
+            error.code
+            if not locations
+            else error.problems[0].code
+            if locations == {str(table)}
+            else "another's problem"
+        )
     return None
 
 
@@ -71,15 +77,15 @@ def filtered(any_database: ScratchDatabase, make_source: MakeSource) -> Postgres
     return make_source(any_database, publication="mine")
 
 
-def test_a_row_filter_beside_large_values_is_refused_unless_whole_rows_are_logged(
+def test_a_row_filter_next_to_large_values_is_refused_unless_whole_rows_are_logged(
     any_database: ScratchDatabase, filtered: PostgresqlSource
 ) -> None:
     assert codes(filtered) == {"row_filter_needs_full_identity"}
     assert refusal(filtered) == "row_filter_needs_full_identity"
     (problem,) = (p for p in filtered.check([T]) if p.code == "row_filter_needs_full_identity")
     assert "columns a" in problem.message
-    cure = (problem.action or "").split(";")[0]
-    any_database.execute(cure)
+    fix = (problem.action or "").split(";")[0]
+    any_database.execute(fix)
     assert codes(filtered) == set()
     assert refusal(filtered) is None
     any_database.execute("ALTER TABLE t REPLICA IDENTITY DEFAULT", "ALTER TABLE t ALTER COLUMN a TYPE int USING 1")
@@ -154,7 +160,7 @@ def test_a_table_that_only_its_owner_can_publish_fails_alone(
         source = make_source(any_database, user=role)
         with pytest.raises(ConfigError) as refused:
             source.prepare([T, TableId("public", "mine")], is_first=True)
-        assert [(p.code, p.place) for p in refused.value.problems] == [("table_not_owned", "public.t")]
+        assert [(p.code, p.location) for p in refused.value.problems] == [("table_not_owned", "public.t")]
         source.prepare([TableId("public", "mine")], is_first=True)
         source.remove()
         source.close()
@@ -171,7 +177,7 @@ def test_a_table_that_an_extension_keeps_is_told(any_database: ScratchDatabase, 
         "CREATE TABLE parts1 PARTITION OF parts FOR VALUES FROM (0) TO (10) USING other",
     )
     tables = [T, TableId("public", "plain"), TableId("public", "parts")]
-    found = [(p.place, p.severity) for p in source.check(tables) if p.code == "other_access_method"]
+    found = [(p.location, p.severity) for p in source.check(tables) if p.code == "other_access_method"]
     assert found == [("public.t", Severity.WARNING), ("public.parts", Severity.WARNING)]
 
 
@@ -206,7 +212,7 @@ def test_types_written_as_names_are_refused_wherever_they_hide(
     for number, spelling in enumerate(NAMING):
         any_database.execute(f"CREATE TABLE n{number} (id int PRIMARY KEY, r {spelling})")
         tables.append(TableId("public", f"n{number}"))
-    problems = {p.place: p for p in source.check(tables) if p.code == "unsupported_type"}
+    problems = {p.location: p for p in source.check(tables) if p.code == "unsupported_type"}
     assert set(problems) == {str(t) for t in tables}
     assert "values of regclass are written as names" in problems["public.n0"].message
     assert "ALTER COLUMN" in (problems["public.n0"].action or "")

@@ -18,7 +18,7 @@ from replicator_target_bigquery.errors import FencedAnswer, translated
 from replicator_target_bigquery.jobs import Jobs
 from replicator_target_bigquery.names import Names, column_problems, table_problems
 from replicator_target_bigquery.staging import StagingStore
-from replicator_target_bigquery.tables import DESCRIPTION_MAX, TABLE_DESCRIPTION_MAX, Standing, Tables
+from replicator_target_bigquery.tables import DESCRIPTION_MAX, TABLE_DESCRIPTION_MAX, ExistingTable, TableClient
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Assessor:
     config: BigQueryConfig
     context: TargetContext
     names: Names
-    tables: Callable[[], Tables]
+    tables: Callable[[], TableClient]
     jobs: Callable[[], Jobs]
     store: Callable[[], StagingStore]
 
@@ -48,7 +48,7 @@ class Assessor:
                 for schema in schemas:
                     found += self._existing(schema)
         except ReplicatorError as error:
-            found.append(Problem(code=error.code, message=error.message, place="target", action=error.action))
+            found.append(Problem(code=error.code, message=error.message, location="target", action=error.action))
         except FencedAnswer as error:
             raise AssertionError("nothing was asked that a ledger guards") from error
         return found
@@ -76,17 +76,17 @@ class Assessor:
                 Problem(
                     code="bucket_missing",
                     message=f"There is no bucket {bucket}, or these credentials may not see it.",
-                    place="target.staging.bucket",
+                    location="target.staging.bucket",
                     action=f"Create it: gcloud storage buckets create gs://{bucket} --location={self.config.location}",
                 )
             ]
-        if not _fits(location, self.config.location):
+        if not _is_usable_from(location, self.config.location):
             return [
                 Problem(
                     code="bucket_elsewhere",
                     message=f"The bucket {bucket} is in {location}, the datasets are in {self.config.location}:"
                     " BigQuery cannot load from there.",
-                    place="target.staging.bucket",
+                    location="target.staging.bucket",
                     action=f"Use a bucket in {self.config.location}.",
                 )
             ]
@@ -96,7 +96,7 @@ class Assessor:
                 Problem(
                     code="rights_missing",
                     message=f"The bucket {bucket} lacks privileges for these credentials: {', '.join(missing)}.",
-                    place="target.staging.bucket",
+                    location="target.staging.bucket",
                     action=f"Grant the role Storage Object Admin (roles/storage.objectAdmin) on gs://{bucket},"
                     " and Storage Legacy Bucket Reader to see its location.",
                 )
@@ -114,7 +114,7 @@ class Assessor:
                         Problem(
                             code="dataset_missing",
                             message=f"There is no dataset {path}, and target.create_datasets is false.",
-                            place="target.dataset",
+                            location="target.dataset",
                             action=f"Create it: bq --location={self.config.location} mk --dataset {path.replace('.', ':', 1)}",
                         )
                     )
@@ -124,7 +124,7 @@ class Assessor:
                     Problem(
                         code="dataset_elsewhere",
                         message=f"The dataset {path} is in {dataset.location}, target.location is {self.config.location}.",
-                        place="target.location",
+                        location="target.location",
                         action="Correct target.location, or choose another target.dataset.",
                     )
                 )
@@ -133,7 +133,7 @@ class Assessor:
                     Problem(
                         code="dataset_expires",
                         message=f"The dataset {path} lets tables or partitions expire: tables and ledgers would be deleted.",
-                        place="target.dataset",
+                        location="target.dataset",
                         action=f"Run: ALTER SCHEMA `{path}` SET OPTIONS"
                         " (default_table_expiration_days = NULL, default_partition_expiration_days = NULL)",
                     )
@@ -143,7 +143,7 @@ class Assessor:
                     Problem(
                         code="rights_missing",
                         message=f"These credentials may not create tables in the dataset {path}.",
-                        place="target.dataset",
+                        location="target.dataset",
                         action=f"Grant the role BigQuery Data Editor (roles/bigquery.dataEditor) on {path}.",
                     )
                 )
@@ -151,26 +151,26 @@ class Assessor:
 
     def _existing(self, schema: TableSchema) -> list[Problem]:
         path = self.names.path(schema.table)
-        standing = self.tables().find(path)
-        place = str(schema.table)
-        if standing is None:
-            return [self._estimate(place, None)]
-        if standing.kind != "TABLE":
+        existing = self.tables().find(path)
+        location = str(schema.table)
+        if existing is None:
+            return [self._estimate(location, None)]
+        if existing.kind != "TABLE":
             return [
                 Problem(
                     code="target_occupied",
-                    message=f"{path} is a {standing.kind.lower()}.",
-                    place=place,
+                    message=f"{path} is a {existing.kind.lower()}.",
+                    location=location,
                     action="Move it away, or choose another target.dataset.",
                 )
             ]
-        is_ours = standing.owner is not None and standing.owner == self.context.uuid
+        is_ours = existing.owner is not None and existing.owner == self.context.uuid
         if not is_ours and self.config.adopt != "replace":
-            return [Problem.of(not_ours(schema.table, standing.owner, "target.dataset"))]
-        found = [self._estimate(place, standing.bytes if is_ours else None)]
-        return found + self._hindrances(standing, path, place) if is_ours else found
+            return [Problem.of(not_ours(schema.table, existing.owner, "target.dataset"))]
+        found = [self._estimate(location, existing.bytes if is_ours else None)]
+        return found + self._hindrances(existing, path, location) if is_ours else found
 
-    def _estimate(self, place: str, size: int | None) -> Problem:
+    def _estimate(self, location: str, size: int | None) -> Problem:
         """What a table that changes all the time costs a day at most, by the bytes that it has now."""
         every = timedelta(seconds=self.context.max_wait_s)
         batches = round(86_400 / max(every.total_seconds(), 1.0))
@@ -180,18 +180,18 @@ class Assessor:
             code="daily_estimate",
             message=f"With a batch every {format_duration(every)} (apply.max_wait): at most {batches} load jobs and as many merges a "
             f"day; each merge is billed up to {reads}{total}.",
-            place=place,
+            location=location,
             severity=Severity.NOTICE,
         )
 
-    def _hindrances(self, standing: Standing, path: str, place: str) -> list[Problem]:
+    def _hindrances(self, existing: ExistingTable, path: str, location: str) -> list[Problem]:
         found = []
-        if standing.wants_partition_filter:
+        if existing.wants_partition_filter:
             found.append(
                 Problem(
                     code="partition_filter_required",
                     message=f"{path} has require_partition_filter, and a merge has none.",
-                    place=place,
+                    location=location,
                     action=f"Run: ALTER TABLE `{path}` SET OPTIONS (require_partition_filter = false)",
                 )
             )
@@ -200,16 +200,16 @@ class Assessor:
                 Problem(
                     code="row_policies",
                     message=f"{path} has row-level access policies: rows that the writer cannot see would be written twice.",
-                    place=place,
+                    location=location,
                     action=f"Drop them (DROP ALL ROW ACCESS POLICIES ON `{path}`), or let views filter the rows.",
                 )
             )
-        if standing.has_policy_tags:
+        if existing.has_policy_tags:
             found.append(
                 Problem(
                     code="policy_tags",
                     message=f"Columns of {path} have policy tags, and a merge reads them.",
-                    place=place,
+                    location=location,
                     action="Give the writer the role Fine-Grained Reader on these tags.",
                     severity=Severity.WARNING,
                 )
@@ -217,7 +217,7 @@ class Assessor:
         return found
 
 
-def _fits(bucket: str, location: str) -> bool:
+def _is_usable_from(bucket: str, location: str) -> bool:
     """Whether BigQuery in `location` can load from a bucket there: it must be the same location; the US loads from anywhere."""
     bucket, location = bucket.lower(), location.lower()
     return location in {bucket, "us"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -99,7 +98,7 @@ class Commits:
         table, is_batch = held.table, what == "merge"
         kept = {"used": text(self._governor.memory(table.table))} if body else {}
         if is_batch:
-            kept["batch_at_ms"] = str(int(time.time() * 1000))
+            kept["batch_at_ms"] = str(int(self._governor.now() * 1000))
             kept["source_position"] = "NULL" if position is None else text(position)
         script = statements.transaction(
             ledger.guard(held.ledger_path, table, held.last),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -40,13 +41,19 @@ class Usage:
     slot_ms: int = 0
 
 
+def steady_clock() -> Callable[[], float]:
+    """A clock that says the seconds since 1970, as the host knows them now: changes of the host's clock do not move it."""
+    began = time.time() - time.monotonic()
+    return lambda: began + time.monotonic()
+
+
 class Governor:
     """Remembers what batches used, and says how long a table is to rest. Thread-safe.
 
     Args:
         budget: What may be used up in 24 hours.
         every_s: The rest of a table while there is plenty.
-        clock: Seconds since 1970: the next process, perhaps on another host, continues with the same clock.
+        clock: Seconds since 1970: the next process, perhaps on another host, continues with the same clock. It never goes back.
     """
 
     def __init__(self, budget: BudgetConfig, every_s: float, clock: Callable[[], float]) -> None:
@@ -61,6 +68,10 @@ class Governor:
         self._known: set[TableId] = set()
         # Batches that have begun and not ended, with what they will be billed, as far as that can be known.
         self._under_way: dict[TableId, int] = {}
+
+    def now(self) -> float:
+        """What its clock says."""
+        return self._clock()
 
     def begin(self, table: TableId) -> float:
         """Make room for a batch within the bounds of a day; no other table can take that room until `ended`.
@@ -116,8 +127,8 @@ class Governor:
             for use in [*(use for use in self._uses if use.table == table), coming]:
                 hour = hours.setdefault(int(use.at // _HOUR_S), [0.0, 0, 0, 0, 0])
                 hour[0] = round(max(hour[0], use.at), 1)
-                for place, value in enumerate((use.batches, use.load_jobs, use.bytes_billed, use.slot_ms), 1):
-                    hour[place] += value
+                for index, value in enumerate((use.batches, use.load_jobs, use.bytes_billed, use.slot_ms), 1):
+                    hour[index] += value
             return json.dumps(list(hours.values()), separators=(",", ":"))
 
     def recall(self, table: TableId, memory: str | None, ended_at: float | None) -> None:

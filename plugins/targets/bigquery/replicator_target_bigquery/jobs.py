@@ -155,16 +155,16 @@ class Jobs:
         try:
             return send(attempt_id), False
         except api.Conflict:
-            return self._look(attempt_id), True
+            return self._poll(attempt_id), True
         except Exception as error:
             if not is_outcome_unknown(error):
                 raise
             try:
-                return self._look(attempt_id), False
+                return self._poll(attempt_id), False
             except Exception:  # noqa: BLE001 - the first error is the one to tell
                 raise error from None
 
-    def _look(self, attempt_id: str) -> Any:
+    def _poll(self, attempt_id: str) -> Any:
         return self._client.get_job(attempt_id, location=self._location, retry=READ_RETRY, timeout=TIMEOUT_S)
 
     def _wait(self, job: Any) -> None:

@@ -58,8 +58,8 @@ class Names:
 
     def staging(self, table: TargetTable, skip_to: int, last: int) -> str:
         """The staging table of one batch: no other process and no other batch has it."""
-        place = f"{table.incarnation}_{table.epoch}_{skip_to + 1}_{last}"
-        return f"{self.own_dataset}.{self.staging_prefix(table)}{place}"
+        numbers = f"{table.incarnation}_{table.epoch}_{skip_to + 1}_{last}"
+        return f"{self.own_dataset}.{self.staging_prefix(table)}{numbers}"
 
     def mark(self, table: TableId) -> str:
         """A short text that identifies the table's path; BigQuery's names of tables are case-sensitive."""
@@ -110,17 +110,17 @@ def text(value: str) -> str:
 
 def table_problems(names: Names, tables: Iterable[TableId]) -> list[Problem]:
     """Tables that would have the same path."""
-    places: dict[str, list[TableId]] = defaultdict(list)
+    by_path: dict[str, list[TableId]] = defaultdict(list)
     for table in tables:
-        places[names.path(table).casefold()].append(table)
+        by_path[names.path(table).casefold()].append(table)
     return [
         Problem(
             code="table_names_clash",
             message=f"{_listed(str(table) for table in group)} would both be {names.path(group[0])}.",
-            place=str(group[0]),
+            location=str(group[0]),
             action="Exclude all but one of them (tables.exclude), or separate them with target.dataset.",
         )
-        for group in places.values()
+        for group in by_path.values()
         if len(group) > 1
     ]
 
@@ -138,7 +138,7 @@ def column_problems(names: Names, schema: TableSchema) -> list[Problem]:
                 Problem(
                     code="column_names_clash",
                     message=f"The columns {_listed(columns)} would both be called {name}.",
-                    place=str(schema.table),
+                    location=str(schema.table),
                     action="Rename all but one of them in the source, set target.names: unicode, or exclude the table (tables.exclude).",
                 )
             )
@@ -147,7 +147,7 @@ def column_problems(names: Names, schema: TableSchema) -> list[Problem]:
                 Problem(
                     code="column_name_reserved",
                     message=f"The column {columns[0]} would be called {name}, which is a column of the Replicator's own.",
-                    place=str(schema.table),
+                    location=str(schema.table),
                     action="Rename the column in the source, or exclude the table (tables.exclude).",
                 )
             )

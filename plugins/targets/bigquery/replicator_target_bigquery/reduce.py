@@ -7,8 +7,8 @@ continues the life it came from: lives joined that way are a **chain**. Columns 
 value sent wins, and what is still missing at its end stands in the target at the key where the chain began, its
 **origin**.
 
-Names inside the statements: `n` the change's sequence number, `o` the touch's place (2n for the taking half, 2n+1 for
-the writing), `moment` the source's time, `k<i>` the key, `f<i>` the columns, `s<i>` whether column i was sent, `gone`
+Names inside the statements: `n` the change's sequence number, `o` the ordinal of the touch (2n for the taking half, 2n+1 for
+the writing), `moment` the source's time, `k<i>` the key, `f<i>` the columns, `s<i>` whether column i was sent, `removed`
 whether the row was taken away, `expected` whether the key's first change tells that the target has a row there.
 """
 
@@ -39,20 +39,20 @@ def whole_rows(shape: Shape, staging: str, skip_to: int, *, has_key_changes: boo
     """The last change of each key of a batch in which every row carries all its columns.
 
     Returns:
-        A query that gives, once per key, `k<i>`, `gone`, `n`, `moment`, `expected`, `f<i>` and `has_row`: whether the
+        A query that gives, once per key, `k<i>`, `removed`, `n`, `moment`, `expected`, `f<i>` and `has_row`: whether the
         batch wrote a row there, whose last values `f<i>` are.
     """
     key, columns = _list("k", shape.key), shape.columns
-    written = f"LAST_VALUE(IF(gone, NULL, STRUCT({_fields(columns)})) IGNORE NULLS) OVER (PARTITION BY {key} ORDER BY o {_ALL})"
+    written = f"LAST_VALUE(IF(removed, NULL, STRUCT({_fields(columns)})) IGNORE NULLS) OVER (PARTITION BY {key} ORDER BY o {_ALL})"
     values = _join(f"written.f{c.index} AS f{c.index}" for c in columns)
     return f"""
 WITH {_touches(shape, staging, skip_to, has_absent=False, has_key_changes=has_key_changes)},
 last_touches AS (
-  SELECT {key}, gone, n, moment, {_expected(key)}, {written} AS written
+  SELECT {key}, removed, n, moment, {_expected(key)}, {written} AS written
   FROM touches WHERE TRUE
   QUALIFY ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY o DESC) = 1
 )
-SELECT {key}, gone, n, moment, expected, written IS NOT NULL AS has_row, {values} FROM last_touches"""
+SELECT {key}, removed, n, moment, expected, written IS NOT NULL AS has_row, {values} FROM last_touches"""
 
 
 def partial_rows(
@@ -109,7 +109,7 @@ def multiset(shape: Shape, staging: str, skip_to: int, target: str) -> str:
     Equal rows are a stack: a delete removes the one with the highest number, as a plain replay would.
 
     Returns:
-        A query that gives `n`, `moment`, `f<i>`, `gone`, `missing`: rows to insert under their own number, and numbers of
+        A query that gives `n`, `moment`, `f<i>`, `removed`, `missing`: rows to insert under their own number, and numbers of
         rows to delete; one row per distinct row says how many of these are not there, with no number if none is.
     """
     columns = shape.columns
@@ -130,23 +130,23 @@ balanced AS (
   SELECT *,
     MIN(height) OVER ({in_order} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS lowest_after,
     -LEAST(0, MIN(height) OVER ({same})) AS removes,
-    ROW_NUMBER() OVER ({in_order}) AS place
+    ROW_NUMBER() OVER ({in_order}) AS ordinal
   FROM heights
 ),
 held AS (
-  SELECT id, n, ROW_NUMBER() OVER (PARTITION BY id ORDER BY n DESC) AS place
+  SELECT id, n, ROW_NUMBER() OVER (PARTITION BY id ORDER BY n DESC) AS ordinal
   FROM (SELECT t.{SEQUENCE_NUM} AS n, {_identity(columns, lambda c: c.in_target("t"))} AS id FROM {quoted(target)} AS t)
 ),
-wanted AS (SELECT id, removes FROM balanced WHERE place = 1 AND removes > 0),
+wanted AS (SELECT id, removes FROM balanced WHERE ordinal = 1 AND removes > 0),
 lost AS (
   SELECT held.n, wanted.removes - COUNT(held.n) OVER (PARTITION BY wanted.id) AS missing,
-    ROW_NUMBER() OVER (PARTITION BY wanted.id ORDER BY held.n) AS place
-  FROM wanted LEFT JOIN held ON held.id = wanted.id AND held.place <= wanted.removes
+    ROW_NUMBER() OVER (PARTITION BY wanted.id ORDER BY held.n) AS ordinal
+  FROM wanted LEFT JOIN held ON held.id = wanted.id AND held.ordinal <= wanted.removes
 )
-SELECT n, moment, FALSE AS gone, 0 AS missing, {_list("f", columns)} FROM balanced
+SELECT n, moment, FALSE AS removed, 0 AS missing, {_list("f", columns)} FROM balanced
 WHERE step = 1 AND (lowest_after IS NULL OR lowest_after >= height)
 UNION ALL
-SELECT n, CAST(NULL AS TIMESTAMP) AS moment, TRUE AS gone, IF(place = 1, missing, 0) AS missing, {nothing} FROM lost"""
+SELECT n, CAST(NULL AS TIMESTAMP) AS moment, TRUE AS removed, IF(ordinal = 1, missing, 0) AS missing, {nothing} FROM lost"""
 
 
 def _touches(shape: Shape, staging: str, skip_to: int, *, has_absent: bool, has_key_changes: bool) -> str:
@@ -181,7 +181,7 @@ def _touches(shape: Shape, staging: str, skip_to: int, *, has_absent: bool, has_
 ),
 moving AS (SELECT *, {moves} AS moves FROM changes),
 touches AS (
-  SELECT n, moment, 2 * n + half AS o, half = 0 AS gone, {_join(touched)}
+  SELECT n, moment, 2 * n + half AS o, half = 0 AS removed, {_join(touched)}
   FROM moving CROSS JOIN UNNEST([0, 1]) AS half
   WHERE half = IF(op = 'DELETE', 0, 1) OR moves
 )"""
@@ -190,10 +190,10 @@ touches AS (
 def _lives(shape: Shape, staging: str, skip_to: int, *, has_key_changes: bool) -> str:
     """Touches, each with the life that it belongs to."""
     by_key = f"PARTITION BY {_list('k', shape.key)} ORDER BY o"
-    begins = "NOT gone AND (NOT is_partial OR arrives OR wrote_before IS NULL OR NOT wrote_before)"
+    begins = "NOT removed AND (NOT is_partial OR arrives OR wrote_before IS NULL OR NOT wrote_before)"
     return f"""{_touches(shape, staging, skip_to, has_absent=True, has_key_changes=has_key_changes)},
 preceded AS (
-  SELECT *, LAG(NOT gone) OVER ({by_key}) AS wrote_before, {_expected(_list("k", shape.key))} FROM touches
+  SELECT *, LAG(NOT removed) OVER ({by_key}) AS wrote_before, {_expected(_list("k", shape.key))} FROM touches
 ),
 beginning AS (SELECT *, {begins} AS begins FROM preceded),
 lives AS (
@@ -206,14 +206,14 @@ def _folded(shape: Shape) -> str:
     key = _list("k", shape.key)
     within = f"PARTITION BY {key}, life ORDER BY o"
     values = _join(
-        f"LAST_VALUE(IF(NOT gone AND s{c.index}, STRUCT(f{c.index} AS v), NULL) IGNORE NULLS)"
+        f"LAST_VALUE(IF(NOT removed AND s{c.index}, STRUCT(f{c.index} AS v), NULL) IGNORE NULLS)"
         f" OVER ({within} {_UP_TO_HERE}) AS v{c.index}"
         for c in shape.columns
     )
     in_target = "begins AND is_partial AND NOT arrives AND wrote_before IS NULL"
     return f"""
 folded AS (
-  SELECT {key}, life, gone, n, moment, o, expected, {values},
+  SELECT {key}, life, removed, n, moment, o, expected, {values},
     MAX(IF({in_target}, 1, 0)) OVER (PARTITION BY {key}, life) = 1 AS begins_in_target
   FROM lives WHERE TRUE
   QUALIFY ROW_NUMBER() OVER ({within} DESC) = 1
@@ -230,7 +230,7 @@ def _still_fold(shape: Shape) -> str:
 last_lives AS (
   SELECT * FROM folded WHERE TRUE QUALIFY ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY o DESC) = 1
 )
-SELECT {key}, gone, n, moment, expected, life IS NOT NULL AS has_row, {values}, {sent} FROM last_lives"""
+SELECT {key}, removed, n, moment, expected, life IS NOT NULL AS has_row, {values}, {sent} FROM last_lives"""
 
 
 def _moved_fold(shape: Shape, target: str, joined: str, within: str | None) -> str:
@@ -250,7 +250,7 @@ def _moved_fold(shape: Shape, target: str, joined: str, within: str | None) -> s
     alive = f" AND NOT t.{quoted(IS_DELETED)}" if shape.is_soft else ""
     # A column of the table may be called like anything of ours.
     own = _join(
-        f"last_lives.{name}" for name in [f"k{i}" for i, _ in enumerate(key)] + ["gone", "n", "moment", "expected"]
+        f"last_lives.{name}" for name in [f"k{i}" for i, _ in enumerate(key)] + ["removed", "n", "moment", "expected"]
     )
     values = _join(
         f"IF(last_lives.v{c.index} IS NOT NULL, last_lives.v{c.index}.v, {c.in_target('t')}) AS f{c.index}"
@@ -267,7 +267,7 @@ rooted AS (
   SELECT folded.*, {root} AS root, {joined}.root = folded.life AS is_root, {from_keys}
   FROM folded LEFT JOIN {joined} ON folded.life = {joined}.life
 ),
-carried AS (SELECT {names}, life, gone, n, moment, o, expected, {carried}, {began} FROM rooted),
+carried AS (SELECT {names}, life, removed, n, moment, o, expected, {carried}, {began} FROM rooted),
 last_lives AS (
   SELECT *, origin0 IS NOT NULL AND NOT ({same}) AS is_moved FROM carried WHERE TRUE
   QUALIFY ROW_NUMBER() OVER (PARTITION BY {names} ORDER BY o DESC) = 1

@@ -42,10 +42,10 @@ def is_loadable(file: pq.ParquetFile, schema: TableSchema) -> bool:
     bounds = {f"{struct}.{field}": _range(c.type) for struct in (BEFORE, ROW) for field, c in columns.items()}
     unknown = []
     for leaf in leaves:
-        fits = _by_statistics(file, leaf, bounds[leaf] or _DATES)
-        if fits is False:
+        within = _by_statistics(file, leaf, bounds[leaf] or _DATES)
+        if within is False:
             return False
-        if fits is None:
+        if within is None:
             unknown.append(leaf)
     return not unknown or all(_scan(file, leaf, bounds[leaf] or _DATES) for leaf in unknown)
 
@@ -75,10 +75,10 @@ def rewrite(files: Iterable[pq.ParquetFile], sink: pa.NativeFile, schema: TableS
 def chunks(file: pq.ParquetFile, leaf: str) -> Iterator[tuple[int, pq.ColumnChunkMetaData]]:
     """The pieces of a column, each with the number of its row group; none if the file has no such column."""
     metadata = file.metadata
-    places = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path == leaf]
+    indexes = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path == leaf]
     for group in range(metadata.num_row_groups):
-        for place in places:
-            yield group, metadata.row_group(group).column(place)
+        for index in indexes:
+            yield group, metadata.row_group(group).column(index)
 
 
 def json_text(array: pa.Array) -> pa.Array:
@@ -110,8 +110,8 @@ def plain_decimals(array: pa.Array) -> pa.Array:
     odd = pc.fill_null(pc.match_substring(spelled, "E"), False)
     if not pc.any(odd).as_py():
         return spelled
-    places = max(0, array.type.scale)
-    plain = [format(Decimal(value), f".{places}f") for value in spelled.filter(odd).to_pylist()]
+    digits = max(0, array.type.scale)
+    plain = [format(Decimal(value), f".{digits}f") for value in spelled.filter(odd).to_pylist()]
     return pc.replace_with_mask(spelled, odd, pa.array(plain, pa.string()))
 
 
@@ -132,8 +132,8 @@ def _fitted(array: pa.Array, column: Column, schema: TableSchema, unfit_values: 
     bounds = _range(column.type)
     if bounds is None:
         return array
-    fits = _fits(array, bounds)
-    if pc.all(fits).as_py() is not False:
+    within = _within(array, bounds)
+    if pc.all(within).as_py() is not False:
         return array
     if unfit_values == "stop" or column.name in schema.key:
         raise UnsupportedTypeError(
@@ -143,10 +143,10 @@ def _fitted(array: pa.Array, column: Column, schema: TableSchema, unfit_values: 
             table=str(schema.table),
             action="Correct the row in the source, or set target.unfit_values: null (not for keys); then take a new snapshot.",
         )
-    return pc.if_else(fits, array, pa.scalar(None, array.type))
+    return pc.if_else(within, array, pa.scalar(None, array.type))
 
 
-def _fits(array: pa.Array, bounds: tuple[int, int]) -> pa.Array:
+def _within(array: pa.Array, bounds: tuple[int, int]) -> pa.Array:
     """Per value whether it lies within; NULL for NULL."""
     raw = array.view(pa.int32() if pa.types.is_date32(array.type) else pa.int64())
     return pc.and_(pc.greater_equal(raw, bounds[0]), pc.less_equal(raw, bounds[1]))
@@ -170,7 +170,7 @@ def _by_statistics(file: pq.ParquetFile, leaf: str, bounds: tuple[int, int]) -> 
 def _scan(file: pq.ParquetFile, leaf: str, bounds: tuple[int, int]) -> bool:
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[leaf]):
         values: Sequence[pa.Array] = batch.column(0).flatten()
-        if values and pc.all(_fits(values[0], bounds)).as_py() is False:
+        if values and pc.all(_within(values[0], bounds)).as_py() is False:
             return False
     return True
 

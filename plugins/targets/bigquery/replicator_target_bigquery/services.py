@@ -11,7 +11,7 @@ from replicator_target_bigquery.governor import Governor
 from replicator_target_bigquery.jobs import Jobs
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.staging import CloudStore, FolderStore, StagingStore
-from replicator_target_bigquery.tables import Tables
+from replicator_target_bigquery.tables import TableClient
 
 
 class Services:
@@ -19,7 +19,7 @@ class Services:
 
     def __init__(self, config: BigQueryConfig, names: Names, governor: Governor, replicator: str) -> None:
         self._clients: list[Any] = [bigquery_client(config)]
-        self.tables = Tables(self._clients[0], config, names)
+        self.tables = TableClient(self._clients[0], config, names)
         self.jobs = Jobs(
             self._clients[0],
             location=config.location,

@@ -78,15 +78,15 @@ def keyed_found(shape: Shape, target: str, folded: str, within: str | None = Non
         counts = [f"COUNTIF({there})", f"COUNTIF(NOT {there} AND s.has_row)", "0"]
         there = f"{there} AND NOT t.{quoted(IS_DELETED)}"
     else:
-        counts = [f"COUNTIF({there} AND {n} s.gone)" for n in ("NOT", "")]
-        counts.insert(1, f"COUNTIF(NOT {there} AND NOT s.gone)")
+        counts = [f"COUNTIF({there} AND {n} s.removed)" for n in ("NOT", "")]
+        counts.insert(1, f"COUNTIF(NOT {there} AND NOT s.removed)")
     counts.append(f"COUNTIF(s.expected AND NOT COALESCE({there}, FALSE))")
     return f"SELECT {_counted(counts)} FROM {folded} AS s LEFT JOIN ({rows}) AS t ON {on}"
 
 
 def multiset_found(folded: str) -> str:
     """The same of a table without a key."""
-    counts = ["0", "COUNTIF(NOT gone)", "COUNTIF(gone AND n IS NOT NULL)", "COALESCE(SUM(missing), 0)"]
+    counts = ["0", "COUNTIF(NOT removed)", "COUNTIF(removed AND n IS NOT NULL)", "COALESCE(SUM(missing), 0)"]
     return f"SELECT {_counted(counts)} FROM {folded}"
 
 
@@ -111,29 +111,29 @@ def merge(shape: Shape, target: str, source: str, *, has_absent: bool, within: s
             quoted(c.name): f"IF(s.s{c.index}, s.f{c.index}, {kept.format(d=quoted(IS_DELETED), c=c.in_target('t'))})"
             for c in shape.others
         }
-    marks = _marks(shape, gone="s.gone")
+    marks = _marks(shape, removed="s.removed")
     if shape.is_soft:
-        gone = f"WHEN MATCHED AND NOT s.has_row THEN UPDATE SET {_assignments(marks)}"
+        removal = f"WHEN MATCHED AND NOT s.has_row THEN UPDATE SET {_assignments(marks)}"
         missing = "WHEN NOT MATCHED AND s.has_row"
     else:
-        gone = "WHEN MATCHED AND s.gone THEN DELETE"
-        missing = "WHEN NOT MATCHED AND NOT s.gone"
+        removal = "WHEN MATCHED AND s.removed THEN DELETE"
+        missing = "WHEN NOT MATCHED AND NOT s.removed"
     return f"""
 MERGE INTO {quoted(target)} AS t USING ({source}
 ) AS s ON {on}
-{gone}
+{removal}
 WHEN MATCHED THEN UPDATE SET {_assignments(values | marks)}
 {missing} THEN {_insert(inserted | marks)}"""
 
 
 def multiset_merge(shape: Shape, target: str, source: str) -> str:
     """`MERGE` of the rows that a table without a key gains and loses, told apart by their numbers."""
-    inserted = {quoted(c.name): f"s.f{c.index}" for c in shape.columns} | _marks(shape, gone="FALSE")
+    inserted = {quoted(c.name): f"s.f{c.index}" for c in shape.columns} | _marks(shape, removed="FALSE")
     return f"""
 MERGE INTO {quoted(target)} AS t USING ({source}
 ) AS s ON t.{quoted(SEQUENCE_NUM)} = s.n
-WHEN MATCHED AND s.gone THEN DELETE
-WHEN NOT MATCHED AND NOT s.gone THEN {_insert(inserted)}"""
+WHEN MATCHED AND s.removed THEN DELETE
+WHEN NOT MATCHED AND NOT s.removed THEN {_insert(inserted)}"""
 
 
 def append(shape: Shape, target: str, staging: str, skip_to: int) -> str:
@@ -171,12 +171,12 @@ def _counted(values: Sequence[str]) -> str:
     return ", ".join(f"{value} AS {name}" for value, name in zip(values, names, strict=True))
 
 
-def _marks(shape: Shape, *, gone: str) -> dict[str, str]:
+def _marks(shape: Shape, *, removed: str) -> dict[str, str]:
     marks = {quoted(SEQUENCE_NUM): "s.n"}
     if shape.options.source_timestamp:
         marks[quoted(SOURCE_TIMESTAMP)] = "s.moment"
     if shape.is_soft:
-        marks[quoted(IS_DELETED)] = gone
+        marks[quoted(IS_DELETED)] = removed
     return marks
 
 

@@ -41,8 +41,8 @@ TABLE_DESCRIPTION_MAX: Final = 16_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """A table that is there: whose it is, since when, how large, and what readers and writers must mind."""
+class ExistingTable:
+    """A table that exists: whose it is, since when, how large, and what readers and writers must mind."""
 
     owner: str | None
     incarnation: int | None
@@ -54,7 +54,7 @@ class Standing:
     has_policy_tags: bool
 
 
-class Tables:
+class TableClient:
     """Looks at datasets and tables, and makes them."""
 
     def __init__(self, client: Any, config: BigQueryConfig, names: Names) -> None:
@@ -94,7 +94,7 @@ class Tables:
             bigquery.Dataset.from_api_repr(resource), exists_ok=True, retry=None, timeout=TIMEOUT_S
         )
 
-    def find(self, path: str) -> Standing | None:
+    def find(self, path: str) -> ExistingTable | None:
         """A table; None if there is none."""
         try:
             table = self._client.get_table(path, retry=READ_RETRY, timeout=TIMEOUT_S)
@@ -102,7 +102,7 @@ class Tables:
             return None
         labels = table.labels or {}
         incarnation = labels.get(INCARNATION_LABEL, "")
-        return Standing(
+        return ExistingTable(
             owner=labels.get(UUID_LABEL),
             incarnation=int(incarnation) if incarnation.isdigit() else None,
             shape=labels.get(SHAPE_LABEL),
@@ -197,10 +197,10 @@ class Tables:
     def has_row_policies(self, path: str) -> bool:
         """Whether a table has row-level access policies."""
         project, dataset, table = path.rsplit(".", 2)
-        place = f"/projects/{project}/datasets/{dataset}/tables/{table}/rowAccessPolicies"
+        resource = f"/projects/{project}/datasets/{dataset}/tables/{table}/rowAccessPolicies"
         try:
             # The client has no method for it.
-            answer = self._client._connection.api_request("GET", place, timeout=TIMEOUT_S)  # noqa: SLF001
+            answer = self._client._connection.api_request("GET", resource, timeout=TIMEOUT_S)  # noqa: SLF001
         except api.NotFound:
             return False
         return bool(answer.get("rowAccessPolicies"))

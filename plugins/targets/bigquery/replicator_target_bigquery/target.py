@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,19 +15,19 @@ from replicator.model.naming import check_columns, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.kit.ledger import LedgerTarget, not_ours, refuse_soft_multiset
-from replicator.plugins.target import Audit, Batch, Ledger, TargetContext, TargetTable
+from replicator.plugins.target import Audit, Batch, Batching, Ledger, TargetContext, TargetTable
 from replicator_target_bigquery import ledger, pruning, statements
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, translated
-from replicator_target_bigquery.governor import Governor
+from replicator_target_bigquery.governor import Governor, steady_clock
 from replicator_target_bigquery.jobs import Done, Jobs
 from replicator_target_bigquery.names import Names, column_problems, quoted, text
 from replicator_target_bigquery.services import Services
 from replicator_target_bigquery.shape import Shape, shape_of
 from replicator_target_bigquery.staging import StagingStore, parquet_files, staged
-from replicator_target_bigquery.tables import Standing, Tables, staging_schema
+from replicator_target_bigquery.tables import ExistingTable, TableClient, staging_schema
 
 _log = get_logger("target.bigquery")
 
@@ -47,15 +46,18 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
 
     type_name: ClassVar[str] = "bigquery"
     config_model: ClassVar[type[BigQueryConfig]] = BigQueryConfig
-    # A batch costs by the table, not by its changes.
-    default_max_wait_s: ClassVar[float] = 300.0
 
     def __init__(self, config: BigQueryConfig, context: TargetContext) -> None:
         super().__init__(config, context)
         self._names = Names(config)
         self._swept: set[TableId] = set()
-        self._governor = Governor(config.budget, context.max_wait_s, time.time)
+        self._governor = Governor(config.budget, context.max_wait_s, steady_clock())
         self._services_or_none: Services | None = None
+
+    @classmethod
+    def batching(cls, config: BigQueryConfig) -> Batching:  # noqa: ARG003
+        """A batch every five minutes: it costs by the table, not by its changes."""
+        return Batching(max_wait_s=300.0)
 
     # -- what the host asks about -------------------------------------------------------------------------------------
 
@@ -98,20 +100,20 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
     def claim_table(self, table: TargetTable) -> HeldTable:
         """Write this epoch into the ledger, waiting for a transaction that is about to commit, and then read it."""
         path, ledger_path = self._names.path(table.table), self._names.ledger(table.table)
-        standing = self._tables.find(path)
+        existing = self._tables.find(path)
         before = self._commits.read(ledger_path)
         if before is None:
-            self._check_owner(table, standing)
-            if standing is not None and standing.owner == table.uuid and standing.incarnation == table.incarnation:
+            self._check_owner(table, existing)
+            if existing is not None and existing.owner == table.uuid and existing.incarnation == table.incarnation:
                 raise _replaced(table, "its ledger is missing")
             self._tables.ensure_dataset(self._names.own_dataset)
         row = self._commits.claim(ledger_path, table, before, may_adopt=self.config.adopt == "replace")
         # Looked at again: until the claim, the holder before could still make the table.
-        standing = self._tables.find(path)
+        existing = self._tables.find(path)
         if row.is_of(table):
-            _check_standing(table, row, standing)
+            _check_replaced(table, row, existing)
         elif row.state != "dropping":
-            self._check_owner(table, standing)
+            self._check_owner(table, existing)
         return HeldTable(table=table, last=row.last, path=path, ledger_path=ledger_path, row=row)
 
     def move_ledger(self, held: HeldTable, sequence_num: int) -> None:
@@ -165,8 +167,8 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
             if row is not None and (row.uuid, row.table) != (table.uuid, str(table.table)):
                 return
             path = self._names.path(table.table)
-            standing = self._tables.find(path)
-            if standing is not None and standing.owner == table.uuid:
+            existing = self._tables.find(path)
+            if existing is not None and existing.owner == table.uuid:
                 self._tables.drop(path)
         self.forget(table)
 
@@ -198,7 +200,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
             return self._services_or_none
 
     @property
-    def _tables(self) -> Tables:
+    def _tables(self) -> TableClient:
         return self._services.tables
 
     @property
@@ -219,18 +221,18 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         refuse_soft_multiset(table, schema)
         return shape_of(schema, table.options, self._names, self.config.table(schema.table).json_as or "string")
 
-    def _check_owner(self, table: TargetTable, standing: Standing | None) -> None:
-        if standing is None:
+    def _check_owner(self, table: TargetTable, existing: ExistingTable | None) -> None:
+        if existing is None:
             return
-        if standing.kind != "TABLE":
+        if existing.kind != "TABLE":
             raise TableError(
-                f"A {standing.kind.lower()} already has this name.",
+                f"A {existing.kind.lower()} already has this name.",
                 code="target_occupied",
                 table=str(table.table),
                 action="Move it away, or choose another target.dataset.",
             )
-        if standing.owner != table.uuid and self.config.adopt != "replace":
-            raise not_ours(table.table, standing.owner, "target.dataset")
+        if existing.owner != table.uuid and self.config.adopt != "replace":
+            raise not_ours(table.table, existing.owner, "target.dataset")
 
     def _check_shape(self, held: HeldTable, shape: Shape) -> None:
         if not held.row.is_of(held.table) or held.row.shape != shape.mark:
@@ -257,15 +259,15 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
             raise self._conflict(table)
         wanted = (table.uuid, table.incarnation, shape.mark)
         self._tables.ensure_dataset(held.path.rpartition(".")[0])
-        standing = self._tables.find(held.path)
-        if standing is not None and (standing.owner, standing.incarnation, standing.shape) != wanted:
-            self._check_owner(table, standing)
+        existing = self._tables.find(held.path)
+        if existing is not None and (existing.owner, existing.incarnation, existing.shape) != wanted:
+            self._check_owner(table, existing)
             self._commits.drop_guarded(held, sequence_num)
-            standing = None
-        if standing is None:
+            existing = None
+        if existing is None:
             self._tables.create(table, schema, shape, self.config.table(schema.table))
-            standing = self._tables.find(held.path)
-            if standing is None or (standing.owner, standing.incarnation, standing.shape) != wanted:
+            existing = self._tables.find(held.path)
+            if existing is None or (existing.owner, existing.incarnation, existing.shape) != wanted:
                 raise ThrottledError(
                     "Another process created or dropped the table at the same moment.",
                     code="target_busy",
@@ -275,7 +277,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         crash_point("target.table_made")
         made = {
             "made_in": str(table.incarnation),
-            "made_at_ms": str(standing.made_at_ms),
+            "made_at_ms": str(existing.made_at_ms),
             "shape": text(shape.mark),
             "state": text("live"),
         }
@@ -288,8 +290,8 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
             guard, [], ledger.move(held.ledger_path, held.last, {"state": text("dropping")})
         )
         first = f"{intent}\n{guard};\nDROP TABLE IF EXISTS {quoted(held.path)};\n"
-        gone = {"made_in": "NULL", "made_at_ms": "NULL", "shape": "NULL", "state": text("none")}
-        self._commits.commit(held, [], sequence_num, "drop", gone, first)
+        cleared = {"made_in": "NULL", "made_at_ms": "NULL", "shape": "NULL", "state": text("none")}
+        self._commits.commit(held, [], sequence_num, "drop", cleared, first)
 
     def clear_table(self, held: HeldTable, sequence_num: int, below: int | None = None) -> None:
         """A script with one UPDATE or DELETE, if the table is of this incarnation."""
@@ -321,13 +323,13 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         self._check_rows(table, staging, batch.rows)
         count = partial(ledger.count, held.ledger_path, held.row)
         body = statements.batch_statements(shape, held.path, staging, batch, count, self._within(shape, batch))
-        standing = self._check_unchanged(held)
+        existing = self._check_unchanged(held)
         try:
             done = self._commits.commit(held, body, batch.last, "merge", position=batch.source_position)
         except ThrottledError as error:
             bound = self.config.budget.maximum_bytes_billed
             # A smaller batch is billed less of itself, never less of the table.
-            error.may_halve = error.code == TOO_DEAR and (batch.is_append or standing.bytes < (bound or 0))
+            error.may_halve = error.code == TOO_DEAR and (batch.is_append or existing.bytes < (bound or 0))
             raise
         crash_point("target.merged")
         self._tidy(staging)
@@ -342,12 +344,12 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         found = pruning.bounds(parquet_files(batch.files), column)
         return None if found is None else pruning.condition(column, "t", found)
 
-    def _check_unchanged(self, held: HeldTable) -> Standing:
+    def _check_unchanged(self, held: HeldTable) -> ExistingTable:
         """The table; refuse to write into one that is not the one we made. Who took it over is told first."""
-        standing = self._tables.find(held.path)
-        if standing is None or standing.made_at_ms != held.row.made_at_ms:
+        existing = self._tables.find(held.path)
+        if existing is None or existing.made_at_ms != held.row.made_at_ms:
             ledger.checked(self._commits.read_again(held.ledger_path, held.table), held.table)
-        return _check_standing(held.table, held.row, standing)
+        return _check_replaced(held.table, held.row, existing)
 
     def _check_rows(self, table: TargetTable, staging: str, rows: int) -> None:
         found = self._tables.rows(staging)
@@ -387,11 +389,11 @@ def _epoch_of(name: str, prefix: str) -> int:
     return int(name.rpartition(".")[2].removeprefix(prefix).split("_")[1])
 
 
-def _check_standing(table: TargetTable, row: ledger.Entry, standing: Standing | None) -> Standing:
+def _check_replaced(table: TargetTable, row: ledger.Entry, existing: ExistingTable | None) -> ExistingTable:
     """Refuse a table that is not the one the ledger is about: somebody dropped, replaced or restored it."""
-    if standing is None or standing.made_at_ms != row.made_at_ms:
-        raise _replaced(table, "it is missing" if standing is None else "it was replaced by another one")
-    return standing
+    if existing is None or existing.made_at_ms != row.made_at_ms:
+        raise _replaced(table, "it is missing" if existing is None else "it was replaced by another one")
+    return existing
 
 
 def _used_up(table: TargetTable, room_s: float) -> ThrottledError:

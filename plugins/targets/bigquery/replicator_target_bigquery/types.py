@@ -117,7 +117,7 @@ def layout_problems(
     wanted = [("partition_by", partition_by)] if partition_by is not None else []
     wanted += [("cluster_by", name) for name in cluster_by or ()]
     for setting, name in wanted:
-        place = f"{schema.table}.{name}"
+        location = f"{schema.table}.{name}"
         if name not in columns:
             found = f"target.tables names {name} in {setting}, but the table has no such column."
         else:
@@ -127,7 +127,10 @@ def layout_problems(
             found = f"BigQuery cannot use a column of type {type_} for {setting} ({unit})."
         problems.append(
             Problem(
-                code="layout_impossible", message=found, place=place, action=f"Choose another column for {setting}."
+                code="layout_impossible",
+                message=found,
+                location=location,
+                action=f"Choose another column for {setting}.",
             )
         )
     return problems
@@ -160,7 +163,7 @@ def _changes(column: Column, json_as: JsonAs, unfit_values: str, *, is_key: bool
 
 def _decimal(type_: pa.DataType) -> str:
     whole = type_.precision - type_.scale
-    for name, (digits, places) in (("NUMERIC", _NUMERIC_DIGITS), ("BIGNUMERIC", _BIGNUMERIC_DIGITS)):
-        if whole <= digits and type_.scale <= places:
+    for name, (digits, scale) in (("NUMERIC", _NUMERIC_DIGITS), ("BIGNUMERIC", _BIGNUMERIC_DIGITS)):
+        if whole <= digits and type_.scale <= scale:
             return name
     return "STRING"

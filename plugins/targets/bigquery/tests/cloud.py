@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from google.auth import jwt
-from service import Service, _Handler
+
+from .service import Service, _Handler
 
 MACHINE = "machine@demo-project.iam.gserviceaccount.com"
 _TOKEN = "token of "
@@ -127,7 +128,7 @@ class _CloudHandler(_Handler):
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def _account(self) -> str | None:
-        """Whose token the request bears; None if it bears none that is good."""
+        """Whose token the request has; None if it has none that is good."""
         account = self.headers.get("Authorization", "").removeprefix("Bearer ").removeprefix(_TOKEN)
         return account if account and account not in self.service.expired else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any, Literal
 
@@ -22,23 +22,23 @@ from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, BigQueryEmulator
 
-_PLACES = itertools.count(1)
+_NUMBERS = itertools.count(1)
 
 
 class Warehouse(TargetHarness):
     """Datasets of one test, and a way to look at them with Google's own client."""
 
     def __init__(self, emulator: BigQueryEmulator, endpoint: str | None = None, **config: Any) -> None:
-        place = f"w{next(_PLACES)}"
+        prefix = f"w{next(_NUMBERS)}"
         self.max_wait_s = 0.0
         self.emulator = emulator
         self.values: dict[str, Any] = {
             "project": PROJECT,
             "location": LOCATION,
-            "dataset": place + "_{namespace}",
-            "own_dataset": f"_{place}",
+            "dataset": prefix + "_{namespace}",
+            "own_dataset": f"_{prefix}",
             "endpoint": endpoint or emulator.endpoint,
-            "staging": {"bucket": BUCKET, "prefix": place, "folder": emulator.storage},
+            "staging": {"bucket": BUCKET, "prefix": prefix, "folder": emulator.storage},
             **config,
         }
         self.client = bigquery.Client(
@@ -87,7 +87,9 @@ class Warehouse(TargetHarness):
         return True
 
     def query(self, sql: str) -> list[Mapping[str, Any]]:
-        return [dict(row) for row in self.client.query(sql, retry=None, job_retry=None).result(retry=None)]
+        # Google's types lack that None means no retry.
+        job = self.client.query(sql, retry=None, job_retry=None)  # type: ignore[arg-type]
+        return [dict(row) for row in job.result(retry=None)]
 
     def ledger(self, table: TableId) -> Mapping[str, Any]:
         (row,) = self.query(f"SELECT * FROM `{self.names.ledger(table)}`")
@@ -104,15 +106,15 @@ class Warehouse(TargetHarness):
         for target in self._targets:
             target.close()
         # The emulator slows down with every table that it holds.
-        place = self.values["own_dataset"].removeprefix("_")
+        prefix = self.values["own_dataset"].removeprefix("_")
         for dataset in list(self.client.list_datasets()):
-            if dataset.dataset_id == f"_{place}" or dataset.dataset_id.startswith(f"{place}_"):
+            if dataset.dataset_id == f"_{prefix}" or dataset.dataset_id.startswith(f"{prefix}_"):
                 self.client.delete_dataset(dataset.reference, delete_contents=True, not_found_ok=True)
         self.client.close()
 
 
 def _tidied(value: Any, type_: pa.DataType) -> Any:
-    """Decimals with as many places as the source has: lists of rows are ordered by their text."""
+    """Decimals with as many digits as the source has: lists of rows are ordered by their text."""
     if isinstance(value, Decimal) and pa.types.is_decimal(type_):
         return value.quantize(Decimal(1).scaleb(-type_.scale), context=Context(prec=100))
     return value
@@ -132,7 +134,7 @@ def warehouse(emulator: BigQueryEmulator) -> Iterator[Warehouse]:
 
 
 @pytest.fixture
-def new_warehouse(emulator: BigQueryEmulator) -> Iterator[Any]:
+def new_warehouse(emulator: BigQueryEmulator) -> Iterator[Callable[..., Warehouse]]:
     """Makes warehouses with settings of their own."""
     made: list[Warehouse] = []
 

@@ -82,13 +82,8 @@ class Service:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Self:
-        service = self
-
-        class Handler(self.handler):
-            pass
-
-        Handler.service = service
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        handler = type("Handler", (self.handler,), {"service": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
         self._thread.start()
@@ -246,15 +241,18 @@ class _Handler(BaseHTTPRequestHandler):
         bucket = self.path.split("/b/")[1].split("/")[0]
         if query.get("uploadType") == "multipart":
             message = message_from_bytes(b"Content-Type: " + self.headers["Content-Type"].encode() + b"\r\n\r\n" + body)
-            metadata, content = message.get_payload()
-            resource = json.loads(metadata.get_payload(decode=True))
-            self._store(bucket, resource, content.get_payload(decode=True), query)
+            metadata, content = (part.get_payload(decode=True) for part in message.walk() if not part.is_multipart())
+            assert isinstance(metadata, bytes)
+            assert isinstance(content, bytes)
+            self._store(bucket, json.loads(metadata), content, query)
         elif self.command == "POST":
             session = f"s{len(self.service.uploads)}"
             self.service.uploads[session] = (body.decode(), query.get("ifGenerationMatch", ""))
             self.send_response(200)
-            place = f"{self.service.endpoint}/upload/storage/v1/b/{bucket}/o?uploadType=resumable&upload_id={session}"
-            self.send_header("Location", place)
+            location = (
+                f"{self.service.endpoint}/upload/storage/v1/b/{bucket}/o?uploadType=resumable&upload_id={session}"
+            )
+            self.send_header("Location", location)
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:

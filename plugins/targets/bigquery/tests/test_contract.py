@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -12,30 +13,33 @@ from replicator.testing.batches import insert, update
 from replicator.testing.target_contract import TargetContract
 from replicator.testing.target_harness import TargetHarness, as_tuples
 
+if TYPE_CHECKING:
+    from plugins.targets.bigquery.tests.conftest import Warehouse
+
 
 class TestBigQueryTarget(TargetContract):
     fuzz_worlds: ClassVar[int] = 100
     fuzz_rounds: ClassVar[int] = 1
 
     @pytest.fixture
-    def harness(self, warehouse) -> TargetHarness:
+    def harness(self, warehouse: Warehouse) -> Warehouse:
         return warehouse
 
     @pytest.mark.xfail(
         strict=True,
         reason="bqemulator 1.4.0 does not quote a field of a record that is called like a word of SQL (select)",
     )
-    def test_names_that_need_care_are_kept(self, harness, tmp_path) -> None:
+    def test_names_that_need_care_are_kept(self, harness: TargetHarness, tmp_path: Path) -> None:
         super().test_names_that_need_care_are_kept(harness, tmp_path)
 
-    def test_names_that_need_care_are_made_safe(self, harness, tmp_path) -> None:
+    def test_names_that_need_care_are_made_safe(self, harness: Warehouse, tmp_path: Path) -> None:
         names = [
             "id",
             "a b",
             "k0",
             "life",
             "v1",
-            "gone",
+            "removed",
             "back`tick",
             'dou"ble',
             "per%cent",
@@ -65,7 +69,7 @@ class TestManyHistories(TargetContract):
     fuzz_rounds: ClassVar[int] = 6
 
     @pytest.fixture
-    def harness(self, warehouse) -> TargetHarness:
+    def harness(self, warehouse: Warehouse) -> Warehouse:
         return warehouse
 
-    test_names_that_need_care_are_kept = None
+    test_names_that_need_care_are_kept = None  # type: ignore[assignment] # is no test here

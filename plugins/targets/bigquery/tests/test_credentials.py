@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 from google.auth.compute_engine import _metadata
 
 from replicator.model.errors import Severity
-from replicator.plugins.target import TargetContext, TargetTable
+from replicator.plugins.target import TargetTable
 from replicator.testing.batches import insert
+from replicator.testing.defaults import target_context
 from replicator.testing.target_harness import UUID, Copy, as_tuples, item, items_schema
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, WITHOUT_RESTS, BigQueryEmulator
-from replicator_testbed.rig import Rig, is_streaming
+from replicator_testbed.present import present
+from replicator_testbed.rig import Rig, has_snapshots
 from replicator_testbed.servers import ScratchDatabase
 
-sys.path.insert(0, str(Path(__file__).parent))
-from cloud import MACHINE, Cloud
+from .cloud import MACHINE, Cloud
+
+if TYPE_CHECKING:
+    from plugins.targets.bigquery.tests.conftest import Warehouse
 
 WRITER = "writer@demo-project.iam.gserviceaccount.com"
 OTHER = "other@demo-project.iam.gserviceaccount.com"
@@ -47,7 +50,7 @@ def on_a_machine(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def target_of(warehouse: Any) -> Iterator[Any]:
+def target_of(warehouse: Warehouse) -> Iterator[Callable[..., BigQueryTarget]]:
     """Makes targets of Google's own hosts, with the datasets of one test."""
     made: list[BigQueryTarget] = []
 
@@ -55,7 +58,7 @@ def target_of(warehouse: Any) -> Iterator[Any]:
         values = {name: warehouse.values[name] for name in ("project", "location", "dataset", "own_dataset")}
         staging = {"bucket": BUCKET, "prefix": warehouse.values["staging"]["prefix"]}
         config = BigQueryConfig.model_validate({**values, "staging": staging, "credentials": credentials})
-        made.append(BigQueryTarget(config, TargetContext(replicator="contract", uuid=UUID, epoch=1)))
+        made.append(BigQueryTarget(config, target_context(replicator="contract", uuid=UUID, epoch=1, max_wait_s=0.0)))
         return made[-1]
 
     yield make
@@ -63,11 +66,13 @@ def target_of(warehouse: Any) -> Iterator[Any]:
         target.close()
 
 
-def blocking(target: BigQueryTarget) -> list[tuple[str, str]]:
-    return [(p.code, p.place) for p in target.check([items_schema()]) if p.severity is Severity.BLOCKING]
+def blocking(target: BigQueryTarget) -> list[tuple[str, str | None]]:
+    return [(p.code, p.location) for p in target.check([items_schema()]) if p.severity is Severity.BLOCKING]
 
 
-def test_a_key_file_is_used_for_everything_that_is_asked(cloud, warehouse, target_of, tmp_path):
+def test_a_key_file_is_used_for_everything_that_is_asked(
+    cloud: Cloud, warehouse: Warehouse, target_of: Callable[..., BigQueryTarget], tmp_path: Path
+) -> None:
     schema, target = items_schema(), target_of(file=str(cloud.key_file("writer")))
     assert blocking(target) == []
     table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
@@ -81,26 +86,34 @@ def test_a_key_file_is_used_for_everything_that_is_asked(cloud, warehouse, targe
     assert cloud.hosts - {"iamcredentials.googleapis.com"} == hosts
 
 
-def test_a_key_file_goes_before_what_the_environment_offers(cloud, target_of, monkeypatch):
+def test_a_key_file_goes_before_what_the_environment_offers(
+    cloud: Cloud, target_of: Callable[..., BigQueryTarget], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(cloud.key_file("other")))
     assert blocking(target_of(file=str(cloud.key_file("writer")))) == []
     assert cloud.served == {WRITER}
 
 
-def test_application_default_credentials_are_those_of_the_environment(cloud, target_of, monkeypatch):
+def test_application_default_credentials_are_those_of_the_environment(
+    cloud: Cloud, target_of: Callable[..., BigQueryTarget], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(cloud.key_file("other")))
     assert blocking(target_of()) == []
     assert cloud.served == {OTHER}
 
 
-def test_application_default_credentials_are_those_of_the_machine(cloud, target_of, monkeypatch):
+def test_application_default_credentials_are_those_of_the_machine(
+    cloud: Cloud, target_of: Callable[..., BigQueryTarget], monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_a_machine(cloud, monkeypatch)
     assert blocking(target_of()) == []
     assert cloud.served == {MACHINE}
 
 
 @pytest.mark.parametrize("source", ["file", "machine"])
-def test_another_account_is_acted_as(cloud, target_of, monkeypatch, source):
+def test_another_account_is_acted_as(
+    cloud: Cloud, target_of: Callable[..., BigQueryTarget], monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
     if source == "file":
         settings, own = {"file": str(cloud.key_file("other"))}, OTHER
     else:
@@ -111,13 +124,15 @@ def test_another_account_is_acted_as(cloud, target_of, monkeypatch, source):
     assert cloud.served == {WRITER}
 
 
-def test_without_the_right_to_act_as_another_account_there_is_one_finding(cloud, target_of):
+def test_without_the_right_to_act_as_another_account_there_is_one_finding(
+    cloud: Cloud, target_of: Callable[..., BigQueryTarget]
+) -> None:
     target = target_of(file=str(cloud.key_file("other")), impersonate=WRITER)
     assert blocking(target) == [("credentials_refused", "target")]
     assert cloud.served == set()
 
 
-def test_without_any_credentials_there_is_one_finding(cloud, target_of):
+def test_without_any_credentials_there_is_one_finding(cloud: Cloud, target_of: Callable[..., BigQueryTarget]) -> None:
     assert blocking(target_of()) == [("credentials_refused", "target")]
     assert cloud.hosts == set()
 
@@ -126,14 +141,18 @@ def test_without_any_credentials_there_is_one_finding(cloud, target_of):
     "content",
     ["", "[]", "{}", '{"type": "authorized_user"}', '{"type": "service_account", "client_email": "x"}'],
 )
-def test_a_file_that_is_no_key_is_one_finding_without_its_content(cloud, target_of, tmp_path, content):
+def test_a_file_that_is_no_key_is_one_finding_without_its_content(
+    cloud: Cloud, target_of: Callable[..., BigQueryTarget], tmp_path: Path, content: str
+) -> None:
     file = tmp_path / "key.json"
     file.write_text(content)
     (found,) = [p for p in target_of(file=str(file)).check([items_schema()]) if p.severity is Severity.BLOCKING]
     assert (found.code, str(file) in found.message, found.action is not None) == ("credentials_refused", True, True)
 
 
-def test_a_key_that_is_not_that_of_its_account_is_one_finding(cloud, target_of, tmp_path):
+def test_a_key_that_is_not_that_of_its_account_is_one_finding(
+    cloud: Cloud, target_of: Callable[..., BigQueryTarget], tmp_path: Path
+) -> None:
     key = json.loads(cloud.key_file("writer").read_text())
     cloud.revoked.add(WRITER)
     file = tmp_path / "old.json"
@@ -159,14 +178,14 @@ def test_credentials_that_expire_while_it_runs_are_one_message_and_lose_nothing(
     rig.write_yaml()
     try:
         process = rig.start()
-        rig.wait_for_status(is_streaming, process)
+        rig.wait_for_status(has_snapshots, process)
         rig.wait_for_status(lambda s: s.tables[0].changes_applied == 1, process)
         cloud.revoked.add(WRITER)
         cloud.expired.add(WRITER)
         database.execute("INSERT INTO a VALUES (2)")
         assert process.wait(timeout=120) == 1
         error = rig.error()
-        assert (error.code, "Renew the credentials" in error.action) == ("credentials_refused", True)
+        assert (error.code, "Renew the credentials" in present(error.action)) == ("credentials_refused", True)
         cloud.revoked.clear()
         cloud.expired.clear()
         rig.catch_up()

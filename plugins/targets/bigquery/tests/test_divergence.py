@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +12,9 @@ from replicator.model.merged import Merged
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.target_harness import item
 from replicator_testbed.applied import A, Shop
+
+if TYPE_CHECKING:
+    from plugins.targets.bigquery.tests.conftest import Warehouse
 
 
 @pytest.fixture
@@ -21,7 +24,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     shop.store.close()
 
 
-def test_a_row_that_somebody_deleted_is_an_alarm_until_a_snapshot_is_complete(shop: Shop, warehouse: Any) -> None:
+def test_a_row_that_somebody_deleted_is_an_alarm_until_a_snapshot_is_complete(shop: Shop, warehouse: Warehouse) -> None:
     def run() -> None:
         shop.new_epoch()
         shop.run(warehouse.target(uuid=shop.uuid, epoch=shop.epoch))

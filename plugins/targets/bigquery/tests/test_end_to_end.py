@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import random
 import signal
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from google.api_core.exceptions import NotFound
 
 from replicator.model.status import TableState
 from replicator_testbed.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
-from replicator_testbed.copies import BigQueryCopies
 from replicator_testbed.demo import shop
-from replicator_testbed.rig import Rig, crashes, is_streaming, with_crashes
+from replicator_testbed.present import present
+from replicator_testbed.rig import Rig, crashes, has_snapshots, with_crashes
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.target_tables import BigQueryTables
 
-sys.path.insert(0, str(Path(__file__).parent))
-from service import Fault, Kind, Service, job, request
+from .service import Fault, Kind, Service, job, request
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
 
 SIZE = shop.Size(customers=1_500, products=100, orders=2_000)
 QUICK = """
@@ -29,7 +31,7 @@ snapshot: {chunk_rows: 1000}
 apply: {max_wait: 0s}
 retry: {backoff_initial: 20ms, backoff_max: 500ms, give_up_after: 5m}
 """
-PLACES = (
+CRASH_POINTS = (
     "apply.claimed",
     "target.claimed:2",
     "target.before_ddl",
@@ -66,34 +68,34 @@ def writer(database: ScratchDatabase, rig: Rig) -> Iterator[shop.Writer]:
 
 
 @pytest.fixture
-def client(emulator: BigQueryEmulator) -> Iterator[Any]:
+def client(emulator: BigQueryEmulator) -> Iterator[Client]:
     client = emulator.client()
     yield client
     client.close()
 
 
 @pytest.fixture
-def copies(client: Any, database: ScratchDatabase) -> BigQueryCopies:
-    return BigQueryCopies(client, prefix=f"{database.name}_")
+def target_tables(client: Client, database: ScratchDatabase) -> BigQueryTables:
+    return BigQueryTables(client, prefix=f"{database.name}_")
 
 
 def dataset(rig: Rig) -> str:
     return f"{PROJECT}.{rig.database.name}_public"
 
 
-def test_a_shop_is_copied_and_followed_without_spark(
-    rig: Rig, writer: shop.Writer, client: Any, copies: BigQueryCopies
+def test_a_shop_is_replicated_without_spark(
+    rig: Rig, writer: shop.Writer, client: Client, target_tables: BigQueryTables
 ) -> None:
     process = rig.start()
-    rig.wait_for_status(is_streaming, process)
+    rig.wait_for_status(has_snapshots, process)
     target = writer.transactions + 50
     rig.wait_for_status(lambda _: writer.transactions >= target, process)
     status = rig.wait_for_status(lambda s: all(t.last_batch for t in s.tables), process)
-    assert {"way", "bytes_billed", "slot_ms", "pause_s"} <= status.tables[0].last_batch.keys()
+    assert {"way", "bytes_billed", "slot_ms", "pause_s"} <= present(status.tables[0].last_batch).keys()
     writer.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()
-    assert rig.differences(copies) == {}
+    assert rig.differences(target_tables) == {}
     assert not (rig.home / "logs" / f"{rig.name}.spark.log").exists()
     own = [t.table_id for t in client.list_tables(f"{PROJECT}._{rig.database.name}")]
     assert len([t for t in own if t.startswith("ledger_")]) == len(shop.TABLES)
@@ -101,33 +103,33 @@ def test_a_shop_is_copied_and_followed_without_spark(
 
     rig.command("delete", rig.name, "--yes")
     assert [t.table_id for t in client.list_tables(f"{PROJECT}._{rig.database.name}") if "ledger" in t.table_id] == []
-    assert rig.differences(copies) == {}, "the tables stay"
+    assert rig.differences(target_tables) == {}, "the tables stay"
 
 
 def test_a_worker_that_is_stopped_before_it_works_ends_at_a_clean_point(rig: Rig) -> None:
     """It is not to be missed that it was asked: a worker that starts does not listen yet."""
     assert rig.stop(rig.start()) == 0, rig.output()
-    assert rig.status().worker is None, "it gave its lease back"
+    assert present(rig.status()).worker is None, "it gave its lease back"
 
 
 @pytest.mark.timeout(900)
 def test_a_crash_at_any_boundary_of_the_target_loses_and_doubles_nothing(
-    rig: Rig, writer: shop.Writer, copies: BigQueryCopies
+    rig: Rig, writer: shop.Writer, target_tables: BigQueryTables
 ) -> None:
-    with_crashes(rig, PLACES)
+    with_crashes(rig, CRASH_POINTS)
     process = rig.start()
-    rig.wait_for_status(lambda _: len(crashes(rig)) == len(PLACES), process, timeout_s=240)
-    rig.wait_for_status(is_streaming, process, timeout_s=200)
+    rig.wait_for_status(lambda _: len(crashes(rig)) == len(CRASH_POINTS), process, timeout_s=240)
+    rig.wait_for_status(has_snapshots, process, timeout_s=200)
     writer.stop()
     assert rig.stop(process) == 0, rig.output()
     rig.catch_up()
-    assert sorted(crashes(rig)) == sorted(PLACES)
-    assert rig.differences(copies) == {}
+    assert sorted(crashes(rig)) == sorted(CRASH_POINTS)
+    assert rig.differences(target_tables) == {}
 
 
 @pytest.mark.slow
-def test_a_killed_supervisor_leaves_no_writer_and_the_next_one_goes_on(
-    rig: Rig, writer: shop.Writer, copies: BigQueryCopies
+def test_a_killed_supervisor_leaves_no_writer_and_the_next_one_continues(
+    rig: Rig, writer: shop.Writer, target_tables: BigQueryTables
 ) -> None:
     process = rig.start()
     rig.wait_for_status(lambda s: any(t.changes_applied for t in s.tables), process)
@@ -135,10 +137,10 @@ def test_a_killed_supervisor_leaves_no_writer_and_the_next_one_goes_on(
     process.wait()
     writer.stop()
     rig.catch_up()
-    assert rig.differences(copies) == {}
+    assert rig.differences(target_tables) == {}
 
 
-def test_tables_and_ledgers_are_dropped_on_demand(rig: Rig, client: Any) -> None:
+def test_tables_and_ledgers_are_dropped_on_demand(rig: Rig, client: Client) -> None:
     rig.catch_up()
     rig.command("delete", rig.name, "--yes", "--drop-target")
     assert list(client.list_tables(f"{PROJECT}._{rig.database.name}")) == []
@@ -150,7 +152,7 @@ def test_tables_and_ledgers_are_dropped_on_demand(rig: Rig, client: Any) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_once(
-    tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, copies: BigQueryCopies
+    tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, target_tables: BigQueryTables
 ) -> None:
     """Requests are refused, lost before and lost after they were carried out; jobs fail after they were accepted."""
     shop.fill(database.dsn, SIZE)
@@ -167,7 +169,7 @@ def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_on
         writer.start()
         try:
             process = rig.start()
-            rig.wait_for_status(is_streaming, process, timeout_s=300)
+            rig.wait_for_status(has_snapshots, process, timeout_s=300)
             rig.wait_for_status(lambda _: sum(f.times for f in service.faults) <= 10, process, timeout_s=250)
             writer.stop()
             assert rig.stop(process) == 0, rig.output()
@@ -176,21 +178,23 @@ def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_on
         finally:
             writer.stop()
             rig.kill()
-    assert rig.differences(copies) == {}
+    assert rig.differences(target_tables) == {}
 
 
 @pytest.mark.timeout(900)
-def test_a_table_is_made_anew_on_demand_with_its_new_settings(rig: Rig, client: Any, copies: BigQueryCopies) -> None:
-    """The cure that the errors name, by the command line: other settings, and a table that somebody dropped."""
+def test_a_table_is_recreated_on_demand_with_its_new_settings(
+    rig: Rig, client: Client, target_tables: BigQueryTables
+) -> None:
+    """The command that the error names: other settings, and a table that somebody dropped."""
     rig.catch_up()
     rig.write_yaml(settings={"public.products": {"deletes": "soft"}})
     rig.database.execute("UPDATE products SET title = 'new' WHERE sku = 'SKU-1'")
     rig.catch_up(check=1)
     products = rig.table("products")
-    assert (products.state, products.error.code) == (TableState.FAILED, "schema_conflict")
-    cure = "replicator snapshot rig public.products --recreate"
-    assert cure in products.error.action.replace("NAME TABLE", "rig public.products")
-    rig.command(*cure.split()[1:])
+    assert (products.state, present(products.error).code) == (TableState.FAILED, "schema_conflict")
+    command = "replicator snapshot rig public.products --recreate"
+    assert command in present(present(products.error).action)
+    rig.command(*command.split()[1:])
     rig.database.execute("DELETE FROM products WHERE sku = 'SKU-7'")
     rig.catch_up()
     assert (rig.table("products").incarnation, rig.table("products").state) == (2, TableState.STREAMING)
@@ -198,12 +202,12 @@ def test_a_table_is_made_anew_on_demand_with_its_new_settings(rig: Rig, client: 
     client.delete_table(f"{dataset(rig)}.orders")
     rig.database.execute("UPDATE orders SET state = 'changed' WHERE id = 1")
     rig.catch_up(check=1)
-    assert rig.table("orders").error.code == "target_replaced"
+    assert present(rig.table("orders").error).code == "target_replaced"
     rig.command("snapshot", "rig", "public.orders", "--recreate")
     rig.catch_up()
     live = client.query(f"SELECT sku FROM `{dataset(rig)}.products` WHERE NOT _is_deleted").result()
     assert {row["sku"] for row in live} == {row[0] for row in rig.database.execute("SELECT sku FROM products")}
-    assert set(rig.differences(copies)) <= {"products"}, "soft deletes leave rows there"
+    assert set(rig.differences(target_tables)) <= {"products"}, "soft deletes leave rows there"
     assert rig.table("orders").incarnation == 2
 
 
@@ -245,7 +249,7 @@ def small_block(rig: Rig, emulator: BigQueryEmulator, service: Service, **settin
 
 
 def blocking(rig: Rig) -> dict[str, str]:
-    """What `validate` finds, by code, each with its place and its remedy; it exits with 2."""
+    """What `validate` finds, by code, each with its location and its remedy; it exits with 2."""
     said = rig.command("validate", str(rig.file), check=2).stderr.splitlines()
     found: dict[str, str] = {}
     for line, remedy in zip(said, [*said[1:], ""], strict=True):
@@ -258,8 +262,8 @@ def blocking(rig: Rig) -> dict[str, str]:
 
 
 @pytest.mark.timeout(900)
-def test_each_bad_input_is_one_finding_with_its_place_and_remedy(
-    small: Rig, service: Service, emulator: BigQueryEmulator, client: Any
+def test_each_bad_input_is_one_finding_with_its_location_and_remedy(
+    small: Rig, service: Service, emulator: BigQueryEmulator, client: Client
 ) -> None:
     name, database = small.database.name, small.database
     database.execute(
@@ -279,47 +283,57 @@ def test_each_bad_input_is_one_finding_with_its_place_and_remedy(
     service.missing_rights.add("storage.objects.create")
     client.create_dataset(f"_{name}")
     client.create_dataset(f"{name}_public")
-    refusal = {"status": 403, "reason": "accessDenied", "message": "Access Denied: bigquery.tables.create"}
+    refusal: dict[str, Any] = {
+        "status": 403,
+        "reason": "accessDenied",
+        "message": "Access Denied: bigquery.tables.create",
+    }
     service.faults += [Fault("refuse", request("POST", f"/datasets/{name}_public/tables$"), **refusal)]
     said = small.command("validate", str(small.file), check=2).stderr
-    for place, role in (("target.staging.bucket", "Storage Object Admin"), ("target.dataset", "BigQuery Data Editor")):
-        assert f"[rights_missing] {place}: " in said
+    for location, role in (
+        ("target.staging.bucket", "Storage Object Admin"),
+        ("target.dataset", "BigQuery Data Editor"),
+    ):
+        assert f"[rights_missing] {location}: " in said
         assert f"→ Grant the role {role} " in said
     service.missing_rights.clear()
 
-    client.query(f"CREATE TABLE `{PROJECT}.{name}_public.a` (x INT64)", retry=None, job_retry=None).result(retry=None)
+    # Google's types lack that None means no retry.
+    made = client.query(f"CREATE TABLE `{PROJECT}.{name}_public.a` (x INT64)", retry=None, job_retry=None)  # type: ignore[arg-type]
+    made.result(retry=None)
     found = blocking(small)
-    assert (found.keys(), found["not_ours"].startswith("public.a: ")) == ({"not_ours"}, True)
+    assert (set(found), found["not_ours"].startswith("public.a: ")) == ({"not_ours"}, True)
     client.delete_table(f"{PROJECT}.{name}_public.a")
 
     service.faults += [Fault("refuse", job("dryRun"), status=401, reason="authError", message="Invalid credentials")]
     found = blocking(small)
-    assert (found.keys(), found["credentials_refused"].startswith("target: ")) == ({"credentials_refused"}, True)
+    assert (set(found), found["credentials_refused"].startswith("target: ")) == ({"credentials_refused"}, True)
 
     small.target = small_block(small, emulator, service, location="asia-east1")
     small.write_yaml()
-    found = {
+    codes = {
         code
         for line in small.command("validate", str(small.file), check=2).stderr.splitlines()
         if line.startswith("blocking")
         for code in [line.split("[")[1].split("]")[0]]
     }
-    assert found == {"dataset_elsewhere", "bucket_elsewhere"}
+    assert codes == {"dataset_elsewhere", "bucket_elsewhere"}
     assert small.command("run", str(small.file), check=2).returncode == 2
 
 
 @pytest.mark.timeout(800)
 def test_what_goes_wrong_while_it_runs_is_told_once_and_loses_nothing(
-    small: Rig, service: Service, client: Any
+    small: Rig, service: Service, client: Client
 ) -> None:
     """A quota that is used up, jobs that fail, credentials that expire, a value that BigQuery does not have."""
-    quota = {"status": 403, "reason": "quotaExceeded", "message": "Quota exceeded: imports per project"}
+    quota: dict[str, Any] = {"status": 403, "reason": "quotaExceeded", "message": "Quota exceeded: imports per project"}
     service.faults[:] = [Fault("refuse", job("_load_"), times=1000, **quota)]
     process = small.start()
     status = small.wait_for_status(lambda s: s.tables and s.tables[0].waiting, process)
     waiting = status.tables[0].waiting
-    assert (waiting.code, status.tables[0].state, status.error) == ("quota_exceeded", TableState.STREAMING, None)
-    assert "come back within 24 hours" in waiting.message
+    assert waiting is not None
+    assert (waiting.code, status.tables[0].state, status.error) == ("quota_exceeded", TableState.SNAPSHOT, None)
+    assert "come back within 24 hours" in present(waiting.message)
     left = waiting.until - datetime.now(UTC)
     assert timedelta(minutes=5) < left < timedelta(minutes=11)
     said = " ".join(small.command("status", small.name).stdout.split())
@@ -329,20 +343,26 @@ def test_what_goes_wrong_while_it_runs_is_told_once_and_loses_nothing(
     service.faults[:] = [Fault("fail_job", job("_load_"), times=1000, reason="jobInternalError", message="no")]
     small.catch_up(check=1)
     failed = small.table("a")
-    assert (failed.state, failed.error.code) == (TableState.FAILED, "job_failed")
-    assert f"replicator pause {small.name}, then replicator resume {small.name}" in failed.error.action
+    assert (failed.state, present(failed.error).code) == (TableState.FAILED, "job_failed")
+    assert f"replicator pause {small.name}, then replicator resume {small.name}" in present(
+        present(failed.error).action
+    )
 
-    expired = {"status": 401, "reason": "authError", "message": "Request had invalid authentication credentials"}
+    expired: dict[str, Any] = {
+        "status": 401,
+        "reason": "authError",
+        "message": "Request had invalid authentication credentials",
+    }
     service.faults[:] = [Fault("refuse", job("_load_"), times=1000, **expired)]
     small.catch_up(check=1)
     error = small.error()
-    assert (error.code, "Renew the credentials" in error.action) == ("credentials_refused", True)
+    assert (error.code, "Renew the credentials" in present(error.action)) == ("credentials_refused", True)
     service.faults.clear()
     small.database.execute("CREATE TABLE old (id int PRIMARY KEY, day date)")
     small.database.execute("INSERT INTO old VALUES (1, '0044-03-15 BC')", "INSERT INTO a VALUES (2, NULL)")
     small.catch_up(check=1)
     old = small.table("old")
-    assert (old.state, old.error.code) == (TableState.FAILED, "value_out_of_range")
-    assert "target.unfit_values" in old.error.action
+    assert (old.state, present(old.error).code) == (TableState.FAILED, "value_out_of_range")
+    assert "target.unfit_values" in present(present(old.error).action)
     rows = client.query(f"SELECT id, day FROM `{dataset(small)}.a` ORDER BY id").result()
     assert [(row["id"], str(row["day"])) for row in rows] == [(1, "2024-02-29"), (2, "None")]

@@ -1,10 +1,13 @@
-"""What happens to a table behind our back, in between, and beside us."""
+"""What happens to a table behind our back, in between, and next to us."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from google.cloud import bigquery
@@ -15,10 +18,14 @@ from replicator.model.schema import TableId
 from replicator.plugins.target import EMPTY_LEDGER, Claim, TargetTable
 from replicator.testing.batches import insert, write_batch
 from replicator.testing.target_harness import STRANGER, UUID, Copy, as_tuples, item, items_schema
+from replicator_target_bigquery.target import BigQueryTarget
+
+if TYPE_CHECKING:
+    from plugins.targets.bigquery.tests.conftest import Warehouse
 
 
 @pytest.fixture
-def copy(warehouse, tmp_path) -> Copy:
+def copy(warehouse: Warehouse, tmp_path: Path) -> Copy:
     schema = items_schema()
     table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
     copy = Copy(harness=warehouse, folder=tmp_path, schema=schema, table=table, target=warehouse.target())
@@ -27,13 +34,13 @@ def copy(warehouse, tmp_path) -> Copy:
     return copy
 
 
-def make_table(warehouse, table, **labels: str) -> None:
+def make_table(warehouse: Warehouse, table: TableId, **labels: str) -> None:
     made = bigquery.Table(warehouse.names.path(table), [bigquery.SchemaField("x", "INT64")])
     made.labels = labels
     warehouse.client.create_table(made)
 
 
-def test_the_ledger_is_one_row_that_says_everything(copy, warehouse):
+def test_the_ledger_is_one_row_that_says_everything(copy: Copy, warehouse: Warehouse) -> None:
     row = dict(warehouse.ledger(copy.table.table))
     assert row.pop("updated_at") is not None
     assert abs(row.pop("batch_at_ms") - time.time() * 1000) < 600_000
@@ -48,7 +55,7 @@ def test_the_ledger_is_one_row_that_says_everything(copy, warehouse):
     }  # fmt: skip
 
 
-def test_a_table_that_somebody_dropped_is_set_aside(copy, warehouse):
+def test_a_table_that_somebody_dropped_fails(copy: Copy, warehouse: Warehouse) -> None:
     warehouse.client.delete_table(warehouse.names.path(copy.table.table))
     with pytest.raises(TableError) as found:
         copy.restart()
@@ -60,7 +67,7 @@ def test_a_table_that_somebody_dropped_is_set_aside(copy, warehouse):
     assert copy.live() == as_tuples(copy.schema, [item(3, "c")])
 
 
-def test_a_table_that_somebody_made_anew_is_set_aside(copy, warehouse):
+def test_a_table_that_somebody_recreated_fails(copy: Copy, warehouse: Warehouse) -> None:
     warehouse.client.delete_table(warehouse.names.path(copy.table.table))
     make_table(warehouse, copy.table.table)
     with pytest.raises(TableError) as found:
@@ -72,7 +79,7 @@ def test_a_table_that_somebody_made_anew_is_set_aside(copy, warehouse):
     assert foreign.value.code == "not_ours"
 
 
-def test_a_table_that_is_replaced_while_we_run_is_set_aside_before_the_next_batch(copy, warehouse):
+def test_a_table_that_is_replaced_while_we_run_fails_before_the_next_batch(copy: Copy, warehouse: Warehouse) -> None:
     path = warehouse.names.path(copy.table.table)
     before = warehouse.client.get_table(path)
     warehouse.client.delete_table(path)
@@ -86,7 +93,7 @@ def test_a_table_that_is_replaced_while_we_run_is_set_aside_before_the_next_batc
     assert copy.live() == as_tuples(copy.schema, [])
 
 
-def test_two_tables_of_one_name_never_share_a_ledger(copy, warehouse):
+def test_two_tables_of_one_name_never_share_a_ledger(copy: Copy, warehouse: Warehouse) -> None:
     """The second came while the first was replicated, so that nobody compared their names before."""
     other = TableId("shop", "items")
     assert warehouse.names.path(other) == warehouse.names.path(copy.table.table)
@@ -102,13 +109,13 @@ def test_two_tables_of_one_name_never_share_a_ledger(copy, warehouse):
     warehouse.client.get_table(warehouse.names.path(other))
 
 
-def test_staging_of_two_replicators_is_apart(copy, warehouse):
+def test_staging_of_two_replicators_is_apart(copy: Copy, warehouse: Warehouse) -> None:
     other = replace(copy.table, uuid="11111111-2222-3333-4444-555555555555")
     assert warehouse.names.staging(copy.table, 1, 2) != warehouse.names.staging(other, 1, 2)
     assert not warehouse.names.staging_prefix(other).startswith(warehouse.names.staging_prefix(copy.table))
 
 
-def test_a_table_whose_ledger_is_gone_is_set_aside(copy, warehouse):
+def test_a_table_whose_ledger_is_missing_fails(copy: Copy, warehouse: Warehouse) -> None:
     warehouse.client.delete_table(warehouse.names.ledger(copy.table.table))
     with pytest.raises(TableError) as found:
         copy.restart()
@@ -118,7 +125,7 @@ def test_a_table_whose_ledger_is_gone_is_set_aside(copy, warehouse):
     assert copy.stored() == []
 
 
-def test_a_second_row_in_the_ledger_stops_everything(copy, warehouse):
+def test_a_second_row_in_the_ledger_stops_everything(copy: Copy, warehouse: Warehouse) -> None:
     path = warehouse.names.ledger(copy.table.table)
     warehouse.query(f"INSERT INTO `{path}` SELECT * FROM `{path}`")
     with pytest.raises(FatalError) as found:
@@ -127,7 +134,7 @@ def test_a_second_row_in_the_ledger_stops_everything(copy, warehouse):
     assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
 
 
-def test_a_ledger_of_a_newer_version_is_not_touched(copy, warehouse):
+def test_a_ledger_of_a_newer_version_is_not_touched(copy: Copy, warehouse: Warehouse) -> None:
     path = warehouse.names.ledger(copy.table.table)
     warehouse.query(f"UPDATE `{path}` SET format = 4 WHERE TRUE")
     with pytest.raises(FatalError) as found:
@@ -135,7 +142,7 @@ def test_a_ledger_of_a_newer_version_is_not_touched(copy, warehouse):
     assert found.value.code == "newer_ledger"
 
 
-def test_a_ledger_of_an_older_version_is_migrated(copy, warehouse):
+def test_a_ledger_of_an_older_version_is_migrated(copy: Copy, warehouse: Warehouse) -> None:
     path = warehouse.names.ledger(copy.table.table)
     for column in ("source_position", "used", "batch_at_ms", "merged"):
         warehouse.query(f"ALTER TABLE `{path}` DROP COLUMN {column}")
@@ -147,7 +154,7 @@ def test_a_ledger_of_an_older_version_is_migrated(copy, warehouse):
     assert copy.live() == as_tuples(copy.schema, [item(1, "a"), item(2, "b")])
 
 
-def test_the_ledger_knows_the_source_position_of_the_last_batch(copy, warehouse):
+def test_the_ledger_knows_the_source_position_of_the_last_batch(copy: Copy, warehouse: Warehouse) -> None:
     position = '{"lsn":"0/16B3748","note":"it\'s"}'
     batch = write_batch(copy.folder, copy.schema, [insert(2, item(2, "b"))], skip_to=1)
     copy.target.apply_batch(copy.table, replace(batch, source_position=position))
@@ -156,7 +163,9 @@ def test_the_ledger_knows_the_source_position_of_the_last_batch(copy, warehouse)
     assert warehouse.ledger(copy.table.table)["source_position"] == position
 
 
-def test_a_table_rests_and_a_budget_counts_across_a_restart(new_warehouse, tmp_path):
+def test_a_table_rests_and_a_budget_counts_across_a_restart(
+    new_warehouse: Callable[..., Warehouse], tmp_path: Path
+) -> None:
     warehouse = new_warehouse(budget={"load_jobs_per_day": 4})
     warehouse.max_wait_s = 3600.0
     schema = items_schema()
@@ -175,7 +184,7 @@ def test_a_table_rests_and_a_budget_counts_across_a_restart(new_warehouse, tmp_p
     assert copy.target.rest_s(schema.table, is_behind=True) > 80_000, "the day's load jobs are used up"
 
 
-def test_a_view_in_the_place_is_never_replaced(warehouse, tmp_path):
+def test_a_view_of_the_name_is_never_replaced(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = items_schema()
     warehouse.client.create_dataset(warehouse.names.dataset(schema.table))
     view = bigquery.Table(warehouse.names.path(schema.table))
@@ -188,7 +197,7 @@ def test_a_view_in_the_place_is_never_replaced(warehouse, tmp_path):
     assert "target_occupied" in {p.code for p in target.check([schema])}
 
 
-def test_a_foreign_table_is_replaced_on_demand(warehouse, tmp_path):
+def test_a_foreign_table_is_replaced_on_demand(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = items_schema()
     warehouse.client.create_dataset(warehouse.names.dataset(schema.table))
     make_table(warehouse, schema.table, team="others")
@@ -203,7 +212,7 @@ def test_a_foreign_table_is_replaced_on_demand(warehouse, tmp_path):
     assert copy.live() == as_tuples(schema, [item(1, "a")])
 
 
-def test_a_replicator_whose_table_was_adopted_is_shut_out(copy, warehouse):
+def test_a_replicator_whose_table_was_adopted_is_shut_out(copy: Copy, warehouse: Warehouse) -> None:
     heir = replace(
         copy, table=replace(copy.table, uuid=STRANGER), target=warehouse.target(uuid=STRANGER, adopt="replace")
     )
@@ -214,7 +223,7 @@ def test_a_replicator_whose_table_was_adopted_is_shut_out(copy, warehouse):
     assert heir.live() == []
 
 
-def test_a_zombie_of_an_older_incarnation_cannot_drop_what_the_newer_one_made(copy, warehouse):
+def test_a_zombie_of_an_older_incarnation_cannot_drop_what_the_newer_one_made(copy: Copy, warehouse: Warehouse) -> None:
     heir = replace(copy, table=replace(copy.table, incarnation=2, epoch=2), target=warehouse.target(epoch=2))
     heir.create(5)
     heir.apply(insert(6, item(6, "new")))
@@ -229,8 +238,8 @@ def test_a_zombie_of_an_older_incarnation_cannot_drop_what_the_newer_one_made(co
     assert heir.restart() == Claim(last_applied=6)
 
 
-def test_a_crash_in_the_middle_of_a_drop_is_no_loss(copy, warehouse):
-    """The intent is recorded, the table is gone, the ledger has not moved yet."""
+def test_a_crash_in_the_middle_of_a_drop_is_no_loss(copy: Copy, warehouse: Warehouse) -> None:
+    """The intent is recorded, the table was dropped, the ledger has not moved yet."""
     path = warehouse.names.ledger(copy.table.table)
     warehouse.query(f"UPDATE `{path}` SET state = 'dropping' WHERE TRUE")
     warehouse.client.delete_table(warehouse.names.path(copy.table.table))
@@ -239,8 +248,9 @@ def test_a_crash_in_the_middle_of_a_drop_is_no_loss(copy, warehouse):
     assert copy.restart() == Claim(last_applied=2)
 
 
-def test_upkeep_removes_what_older_processes_left_in_staging(copy, warehouse):
+def test_upkeep_removes_what_older_processes_left_in_staging(copy: Copy, warehouse: Warehouse) -> None:
     names = warehouse.names
+    assert isinstance(copy.target, BigQueryTarget)
     store = copy.target._store
     left = names.staging(copy.table, 5, 9)
     warehouse.client.create_table(bigquery.Table(left, [bigquery.SchemaField("x", "INT64")]))
@@ -256,12 +266,12 @@ def test_upkeep_removes_what_older_processes_left_in_staging(copy, warehouse):
     assert warehouse.leftovers() == []
 
 
-def test_a_forgotten_table_keeps_its_rows(copy, warehouse):
+def test_a_forgotten_table_keeps_its_rows(copy: Copy, warehouse: Warehouse) -> None:
     for _ in range(2):
         copy.target.forget(copy.table)
     assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
     assert [t.table_id for t in warehouse.client.list_tables(names_of(warehouse))] == []
 
 
-def names_of(warehouse) -> str:
+def names_of(warehouse: Warehouse) -> str:
     return warehouse.names.own_dataset

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -19,12 +19,15 @@ from replicator.testing.target_harness import UUID, Copy, as_tuples
 from replicator_target_bigquery.tables import DESCRIPTION_MAX, TABLE_DESCRIPTION_MAX
 from replicator_testbed import hostile
 
+if TYPE_CHECKING:
+    from plugins.targets.bigquery.tests.conftest import Warehouse
+
 # What the statements call their own values, and what BigQuery calls its pseudo columns.
 HELPERS = [
-    "n", "o", "moment", "k0", "k1", "f0", "f1", "f2", "s0", "s1", "b0", "b1", "v1", "i0", "gone", "has_row", "half",
+    "n", "o", "moment", "k0", "k1", "f0", "f1", "f2", "s0", "s1", "b0", "b1", "v1", "i0", "removed", "has_row", "half",
     "op", "moves", "is_partial", "arrives", "departs", "wrote_before", "begins", "life", "root", "is_root",
     "from_k0", "origin0", "is_moved", "written", "touches", "changes", "lives", "folded", "rooted", "carried",
-    "last_lives", "last_touches", "steps", "named", "heights", "balanced", "held", "lost", "place", "height",
+    "last_lives", "last_touches", "steps", "named", "heights", "balanced", "held", "lost", "ordinal", "height",
     "removes", "step", "id", "s", "t", "row", "before", "key", "_operation", "_absent", "_is_snapshot",
     "_transaction_id", "within", "staging", "target",
 ]  # fmt: skip
@@ -40,26 +43,26 @@ def schema_of(names: Sequence[str], key: Sequence[str], table: TableId, comment:
             name=name,
             type=pa.int64() if name in key else pa.string(),
             source_type="text",
-            comment=hostile.COMMENTS[place % len(hostile.COMMENTS)],
+            comment=hostile.COMMENTS[position % len(hostile.COMMENTS)],
         )
-        for place, name in enumerate(names)
+        for position, name in enumerate(names)
     ]
     return TableSchema(table=table, columns=tuple(columns), key=tuple(key), comment=comment)
 
 
-def fitting(warehouse: Any, names: Sequence[str]) -> list[str]:
+def fitting(warehouse: Warehouse, names: Sequence[str]) -> list[str]:
     """Those that stay apart in BigQuery."""
     return list({folded(warehouse.names.column(name)): name for name in names}.values())
 
 
-def run(warehouse: Any, folder: Path, schema: TableSchema, *, deletes: str = "hard") -> None:
+def run(warehouse: Warehouse, folder: Path, schema: TableSchema, *, deletes: str = "hard") -> None:
     """Create, append, merge whole and partial rows with changes of keys, complete a snapshot, clear, drop."""
     table = TargetTable(
         table=schema.table,
         uuid=UUID,
         incarnation=1,
         epoch=1,
-        options=TableOptions(deletes=deletes, source_timestamp=True),  # type: ignore[arg-type]
+        options=TableOptions(deletes=deletes, source_timestamp=True),
     )
     copy = Copy(harness=warehouse, folder=folder, schema=schema, table=table, target=warehouse.target())
     half = [c.name for c in schema.columns if c.name not in schema.key][::2]
@@ -71,12 +74,12 @@ def run(warehouse: Any, folder: Path, schema: TableSchema, *, deletes: str = "ha
         return dict.fromkeys(schema.key, number)
 
     copy.create()
-    place = warehouse.client.get_table(warehouse.names.path(schema.table))
-    by_name = {f.name: f.description for f in place.schema}
+    made = warehouse.client.get_table(warehouse.names.path(schema.table))
+    by_name = {f.name: f.description for f in made.schema}
     columns = warehouse.names.columns(schema)
     for column in schema.columns:
         assert by_name[columns[column.name]] == cut(column.comment or "", DESCRIPTION_MAX), column.name
-    assert place.description == cut(schema.comment or "", TABLE_DESCRIPTION_MAX)
+    assert made.description == cut(schema.comment or "", TABLE_DESCRIPTION_MAX)
     copy.apply(*[insert(n + 1, row(n)) for n in range(4)], is_append=True)
     copy.apply(
         update(11, row(11, "new"), before=key(1), absent=half),
@@ -98,7 +101,7 @@ def run(warehouse: Any, folder: Path, schema: TableSchema, *, deletes: str = "ha
     copy.target.drop(copy.table)
 
 
-def test_hostile_names_and_comments_go_through_every_statement(warehouse, tmp_path):
+def test_hostile_names_and_comments_go_through_every_statement(warehouse: Warehouse, tmp_path: Path) -> None:
     names = fitting(
         warehouse,
         ["i😀`d.", "${user.name}", "_PARTITIONTIME", "_FILE_NAME", "n", "moment", "k0", "row", "s", "t", "%s", "life"],
@@ -110,22 +113,26 @@ def test_hostile_names_and_comments_go_through_every_statement(warehouse, tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("names_as", ["ascii", "unicode"])
 @pytest.mark.parametrize("part", range(3))
-def test_every_hostile_column_goes_through_every_statement(new_warehouse, tmp_path, names_as, part):
+def test_every_hostile_column_goes_through_every_statement(
+    new_warehouse: Callable[..., Warehouse], tmp_path: Path, names_as: str, part: int
+) -> None:
     warehouse = new_warehouse(names=names_as)
     names = fitting(warehouse, NAMES)[part::3]
     run(warehouse, tmp_path, schema_of(names, names[:2], TableId("s", f"t{part}"), "c"))
 
 
 @pytest.mark.slow
-def test_every_hostile_table_is_made(warehouse, tmp_path):
-    for place, name in enumerate(hostile.names()[::4]):
-        folder = tmp_path / str(place)
+def test_every_hostile_table_is_made(warehouse: Warehouse, tmp_path: Path) -> None:
+    for position, name in enumerate(hostile.names()[::4]):
+        folder = tmp_path / str(position)
         folder.mkdir()
-        comment = hostile.COMMENTS[place % len(hostile.COMMENTS)]
-        run(warehouse, folder, schema_of(["id", "c"], ["id"], TableId(f"s{place}", name), comment))
+        comment = hostile.COMMENTS[position % len(hostile.COMMENTS)]
+        run(warehouse, folder, schema_of(["id", "c"], ["id"], TableId(f"s{position}", name), comment))
 
 
-def test_columns_that_were_never_validated_are_refused_when_the_table_is_made(warehouse, tmp_path):
+def test_columns_that_were_never_validated_are_refused_when_the_table_is_made(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
     schema = schema_of(["id", "_IS_deleted"], ["id"], TableId("s", "t"))
     table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
     copy = Copy(harness=warehouse, folder=tmp_path, schema=schema, table=table, target=warehouse.target())

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from replicator.plugins.target import TableOptions, TargetTable
@@ -10,14 +14,19 @@ from replicator.testing.target_harness import UUID, Copy, items_schema
 from replicator_target_bigquery import statements
 from replicator_target_bigquery.target import BigQueryTarget
 
+if TYPE_CHECKING:
+    from plugins.targets.bigquery.tests.conftest import Warehouse
+
 
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 @pytest.mark.parametrize("lacks", [True, False], ids=["partial", "whole"])
-def test_a_merge_reads_each_key_once(warehouse, tmp_path, monkeypatch, deletes, lacks):
+def test_a_merge_reads_each_key_once(
+    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: str, lacks: bool
+) -> None:
     sources = []
     batch_statements = statements.batch_statements
 
-    def recorded(*arguments):
+    def recorded(*arguments: Any) -> Sequence[str]:
         body = batch_statements(*arguments)
         (folded,) = [
             statement

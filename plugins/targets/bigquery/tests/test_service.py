@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 from uuid import uuid4
 
@@ -25,8 +26,9 @@ from google.cloud import bigquery
 from replicator.model.errors import FencedError, TargetUnavailableError
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
-from replicator.plugins.target import TargetContext, TargetTable
+from replicator.plugins.target import TargetTable
 from replicator.testing.batches import insert
+from replicator.testing.defaults import target_context
 from replicator.testing.target_contract import TargetContract
 from replicator.testing.target_harness import UUID, Copy, TargetHarness, TargetRow, item, items_schema
 from replicator_target_bigquery.config import BigQueryConfig
@@ -49,15 +51,15 @@ class RealWarehouse(TargetHarness):
     """Datasets of one test in a real project."""
 
     def __init__(self) -> None:
-        place = f"replicator_test_{uuid4().hex[:12]}"
+        prefix = f"replicator_test_{uuid4().hex[:12]}"
         self.values: dict[str, Any] = {
             "project": PROJECT,
             "location": LOCATION,
-            "dataset": place + "_{namespace}",
-            "own_dataset": f"{place}_own",
-            "staging": {"bucket": BUCKET, "prefix": place},
+            "dataset": prefix + "_{namespace}",
+            "own_dataset": f"{prefix}_own",
+            "staging": {"bucket": BUCKET, "prefix": prefix},
         }
-        self.place = place
+        self.prefix = prefix
         self.client = bigquery.Client(project=PROJECT, location=LOCATION)
         self.targets: list[BigQueryTarget] = []
 
@@ -69,7 +71,9 @@ class RealWarehouse(TargetHarness):
         self, *, uuid: str = UUID, epoch: int = 1, adopt: Literal["refuse", "replace"] = "refuse"
     ) -> BigQueryTarget:
         config = BigQueryConfig.model_validate({**self.values, "adopt": adopt})
-        self.targets.append(BigQueryTarget(config, TargetContext(replicator="contract", uuid=uuid, epoch=epoch)))
+        self.targets.append(
+            BigQueryTarget(config, target_context(replicator="contract", uuid=uuid, epoch=epoch, max_wait_s=0.0))
+        )
         return self.targets[-1]
 
     def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:
@@ -101,7 +105,7 @@ class RealWarehouse(TargetHarness):
         for target in self.targets:
             target.close()
         for dataset in list(self.client.list_datasets()):
-            if dataset.dataset_id.startswith(self.place):
+            if dataset.dataset_id.startswith(self.prefix):
                 self.client.delete_dataset(dataset.reference, delete_contents=True, not_found_ok=True)
         self.client.close()
 
@@ -126,7 +130,7 @@ class TestOnTheService(TargetContract):
 
 
 @pytest.mark.timeout(3600)
-def test_a_claim_and_a_batch_at_the_same_moment_leave_one_winner(harness, tmp_path):
+def test_a_claim_and_a_batch_at_the_same_moment_leave_one_winner(harness: TargetHarness, tmp_path: Path) -> None:
     """What the emulator cannot show: a transaction and an UPDATE of the same ledger side by side."""
     schema = items_schema()
     table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)

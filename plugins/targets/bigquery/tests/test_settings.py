@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,18 +20,20 @@ from replicator.model.errors import (
     AccessDeniedError,
     BatchTooLargeError,
     FatalError,
+    ReplicatorError,
     SchemaConflictError,
     TargetUnavailableError,
     ThrottledError,
 )
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.plugins.target import TableOptions, TargetContext, TargetTable
+from replicator.plugins.target import TableOptions, TargetTable
+from replicator.testing.defaults import target_context
 from replicator_target_bigquery.config import BigQueryConfig, BudgetConfig
 from replicator_target_bigquery.errors import FENCED, FencedAnswer, translate
-from replicator_target_bigquery.governor import DAY_S, Governor, Usage, stretched
+from replicator_target_bigquery.governor import DAY_S, Governor, Usage, steady_clock, stretched
 from replicator_target_bigquery.names import Names, column_problems, table_problems
 from replicator_target_bigquery.shape import shape_of
-from replicator_target_bigquery.tables import Tables
+from replicator_target_bigquery.tables import TableClient
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_target_bigquery.types import layout_problems, type_problems
 
@@ -45,7 +50,7 @@ ORDERS = TableSchema(
 )
 
 
-def config(**changes):
+def config(**changes: Any) -> BigQueryConfig:
     return BigQueryConfig.model_validate({**MINIMAL, **changes})
 
 
@@ -64,18 +69,18 @@ def config(**changes):
         {"own_dataset": "a-b"},
     ],
 )
-def test_settings_that_cannot_work_are_refused(changes):
+def test_settings_that_cannot_work_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         config(**changes)
 
 
-def test_only_an_emulator_on_this_machine_gets_no_credentials():
+def test_only_an_emulator_on_this_machine_gets_no_credentials() -> None:
     assert config(endpoint="http://127.0.0.1:9050").is_emulator
     assert not config(endpoint="https://bigquery.europe-west3.rep.googleapis.com").is_emulator
     assert not config().is_emulator
 
 
-def test_settings_of_tables_are_joined_in_order():
+def test_settings_of_tables_are_joined_in_order() -> None:
     found = config(
         json_as="json",
         tables={"public.*": {"cluster_by": ["a"], "partition_by": "d"}, "public.orders": {"cluster_by": ["b"]}},
@@ -85,14 +90,14 @@ def test_settings_of_tables_are_joined_in_order():
     assert found.table(TableId("other", "orders")).json_as == "json"
 
 
-def test_the_identity_is_where_tables_are():
-    target = BigQueryTarget(config(), TargetContext(replicator="r"))
+def test_the_identity_is_where_tables_are() -> None:
+    target = BigQueryTarget(config(), target_context(replicator="r", max_wait_s=0.0))
     assert target.identity() == {
         "project": "p", "location": "eu", "dataset": "{namespace}", "own_dataset": "_replicator",
     }  # fmt: skip
 
 
-def test_a_dataset_follows_the_rule():
+def test_a_dataset_follows_the_rule() -> None:
     names = Names(config(dataset="shop_{namespace}"))
     assert names.path(TableId("my db", "T-1")) == "p.shop_my_db.T_1"
     assert names.ledger(TableId("a", "t")) != names.ledger(TableId("a", "T"))
@@ -100,11 +105,11 @@ def test_a_dataset_follows_the_rule():
 
 
 @pytest.mark.parametrize("name", ["_PARTITIONTIME", "_table_x", "__ROOT__a", "_CHANGE_TYPE", "_Row_Timestamp"])
-def test_names_that_bigquery_reserves_are_changed(name):
+def test_names_that_bigquery_reserves_are_changed(name: str) -> None:
     assert Names(config()).column(name) == f"c{name}"
 
 
-def test_tables_and_columns_that_would_be_one_are_refused():
+def test_tables_and_columns_that_would_be_one_are_refused() -> None:
     names = Names(config())
     tables = [TableId("a", "x-y"), TableId("a", "x_Y"), TableId("b", "x_y")]
     (problem,) = table_problems(names, tables)
@@ -114,7 +119,7 @@ def test_tables_and_columns_that_would_be_one_are_refused():
     assert {p.code for p in column_problems(names, schema)} == {"column_names_clash", "column_name_reserved"}
 
 
-def test_what_is_changed_or_impossible_is_told():
+def test_what_is_changed_or_impossible_is_told() -> None:
     assert [p.code for p in type_problems(replace(ORDERS, key=("price",)), "string", "stop")] == [
         "key_type_unsupported"
     ]
@@ -123,7 +128,7 @@ def test_what_is_changed_or_impossible_is_told():
     assert len(layout_problems(ORDERS, "made on", "hour", ["price", "missing"], "string")) == 3
 
 
-def test_a_table_is_described_in_full():
+def test_a_table_is_described_in_full() -> None:
     settings = config(
         kms_key="projects/p/locations/eu/keyRings/r/cryptoKeys/k",
         labels={"team": "shop"},
@@ -133,7 +138,7 @@ def test_a_table_is_described_in_full():
     options = TableOptions(deletes="soft", source_timestamp=True)
     table = TargetTable(table=ORDERS.table, uuid="u-1", incarnation=3, epoch=5, options=options)
     shape = shape_of(ORDERS, options, names, "string")
-    resource = Tables(None, settings, names).resource(table, ORDERS, shape, settings.table(ORDERS.table))
+    resource = TableClient(None, settings, names).resource(table, ORDERS, shape, settings.table(ORDERS.table))
     assert resource == {
         "tableReference": {"projectId": "p", "datasetId": "public", "tableId": "orders"},
         "schema": {
@@ -176,16 +181,16 @@ def test_a_table_is_described_in_full():
     }
 
 
-def test_the_shape_changes_with_what_the_table_looks_like():
+def test_the_shape_changes_with_what_the_table_looks_like() -> None:
     names = Names(config())
     marks = {
-        shape_of(schema, options, names, json_as).mark
-        for schema, options, json_as in (
-            (ORDERS, TableOptions(), "string"),
-            (ORDERS, TableOptions(deletes="soft"), "string"),
-            (ORDERS, TableOptions(source_timestamp=True), "string"),
-            (replace(ORDERS, key=()), TableOptions(), "string"),
-            (replace(ORDERS, columns=ORDERS.columns[:2]), TableOptions(), "string"),
+        shape_of(schema, options, names, "string").mark
+        for schema, options in (
+            (ORDERS, TableOptions()),
+            (ORDERS, TableOptions(deletes="soft")),
+            (ORDERS, TableOptions(source_timestamp=True)),
+            (replace(ORDERS, key=()), TableOptions()),
+            (replace(ORDERS, columns=ORDERS.columns[:2]), TableOptions()),
         )
     }
     assert len(marks) == 5
@@ -198,11 +203,11 @@ def test_the_shape_changes_with_what_the_table_looks_like():
 class Clock:
     now = 1000.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.now
 
 
-def test_a_table_rests_after_its_batches():
+def test_a_table_rests_after_its_batches() -> None:
     clock = Clock()
     governor = Governor(BudgetConfig(), 300.0, clock)
     orders, others = TableId("a", "orders"), TableId("a", "others")
@@ -215,7 +220,7 @@ def test_a_table_rests_after_its_batches():
     assert governor.rest_s(orders) == 0
 
 
-def test_pauses_grow_so_that_a_budget_lasts_for_a_day():
+def test_pauses_grow_so_that_a_budget_lasts_for_a_day() -> None:
     clock = Clock()
     governor = Governor(BudgetConfig(bytes_per_day=1000), 60.0, clock)
     table = TableId("a", "t")
@@ -234,7 +239,7 @@ def test_pauses_grow_so_that_a_budget_lasts_for_a_day():
     assert (governor.pause_s(), governor.usage().load_jobs) == (60.0, 0)
 
 
-def test_the_next_process_goes_on_from_what_the_ledger_remembers():
+def test_the_next_process_continues_from_what_the_ledger_remembers() -> None:
     clock = Clock()
     budget = BudgetConfig(bytes_per_day=1000)
     before = Governor(budget, 300.0, clock)
@@ -266,7 +271,16 @@ def test_the_next_process_goes_on_from_what_the_ledger_remembers():
     assert ahead.rest_s(orders) == 300.0, "another host's clock went ahead"
 
 
-def test_two_batches_do_not_take_the_same_room():
+def test_a_rest_ends_though_the_hosts_clock_was_ahead_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, real = TableId("a", "t"), time.time
+    governor = Governor(BudgetConfig(), 300.0, steady_clock())
+    monkeypatch.setattr(time, "time", lambda: real() + DAY_S)
+    governor.used(table, is_batch=True)
+    monkeypatch.setattr(time, "time", real)
+    assert 0 < governor.rest_s(table) <= 300.0
+
+
+def test_two_batches_do_not_take_the_same_room() -> None:
     clock = Clock()
     governor = Governor(BudgetConfig(bytes_per_day=1000, load_jobs_per_day=100), 0.0, clock)
     tables = [TableId("a", name) for name in "abcd"]
@@ -287,7 +301,7 @@ def test_two_batches_do_not_take_the_same_room():
     assert governor.begin(tables[3]) == DAY_S, "two are under way, and two are left"
 
 
-def test_a_batch_that_takes_more_than_a_day_allows_comes_once_a_day():
+def test_a_batch_that_takes_more_than_a_day_allows_comes_once_a_day() -> None:
     clock = Clock()
     governor = Governor(BudgetConfig(bytes_per_day=1000), 0.0, clock)
     large, small = TableId("a", "large"), TableId("a", "small")
@@ -302,7 +316,7 @@ def test_a_batch_that_takes_more_than_a_day_allows_comes_once_a_day():
     assert governor.begin(large) == 0
 
 
-def test_a_batch_whose_answer_was_lost_counts_as_the_one_before():
+def test_a_batch_whose_answer_was_lost_counts_as_the_one_before() -> None:
     governor = Governor(BudgetConfig(), 0.0, Clock())
     table = TableId("a", "t")
     governor.used(table, bytes_billed=None, is_batch=True)
@@ -311,11 +325,11 @@ def test_a_batch_whose_answer_was_lost_counts_as_the_one_before():
     assert governor.usage(table) == Usage(batches=3, bytes_billed=140)
 
 
-def test_tables_that_run_side_by_side_are_all_counted():
+def test_tables_that_run_side_by_side_are_all_counted() -> None:
     governor = Governor(BudgetConfig(), 0.0, Clock())
     tables = [TableId("a", str(n)) for n in range(8)]
 
-    def work(table):
+    def work(table: TableId) -> None:
         for _ in range(500):
             governor.used(table, load_jobs=1)
             governor.used(table, bytes_billed=3, slot_ms=2, is_batch=True)
@@ -327,7 +341,7 @@ def test_tables_that_run_side_by_side_are_all_counted():
     assert governor.usage(tables[3]) == Usage(batches=500, load_jobs=500, bytes_billed=1500, slot_ms=1000)
 
 
-def test_tables_share_what_is_left():
+def test_tables_share_what_is_left() -> None:
     assert stretched(499, 1000, 1, 10, until_oldest_s=50) == 0
     assert stretched(500, 1000, 1, 10, until_oldest_s=50) == 10 * DAY_S / 500
     assert stretched(995, 1000, 1, 10, until_oldest_s=50) == 50
@@ -337,11 +351,11 @@ def test_tables_share_what_is_left():
 # -- errors
 
 
-def refusal(status, reason, message="no"):
+def refusal(status: int, reason: str, message: str = "no") -> api.GoogleAPICallError:
     return api.from_http_status(status, message, errors=[{"reason": reason, "message": message}])
 
 
-def from_metadata():
+def from_metadata() -> auth.RefreshError:
     """As `google.auth.compute_engine` raises it."""
     error = auth.RefreshError(auth.TransportError("no answer"))
     error.__cause__ = error.args[0]
@@ -387,20 +401,22 @@ def from_metadata():
     ],
     ids=lambda v: str(v)[:40],
 )
-def test_reason_decides_who_acts(error, kind, code):
+def test_reason_decides_who_acts(error: Exception, kind: type[ReplicatorError], code: str) -> None:
     found = translate(error, "public.orders")
     assert isinstance(found, kind)
     assert found.code == code
 
 
-def test_a_failed_guard_is_an_answer():
+def test_a_failed_guard_is_an_answer() -> None:
     assert isinstance(translate(refusal(400, "invalidQuery", f"{FENCED} at [2:8]")), FencedAnswer)
 
 
-def test_missing_credentials_are_a_finding(monkeypatch, tmp_path):
+def test_missing_credentials_are_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "missing.json"))
-    target = BigQueryTarget(config(), TargetContext(replicator="r"))
+    target = BigQueryTarget(config(), target_context(replicator="r", max_wait_s=0.0))
     assert [p.code for p in target.check([])] == ["credentials_refused"]
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
-    target = BigQueryTarget(config(credentials={"file": str(tmp_path / "missing.json")}), TargetContext(replicator="r"))
+    target = BigQueryTarget(
+        config(credentials={"file": str(tmp_path / "missing.json")}), target_context(replicator="r", max_wait_s=0.0)
+    )
     assert [p.code for p in target.check([])] == ["credentials_refused"]

@@ -1,13 +1,13 @@
-"""Random transactions into the emulator, with crashes, kills, pauses and copies in place; every row is compared."""
+"""Random transactions into the emulator, with crashes, kills, pauses and snapshots in place; every row is compared."""
 
 from __future__ import annotations
 
 import random
 import signal
-import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -19,10 +19,12 @@ from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 from replicator_testbed.rig import Rig, is_worker, with_crashes
 from replicator_testbed.servers import ScratchDatabase
 
-sys.path.insert(0, str(Path(__file__).parent))
-from torture import COLUMNS, Database, Writer, differences, prepare
+from .torture import COLUMNS, Database, Writer, differences, prepare
 
-PLACES = (
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
+
+CRASH_POINTS = (
     "apply.claimed", "target.claimed", "target.before_ddl", "target.table_made", "target.after_ddl",
     "target.before_merge", "target.uploaded", "target.loaded", "target.merged", "target.after_merge", "apply.after_unit",
 )  # fmt: skip
@@ -32,7 +34,7 @@ MEANWHILE = 150
 
 
 @pytest.fixture
-def client(emulator: BigQueryEmulator) -> Iterator[Any]:
+def client(emulator: BigQueryEmulator) -> Iterator[Client]:
     client = emulator.client()
     yield client
     client.close()
@@ -45,7 +47,7 @@ class Torture:
         prepare(database)
         self.database, self.draw = database, random.Random(seed)
         self.namespace = "public" if isinstance(database, ScratchDatabase) else database.name
-        places = self.draw.sample(PLACES, 4) if "crash" in flags else []
+        points = self.draw.sample(CRASH_POINTS, 4) if "crash" in flags else []
         self.dataset = f"{PROJECT}.t_{database.name}_{self.namespace}"
         extra = f"""{WITHOUT_RESTS}snapshot: {{chunk_rows: {self.draw.choice([3, 10, 1000])}}}
 journal: {{seal_every: {self.draw.choice([10, 100])}ms}}
@@ -60,10 +62,10 @@ tables:
             tables=f"{{'{self.namespace}.visits': {{partition_by: day}}}}",
         )
         self.rig = Rig(folder=folder, database=database, extra=extra, target=target)
-        with_crashes(self.rig, [f"{place}:{self.draw.randrange(1, 6)}" for place in places])
+        with_crashes(self.rig, [f"{point}:{self.draw.randrange(1, 6)}" for point in points])
         self.writer = Writer(database, seed)
 
-    def run(self, rounds: int, flags: str, client: Any, more: int = 60) -> None:
+    def run(self, rounds: int, flags: str, client: Client, more: int = 60) -> None:
         self.writer.let_write(MEANWHILE)
         self.writer.start()
         process = self.rig.start()
@@ -72,7 +74,7 @@ tables:
             for _ in range(rounds):
                 target = self.writer.transactions + self.draw.randint(more // 2, more)
                 self.writer.let_write(target + MEANWHILE)
-                wait_until(lambda t=target: self.writer.transactions >= t, "the writer goes on", timeout_s=120)
+                wait_until(partial(self.writer.has_reached, target), "the writer continues", timeout_s=120)
                 process = self.disturb(process, flags)
             self.rig.wait_for_status(lambda s: all(t.state is not TableState.PENDING for t in s.tables), process)
             self.writer.stop()
@@ -104,8 +106,8 @@ tables:
         return process
 
 
-def test_random_transactions_from_mariadb_are_copied_and_followed(
-    tmp_path: Path, mariadb: MysqlServer, emulator: BigQueryEmulator, client: Any
+def test_random_transactions_from_mariadb_are_replicated(
+    tmp_path: Path, mariadb: MysqlServer, emulator: BigQueryEmulator, client: Client
 ) -> None:
     with mariadb.database() as database:
         Torture(tmp_path, database, emulator, 1, "copy").run(1, "copy", client)
@@ -115,7 +117,7 @@ def test_random_transactions_from_mariadb_are_copied_and_followed(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_transactions_from_postgresql_survive_everything(
-    tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, client: Any, seed: int
+    tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, client: Client, seed: int
 ) -> None:
     Torture(tmp_path, database, emulator, seed, "crash").run(12, "copy kill pause", client)
 
@@ -124,6 +126,6 @@ def test_random_transactions_from_postgresql_survive_everything(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_transactions_from_mysql_and_mariadb_survive_everything(
-    tmp_path: Path, mysql_database: MysqlDatabase, emulator: BigQueryEmulator, client: Any, seed: int
+    tmp_path: Path, mysql_database: MysqlDatabase, emulator: BigQueryEmulator, client: Client, seed: int
 ) -> None:
     Torture(tmp_path, mysql_database, emulator, seed, "crash").run(12, "copy kill pause", client)

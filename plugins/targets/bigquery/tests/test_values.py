@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,9 @@ from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.shape import shape_of
 from replicator_target_bigquery.types import exact_text, is_json, staged_type, target_type
+
+if TYPE_CHECKING:
+    from plugins.targets.bigquery.tests.conftest import Warehouse
 
 UTC_US = pa.timestamp("us", tz="UTC")
 
@@ -60,17 +64,19 @@ def schema_of(*columns: Column, key: tuple[str, ...] = ("id",)) -> TableSchema:
     ],
     ids=str,
 )
-def test_every_canonical_type_has_one_in_staging_and_one_in_the_target(type_, staged, target):
+def test_every_canonical_type_has_one_in_staging_and_one_in_the_target(
+    type_: pa.DataType, staged: str, target: str
+) -> None:
     assert (staged_type(type_), target_type(column("c", type_), "string")) == (staged, target)
 
 
-def test_types_outside_of_the_canonical_set_are_refused():
+def test_types_outside_of_the_canonical_set_are_refused() -> None:
     for type_ in (pa.duration("s"), pa.list_(pa.duration("s"))):
         with pytest.raises(UnsupportedTypeError):
             staged_type(type_)
 
 
-def test_json_is_json_by_setting_only_and_never_in_a_key():
+def test_json_is_json_by_setting_only_and_never_in_a_key() -> None:
     found = column("c", pa.string(), "jsonb")
     assert is_json(found)
     assert not is_json(column("c", pa.string(), "text"))
@@ -79,7 +85,7 @@ def test_json_is_json_by_setting_only_and_never_in_a_key():
     assert target_type(found, "json", is_key=True) == "STRING"
 
 
-def test_lists_become_json_text():
+def test_lists_become_json_text() -> None:
     odd = 'quote " back \\ line\n tab\t bell\x07 größe'
     values = [["a", None, odd], [], None, [""]]
     assert [None if t is None else json.loads(t) for t in rewrite.json_text(pa.array(values)).to_pylist()] == values
@@ -95,7 +101,7 @@ def test_lists_become_json_text():
     assert rewrite.json_text(sliced).to_pylist() == ['["a","b"]', None]
 
 
-def test_wide_decimals_become_plain_digits():
+def test_wide_decimals_become_plain_digits() -> None:
     values = [Decimal("1E-38"), Decimal("-12345678901234567890123456789012345678.5"), None, Decimal(0)]
     spelled = rewrite.plain_decimals(pa.array(values, pa.decimal256(76, 38))).to_pylist()
     assert [None if t is None else Decimal(t) for t in spelled] == values
@@ -103,7 +109,7 @@ def test_wide_decimals_become_plain_digits():
     assert all("E" not in text for text in spelled if text)
 
 
-def written(tmp_path, schema: TableSchema, rows: list[dict[str, Any]], **options: Any) -> pq.ParquetFile:
+def written(tmp_path: Path, schema: TableSchema, rows: list[dict[str, Any]], **options: Any) -> pq.ParquetFile:
     """A journal file; dates and times are given as the integers that Arrow keeps."""
     fields = [field if field.name != ROW else field.with_type(schema.row_type) for field in change_schema(schema)]
     numbers = pa.array(range(1, len(rows) + 1), pa.int64())
@@ -134,9 +140,11 @@ EDGES = [
 
 @pytest.mark.parametrize("has_statistics", [True, False], ids=["statistics", "scan"])
 @pytest.mark.parametrize(("type_", "lowest", "highest"), EDGES, ids=str)
-def test_a_value_that_the_load_would_refuse_is_found(tmp_path, type_, lowest, highest, has_statistics):
+def test_a_value_that_the_load_would_refuse_is_found(
+    tmp_path: Path, type_: pa.DataType, lowest: int, highest: int, has_statistics: bool
+) -> None:
     schema = schema_of(column("c", type_), key=())
-    for values, fits in (
+    for values, is_within in (
         ([lowest, highest, None], True),
         ([None, None, None], True),
         ([lowest - 1, None, highest], False),
@@ -144,13 +152,20 @@ def test_a_value_that_the_load_would_refuse_is_found(tmp_path, type_, lowest, hi
     ):
         rows = [{"id": 1, "c": value} for value in values]
         file = written(tmp_path, schema, rows, write_statistics=has_statistics)
-        assert rewrite.is_loadable(file, schema) is fits, values
+        assert rewrite.is_loadable(file, schema) is is_within, values
 
 
 @pytest.mark.parametrize(("type_", "lowest", "highest"), EDGES, ids=str)
-def test_a_value_that_does_not_fit_follows_the_policy(tmp_path, type_, lowest, highest):
+def test_a_value_that_does_not_fit_follows_the_policy(
+    tmp_path: Path, type_: pa.DataType, lowest: int, highest: int
+) -> None:
     schema = schema_of(column("c", type_))
-    rows = [{"id": 1, "c": highest + 1}, {"id": 2, "c": highest}, {"id": 3, "c": None}, {"id": 4, "c": lowest - 1}]
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "c": highest + 1},
+        {"id": 2, "c": highest},
+        {"id": 3, "c": None},
+        {"id": 4, "c": lowest - 1},
+    ]
     sink = pa.BufferOutputStream()
     with pytest.raises(UnsupportedTypeError) as refused:
         rewrite.rewrite([written(tmp_path, schema, rows)], sink, schema, "stop")
@@ -165,7 +180,7 @@ def test_a_value_that_does_not_fit_follows_the_policy(tmp_path, type_, lowest, h
         rewrite.rewrite([written(tmp_path, schema, rows)], pa.BufferOutputStream(), in_key, "null")
 
 
-def test_a_usual_file_is_loaded_as_it_is(tmp_path):
+def test_a_usual_file_is_loaded_as_it_is(tmp_path: Path) -> None:
     schema = schema_of(column("c", pa.date32()), column("n", pa.decimal128(38, 9)))
     rows = [insert(1, {"id": 1, "c": date(1, 1, 1), "n": Decimal(1)}), delete(2, {"id": 1})]
     pq.write_table(pa.Table.from_batches([record_batch(schema, rows)]), tmp_path / "x")
@@ -212,7 +227,7 @@ FULL: dict[str, Any] = {
 EMPTY: dict[str, Any] = dict.fromkeys(FULL, None)
 
 
-def copy_of(warehouse, tmp_path, schema: TableSchema, options: TableOptions | None = None) -> Copy:
+def copy_of(warehouse: Warehouse, tmp_path: Path, schema: TableSchema, options: TableOptions | None = None) -> Copy:
     table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1, options=options or TableOptions())
     copy = Copy(harness=warehouse, folder=tmp_path, schema=schema, table=table, target=warehouse.target())
     copy.create()
@@ -225,7 +240,7 @@ def expected(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "wide": wide, "tags": tags}
 
 
-def test_every_type_comes_back_as_it_went(warehouse, tmp_path):
+def test_every_type_comes_back_as_it_went(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = schema_of(*ALL)
     copy = copy_of(warehouse, tmp_path, schema)
     copy.apply(insert(1, FULL), insert(2, {**EMPTY, "id": 2}), is_append=True)
@@ -237,7 +252,7 @@ def test_every_type_comes_back_as_it_went(warehouse, tmp_path):
     assert copy.live() == as_tuples(schema, [expected({**EMPTY, "id": 3, **kept}), expected({**FULL, "id": 2})])
 
 
-def test_every_type_is_told_apart_in_a_table_without_a_key(warehouse, tmp_path):
+def test_every_type_is_told_apart_in_a_table_without_a_key(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = replace(schema_of(*ALL), key=())
     copy = copy_of(warehouse, tmp_path, schema)
     minus = {**FULL, "double": -0.0, "single": float("inf")}
@@ -248,7 +263,7 @@ def test_every_type_is_told_apart_in_a_table_without_a_key(warehouse, tmp_path):
     assert found == as_tuples(schema, [expected(plus), expected(EMPTY), expected({**FULL, "tags": []})])
 
 
-def test_minus_zero_is_told_apart_although_its_text_is_that_of_zero(warehouse):
+def test_minus_zero_is_told_apart_although_its_text_is_that_of_zero(warehouse: Warehouse) -> None:
     spelled = [exact_text(value, "FLOAT64") for value in ("x", "-x", "1.5")]
     (row,) = warehouse.query(
         f"SELECT {spelled[0]} AS plus, {spelled[1]} AS minus FROM (SELECT CAST(0 AS FLOAT64) AS x)"
@@ -272,7 +287,9 @@ def visit(day: int, id_: int, page: str | None = None) -> dict[str, Any]:
     return {"day": date(2024, 2, day), "id": id_, "page": page}
 
 
-def test_a_merge_reads_only_partitions_that_its_batch_can_touch(new_warehouse, tmp_path, monkeypatch):
+def test_a_merge_reads_only_partitions_that_its_batch_can_touch(
+    new_warehouse: Callable[..., Warehouse], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     warehouse = new_warehouse(tables={"shop.visits": {"partition_by": "day"}})
     copy = copy_of(warehouse, tmp_path, VISITS)
     # The join for origin keys may read no more than the merge either.
@@ -314,7 +331,9 @@ def test_a_merge_reads_only_partitions_that_its_batch_can_touch(new_warehouse, t
     ],
     ids=str,
 )
-def test_literals_are_the_lowest_and_the_highest_value(tmp_path, type_, literals, has_statistics):
+def test_literals_are_the_lowest_and_the_highest_value(
+    tmp_path: Path, type_: pa.DataType, literals: tuple[str, ...], has_statistics: bool
+) -> None:
     schema = schema_of(column("c", type_), key=("id", "c"))
     settings = {"project": "p", "location": "EU", "staging": {"bucket": "bucket"}}
     names = Names(BigQueryConfig.model_validate(settings))
@@ -329,7 +348,7 @@ def test_literals_are_the_lowest_and_the_highest_value(tmp_path, type_, literals
     assert pruning.bounds([nothing], shape.key[1]) is None
 
 
-def test_the_source_time_is_kept_on_demand(warehouse, tmp_path):
+def test_the_source_time_is_kept_on_demand(warehouse: Warehouse, tmp_path: Path) -> None:
     schema = schema_of(column("c", pa.string()))
     copy = copy_of(warehouse, tmp_path, schema, TableOptions(source_timestamp=True))
     copy.apply(insert(1, {"id": 1, "c": "a"}))
@@ -343,7 +362,7 @@ def test_the_source_time_is_kept_on_demand(warehouse, tmp_path):
     }
 
 
-def test_json_is_parsed_on_demand(new_warehouse, tmp_path):
+def test_json_is_parsed_on_demand(new_warehouse: Callable[..., Warehouse], tmp_path: Path) -> None:
     warehouse = new_warehouse(json_as="json")
     schema = schema_of(column("doc", pa.string(), "jsonb"), column("n", pa.int64()))
     copy = copy_of(warehouse, tmp_path, schema)
@@ -354,7 +373,9 @@ def test_json_is_parsed_on_demand(new_warehouse, tmp_path):
     assert [tuple(row.values()) for row in rows] == [(2, 1, None), (3, 2, "2")]
 
 
-def test_values_out_of_range_set_the_table_aside_or_become_null(new_warehouse, tmp_path):
+def test_values_out_of_range_fail_the_table_or_become_null(
+    new_warehouse: Callable[..., Warehouse], tmp_path: Path
+) -> None:
     schema = schema_of(column("c", pa.time64("us")))
     fields = {"_sequence_num": 1, "_operation": "INSERT", "_is_snapshot": False, BEFORE: None}
     for policy in ("stop", "null"):

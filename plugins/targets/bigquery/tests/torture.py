@@ -10,7 +10,7 @@ import random
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pymysql
@@ -19,6 +19,9 @@ from replicator_testbed.bigquery import canonical_sum, target_sum
 from replicator_testbed.compare import Sum
 from replicator_testbed.mysql_servers import MysqlDatabase
 from replicator_testbed.servers import ScratchDatabase
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
 
 KEYS = 12
 DAYS = 5
@@ -59,7 +62,7 @@ def prepare(database: Database) -> None:
             _transaction(connection, draw, is_postgresql=is_postgresql, may_truncate=False)
 
 
-def differences(database: Database, client: Any, dataset: str) -> dict[str, tuple[Sum, Sum]]:
+def differences(database: Database, client: Client, dataset: str) -> dict[str, tuple[Sum, Sum]]:
     """Tables whose rows are not the same on both sides, those marked as deleted left out."""
     found = {}
     for table, names in COLUMNS.items():
@@ -68,7 +71,12 @@ def differences(database: Database, client: Any, dataset: str) -> dict[str, tupl
             source = canonical_sum(cursor.fetchall())
         path = f"{dataset}.{table}"
         if table == "softly":
-            rows = client.query(f"SELECT k, v, big FROM `{path}` WHERE NOT _is_deleted", retry=None, job_retry=None)
+            # Google's types lack that None means no retry.
+            rows = client.query(
+                f"SELECT k, v, big FROM `{path}` WHERE NOT _is_deleted",
+                retry=None,  # type: ignore[arg-type]
+                job_retry=None,
+            )
             target = canonical_sum(row.values() for row in rows.result(retry=None))
         else:
             target = target_sum(client, path, names)
@@ -91,6 +99,9 @@ class Writer:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
+
+    def has_reached(self, transactions: int) -> bool:
+        return self.transactions >= transactions
 
     def let_write(self, bound: int) -> None:
         """So many transactions altogether, and those that are under way.
@@ -203,18 +214,18 @@ def _keyed(
             yield move, *two, *one
         case 6:
             # A swap, by way of a key that nobody else has.
-            aside = (-1 - draw.randrange(10**6), *one[1:])
-            yield move, *aside, *one
+            spare = (-1 - draw.randrange(10**6), *one[1:])
+            yield move, *spare, *one
             yield move, *one, *two
             yield f"UPDATE {table} SET v = %s WHERE {is_one}", v, *one
-            yield move, *two, *aside
+            yield move, *two, *spare
         case 7:
             # A chain, and the key that it began with is used again.
-            aside = (-1 - draw.randrange(10**6), *one[1:])
+            spare = (-1 - draw.randrange(10**6), *one[1:])
             yield delete, *two
-            yield move, *aside, *one
+            yield move, *spare, *one
             yield insert, *one, v, big
-            yield move, *two, *aside
+            yield move, *two, *spare
         case _:
             yield f"UPDATE {table} SET {to_two}, v = %s WHERE {is_one}", *one, v, *one
 

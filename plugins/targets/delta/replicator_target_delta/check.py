@@ -11,6 +11,7 @@ import pyarrow.fs as pafs
 from replicator.model.errors import Problem
 from replicator.model.naming import path_part
 from replicator.model.schema import TableId
+from replicator.plugins.kit.ledger import not_ours
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import UUID, DamagedLogError, read_log
 
@@ -43,15 +44,15 @@ def path_problems(open_storage: Callable[[], Storage], root: str) -> Sequence[Pr
             Problem(
                 code="target_not_writable",
                 message=f"{root} cannot be written: {reason}.",
-                place="target.path",
+                location="target.path",
                 action="Make it accessible and writable for this process, or choose another target.path.",
             )
         ]
     return []
 
 
-def place_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -> Sequence[Problem]:
-    """What stands where the table is to be, if it is not the table of this replicator and may not be adopted."""
+def existing_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -> Sequence[Problem]:
+    """What already exists where the table is to be, if it is not the table of this replicator and may not be adopted."""
     path = storage.table_path(table)
     kind = storage.kind(path)
     if kind is pafs.FileType.NotFound:
@@ -67,16 +68,15 @@ def place_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -> S
         message = f"The Delta log in {path} cannot be read: {error}."
         return [_problem("target_unreadable", message, table, "Move the folder away.")]
     if log is None:
-        if not storage.names(path):
+        # What is left of a first version that was never put is nobody's.
+        if set(storage.names(path)) <= {"_delta_log"}:
             return []
         action = "Move the folder away, or choose another target.path."
         return [_problem("target_occupied", f"{path} contains files but is not a Delta table.", table, action)]
     owner = log.properties.get(UUID)
     if adopt == "replace" or (owner is not None and owner == uuid):
         return []
-    whose = f"replicator {owner}" if owner else "no replicator"
-    action = "Choose another target.path, move the table away, or set target.adopt: replace to lose its content."
-    return [_problem("not_ours", f"A Delta table of {whose} is at {path}.", table, action)]
+    return [Problem.of(not_ours(table, owner, "target.path"))]
 
 
 def length_problems(root: str, table: TableId) -> Sequence[Problem]:
@@ -98,4 +98,4 @@ def _kind(storage: Storage, path: str) -> pafs.FileType:
 
 
 def _problem(code: str, message: str, table: TableId, action: str) -> Problem:
-    return Problem(code=code, message=message, place=str(table), action=action)
+    return Problem(code=code, message=message, location=str(table), action=action)

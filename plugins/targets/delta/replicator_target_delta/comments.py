@@ -39,7 +39,7 @@ def comment_notices(schema: TableSchema) -> Sequence[Problem]:
             Problem(
                 code="comment_changed",
                 message="In the comment ${ becomes $ {: Hadoop would resolve the reference.",
-                place=f"{schema.table}.{column.name}",
+                location=f"{schema.table}.{column.name}",
                 severity=Severity.NOTICE,
             )
             for column in schema.columns

@@ -1,6 +1,6 @@
 """Joins the small files of a clustered table, and leaves the others as they are.
 
-Delta's `OPTIMIZE` does something else there: it clusters anew whatever is in no ZCube of at least 100 GB. So a few small
+Delta's `OPTIMIZE` does something else there: it clusters again whatever is in no ZCube of at least 100 GB. So a few small
 files make it rewrite the whole of most tables. And where all files are in one ZCube it does nothing, however small they
 are.
 """

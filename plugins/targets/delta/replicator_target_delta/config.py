@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from replicator.plugins import ConfigModel, Duration, Size
+
+DIRECT_ROWS_MAX: Final = 200_000
+"""Changes of a batch that is committed directly: it stands in memory several times. Of larger ones Spark's fixed costs are a small part."""
+
+
+LOG_RETENTION_MIN: Final = timedelta(days=1)
+"""The log keeps its versions at least so long, otherwise as long as data files of older versions are kept."""
 
 
 class MaintenanceConfig(ConfigModel):
@@ -41,11 +48,11 @@ class MaintenanceConfig(ConfigModel):
 
 
 class DeltaConfig(ConfigModel):
-    """Where Delta tables are stored, and how. Default of `apply.max_wait`: 5s; an idle table never waits."""
+    """Path and layout of the tables. Defaults: `apply.max_wait` 1s, `apply.batch_rows_max` 200000 (engine: spark: 5s, 5000000)."""
 
     path: str = Field(
         min_length=1,
-        description="Folder or URI for all tables. Each table is at <schema or database>/<table> below it.",
+        description="Absolute path or URI of the folder for all tables. Each table is at <schema or database>/<table> below it.",
         examples=["/data/lake", "s3a://bucket/lake"],
     )
     adopt: Literal["refuse", "replace"] = Field(
@@ -55,5 +62,17 @@ class DeltaConfig(ConfigModel):
     )
     clustering: bool = Field(
         True, description="Whether tables are clustered by their key, which lets merges and readers skip files."
+    )
+    engine: Literal["auto", "spark"] = Field(
+        "auto",
+        description="What applies batches. auto: Replicator commits them directly where it can, which takes a hundredth of the "
+        "processor time of a MERGE, and Spark merges the rest; `status --json` says what applied the last batch, and why. "
+        "spark: Spark merges all of them.",
+    )
+    index_memory: Size = Field(
+        512 << 20,
+        ge=1 << 20,
+        description="Memory for the keys of data files, of all tables together: 8 to 12 bytes per row for "
+        "whole-number keys, more for others. Beyond it they are read again. Large ones are mapped from the temporary folder.",
     )
     maintenance: MaintenanceConfig = Field(MaintenanceConfig(), description="When upkeep of a table is due.")

@@ -3,7 +3,7 @@
 It is done by the calls that Delta's own `OPTIMIZE` makes (`OptimisticTransaction.writeFiles`). In a clustered table the
 new files are one ZCube of their own.
 
-A crash before the commit leaves files that no version names; VACUUM removes them. If somebody else changed one of the
+A crash before the commit leaves files that no version names; VACUUM removes them. If another writer changed one of the
 files meanwhile, the commit fails and nothing has happened.
 """
 

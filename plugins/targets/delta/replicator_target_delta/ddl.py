@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final
 
-from replicator.model.errors import SchemaConflictError
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TableOptions, TargetTable
@@ -56,17 +56,23 @@ class NewTable:
             builder = builder.comment(self.comment)
         if self.cluster_by:
             names = session.sparkContext._gateway.new_array(jvm.java.lang.String, len(self.cluster_by))  # noqa: SLF001
-            for place, name in enumerate(self.cluster_by):
-                names[place] = quoted(name)  # parsed as a path of names
+            for index, name in enumerate(self.cluster_by):
+                names[index] = quoted(name)  # parsed as a path of names
             builder = builder.clusterBy(names)
         builder.execute()
+
+
+def with_log_retention(new: NewTable, retention: timedelta) -> NewTable:
+    """The same table, whose log keeps versions for so long: with a commit per second it has 86,400 of them a day."""
+    kept = {"delta.logRetentionDuration": f"interval {int(retention.total_seconds())} seconds"}
+    return replace(new, properties={**new.properties, **kept})
 
 
 def new_table(table: TargetTable, schema: TableSchema, *, clustering: bool) -> NewTable:
     """The table that `table` is to be.
 
     Columns have the source's names (column mapping allows every character). Only key columns are NOT NULL: a column
-    of the source may lose that constraint at any time, and Delta could not follow.
+    of the source may lose that constraint at any time, and Delta could not drop it.
     """
     fields = [
         _field(c.name, json_type(c.type), column_comment(c.comment), is_nullable=c.name not in schema.key)
@@ -96,26 +102,6 @@ def new_table(table: TargetTable, schema: TableSchema, *, clustering: bool) -> N
 def schema_mark(schema: TableSchema, options: TableOptions) -> str:
     """A text that changes whenever the table would have to look different."""
     return f"{schema.fingerprint} {options.deletes}{' time' if options.source_timestamp else ''}"
-
-
-def schema_conflict(table: TargetTable, replicator: str) -> SchemaConflictError:
-    """The error when the target's table has another shape than the changes."""
-    return SchemaConflictError(
-        "The target table was created with another schema or other settings: columns, types, key, deletes or source_timestamp differ.",
-        code="schema_conflict",
-        table=str(table.table),
-        action=f"Undo the change, or recreate the table: replicator snapshot {replicator} {table.table} --recreate.",
-    )
-
-
-def table_missing(table: TargetTable, replicator: str) -> SchemaConflictError:
-    """The error when the target has no table for the changes: it was dropped, and not recreated."""
-    return SchemaConflictError(
-        "The table was dropped in the target.",
-        code="schema_conflict",
-        table=str(table.table),
-        action=f"Recreate it: replicator snapshot {replicator} {table.table} --recreate.",
-    )
 
 
 def _field(name: str, type_: Any, comment: str | None, *, is_nullable: bool = True) -> Mapping[str, Any]:

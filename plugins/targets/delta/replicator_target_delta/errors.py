@@ -16,7 +16,9 @@ from replicator.model.errors import (
     SchemaConflictError,
     TableError,
     TargetUnavailableError,
+    ThrottledError,
 )
+from replicator.plugins.target import Batch
 from replicator.spark.session import local_folder, spark_error
 from replicator_target_delta.tablelog import DamagedLogError
 
@@ -62,7 +64,6 @@ _STORAGE: Final = (
     ("java.net.UnknownHostException", "target_unreachable", "Check that the target's storage can be reached."),
     ("java.net.SocketTimeoutException", "target_unreachable", "Check that the target's storage can be reached."),
     ("out of space in CodeCache", "spark_out_of_memory", "Give the JVM more room for code (-XX:ReservedCodeCacheSize)."),
-    ("java.lang.OutOfMemoryError", "spark_out_of_memory", "Give Spark more memory (spark.settings.spark.driver.memory)."),
 )  # fmt: skip
 ROW_MISSING: Final = "replicator: a row is missing"
 """With which a checked merge fails."""
@@ -91,20 +92,21 @@ _SHAPE: Final = re.compile(
 
 
 @contextmanager
-def translated(table: str, *, path: str = "", files: tuple[str, ...] = ()) -> Iterator[None]:
+def translated(table: str, *, path: str = "", batch: Batch | None = None) -> Iterator[None]:
     """Raise ours for theirs.
 
     Args:
         table: The table worked on, as `schema.table`.
         path: Its folder.
-        files: Journal files being read: an error that names one is about the journal, not the target.
+        batch: What is being applied: an error that names one of its files is about the journal, not the target.
     """
     try:
         yield
     except ReplicatorError:
         raise
     except Exception as error:
-        ours = translate(error, table, files, path=path)
+        files = () if batch is None else tuple(file.uri for file in batch.files)
+        ours = translate(error, table, files, path=path, size="" if batch is None else _size(batch))
         if ours is None:
             error.add_note(_frames(str(error)))  # asked of the JVM now: when it is logged, Spark has been stopped
             raise
@@ -112,7 +114,7 @@ def translated(table: str, *, path: str = "", files: tuple[str, ...] = ()) -> It
 
 
 def translate(
-    error: BaseException, table: str, files: tuple[str, ...] = (), *, path: str = ""
+    error: BaseException, table: str, files: tuple[str, ...] = (), *, path: str = "", size: str = ""
 ) -> ReplicatorError | None:
     """Say what `error` means; None if it is none we know, which makes it a bug."""
     if lost := spark_error(error):
@@ -128,6 +130,7 @@ def translate(
     return (
         _of_log(text, table)
         or _of_access(text, files)
+        or _of_memory(text, table, size)
         or _of_storage(error, text, table, path)
         or _of_data(text, table)
         or _of_files(text, table, files)
@@ -204,6 +207,24 @@ def _of_spark(error: BaseException, text: str, table: str) -> ReplicatorError | 
         code="spark_failed",
         table=table,
         action="It is retried automatically; the log has the details.",
+    )
+
+
+def _size(batch: Batch) -> str:
+    rows = "1 row" if batch.rows == 1 else f"{batch.rows:,} rows"
+    return f"{rows} ({sum(file.bytes for file in batch.files) / (1 << 20):,.1f} MiB in the journal)"
+
+
+def _of_memory(text: str, table: str, size: str) -> ReplicatorError | None:
+    """Less at once may need less; where a batch cannot be made smaller, the table waits, and fails alone in the end."""
+    if "out of space in CodeCache" in text or "java.lang.OutOfMemoryError" not in text:
+        return None
+    return ThrottledError(
+        f"Spark ran out of memory{f' during a batch of {size}' if size else ''}.",
+        code="spark_out_of_memory",
+        table=table,
+        action="Give Spark more memory (spark.settings.spark.driver.memory; on a cluster also spark.executor.memory).",
+        may_halve=True,
     )
 
 

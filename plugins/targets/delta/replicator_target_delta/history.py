@@ -63,8 +63,8 @@ class _Commit:
 
     def counts(self) -> Merged:
         """What a batch of ours counted."""
-        metrics, beside = self.info.get("operationMetrics") or {}, json.loads(self.info.get("userMetadata") or "{}")
-        own = beside.get(_OURS, {})
+        metrics, metadata = self.info.get("operationMetrics") or {}, json.loads(self.info.get("userMetadata") or "{}")
+        own = metadata.get(_OURS, {})
         match self.info.get("operation"):
             case "MERGE":
                 deleted = int(metrics.get("numTargetRowsDeleted", 0))

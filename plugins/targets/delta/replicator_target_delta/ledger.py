@@ -5,28 +5,32 @@ sequence number + 1`. One is added because an empty ledger (-1) must
 be recordable too. Delta skips a write whose number is not above the recorded one, and refuses the commit of one whose
 ledger moved while it ran. So:
 
-1. A new holder **claims**: in one optimistic transaction it reads every ledger of the table, and records its own
-   epoch in its own and in those of all older incarnations.
+1. A new holder **claims**: it reads every commit of the table, and the next one, which is its own, records its
+   epoch in its own ledger and in those of all older incarnations (`record_alone`).
 2. From then on every data statement of an older epoch, of whichever incarnation, is skipped or refused, because each
    of them has an identifier that had to be claimed before.
-3. What cannot have an identifier (creating, replacing and dropping the table, moving the ledger alone) is done in an
-   optimistic transaction of the same kind, which compares epochs and incarnations at the very version it commits on.
+3. What cannot have an identifier compares epochs and incarnations at the very version it commits on: moving the ledger
+   alone likewise by `record_alone`; creating, replacing and dropping the table in an optimistic transaction.
 
-A crash before the commit of any of them leaves nothing, after it everything. This module and `purge` use Delta's private
-API (`OptimisticTransaction`), by py4j.
+A crash before the commit of any of them leaves nothing, after it everything. This module, `logstore` and `purge` use
+Delta's private API (`OptimisticTransaction`, `DeltaLog`), by py4j.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from replicator.model.errors import FencedError, TableError, TargetUnavailableError
+from replicator.model.errors import TableError, TargetUnavailableError
+from replicator.plugins.kit.ledger import fenced, not_ours
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
+from replicator_target_delta.logstore import LogStore, commit, obstacle
 from replicator_target_delta.scala import Scala
-from replicator_target_delta.tablelog import DROPPED, INCARNATION, STATE, UUID
+from replicator_target_delta.storage import Storage
+from replicator_target_delta.tablelog import DROPPED, INCARNATION, STATE, UUID, DamagedLogError, read_log
 
 _SEQUENCE_BITS: Final = 44
 _SEQUENCE_MASK: Final = (1 << _SEQUENCE_BITS) - 1
@@ -37,6 +41,8 @@ _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _AUTO_RESET: Final = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
 _DOLLAR: Final = "replicator.dollar"
+_PUTS_MAX: Final = 10
+"""Each one that is lost means that somebody else committed; Delta's transaction does not need to be the first."""
 
 
 class Entry(NamedTuple):
@@ -58,6 +64,18 @@ class Entry(NamedTuple):
         return None if version is None else cls(version >> _SEQUENCE_BITS, (version & _SEQUENCE_MASK) - 1)
 
 
+class Look(Protocol):
+    """What a table's log says at one version, read here or by Spark."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+
+    @property
+    def transactions(self) -> Mapping[str, int]:
+        """The transaction identifiers, which are the ledgers, by name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
     """How a table must be recorded: the ledgers to write, and what our own said before."""
@@ -77,7 +95,7 @@ def plan_claim(
     """
     owner = properties.get(UUID)
     if owner != table.uuid and not may_adopt:
-        raise not_ours(table, owner)
+        raise not_ours(table.table, owner, "target.path")
     records: dict[str, int] = {}
     if owner not in {None, table.uuid}:
         # The former holder of the table can no longer write here.
@@ -89,7 +107,7 @@ def plan_claim(
         if entry.epoch == EPOCH_MAX:
             raise adopted(table)
         if entry.epoch > table.epoch or incarnation > table.incarnation:
-            raise fenced(table, entry.epoch)
+            raise fenced(table, entry.epoch, incarnation)
         records[replace(table, incarnation=incarnation).ledger_name] = Entry(table.epoch, entry.last).version
     own = entries.get(table.incarnation)
     last = own.last if own else EMPTY_LEDGER
@@ -116,15 +134,6 @@ def exists(table: TargetTable, properties: Mapping[str, str]) -> bool:
     )
 
 
-def fenced(table: TargetTable, epoch: int) -> FencedError:
-    """The error of a writer that another has replaced."""
-    return FencedError(
-        f"Epoch {epoch} has claimed the table; this process has epoch {table.epoch}.",
-        code="fenced",
-        table=str(table.table),
-    )
-
-
 def claim_lost(table: TargetTable) -> TargetUnavailableError:
     """The error where the table's log is not the one that we claimed: it is claimed again."""
     return TargetUnavailableError(
@@ -133,6 +142,26 @@ def claim_lost(table: TargetTable) -> TargetUnavailableError:
         table=str(table.table),
         action="It is retried automatically.",
     )
+
+
+def check_last(table: TargetTable, own: Entry | None, last: int | None) -> None:
+    """Check that the table's ledger, if it is this epoch's, is where this process left it; None: it does not know where.
+
+    Raises:
+        TargetUnavailableError: It was set back: what was applied since is no longer there.
+        FencedError: It is ahead. Only a second process with our lease could do that.
+    """
+    if last is None or own is None or own.epoch != table.epoch:
+        return
+    if own.last > last:
+        raise fenced(table, own.epoch, table.incarnation)
+    if own.last < last:
+        raise TargetUnavailableError(
+            f"The table was set back: its ledger says {own.last}, and this process has applied {last}.",
+            code="target_busy",
+            table=str(table.table),
+            action="It is retried automatically, from what the ledger says.",
+        )
 
 
 def adopted(table: TargetTable) -> TableError:
@@ -145,15 +174,44 @@ def adopted(table: TargetTable) -> TableError:
     )
 
 
-def not_ours(table: TargetTable, owner: str | None) -> TableError:
-    """The error for a table of somebody else."""
-    whose = f"replicator {owner}" if owner else "no replicator"
-    return TableError(
-        f"A Delta table of {whose} is at the table's path.",
-        code="not_ours",
-        table=str(table.table),
-        action="Choose another target.path, move the table away, or set target.adopt: replace to lose its content.",
-    )
+def record_alone(
+    session: Any, storage: Storage, path: str, plan: Callable[[Look], Claimed]
+) -> tuple[Look, Claimed] | None:
+    """Commit nothing but the ledger entries that `plan` asks for; the log they were planned from. None: there is no table.
+
+    `plan` decides again after each commit of others that came first: what it has seen is all that the commit follows. Where the
+    table is not one that `logstore` knows, or others are faster again and again, Delta's optimistic transaction commits.
+
+    Raises:
+        Exception: What `plan` raises; py4j's, if the commit failed.
+    """
+    for _ in range(_PUTS_MAX):
+        try:
+            log = read_log(storage, path)
+        except (DamagedLogError, FileNotFoundError):
+            # Not understood here, or cleaned up between two looks: Spark reads it, or says why it cannot.
+            break
+        if log is None:
+            return None
+        claimed = plan(log)
+        if not claimed.records:
+            return log, claimed
+        if obstacle(log) is not None:
+            break
+        now = int(time.time() * 1000)
+        entries = [
+            {"txn": {"appId": name, "version": version, "lastUpdated": now}}
+            for name, version in claimed.records.items()
+        ]
+        if commit(LogStore(session, path), storage, path, log, entries, "Manual Update"):
+            return log, claimed
+    transaction = Transaction(session, path)
+    if not transaction.exists:
+        return None
+    claimed = plan(transaction)
+    if claimed.records:
+        transaction.record(claimed.records)
+    return transaction, claimed
 
 
 @contextmanager
@@ -220,7 +278,7 @@ class Transaction:
         if self.exists:
             old = self._txn.metadata()
             self._txn.updateProtocol(self._txn.protocol().merge(self._scala.seq([shape.protocol()])))
-            self._txn.updateMetadataForTableOverwrite(self._copied(new, old.id(), new.configuration()))
+            self._txn.updateMetadataForTableOverwrite(self._changed(new, old.id(), new.configuration()))
             actions += [
                 self._delta.actions.DomainMetadata(domain.domain(), domain.configuration(), True)
                 for domain in self._scala.list(self._txn.snapshot().domainMetadata())
@@ -228,7 +286,7 @@ class Transaction:
             ]
         else:
             # In this order: the metadata of a new table would set the protocol to the least that it needs itself.
-            self._txn.updateMetadataForNewTable(self._copied(new, new.id(), new.configuration()))
+            self._txn.updateMetadataForNewTable(self._changed(new, new.id(), new.configuration()))
             self._txn.updateProtocol(shape.protocol())
         self._commit([*actions, *domains.values()], ledgers)
 
@@ -236,7 +294,7 @@ class Transaction:
         """Remove every row and change properties."""
         old = self._txn.metadata()
         immutable = self._scala.immutable_map({**self.properties, **properties})
-        self._txn.updateMetadata(self._copied(old, old.id(), immutable), False)
+        self._txn.updateMetadata(self._changed(old, old.id(), immutable), False)
         self._commit([file.remove() for file in self._scala.list(self._txn.filterFiles())], ledgers)
 
     def _commit(self, actions: Sequence[Any], ledgers: Mapping[str, int]) -> None:
@@ -248,7 +306,7 @@ class Transaction:
         operation = self._scala.object(self._delta.DeltaOperations, "ManualUpdate")
         self._txn.commit(self._scala.seq([*actions, *entries]), operation)
 
-    def _copied(self, metadata: Any, table_id: str, configuration: Any) -> Any:
+    def _changed(self, metadata: Any, table_id: str, configuration: Any) -> Any:
         return metadata.copy(
             table_id,
             metadata.name(),

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from replicator_target_delta.compaction import join_small_files
 from replicator_target_delta.config import MaintenanceConfig
 from replicator_target_delta.ddl import path_of
 from replicator_target_delta.purge import purge
+from replicator_target_delta.storage import Storage
+from replicator_target_delta.tablelog import read_log
+
+if TYPE_CHECKING:
+    from replicator_target_delta.lane.log import LiveFile
 
 VACUUM_LEDGER: Final = "replicator/vacuum"
 """Ledger name under which the table's log says when it was last vacuumed, in seconds since 1970."""
@@ -30,7 +35,7 @@ _SUMMED: Final = ("size", "small", "numbered", "hidden")
 class Upkeep(StrEnum):
     """What can be done, the most urgent first.
 
-    `COMPACT` is Delta's `OPTIMIZE`. Of a table without clustering it joins the files; a clustered one it clusters anew, mostly
+    `COMPACT` is Delta's `OPTIMIZE`. Of a table without clustering it joins the files; a clustered one it clusters again, mostly
     as a whole. `JOIN` is for clustered tables, and touches no file but the small ones.
     """
 
@@ -54,10 +59,19 @@ class Condition:
     last_vacuum: datetime
 
 
+def last_vacuum(storage: Storage, path: str, now: datetime) -> datetime:
+    """When the table was last vacuumed, as its log says; when it was created, if it never was."""
+    log = read_log(storage, path)
+    if log is None:
+        return now
+    seconds = log.transactions.get(VACUUM_LEDGER)
+    return datetime.fromtimestamp(seconds, UTC) if seconds is not None else log.created
+
+
 def due(condition: Condition, config: MaintenanceConfig, now: datetime) -> Upkeep | None:
     """Decide what is due, if anything.
 
-    A clustered table is clustered anew when more than half of it is outside of its largest ZCube. So the whole of it is
+    A clustered table is clustered again when more than half of it is outside of its largest ZCube. So the whole of it is
     rewritten once for each doubling, not once for every few merges.
     """
     if not config.enabled:
@@ -139,6 +153,26 @@ def condition_of(session: Any, path: str, config: MaintenanceConfig, last_vacuum
     )
 
 
+def condition_of_files(files: Collection[LiveFile], config: MaintenanceConfig, last_vacuum: datetime) -> Condition:
+    """The same of files that are known, without Spark."""
+    cubes: dict[str, int] = {}
+    for file in files:
+        cube = (file.add.get("tags") or {}).get("ZCUBE_ID")
+        if cube is not None:
+            cubes[cube] = cubes.get(cube, 0) + file.add["size"]
+    cardinalities = [file.vector.cardinality for file in files if file.vector is not None]
+    return Condition(
+        files=len(files),
+        small_files=sum(file.add["size"] < config.small_file_size for file in files),
+        bytes=sum(file.add["size"] for file in files),
+        cube_bytes=max(cubes.values(), default=0),
+        rows=sum(file.rows for file in files),
+        vectors=len(cardinalities),
+        deleted_rows=sum(cardinalities),
+        last_vacuum=last_vacuum,
+    )
+
+
 class Turns:
     """Merges and upkeep of one table take turns, and upkeep gives way.
 
@@ -150,7 +184,7 @@ class Turns:
         self._guard = threading.Lock()
         self._session: Any = None
         self._tag = ""
-        self._cut_short = 0
+        self._times_cut = 0
         self._is_cut = False
 
     @property
@@ -163,7 +197,7 @@ class Turns:
     def writing(self) -> Iterator[None]:
         """A merge's turn."""
         if not self._lock.acquire(blocking=False):
-            cuts_short = self._may_cut_short()
+            cuts_short = self._cut_short()
             # Spark cancels what runs at this moment, not what the same work starts next: so it is told again.
             while cuts_short and not self._lock.acquire(timeout=_CANCEL_EVERY_S):
                 self._cancel()
@@ -196,14 +230,14 @@ class Turns:
     def done(self) -> None:
         """Upkeep came to its end."""
         with self._guard:
-            self._cut_short = 0
+            self._times_cut = 0
 
-    def _may_cut_short(self) -> bool:
-        """Cancel upkeep's jobs if upkeep has the turn, and has not been cut short too often in a row."""
+    def _cut_short(self) -> bool:
+        """Cancel upkeep's jobs, unless upkeep does not have the turn or was cut short too often in a row; whether they were cancelled."""
         with self._guard:
-            if self._session is None or self._cut_short >= PATIENCE:
+            if self._session is None or self._times_cut >= PATIENCE:
                 return False
-            self._cut_short += 1
+            self._times_cut += 1
             self._is_cut = True
         self._cancel()
         return True

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documen
 from replicator.model.events import IS_DELETED, ROW, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TableOptions
-from replicator.spark.reduce import EXPECTS, IS_GONE, KEY, REMOVES, SENT, row_identity
+from replicator.spark.reduce import EXPECTS, IS_REMOVED, KEY, REMOVES, SENT, row_identity
 from replicator_target_delta.ddl import path_of, quoted
 from replicator_target_delta.errors import ROW_MISSING
 
@@ -39,21 +39,21 @@ def merge_statement(
     if options.source_timestamp:
         marks[quoted(SOURCE_TIMESTAMP)] = f"s.{SOURCE_TIMESTAMP}"
     if soft:
-        marks[quoted(IS_DELETED)] = f"s.{IS_GONE}"
+        marks[quoted(IS_DELETED)] = f"s.{IS_REMOVED}"
         is_new = f"s.{ROW} IS NOT NULL"
     else:
-        is_new = f"NOT s.{IS_GONE}"
+        is_new = f"NOT s.{IS_REMOVED}"
     added = marks
     if is_checked:
         added = marks | {quoted(SEQUENCE_NUM): _number_unless(f"s.{EXPECTS}")}
         is_new = f"({is_new} OR s.{EXPECTS})"
         if soft:
             marks = marks | {quoted(SEQUENCE_NUM): _number_unless(f"s.{EXPECTS} AND t.{quoted(IS_DELETED)}")}
-    gone = f"s.{ROW} IS NULL THEN UPDATE SET {_assignments(marks)}" if soft else f"s.{IS_GONE} THEN DELETE"
+    removal = f"s.{ROW} IS NULL THEN UPDATE SET {_assignments(marks)}" if soft else f"s.{IS_REMOVED} THEN DELETE"
     return " ".join(
         (
             f"MERGE INTO {path_of(path)} t USING {VIEW} s ON {on}",
-            f"WHEN MATCHED AND {gone}",
+            f"WHEN MATCHED AND {removal}",
             f"WHEN MATCHED THEN UPDATE SET {_assignments(values | marks)}",
             f"WHEN NOT MATCHED AND {is_new} THEN {_insert(inserted | added)}",
         )
@@ -89,8 +89,8 @@ def multiset_merge_statement(path: str, schema: TableSchema, options: TableOptio
     return " ".join(
         (
             f"MERGE INTO {path_of(path)} t USING {VIEW} s ON t.{quoted(SEQUENCE_NUM)} = s.{SEQUENCE_NUM}",
-            f"WHEN MATCHED AND s.{IS_GONE} THEN DELETE",
-            f"WHEN NOT MATCHED AND NOT s.{IS_GONE} THEN {_insert(inserted)}",
+            f"WHEN MATCHED AND s.{IS_REMOVED} THEN DELETE",
+            f"WHEN NOT MATCHED AND NOT s.{IS_REMOVED} THEN {_insert(inserted)}",
         )
     )
 
@@ -104,7 +104,7 @@ def multiset_source(balance: DataFrame, target: DataFrame, schema: TableSchema) 
         schema: The table's shape.
 
     Returns:
-        `_sequence_num`, `_source_timestamp`, `row`, `is_gone`: rows to insert, and numbers of rows to delete, the
+        `_sequence_num`, `_source_timestamp`, `row`, `is_removed`: rows to insert, and numbers of rows to delete, the
         highest of each distinct row.
     """
     fields = [schema.fields[c.name] for c in schema.columns]
@@ -114,18 +114,18 @@ def multiset_source(balance: DataFrame, target: DataFrame, schema: TableSchema) 
     # Inside a struct Spark compares nulls as values.
     found = held.join(wanted, F.col("_held") == F.col("_wanted"))
     newest_first = Window.partitionBy("_held").orderBy(F.col(SEQUENCE_NUM).desc())
-    lost = found.withColumn("_place", F.row_number().over(newest_first)).where(F.col("_place") <= F.col(REMOVES))
+    lost = found.withColumn("_nth", F.row_number().over(newest_first)).where(F.col("_nth") <= F.col(REMOVES))
     nothing = F.lit(None)
     types = {field.name: field.dataType for field in balance.schema}
     return (
         balance.where(F.col(REMOVES) == 0)
-        .select(SEQUENCE_NUM, SOURCE_TIMESTAMP, ROW, F.lit(False).alias(IS_GONE))
+        .select(SEQUENCE_NUM, SOURCE_TIMESTAMP, ROW, F.lit(False).alias(IS_REMOVED))
         .unionByName(
             lost.select(
                 SEQUENCE_NUM,
                 nothing.cast(types[SOURCE_TIMESTAMP]).alias(SOURCE_TIMESTAMP),
                 nothing.cast(types[ROW]).alias(ROW),
-                F.lit(True).alias(IS_GONE),
+                F.lit(True).alias(IS_REMOVED),
             )
         )
     )

@@ -55,7 +55,7 @@ def merging_of(session: Any, path: str, table: TargetTable, batch: Batch, change
             checked=None,
             note=lambda: history.note(removals=merge.count_removals(balance)),
         )
-    source = _folded(batch, changes, rows, fields, keep_gone=options.deletes == "soft")
+    source = _folded(batch, changes, rows, fields, keep_removed=options.deletes == "soft")
     statement, checked = (
         merge.merge_statement(path, schema, options, has_absent=batch.has_absent, is_checked=is_checked)
         for is_checked in (False, True)
@@ -68,9 +68,9 @@ def merging_of(session: Any, path: str, table: TargetTable, batch: Batch, change
     )
 
 
-def _folded(batch: Batch, changes: DataFrame, rows: DataFrame, fields: list[str], *, keep_gone: bool) -> DataFrame:
+def _folded(batch: Batch, changes: DataFrame, rows: DataFrame, fields: list[str], *, keep_removed: bool) -> DataFrame:
     key = batch.schema.key_fields
     if not batch.has_absent:
-        return reduce.reduce_whole_rows(changes, key, has_key_changes=batch.has_key_changes, keep_gone=keep_gone)
+        return reduce.reduce_whole_rows(changes, key, has_key_changes=batch.has_key_changes, keep_removed=keep_removed)
     source = reduce.reduce_partial_rows(changes, key, fields, has_key_changes=batch.has_key_changes)
     return reduce.fill_from_origin(source, rows, key, fields) if batch.has_key_changes else source

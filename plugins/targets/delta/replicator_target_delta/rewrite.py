@@ -24,7 +24,7 @@ _BATCH_ROWS = 50_000
 def readable_files(uris: Sequence[str], schema: TableSchema, storage: Storage) -> Iterator[Sequence[str]]:
     """Files with the same changes that Spark can read; for nearly every table the same files.
 
-    Copies stand in the target's own folder for the time of the block. A crash leaves them for the next clean-up of
+    Rewritten files are in the target's own folder during the block. A crash leaves them for the next clean-up of
     that folder.
     """
     if all(is_readable(column.type) for column in schema.columns):
@@ -32,11 +32,11 @@ def readable_files(uris: Sequence[str], schema: TableSchema, storage: Storage) -
         return
     folder = storage.own_path("staging", uuid4().hex)
     try:
-        copies = []
+        rewritten = []
         for number, uri in enumerate(uris):
-            copies.append(f"{folder}/{number}.parquet")
-            _rewrite(uri, copies[-1], storage)
-        yield copies
+            rewritten.append(f"{folder}/{number}.parquet")
+            _rewrite(uri, rewritten[-1], storage)
+        yield rewritten
     finally:
         storage.remove(folder)
 

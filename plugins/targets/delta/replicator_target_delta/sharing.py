@@ -68,9 +68,9 @@ class SharingCheck:
 def _hosts(context: Any) -> set[str]:
     """Hosts with executors."""
     java = context._jsc.sc()  # noqa: SLF001 - PySpark has no such call
-    places: str = java.getExecutorMemoryStatus().keySet().mkString(" ")
+    addresses: str = java.getExecutorMemoryStatus().keySet().mkString(" ")
     driver: str = java.env().blockManager().blockManagerId().hostPort()
-    return {place.rpartition(":")[0] for place in places.split() if place != driver}
+    return {address.rpartition(":")[0] for address in addresses.split() if address != driver}
 
 
 def _host_in(data: bytes) -> str:

@@ -96,10 +96,6 @@ class Storage:
         with self.open_output(path) as stream:
             stream.write(json.dumps(value).encode())
 
-    def make_folder(self, path: str) -> None:
-        """Make a folder and those above it."""
-        self._fs.create_dir(self._inner(path), recursive=True)
-
     def remove(self, path: str) -> None:
         """Remove a file or a folder with everything inside; nothing if it is not there."""
         inner = self._inner(path)

@@ -1,18 +1,20 @@
 """Reads a Delta log without Spark: whose the table is, and its ledgers.
 
-Follows the public protocol (JSON commits, Parquet checkpoints). Used where Spark is not at hand (`check`, `drop`) and
-where a look at two small files is enough. Writing is Spark's alone.
+Implements the public protocol (JSON commits, Parquet checkpoints). Used where Spark is not at hand (`check`, `drop`) and
+where a look at two small files is enough. Writing is the LogStore's alone, in Spark's JVM.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any, Final
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from replicator_target_delta.storage import Storage
@@ -25,18 +27,26 @@ STATE: Final = "replicator.state"
 LIVE: Final = "live"
 DROPPED: Final = "dropped"
 
+_WANTED: Final = ("metaData", "protocol", "txn")
+_OF_FILES: Final = ("add", "remove", "cdc", "commitInfo", "domainMetadata", "checkpointMetadata", "sidecar")
+# Most lines name data files: they are not parsed.
+_SKIPPED: Final = tuple(f'{{"{kind}":'.encode() for kind in _OF_FILES)
+
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.[0-9a-f-]{36}|\.\d{10}\.(?P<parts>\d{10}))?\.(parquet|json)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLog:
-    """The newest version of a table, as far as we need it: its properties, and its transaction identifiers."""
+    """The newest version of a table, as far as we need it: its properties, its protocol, and its transaction identifiers."""
 
     version: int
     properties: Mapping[str, str]
     transactions: Mapping[str, int]
     created: datetime
+    protocol: Mapping[str, Any]
+    unknown: frozenset[str]
+    """Kinds of actions since the last checkpoint that the protocol did not have when this was written."""
 
 
 class DamagedLogError(Exception):
@@ -59,56 +69,58 @@ def read_log(storage: Storage, path: str) -> TableLog | None:
 
 def _read_log(storage: Storage, folder: str) -> TableLog | None:
     commits: dict[int, str] = {}
-    found: dict[tuple[int, int], list[str]] = {}
+    parts_of: dict[tuple[int, int], list[str]] = {}
     for name in storage.names(folder):
         if match := _COMMIT.fullmatch(name):
             commits[int(match[1])] = name
         elif match := _CHECKPOINT.fullmatch(name):
-            found.setdefault((int(match[1]), int(match["parts"] or 1)), []).append(name)
+            parts_of.setdefault((int(match[1]), int(match["parts"] or 1)), []).append(name)
     # One in several parts that lacks some is the remains of an attempt to write it.
-    checkpoints = {version: names for (version, parts), names in found.items() if len(names) >= parts}
+    checkpoints = {version: names for (version, parts), names in parts_of.items() if len(names) >= parts}
     if not commits and not checkpoints:
         return None
     newest = max([*commits, *checkpoints])
-    metadata: Mapping[str, Any] | None = None
-    transactions: dict[str, int] = {}
+    found = _Found()
     # Newest first: the first of each kind that is met is the one that counts.
     for version in range(newest, -1, -1):
-        from_checkpoint = version not in commits
-        if from_checkpoint and version not in checkpoints:
+        if version in commits:
+            found.add(_json_actions(storage.read(f"{folder}/{commits[version]}")))
+        elif version not in checkpoints:
             raise ValueError(f"version {version} is missing")
-        actions = (
-            _checkpoint_actions(storage, folder, checkpoints[version])
-            if from_checkpoint
-            else _json_actions(storage.read(f"{folder}/{commits[version]}"))
-        )
-        metadata = _gather(actions, metadata, transactions)
-        if not from_checkpoint and version in checkpoints:
-            metadata = _gather(_checkpoint_actions(storage, folder, checkpoints[version]), metadata, transactions)
         if version in checkpoints:
+            found.add(_checkpoint_actions(storage, folder, checkpoints[version]))
             break
-    if metadata is None:
+    if found.metadata is None:
         raise ValueError("it has no metadata")
-    created = datetime.fromtimestamp((metadata.get("createdTime") or 0) / 1000, UTC)
     return TableLog(
-        version=newest, properties=dict(metadata["configuration"]), transactions=transactions, created=created
+        version=newest,
+        properties=dict(found.metadata["configuration"]),
+        transactions=found.transactions,
+        created=datetime.fromtimestamp((found.metadata.get("createdTime") or 0) / 1000, UTC),
+        protocol=found.protocol or {},
+        unknown=frozenset(found.unknown),
     )
 
 
-def _gather(
-    actions: list[dict[str, Any]], metadata: Mapping[str, Any] | None, transactions: dict[str, int]
-) -> Mapping[str, Any] | None:
-    for action in actions:
-        metadata = metadata or action.get("metaData")
-        if transaction := action.get("txn"):
-            transactions.setdefault(transaction["appId"], transaction["version"])
-    return metadata
+@dataclass(slots=True)
+class _Found:
+    metadata: Mapping[str, Any] | None = None
+    protocol: Mapping[str, Any] | None = None
+    transactions: dict[str, int] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
+
+    def add(self, actions: Iterable[Mapping[str, Any]]) -> None:
+        """Take what actions of an older version say and no newer one has said."""
+        for action in actions:
+            self.metadata = self.metadata or action.get("metaData")
+            self.protocol = self.protocol or action.get("protocol")
+            if transaction := action.get("txn"):
+                self.transactions.setdefault(transaction["appId"], transaction["version"])
+            self.unknown.update(action.keys() - {*_WANTED, *_OF_FILES})
 
 
 def _json_actions(data: bytes) -> list[dict[str, Any]]:
-    # Most lines name data files and are of no interest here.
-    wanted = (b'{"metaData"', b'{"txn"')
-    return [json.loads(line) for line in data.splitlines() if line.startswith(wanted)]
+    return [json.loads(line) for line in data.splitlines() if line and not line.startswith(_SKIPPED)]
 
 
 def _checkpoint_actions(storage: Storage, folder: str, names: list[str]) -> list[dict[str, Any]]:
@@ -119,7 +131,9 @@ def _checkpoint_actions(storage: Storage, folder: str, names: list[str]) -> list
             continue
         with storage.open_input(f"{folder}/{name}") as source:
             file = pq.ParquetFile(source)
-            columns = [c for c in ("metaData", "txn") if c in file.schema_arrow.names]
+            columns = [c for c in file.schema_arrow.names if c not in _OF_FILES]
             for batch in file.iter_batches(columns=columns):
-                actions += [row for row in batch.to_pylist(maps_as_pydicts="strict") if any(row.values())]
+                is_wanted = reduce(pc.or_, (pc.is_valid(column) for column in batch.columns))
+                rows = batch.filter(is_wanted).to_pylist(maps_as_pydicts="strict")
+                actions += [{kind: value for kind, value in row.items() if value is not None} for row in rows]
     return actions

@@ -3,50 +3,51 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pyarrow.fs as pafs
 
-from replicator.model.crash import crash_point
-from replicator.model.errors import FatalError, Problem, SchemaConflictError, TableError
-from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.errors import FatalError, Problem, TableError
 from replicator.model.naming import check_names, refuse_columns
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.kit.ledger import LedgerTarget, fenced
 from replicator.plugins.target import (
     EMPTY_LEDGER,
     Audit,
     Batch,
-    BatchResult,
-    Claim,
-    DeltaTarget,
+    Batching,
+    EngineReport,
     Ledger,
     SparkNeeds,
     TargetContext,
     TargetTable,
 )
-from replicator_target_delta import ddl, history, maintenance
-from replicator_target_delta.check import length_problems, path_problems, place_problems
+from replicator_target_delta import ddl, history, maintenance, spark_engine
+from replicator_target_delta.check import existing_problems, length_problems, path_problems
 from replicator_target_delta.comments import comment_notices
-from replicator_target_delta.config import DeltaConfig
-from replicator_target_delta.errors import is_concurrent, is_missing, translated
+from replicator_target_delta.config import DIRECT_ROWS_MAX, LOG_RETENTION_MIN, DeltaConfig
+from replicator_target_delta.engine import DIRECT, DirectTable, Lanes, Pace, merged_by_spark
+from replicator_target_delta.errors import is_concurrent, translated
+from replicator_target_delta.held import HeldTable
+from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.ledger import (
     EPOCH_MAX,
+    Claimed,
     Entry,
+    Look,
     Transaction,
     adopted,
     claim_lost,
     entries_of,
     exists,
-    fenced,
     identified,
-    not_ours,
     plan_claim,
+    record_alone,
 )
 from replicator_target_delta.names import column_problems
 from replicator_target_delta.rewrite import readable_files
@@ -56,34 +57,8 @@ from replicator_target_delta.storage import DROP_MARK, Storage, absolute
 from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, DamagedLogError, read_log
 from replicator_target_delta.types import type_problems
 
-if TYPE_CHECKING:
-    from replicator_target_delta.merging import Merging
 
-
-@dataclass(slots=True)
-class _Held:
-    """What this process knows of a table that it has claimed."""
-
-    session: Any
-    """A SparkSession of its own: a transaction's identifier is a setting of the session."""
-    ledger_name: str
-    epoch: int
-    last: int
-    properties: Mapping[str, str]
-    lacks_rows: bool = False
-    """A merge found that rows are missing: until a snapshot or another process, they are counted before each merge."""
-
-
-@dataclass(slots=True)
-class _Place:
-    """A table in the target: its path, whose turn it is, and what is held there."""
-
-    path: str
-    turns: maintenance.Turns = field(default_factory=maintenance.Turns)
-    held: _Held | None = None
-
-
-class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
+class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
     """Tables of a Delta lake, each at `<path>/<namespace>/<table>`.
 
     Every change of a table is one commit of its log, and each such commit carries the ledger. A crash before it
@@ -98,10 +73,17 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     def __init__(self, config: DeltaConfig, context: TargetContext) -> None:
         super().__init__(config, context)
         self._root = absolute(config.path)
-        self._lock = threading.Lock()
-        self._places: dict[TableId, _Place] = {}
+        self._turns_of: dict[TableId, maintenance.Turns] = {}
         self._storage_or_none: Storage | None = None
         self._sharing = SharingCheck()
+        self._lanes = Lanes(config)
+        self._pace = Pace(context.max_wait_s)
+        self._engines: dict[TableId, EngineReport] = {}
+
+    @classmethod
+    def batching(cls, config: DeltaConfig) -> Batching:
+        """A batch of the lane costs little, and has to stand in memory."""
+        return Batching(max_wait_s=1.0, rows_max=DIRECT_ROWS_MAX) if config.engine == "auto" else Batching()
 
     # -- without Spark ------------------------------------------------------------------------------------------------
 
@@ -112,12 +94,12 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
     def check(self, tables: Sequence[TableSchema]) -> Sequence[Problem]:
         """Check the path, what exists at each table's path, types and names."""
         problems = [*path_problems(lambda: self._storage, self._root), *check_names(schema.table for schema in tables)]
-        is_reachable = not problems or problems[0].place != "target.path"
+        is_reachable = not problems or problems[0].location != "target.path"
         for schema in tables:
             problems += [*column_problems(schema), *type_problems(schema), *comment_notices(schema)]
             problems += length_problems(self._root, schema.table)
             if is_reachable:
-                problems += place_problems(self._storage, schema.table, self.context.uuid, self.config.adopt)
+                problems += existing_problems(self._storage, schema.table, self.context.uuid, self.config.adopt)
         return problems
 
     def drop(self, table: TargetTable) -> None:
@@ -142,13 +124,12 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
             for name in names:
                 self._storage.remove(f"{path}/{name}")
             self._storage.remove(path)
-        with self._lock:
-            self._places.pop(table.table, None)
+        self.let_go(table.table)
 
     def read_ledger(self, table: TargetTable) -> Ledger | None:
         """The table's newest transaction identifier of ours, by two or three small files of its log."""
         with translated(str(table.table)):
-            log = read_log(self._storage, self._place(table.table).path)
+            log = read_log(self._storage, self._storage.table_path(table.table))
         if log is None or log.properties.get(UUID) != table.uuid:
             return None
         entries = entries_of(table, log.transactions)
@@ -161,108 +142,165 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
 
     # -- with Spark ---------------------------------------------------------------------------------------------------
 
-    def claim(self, table: TargetTable) -> Claim:
-        """Record this epoch in every ledger of the table, in one commit, and say what ours says."""
-        place = self._place(table.table)
-        with translated(str(table.table), path=place.path), place.turns.writing():
-            held = self._claim(table, place)
-            return Claim(last_applied=held.last)
+    @contextmanager
+    def working_on(self, table: TargetTable, batch: Batch | None = None) -> Iterator[None]:
+        """Take the table's turn from upkeep; errors of Spark and Delta become ours."""
+        path = self._storage.table_path(table.table)
+        with translated(str(table.table), path=path, batch=batch), self._turns(table.table).writing():
+            yield
 
-    def apply_ddl(self, table: TargetTable, event: DDLEvent, sequence_num: int) -> None:
-        """CREATE_TABLE, DROP_TABLE and TRUNCATE_TABLE; databases are folders and need nothing."""
-        place = self._place(table.table)
-        with translated(str(table.table), path=place.path), place.turns.writing():
-            held = self._holding(table, place)
-            if sequence_num <= held.last:
-                return
-            crash_point("target.before_ddl")
-            match event.operation:
-                case DDLOperation.CREATE_TABLE:
-                    self._create(table, place, held, event, sequence_num)
-                case DDLOperation.DROP_TABLE:
-                    self._drop_table(table, place, held, sequence_num)
-                case DDLOperation.TRUNCATE_TABLE:
-                    self._clear(table, place, held, sequence_num)
-                case DDLOperation.CREATE_DATABASE | DDLOperation.DROP_DATABASE:
-                    self._advance(table, place, held, sequence_num)
-                case _:
-                    raise SchemaConflictError(
-                        f"{event.operation} is not supported by the Delta Lake target yet.",
-                        code="ddl_not_supported",
-                        table=str(table.table),
-                        action="Take a new snapshot of the table.",
-                    )
-            crash_point("target.after_ddl")
+    def held(self, table: TargetTable) -> HeldTable | None:
+        """What is held, unless the host's Spark is another one by now."""
+        held = super().held(table)
+        return held if held is not None and held.session.sparkContext is self._spark.sparkContext else None
 
-    def apply_batch(self, table: TargetTable, batch: Batch) -> BatchResult:
-        """Fold and merge; or append, or only move the ledger, where that is all there is to do."""
-        place = self._place(table.table)
-        uris = tuple(file.uri for file in batch.files)
-        with translated(str(table.table), path=place.path, files=uris), place.turns.writing():
-            held = self._holding(table, place)
-            if batch.last <= held.last:
-                return BatchResult(was_skipped=True)
-            if not uris or not batch.rows:
-                self._advance(table, place, held, batch.last)
-                return BatchResult(details={"way": "advance"})
-            self._check_exists(table, held)
-            if held.properties.get(SCHEMA) != ddl.schema_mark(batch.schema, table.options):
-                raise ddl.schema_conflict(table, self.context.replicator)
-            crash_point("target.before_merge")
-            with readable_files(uris, batch.schema, self._storage) as readable:
-                details = self._write(table, place, held, batch, readable)
-            crash_point("target.after_merge")
-            if details is None:
-                self._find_out(table, place, held, batch.last)
-                return BatchResult(was_skipped=True)
-            held.last = batch.last
-            return BatchResult(details=details)
+    def claim_table(self, table: TargetTable) -> HeldTable:
+        """Record this epoch in every ledger of the table, in one commit."""
+        session = self._spark.newSession()
+        self._sharing.run(session, self._storage)
+        # Audits read what merges counted in their commits.
+        session.conf.set("spark.databricks.delta.history.metricsEnabled", "true")
+        path = self._storage.table_path(table.table)
+        found = record_alone(session, self._storage, path, lambda log: self._plan(table, log))
+        if found is None:
+            return HeldTable(table=table, last=EMPTY_LEDGER, path=path, session=session, properties={})
+        log, claimed = found
+        return HeldTable(table=table, last=claimed.last, path=path, session=session, properties=log.properties)
+
+    def create_table(self, held: HeldTable, schema: TableSchema, sequence_num: int) -> None:
+        """Replace what is there by an empty table; databases are folders and need nothing."""
+        table = held.table
+        refuse_columns(schema, column_problems(schema))
+        retention = max(self.config.maintenance.vacuum_retention, LOG_RETENTION_MIN)
+        new = ddl.with_log_retention(ddl.new_table(table, schema, clustering=self.config.clustering), retention)
+        own = Entry(table.epoch, sequence_num)
+        # Where there is anything, a transaction decides what becomes of it.
+        if not self._storage.names(held.path):
+            with suppress(SparkNeededError):
+                if self._lanes.create(held.session, self._storage, held.path, new, {table.ledger_name: own.version}):
+                    held.properties = new.properties
+                    return
+        transaction, ledgers = self._begin(held)
+        ledgers[table.ledger_name] = own.version
+        if transaction.exists and exists(table, transaction.properties):
+            self._check_schema(table, transaction.properties, schema)
+            transaction.record(ledgers)
+        else:
+            if not transaction.exists and set(self._storage.names(held.path)) - {"_delta_log"}:
+                raise TableError(
+                    f"{held.path} contains files but is not a Delta table.",
+                    code="target_occupied",
+                    table=str(table.table),
+                    action="Move the folder away, or choose another target.path.",
+                )
+            template = self._storage.own_path("shapes", uuid4().hex)
+            try:
+                new.create(held.session, template)
+                transaction.replace(template, held.session, ledgers)
+            finally:
+                self._storage.remove(template)
+        held.properties = Transaction(held.session, held.path).properties
+
+    def drop_table(self, held: HeldTable, sequence_num: int) -> None:
+        """Leave only the log, which still holds the ledger; readers find an empty table."""
+        transaction, ledgers = self._begin(held)
+        if not transaction.exists:
+            return
+        ledgers[held.table.ledger_name] = Entry(held.table.epoch, sequence_num).version
+        # Listed before the commit: what stands there after it may be the next holder's.
+        files = self._storage.files(held.path, besides="_delta_log")
+        transaction.empty({STATE: DROPPED}, ledgers)
+        for file in files:
+            self._storage.remove(file)
+        held.properties = {**held.properties, STATE: DROPPED}
+
+    def clear_table(self, held: HeldTable, sequence_num: int, below: int | None = None) -> None:
+        """One commit of the table's lane, or one DELETE or UPDATE by Spark where the lane refuses."""
+        try:
+            if not self._direct(held).clear(held.table, sequence_num, below, held.last):
+                spark_engine.check_applied(held, sequence_num)
+        except SparkNeededError:
+            self._clear_by_spark(held, sequence_num, below)
+        held.lacks_rows = held.lacks_rows and below is None
+
+    def _clear_by_spark(self, held: HeldTable, sequence_num: int, below: int | None) -> None:
+        """Where there is nothing to clear, Delta makes no commit, and the ledger moves alone."""
+        from replicator_target_delta import merge
+
+        self._sharing.run(held.session, self._storage)
+        self._check_exists(held)
+        spark_engine.check_claim(held, self._storage)
+        with identified(held.session, held.table, sequence_num):
+            held.session.sql(merge.clear_statement(held.path, held.table.options, sequence_num, below))
+        if spark_engine.recorded(held, self._storage) != Entry(held.table.epoch, sequence_num).version:
+            self.move_ledger(held, sequence_num)
+
+    def move_ledger(self, held: HeldTable, sequence_num: int) -> None:
+        """One small commit without a Spark job."""
+        record_alone(held.session, self._storage, held.path, lambda log: self._plan_move(held, log, sequence_num))
+
+    def merge_batch(self, held: HeldTable, batch: Batch) -> Mapping[str, Any] | None:
+        """Commit the batch by the table's lane, or let Spark merge it where the lane refuses."""
+        try:
+            details, written = self._direct(held).apply(held.table, batch, held.last)
+            self._pace.committed(held.table.table, written)
+            self._engines[held.table.table] = DIRECT
+        except SparkNeededError as refused:
+            details = self._merge_by_spark(held, batch)
+            self._engines[held.table.table] = merged_by_spark(str(refused))
+        if details is None:
+            spark_engine.check_applied(held, batch.last)
+        return details
+
+    def rest_s(self, table: TableId, *, is_behind: bool) -> float:
+        """The rest of `apply.max_wait` after a direct commit, which a table that is behind does not take."""
+        return 0.0 if is_behind else self._pace.rest_s(table)
+
+    def engine(self, table: TableId) -> EngineReport | None:
+        """The lane, or Spark and why."""
+        return self._engines.get(table)
+
+    def _direct(self, held: HeldTable) -> DirectTable:
+        """The table's lane, opened when it is first wanted."""
+        if held.direct is None:
+            held.direct = self._lanes.open(held.session, self._storage, held.path)
+        return held.direct
+
+    def _merge_by_spark(self, held: HeldTable, batch: Batch) -> Mapping[str, Any] | None:
+        """Merge, or append where the batch allows it."""
+        self._sharing.run(held.session, self._storage)
+        self._check_exists(held)
+        self._check_schema(held.table, held.properties, batch.schema)
+        with readable_files([file.uri for file in batch.files], batch.schema, self._storage) as uris:
+            return spark_engine.apply_batch(held, batch, uris, self._storage)
 
     def audit(self, table: TargetTable, since: str | None) -> Audit:
         """What the commits since then say, without Spark."""
         with translated(str(table.table)):
-            return history.audit(self._storage, self._place(table.table).path, table, since)
-
-    def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:
-        """Delete (soft: mark) what the snapshot did not find."""
-        place = self._place(table.table)
-        with translated(str(table.table), path=place.path), place.turns.writing():
-            held = self._holding(table, place)
-            if sequence_num > held.last:
-                self._clear(table, place, held, sequence_num, below=start_number)
-                held.lacks_rows = False
-
-    def advance(self, table: TargetTable, sequence_num: int) -> None:
-        """Record the number alone, in one small commit without a Spark job on data."""
-        place = self._place(table.table)
-        with translated(str(table.table), path=place.path), place.turns.writing():
-            held = self._holding(table, place)
-            if sequence_num > held.last:
-                self._advance(table, place, held, sequence_num)
+            return history.audit(self._storage, self._storage.table_path(table.table), table, since)
 
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
         """Do what is due; a merge that comes meanwhile cuts it short, and a commit that it loses against is no error."""
-        place = self._place(table.table)
-        held = place.held
+        held = self.held(table)
         if held is None or not self.config.maintenance.enabled or not exists(table, held.properties):
             return None
-        # Not the session of the merges, whose statements may have an identifier at this moment.
-        session = self._spark.newSession()
-        with translated(str(table.table), path=place.path):
+        with translated(str(table.table), path=held.path):
+            if held.direct is not None:
+                held.direct.check()
+                held.direct.finish(table)
             now = datetime.now(UTC)
-            condition = maintenance.condition_of(
-                session, place.path, self.config.maintenance, self._last_vacuum(place, now)
-            )
+            # Not the session of the merges, whose statements may have an identifier at this moment.
+            session = self._spark.newSession()
+            condition = self._condition(held, session, maintenance.last_vacuum(self._storage, held.path, now))
             upkeep = maintenance.due(condition, self.config.maintenance, now)
             if upkeep is None:
                 return None
-            outcome = self._maintain(session, place, upkeep, now)
+            self._sharing.run(session, self._storage)
+            retention = self.config.maintenance.vacuum_retention
+            if held.direct is not None and not held.direct.make_way(upkeep, retention):
+                return None
+            outcome = self._maintain(session, held.path, self._turns(table.table), upkeep, now)
         return maintenance.report(upkeep, condition, outcome)
-
-    def close(self) -> None:
-        """Forget what is held; Spark is the host's."""
-        with self._lock:
-            self._places.clear()
 
     # -- one table ----------------------------------------------------------------------------------------------------
 
@@ -289,223 +327,72 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         except ValueError:
             return False
 
-    def _place(self, table: TableId) -> _Place:
+    def _turns(self, table: TableId) -> maintenance.Turns:
         with self._lock:
-            return self._places.setdefault(table, _Place(self._storage.table_path(table)))
+            return self._turns_of.setdefault(table, maintenance.Turns())
 
-    def _holding(self, table: TargetTable, place: _Place) -> _Held:
-        """What is held, claimed first if this process has not, or if its Spark is another one by now."""
-        held = place.held
-        spark = self._spark
-        if (
-            held is None
-            or (held.ledger_name, held.epoch) != (table.ledger_name, table.epoch)
-            or held.session.sparkContext is not spark.sparkContext
-        ):
-            return self._claim(table, place)
-        self._sharing.run(held.session, self._storage)
-        return held
-
-    def _claim(self, table: TargetTable, place: _Place) -> _Held:
-        session = self._spark.newSession()
-        self._sharing.run(session, self._storage)
-        # Audits read what merges counted in their commits.
-        session.conf.set("spark.databricks.delta.history.metricsEnabled", "true")
-        transaction = Transaction(session, place.path)
-        last = EMPTY_LEDGER
-        if transaction.exists:
-            claimed = plan_claim(
-                table, transaction.transactions, transaction.properties, may_adopt=self.config.adopt == "replace"
-            )
-            last = claimed.last
-            if claimed.records:
-                transaction.record(claimed.records)
-        crash_point("target.claimed")
-        place.held = _Held(session, table.ledger_name, table.epoch, last, transaction.properties)
-        return place.held
-
-    def _begin(self, table: TargetTable, place: _Place, held: _Held) -> tuple[Transaction, dict[str, int]]:
+    def _begin(self, held: HeldTable) -> tuple[Transaction, dict[str, int]]:
         """A transaction on a table that is still ours to change, and the ledgers to record in it."""
-        transaction = Transaction(held.session, place.path)
-        if not transaction.exists:
-            return transaction, {}
-        claimed = plan_claim(
-            table, transaction.transactions, transaction.properties, may_adopt=self.config.adopt == "replace"
-        )
+        transaction = Transaction(held.session, held.path)
+        return transaction, dict(self._plan_held(held, transaction).records) if transaction.exists else {}
+
+    def _plan(self, table: TargetTable, log: Look) -> Claimed:
+        return plan_claim(table, log.transactions, log.properties, may_adopt=self.config.adopt == "replace")
+
+    def _plan_held(self, held: HeldTable, log: Look) -> Claimed:
+        """What the next commit of a table records that is still ours to change."""
+        table, claimed = held.table, self._plan(held.table, log)
         if claimed.last > held.last:
-            own = Entry.of(transaction.transactions.get(table.ledger_name))
+            own = Entry.of(log.transactions.get(table.ledger_name))
             if own is not None and own.epoch < table.epoch:
                 # Created by an older epoch after we had claimed a path without a table.
                 raise claim_lost(table)
-            # Somebody of our own epoch applied something: only a second process with our lease could.
-            raise fenced(table, table.epoch)
-        return transaction, dict(claimed.records)
+            # A process of our own epoch applied something: only a second process with our lease could.
+            raise fenced(table, table.epoch, table.incarnation)
+        return claimed
 
-    def _check_exists(self, table: TargetTable, held: _Held) -> None:
+    def _plan_move(self, held: HeldTable, log: Look, sequence_num: int) -> Claimed:
+        claimed = self._plan_held(held, log)
+        own = Entry(held.table.epoch, sequence_num).version
+        return replace(claimed, records={**claimed.records, held.table.ledger_name: own})
+
+    def _check_exists(self, held: HeldTable) -> None:
         """What changes rows needs a table of this incarnation; one that was dropped has to be recreated."""
-        if not exists(table, held.properties):
-            raise ddl.table_missing(table, self.context.replicator)
+        if not exists(held.table, held.properties):
+            raise self.recreate(held.table, "The table was dropped in the target.")
 
-    def _check_claim(self, table: TargetTable, place: _Place) -> int:
-        """What our ledger in the table's log says now, as Delta keeps it.
-
-        Delta compares a statement's identifier with the log that it finds: in one that was recreated since we claimed
-        the table it finds nothing to compare with.
-
-        Raises:
-            TableError: `not_ours`.
-            TargetUnavailableError: Our claim is not there.
-        """
-        log = read_log(self._storage, place.path)
-        if log is not None and log.properties.get(UUID) != table.uuid:
-            raise not_ours(table, log.properties.get(UUID))
-        recorded = None if log is None else log.transactions.get(table.ledger_name)
-        if recorded is None:
-            raise claim_lost(table)
-        return recorded
-
-    def _create(self, table: TargetTable, place: _Place, held: _Held, event: DDLEvent, sequence_num: int) -> None:
-        assert event.schema is not None
-        refuse_columns(event.schema, column_problems(event.schema))
-        transaction, ledgers = self._begin(table, place, held)
-        ledgers[table.ledger_name] = Entry(table.epoch, sequence_num).version
-        if transaction.exists and exists(table, transaction.properties):
-            if transaction.properties.get(SCHEMA) != ddl.schema_mark(event.schema, table.options):
-                raise ddl.schema_conflict(table, self.context.replicator)
-            transaction.record(ledgers)
-        else:
-            if not transaction.exists and set(self._storage.names(place.path)) - {"_delta_log"}:
-                raise TableError(
-                    f"{place.path} contains files but is not a Delta table.",
-                    code="target_occupied",
-                    table=str(table.table),
-                    action="Move the folder away, or choose another target.path.",
-                )
-            template = self._storage.own_path("shapes", uuid4().hex)
-            try:
-                ddl.new_table(table, event.schema, clustering=self.config.clustering).create(held.session, template)
-                transaction.replace(template, held.session, ledgers)
-            finally:
-                self._storage.remove(template)
-        held.properties = Transaction(held.session, place.path).properties
-        held.last = sequence_num
-
-    def _drop_table(self, table: TargetTable, place: _Place, held: _Held, sequence_num: int) -> None:
-        """Leave only the log, which still holds the ledger; readers find an empty table."""
-        transaction, ledgers = self._begin(table, place, held)
-        if not transaction.exists:
-            held.last = sequence_num
-            return
-        ledgers[table.ledger_name] = Entry(table.epoch, sequence_num).version
-        # Listed before the commit: what stands there after it may be the next holder's.
-        files = self._storage.files(place.path, besides="_delta_log")
-        transaction.empty({STATE: DROPPED}, ledgers)
-        for file in files:
-            self._storage.remove(file)
-        held.properties = {**held.properties, STATE: DROPPED}
-        held.last = sequence_num
-
-    def _clear(
-        self, table: TargetTable, place: _Place, held: _Held, sequence_num: int, below: int | None = None
-    ) -> None:
-        from replicator_target_delta import merge
-
-        self._check_exists(table, held)
-        self._check_claim(table, place)
-        with identified(held.session, table, sequence_num):
-            held.session.sql(merge.clear_statement(place.path, table.options, sequence_num, below))
-        # Where there was nothing to clear, Delta makes no commit.
-        self._advance(table, place, held, sequence_num, may_be_there=True)
-
-    def _advance(
-        self, table: TargetTable, place: _Place, held: _Held, sequence_num: int, *, may_be_there: bool = False
-    ) -> None:
-        if may_be_there and self._recorded(place, table) == Entry(table.epoch, sequence_num).version:
-            held.last = sequence_num
-            return
-        transaction, ledgers = self._begin(table, place, held)
-        if transaction.exists:
-            ledgers[table.ledger_name] = Entry(table.epoch, sequence_num).version
-            transaction.record(ledgers)
-        held.last = sequence_num
-
-    def _write(
-        self, table: TargetTable, place: _Place, held: _Held, batch: Batch, uris: Sequence[str]
-    ) -> dict[str, Any] | None:
-        """Write the batch; None if Delta skipped it."""
-        from replicator.spark.journal import read_changes
-        from replicator_target_delta import merge
-        from replicator_target_delta.merging import merging_of
-
-        recorded = self._check_claim(table, place)
-        changes = read_changes(held.session, uris, batch.schema, skip_to=batch.skip_to)
-        if batch.is_append:
-            return self._append(table, place, held, batch, changes, recorded)
-        merging = merging_of(held.session, place.path, table, batch, changes)
-        merging.source.createOrReplaceTempView(merge.VIEW)
-        try:
-            counts = self._merge(table, held, batch, merging)
-        finally:
-            held.session.catalog.dropTempView(merge.VIEW)
-        return {"way": "merge", **counts[0].asDict()} if counts else None
-
-    def _merge(self, table: TargetTable, held: _Held, batch: Batch, merging: Merging) -> Any:
-        """Run the merge; its counts, none if Delta skipped it.
-
-        As long as nothing is missing, the merge itself sees that. One that fails because a row is missing has committed nothing: what
-        is missing is counted, and the batch merged all the same.
-        """
-        if merging.checked is not None and not held.lacks_rows:
-            try:
-                with identified(held.session, table, batch.last):
-                    return held.session.sql(merging.checked).collect()
-            except Exception as error:
-                if not is_missing(error):
-                    raise
-                held.lacks_rows = True
-        with identified(held.session, table, batch.last, merging.note() if batch.expects_rows else None):
-            return held.session.sql(merging.statement).collect()
-
-    def _append(
-        self, table: TargetTable, place: _Place, held: _Held, batch: Batch, changes: Any, recorded: int
-    ) -> dict[str, Any] | None:
-        from replicator_target_delta import merge
-
-        rows = merge.append_rows(changes, batch.schema, table.options)
-        # Unlike a merge, an append does not say whether Delta skipped it: the log does, by the number it had before
-        # and has now.
-        version = Entry(table.epoch, batch.last).version
-        if recorded >= version:
-            return None
-        with identified(held.session, table, batch.last):
-            rows.write.format("delta").mode("append").save(place.path)
-        return {"way": "append", "rows": batch.rows} if self._recorded(place, table) == version else None
-
-    def _recorded(self, place: _Place, table: TargetTable) -> int | None:
-        log = read_log(self._storage, place.path)
-        return log.transactions.get(table.ledger_name) if log else None
-
-    def _find_out(self, table: TargetTable, place: _Place, held: _Held, last: int) -> None:
-        """After Delta skipped a write: say by whom it was done.
-
-        Raises:
-            FencedError: A newer epoch holds the table.
-            FatalError: Nobody did it: ledger and statement disagree.
-        """
-        entry = Entry.of(Transaction(held.session, place.path).transactions.get(table.ledger_name))
-        if entry is not None and entry.epoch > table.epoch:
-            raise fenced(table, entry.epoch)
-        if entry is None or entry.last < last:
-            raise FatalError(
-                f"Delta skipped a batch up to {last}, and the ledger says {entry}.",
-                code="ledger_disagrees",
-                table=str(table.table),
+    def _check_schema(self, table: TargetTable, properties: Mapping[str, str], schema: TableSchema) -> None:
+        if properties.get(SCHEMA) != ddl.schema_mark(schema, table.options):
+            raise self.recreate(
+                table,
+                "The target table was created with another schema or other settings: columns, types, key, deletes or"
+                " source_timestamp differ.",
             )
-        held.last = entry.last
+
+    def let_go(self, table: TableId) -> None:
+        """As before; what is being rewritten is given up."""
+        with self._lock:
+            held = self._held.get(table)
+        if held is not None and held.direct is not None:
+            held.direct.drop_rewrite()
+        super().let_go(table)
+
+    def close(self) -> None:
+        """As before, and no upkeep is begun."""
+        super().close()
+        self._lanes.close()
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
 
-    def _maintain(self, session: Any, place: _Place, upkeep: maintenance.Upkeep, now: datetime) -> str:
+    def _condition(self, held: HeldTable, session: Any, last_vacuum: datetime) -> maintenance.Condition:
+        if held.direct is not None:
+            with suppress(SparkNeededError):
+                return held.direct.condition(last_vacuum)
+        return maintenance.condition_of(session, held.path, self.config.maintenance, last_vacuum)
+
+    def _maintain(
+        self, session: Any, path: str, turns: maintenance.Turns, upkeep: maintenance.Upkeep, now: datetime
+    ) -> str:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -516,25 +403,19 @@ class DeltaLakeTarget(DeltaTarget[DeltaConfig]):
         try:
             with ExitStack() as stack:
                 takes_turn = maintenance.takes_turn(upkeep, retention)
-                if takes_turn and not stack.enter_context(place.turns.upkeep(session, tag)):
+                if takes_turn and not stack.enter_context(turns.upkeep(session, tag)):
                     return "merge_in_progress"
-                was_done = maintenance.carry_out(session, upkeep, place.path, self.config.maintenance)
+                was_done = maintenance.carry_out(session, upkeep, path, self.config.maintenance)
             if upkeep is maintenance.Upkeep.VACUUM:
-                Transaction(session, place.path).record({maintenance.VACUUM_LEDGER: int(now.timestamp())})
+                done = Claimed(records={maintenance.VACUUM_LEDGER: int(now.timestamp())}, last=EMPTY_LEDGER)
+                record_alone(session, self._storage, path, lambda _: done)
         except (PySparkException, Py4JError) as error:
             # A merge is what matters: upkeep that met one is simply done another time.
             if is_concurrent(error):
                 return "lost_to_another_commit"
             # A job is also cancelled when Spark ends.
-            if place.turns.is_cut and "cancelled" in str(error).lower() and spark_error(error) is None:
+            if turns.is_cut and "cancelled" in str(error).lower() and spark_error(error) is None:
                 return "cut_short_by_a_merge"
             raise
-        place.turns.done()
+        turns.done()
         return "done" if was_done else "nothing_to_do"
-
-    def _last_vacuum(self, place: _Place, now: datetime) -> datetime:
-        log = read_log(self._storage, place.path)
-        if log is None:
-            return now
-        seconds = log.transactions.get(maintenance.VACUUM_LEDGER)
-        return datetime.fromtimestamp(seconds, UTC) if seconds is not None else log.created

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,13 +18,16 @@ from replicator.plugins.target import (
     BatchFile,
     BatchResult,
     TableOptions,
-    TargetContext,
     TargetTable,
 )
+from replicator.testing.defaults import target_context
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PEOPLE = TableSchema(
     table=TableId("public", "people"),
@@ -40,11 +43,12 @@ PEOPLE = TableSchema(
 class Lake:
     """Writes small batches into one table of a Delta target, and reads the table back."""
 
-    def __init__(self, session: Any, folder: Path, schema: TableSchema = PEOPLE, **config: Any) -> None:
+    def __init__(self, session: SparkSession, folder: Path, schema: TableSchema = PEOPLE, **config: Any) -> None:
         self.spark = session
         self.folder = folder
         self.schema = schema
-        self.config = config
+        # What a MERGE does is shown with Spark; `test_engine` shows that both engines make the same table.
+        self.config: dict[str, Any] = {"engine": "spark", **config}
         self.next = 0
         self.files = 0
         self.target = self.process()
@@ -53,7 +57,7 @@ class Lake:
     def process(self) -> DeltaLakeTarget:
         """A target as a new process would make it."""
         config = DeltaConfig(path=str(self.folder / "lake"), **self.config)
-        return DeltaLakeTarget(config, TargetContext(replicator="test", uuid="u-1", epoch=1, spark=lambda: self.spark))
+        return DeltaLakeTarget(config, target_context(replicator="test", uuid="u-1", epoch=1, spark=lambda: self.spark))
 
     def owned(self, **changes: Any) -> TargetTable:
         """The table, of epoch 1 and incarnation 0 unless told otherwise."""
@@ -145,7 +149,7 @@ class Lake:
 
 
 @pytest.fixture
-def lake(spark, tmp_path: Path) -> Lake:  # noqa: F811
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:  # noqa: F811
     """A lake with the table `public.people` in it."""
     lake = Lake(spark, tmp_path)
     assert lake.target.claim(lake.table).last_applied == EMPTY_LEDGER
@@ -154,11 +158,17 @@ def lake(spark, tmp_path: Path) -> Lake:  # noqa: F811
 
 
 @pytest.fixture
-def new_lake(spark, tmp_path: Path):  # noqa: F811
+def new_lake(spark: SparkSession, tmp_path: Path) -> Callable[..., Lake]:  # noqa: F811
     """Makes a lake for a table of any shape, claimed and created."""
 
-    def make(schema: TableSchema = PEOPLE, options: TableOptions = TableOptions(), **config: Any) -> Lake:  # noqa: B008
-        lake = Lake(spark, tmp_path, schema, **config)
+    def make(
+        schema: TableSchema = PEOPLE,
+        options: TableOptions = TableOptions(),  # noqa: B008
+        folder: str = ".",
+        **config: Any,
+    ) -> Lake:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        lake = Lake(spark, tmp_path / folder, schema, **config)
         lake.table = lake.owned(options=options)
         lake.target.claim(lake.table)
         lake.create()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,14 +14,17 @@ import pytest
 
 from replicator.model.errors import FencedError, Severity, TableError
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.plugins.target import Ledger, TableOptions, TargetContext, TargetTable
+from replicator.plugins.target import Ledger, TableOptions, TargetTable
+from replicator.testing.defaults import target_context
+from replicator_target_delta.check import existing_problems
 from replicator_target_delta.config import DeltaConfig
-from replicator_target_delta.ddl import new_table
+from replicator_target_delta.ddl import new_table, with_log_retention
 from replicator_target_delta.ledger import EPOCH_MAX, Entry, plan_claim
 from replicator_target_delta.storage import DROP_MARK, Storage
 from replicator_target_delta.tablelog import UUID, DamagedLogError, read_log
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_target_delta.types import clustering_columns
+from replicator_testbed.present import present
 
 PEOPLE = TableSchema(
     table=TableId("public", "people"),
@@ -28,28 +34,28 @@ PEOPLE = TableSchema(
 TABLE = TargetTable(table=PEOPLE.table, uuid="u-1", incarnation=3, epoch=5)
 
 
-def checked(path, *tables, **config):
-    target = DeltaLakeTarget(DeltaConfig(path=str(path), **config), TargetContext(replicator="test", uuid="u-1"))
+def checked(path: Path, *tables: TableSchema, **config: Any) -> list[tuple[str, bool]]:
+    target = DeltaLakeTarget(DeltaConfig(path=str(path), **config), target_context(replicator="test", uuid="u-1"))
     return [(p.code, p.severity is Severity.BLOCKING) for p in target.check(tables or [PEOPLE])]
 
 
-def write_log(folder, *commits, version=0):
+def write_log(folder: Path, *commits: list[dict[str, Any]], version: int = 0) -> None:
     log = folder / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
     for number, actions in enumerate(commits, start=version):
         (log / f"{number:020}.json").write_text("\n".join(json.dumps(a, separators=(",", ":")) for a in actions))
 
 
-def metadata(**properties):
+def metadata(**properties: str) -> dict[str, Any]:
     return {"metaData": {"id": "x", "configuration": properties, "createdTime": 1_000}}
 
 
-def test_missing_folder_is_fine_and_nothing_is_left_behind(tmp_path):
+def test_missing_folder_is_fine_and_nothing_is_left_behind(tmp_path: Path) -> None:
     assert checked(tmp_path / "a" / "b") == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folder_below_a_file_is_refused(tmp_path):
+def test_folder_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     assert checked(tmp_path / "a" / "b") == [("target_not_writable", True)]
     assert checked(tmp_path / "a") == [("target_not_writable", True)]
@@ -64,12 +70,14 @@ def test_folder_below_a_file_is_refused(tmp_path):
         ("u-2", {"adopt": "replace"}, []),
     ],
 )
-def test_table_of_somebody_else_is_found(tmp_path, owner, config, found):
+def test_table_of_somebody_else_is_found(
+    tmp_path: Path, owner: str | None, config: dict[str, str], found: list[tuple[str, bool]]
+) -> None:
     write_log(tmp_path / "public" / "people", [metadata(**({UUID: owner} if owner else {}))])
     assert checked(tmp_path, **config) == found
 
 
-def test_folder_with_files_of_another_kind_is_found(tmp_path):
+def test_folder_with_files_of_another_kind_is_found(tmp_path: Path) -> None:
     folder = tmp_path / "public" / "people"
     folder.mkdir(parents=True)
     assert checked(tmp_path) == []
@@ -77,7 +85,7 @@ def test_folder_with_files_of_another_kind_is_found(tmp_path):
     assert checked(tmp_path, adopt="replace") == [("target_occupied", True)]
 
 
-def test_types_and_names_are_looked_at(tmp_path):
+def test_types_and_names_are_looked_at(tmp_path: Path) -> None:
     columns = (
         Column(name="id", type=pa.float64(), source_type="double", nullable=False),
         Column(name="at", type=pa.time64("us"), source_type="time"),
@@ -99,19 +107,31 @@ def test_types_and_names_are_looked_at(tmp_path):
     ]
 
 
-def test_log_is_read_back_to_front(tmp_path):
+def test_what_is_left_of_a_first_version_that_was_never_put_is_nobodys(tmp_path: Path) -> None:
+    log = tmp_path / "public" / "people" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / ".00000000000000000000.json.0b1c.tmp").write_text("{}")
+    storage = Storage(str(tmp_path))
+    assert existing_problems(storage, TableId("public", "people"), "u-1", "refuse") == []
+    (log.parent / "part-1.parquet").touch()
+    (problem,) = existing_problems(storage, TableId("public", "people"), "u-1", "refuse")
+    assert problem.code == "target_occupied"
+
+
+def test_log_is_read_back_to_front(tmp_path: Path) -> None:
     txn = {"txn": {"appId": "a", "version": 7, "lastUpdated": 1}}
     newer = {"txn": {"appId": "a", "version": 9, "lastUpdated": 1}}
     write_log(tmp_path, [metadata(x="1")], [txn], [metadata(x="2"), newer], [{"add": {"path": '{"txn"'}}])
     log = read_log(Storage(str(tmp_path)), str(tmp_path))
+    assert log is not None
     assert (log.version, log.properties, log.transactions) == (3, {"x": "2"}, {"a": 9})
     (tmp_path / "_delta_log" / f"{1:020}.json").unlink()
     with pytest.raises(DamagedLogError, match="version 1 is missing"):
         read_log(Storage(str(tmp_path)), str(tmp_path))
 
 
-def test_the_ledger_is_that_of_the_newest_incarnation_while_the_table_is_ours(tmp_path):
-    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), TargetContext(replicator="test", uuid="u-1"))
+def test_the_ledger_is_that_of_the_newest_incarnation_while_the_table_is_ours(tmp_path: Path) -> None:
+    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), target_context(replicator="test", uuid="u-1"))
     assert target.read_ledger(TABLE) is None
     ledger = {"txn": {"appId": TABLE.ledger_name, "version": Entry(4, 50).version}}
     write_log(tmp_path / "public" / "people", [metadata(**{UUID: "u-1"}), ledger])
@@ -121,7 +141,7 @@ def test_the_ledger_is_that_of_the_newest_incarnation_while_the_table_is_ours(tm
     assert target.read_ledger(TABLE) is None
 
 
-def test_a_checkpoint_of_which_a_part_is_missing_is_passed_over(tmp_path):
+def test_a_checkpoint_of_which_a_part_is_missing_is_passed_over(tmp_path: Path) -> None:
     folder = tmp_path / "_delta_log"
     write_log(tmp_path, [metadata(x="1")], [{"txn": {"appId": "a", "version": 7}}], [{"add": {"path": "x"}}])
     configured = {"id": pa.string(), "configuration": pa.map_(pa.string(), pa.string()), "createdTime": pa.int64()}
@@ -135,23 +155,24 @@ def test_a_checkpoint_of_which_a_part_is_missing_is_passed_over(tmp_path):
         name = f"{2:020}.checkpoint.{number + 1:010}.{2:010}.parquet"
         pq.write_table(pa.Table.from_pylist([row], schema=schema), folder / name)
         log = read_log(Storage(str(tmp_path)), str(tmp_path))
+        assert log is not None
         assert (log.properties, log.transactions) == found
 
 
 @pytest.mark.parametrize("text", ["{", '{"txn":{"appId":"x"}}', '{"commitInfo":{}}'])
-def test_a_log_that_cannot_be_read_is_the_tables_matter(tmp_path, text):
+def test_a_log_that_cannot_be_read_is_the_tables_matter(tmp_path: Path, text: str) -> None:
     folder = tmp_path / "public" / "people" / "_delta_log"
     folder.mkdir(parents=True)
     (folder / f"{0:020}.json").write_text(text)
-    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), TargetContext(replicator="test", uuid="u-1"))
+    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), target_context(replicator="test", uuid="u-1"))
     with pytest.raises(TableError) as refused:
         target.read_ledger(TABLE)
     assert (refused.value.code, refused.value.table) == ("target_unreadable", "public.people")
     assert [problem.code for problem in target.check([PEOPLE])] == ["target_unreadable"]
 
 
-def test_deleting_that_ended_inside_the_log_is_taken_up_again(tmp_path):
-    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), TargetContext(replicator="test", uuid="u-1"))
+def test_deleting_that_ended_inside_the_log_is_taken_up_again(tmp_path: Path) -> None:
+    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), target_context(replicator="test", uuid="u-1"))
     folder = tmp_path / "public" / "people"
     write_log(folder, [{"add": {"path": "x"}}], version=1)
     for mark in ("", json.dumps({"uuid": "u-2"})):
@@ -163,14 +184,14 @@ def test_deleting_that_ended_inside_the_log_is_taken_up_again(tmp_path):
     assert not folder.exists()
 
 
-def test_entry_is_ordered_by_epoch_first():
+def test_entry_is_ordered_by_epoch_first() -> None:
     assert Entry.of(Entry(5, -1).version) == (5, -1)
     assert Entry(5, -1).version > Entry(4, 2**43).version
     assert Entry(EPOCH_MAX, 2**43).version < 2**63
     assert Entry.of(None) is None
 
 
-def test_claim_raises_every_older_ledger_to_its_epoch():
+def test_claim_raises_every_older_ledger_to_its_epoch() -> None:
     transactions = {
         "u-1/public.people/2": Entry(3, 40).version,
         "u-1/public.people/3": Entry(4, 50).version,
@@ -187,13 +208,13 @@ def test_claim_raises_every_older_ledger_to_its_epoch():
 @pytest.mark.parametrize(
     "newer", [{"u-1/public.people/3": Entry(6, 1).version}, {"u-1/public.people/4": Entry(5, 1).version}]
 )
-def test_claim_gives_way_to_a_newer_epoch_or_incarnation(newer):
+def test_claim_gives_way_to_a_newer_epoch_or_incarnation(newer: dict[str, int]) -> None:
     with pytest.raises(FencedError):
         plan_claim(TABLE, newer, {UUID: "u-1"}, may_adopt=True)
 
 
-def test_a_table_that_is_being_taken_over_is_not_ours(tmp_path):
-    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), TargetContext(replicator="test", uuid="u-1"))
+def test_a_table_that_is_being_taken_over_is_not_ours(tmp_path: Path) -> None:
+    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), target_context(replicator="test", uuid="u-1"))
     transactions = {TABLE.ledger_name: Entry(EPOCH_MAX, 9).version}
     actions = [{"txn": {"appId": name, "version": version}} for name, version in transactions.items()]
     write_log(tmp_path / "public" / "people", [metadata(**{UUID: "u-1"}), *actions])
@@ -206,7 +227,7 @@ def test_a_table_that_is_being_taken_over_is_not_ours(tmp_path):
         assert refused.value.code == "not_ours"
 
 
-def test_former_owner_is_shut_out_by_an_adopter():
+def test_former_owner_is_shut_out_by_an_adopter() -> None:
     transactions = {"u-2/public.people/0": Entry(1, 9).version}
     with pytest.raises(TableError, match="u-2"):
         plan_claim(TABLE, transactions, {UUID: "u-2"}, may_adopt=False)
@@ -214,7 +235,7 @@ def test_former_owner_is_shut_out_by_an_adopter():
     assert records["u-2/public.people/0"] == Entry(EPOCH_MAX, 9).version
 
 
-def test_columns_keep_names_types_and_comments():
+def test_columns_keep_names_types_and_comments() -> None:
     columns = (
         Column(name="a`b", type=pa.binary(), source_type="bytea", nullable=False),
         *(
@@ -231,9 +252,11 @@ def test_columns_keep_names_types_and_comments():
     ]
     assert made.cluster_by == ("c0", "c1", "c2", "c3")
     assert made.properties["delta.dataSkippingStatsColumns"] == "`c0`,`c1`,`c2`,`c3`,`_sequence_num`"
+    kept = with_log_retention(made, timedelta(days=7)).properties
+    assert kept == {**made.properties, "delta.logRetentionDuration": "interval 604800 seconds"}
 
 
-def test_no_comment_of_a_column_is_a_reference_and_none_is_longer_than_files_should_carry(tmp_path):
+def test_no_comment_of_a_column_is_a_reference_and_none_is_longer_than_files_should_carry(tmp_path: Path) -> None:
     schema = replace(
         PEOPLE,
         columns=(replace(PEOPLE.columns[0], comment="${env.X} and $${a} " + "x" * 4_000),),
@@ -243,17 +266,18 @@ def test_no_comment_of_a_column_is_a_reference_and_none_is_longer_than_files_sho
     made = new_table(TABLE, schema, clustering=True)
     comment = made.fields[0]["metadata"]["comment"]
     assert comment.startswith("$ {env.X} and $$ {a} xxx")
-    assert (len(made.comment), made.comment[:8], made.comment[-1]) == (16_000, "${env.X}", "…")
+    told = present(made.comment)
+    assert (len(told), told[:8], told[-1]) == (16_000, "${env.X}", "…")
 
 
 @pytest.mark.parametrize(
     "name", ["_metadata", "_Row_Id_", "__delta_internal_row_index", "_\u0130s_deleted", "_\u017fequence_num"]
 )
-def test_columns_that_delta_would_take_for_its_own_or_ours_are_refused(tmp_path, name):
+def test_columns_that_delta_would_take_for_its_own_or_ours_are_refused(tmp_path: Path, name: str) -> None:
     column = Column(name=name, type=pa.string(), source_type="text")
     assert checked(tmp_path, replace(PEOPLE, columns=(*PEOPLE.columns, column))) == [("column_name_reserved", True)]
 
 
-def test_a_name_that_no_folder_can_have_is_refused(tmp_path):
+def test_a_name_that_no_folder_can_have_is_refused(tmp_path: Path) -> None:
     table = TableId("public", "\u5b57" * 64)
     assert checked(tmp_path, replace(PEOPLE, table=table)) == [("table_name_too_long", True)]

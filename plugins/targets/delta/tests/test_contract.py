@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
 
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
-from replicator.plugins.target import TargetContext, TargetTable
+from replicator.plugins.target import TargetTable
+from replicator.testing.defaults import target_context
 from replicator.testing.target_contract import TargetContract
 from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
 from replicator_target_delta.config import DeltaConfig
@@ -19,19 +20,23 @@ from replicator_target_delta.tablelog import DROPPED, STATE, read_log
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.delta import read_delta, rows_of
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 class Lake(TargetHarness):
     """Tables in a folder."""
 
-    def __init__(self, session: Any, folder: Path) -> None:
+    def __init__(self, session: SparkSession, folder: Path, engine: Literal["auto", "spark"]) -> None:
         self.session = session
+        self.engine = engine
         self.storage = Storage(str(folder))
 
     def target(
         self, *, uuid: str = UUID, epoch: int = 1, adopt: Literal["refuse", "replace"] = "refuse"
     ) -> DeltaLakeTarget:
-        config = DeltaConfig(path=self.storage.root, adopt=adopt)
-        context = TargetContext(replicator="contract", uuid=uuid, epoch=epoch, spark=lambda: self.session)
+        config = DeltaConfig(path=self.storage.root, adopt=adopt, engine=self.engine)
+        context = target_context(replicator="contract", uuid=uuid, epoch=epoch, spark=lambda: self.session)
         return DeltaLakeTarget(config, context)
 
     def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:
@@ -60,12 +65,21 @@ class Lake(TargetHarness):
         return (tuple(row) for row in self.session.read.format("delta").load(path).select(*quoted).collect())
 
 
-@pytest.mark.slow  # minutes of Spark; the other files here show the same in parts
-@pytest.mark.timeout(1800)
 class TestDeltaTarget(TargetContract):
     fuzz_worlds: ClassVar[int] = 250
     fuzz_rounds: ClassVar[int] = 1
 
     @pytest.fixture
-    def harness(self, spark, tmp_path) -> Lake:
-        return Lake(spark, tmp_path / "lake")
+    def harness(self, spark: SparkSession, tmp_path: Path) -> Lake:
+        return Lake(spark, tmp_path / "lake", "auto")
+
+
+@pytest.mark.slow  # minutes of Spark; the other files here show the same in parts
+@pytest.mark.timeout(1800)
+class TestDeltaTargetBySpark(TargetContract):
+    fuzz_worlds: ClassVar[int] = 250
+    fuzz_rounds: ClassVar[int] = 1
+
+    @pytest.fixture
+    def harness(self, spark: SparkSession, tmp_path: Path) -> Lake:
+        return Lake(spark, tmp_path / "lake", "spark")

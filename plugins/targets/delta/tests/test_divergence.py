@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from replicator.model.merged import Merged
-from replicator.plugins.target import TargetContext
 from replicator.testing.batches import delete, insert, update
+from replicator.testing.defaults import target_context
 from replicator.testing.target_harness import item, items_schema
 from replicator_target_delta.config import DeltaConfig
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.applied import NAME, A, B, Shop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -25,19 +28,19 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def run(shop: Shop, spark: Any, tmp_path: Path) -> Callable[[], None]:
+def run(shop: Shop, spark: SparkSession, tmp_path: Path) -> Callable[[], None]:
     """Applies everything, as a new process."""
 
     def run() -> None:
         shop.new_epoch()
-        context = TargetContext(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch, spark=lambda: spark)
+        context = target_context(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch, spark=lambda: spark)
         shop.run(DeltaLakeTarget(DeltaConfig(path=str(tmp_path / "lake")), context))
 
     return run
 
 
 def test_what_others_change_is_an_alarm_until_a_snapshot_is_complete(
-    shop: Shop, run: Callable[[], None], spark: Any, tmp_path: Path
+    shop: Shop, run: Callable[[], None], spark: SparkSession, tmp_path: Path
 ) -> None:
     path = f"delta.`{tmp_path}/lake/shop/a`"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from replicator.model.errors import (
@@ -12,6 +14,7 @@ from replicator.model.errors import (
     SchemaConflictError,
     TableError,
     TargetUnavailableError,
+    ThrottledError,
 )
 from replicator_target_delta.errors import translate, translated, words_of
 
@@ -29,7 +32,7 @@ JOURNAL = ("file:///journal/0001-abc.parquet",)
             "target_busy",
         ),
         ("java.lang.VirtualMachineError: out of space in CodeCache", TargetUnavailableError, "spark_out_of_memory"),
-        ("java.lang.OutOfMemoryError: Java heap space", TargetUnavailableError, "spark_out_of_memory"),
+        ("java.lang.OutOfMemoryError: Java heap space", ThrottledError, "spark_out_of_memory"),
         ("[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated", KeyMissingError, "key_missing"),
         (
             "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times: ExecutorLostFailure (executor 1 exited)",
@@ -66,7 +69,7 @@ JOURNAL = ("file:///journal/0001-abc.parquet",)
             SchemaConflictError,
             "target_file_unreadable",
         ),
-        ("ExecutorLostFailure: java.lang.OutOfMemoryError", TargetUnavailableError, "spark_out_of_memory"),
+        ("ExecutorLostFailure: java.lang.OutOfMemoryError", ThrottledError, "spark_out_of_memory"),
         ("[CAST_OVERFLOW] The value 1234 of the type", SchemaConflictError, "schema_conflict"),
         ("[FAILED_READ_FILE.NO_HINT] file:///journal/0001-abc.parquet", CorruptStreamError, "journal_file_unreadable"),
         (
@@ -79,13 +82,22 @@ JOURNAL = ("file:///journal/0001-abc.parquet",)
         ("[FAILED_READ_FILE.NO_HINT] file:///lake/part-1.parquet", SchemaConflictError, "target_file_unreadable"),
     ],
 )
-def test_reason_decides_who_acts(text, kind, code):
+def test_reason_decides_who_acts(text: str, kind: type[ReplicatorError], code: str) -> None:
     error = translate(RuntimeError(text), "public.people", JOURNAL)
     assert isinstance(error, kind)
     assert (error.code, error.table) == (code, "public.people")
 
 
-def test_journal_file_that_only_the_driver_sees_is_not_called_damaged(tmp_path):
+def test_a_batch_that_needs_too_much_memory_is_halved_and_its_size_told() -> None:
+    error = translate(
+        RuntimeError("java.lang.OutOfMemoryError: Java heap space"), "public.a", size="2 rows (190.8 MiB)"
+    )
+    assert isinstance(error, ThrottledError)
+    assert (error.may_halve, error.is_limit, error.table) == (True, False, "public.a")
+    assert str(error).startswith("public.a: Spark ran out of memory during a batch of 2 rows (190.8 MiB).")
+
+
+def test_journal_file_that_only_the_driver_sees_is_not_called_damaged(tmp_path: Path) -> None:
     file = tmp_path / "0001-abc.parquet"
     text = f"[FAILED_READ_FILE.FILE_NOT_EXIST] {file.as_uri()} … java.io.FileNotFoundException: File {file.as_uri()} does not exist"
     lost = translate(RuntimeError(text), "public.people", (file.as_uri(),))
@@ -96,7 +108,7 @@ def test_journal_file_that_only_the_driver_sees_is_not_called_damaged(tmp_path):
     assert error.code == "path_not_shared"
 
 
-def test_journal_file_that_executors_may_not_read_is_not_called_the_targets(tmp_path):
+def test_journal_file_that_executors_may_not_read_is_not_called_the_targets(tmp_path: Path) -> None:
     file = tmp_path / "0001-abc.parquet"
     file.write_bytes(b"")
     text = (
@@ -112,14 +124,14 @@ def test_journal_file_that_executors_may_not_read_is_not_called_the_targets(tmp_
     assert other.code == "target_not_writable"
 
 
-def test_values_of_rows_are_not_passed_on():
+def test_values_of_rows_are_not_passed_on() -> None:
     error = translate(RuntimeError("[CAST_OVERFLOW] The value 1234 of the type"), "public.people")
     assert isinstance(error, ReplicatorError)
     assert "1234" not in str(error)
     assert "CAST_OVERFLOW" in str(error)
 
 
-def test_a_missing_file_of_nobody_is_not_the_tables():
+def test_a_missing_file_of_nobody_is_not_the_tables() -> None:
     assert translate(RuntimeError("java.io.FileNotFoundException: /etc/x"), "public.people") is None
 
 
@@ -139,22 +151,22 @@ def test_a_missing_file_of_nobody_is_not_the_tables():
         ("java.io.IOException: " + "x" * 1000, "IOException: " + "x" * 287),
     ],
 )
-def test_the_causes_own_words_are_kept_and_values_of_rows_are_not(text, words):
+def test_the_causes_own_words_are_kept_and_values_of_rows_are_not(text: str, words: str) -> None:
     assert words_of(text) == words
 
 
-def test_unknown_error_stays_what_it_is():
+def test_unknown_error_stays_what_it_is() -> None:
     assert translate(RuntimeError("something new"), "public.people") is None
 
 
-def test_an_unknown_error_of_java_says_where_without_what():
+def test_an_unknown_error_of_java_says_where_without_what() -> None:
     text = ": java.lang.IllegalStateException: the value 1234\n\tat a.B.c(B.java:7)\nCaused by: x.YError: 1234"
     with pytest.raises(RuntimeError) as caught, translated("public.people"):
         raise RuntimeError(text)
     assert caught.value.__notes__ == [": java.lang.IllegalStateException\n\tat a.B.c(B.java:7)\nCaused by: x.YError"]
 
 
-def test_full_disk_in_our_own_files_is_transient():
+def test_full_disk_in_our_own_files_is_transient() -> None:
     with pytest.raises(TargetUnavailableError), translated("public.people"):
         raise OSError(28, "No space left on device")
 

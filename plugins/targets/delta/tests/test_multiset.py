@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +12,9 @@ import pytest
 from replicator.model.errors import TableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
+
+if TYPE_CHECKING:
+    from plugins.targets.delta.tests.conftest import Lake
 
 SCHEMA = TableSchema(
     table=TableId("public", "readings of März (1)"),
@@ -20,11 +25,11 @@ SCHEMA = TableSchema(
 )
 
 
-def row(name, value):
+def row(name: str | None, value: float | None) -> dict[str, Any]:
     return {"name": name, "value": value}
 
 
-def test_equal_rows_are_counted(new_lake):
+def test_equal_rows_are_counted(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(SCHEMA)
     one, zero, minus, null = row("a", 1.0), row("z", 0.0), row("z", -0.0), row(None, None)
     lake.apply(*[lake.change("INSERT", row=r) for r in (one, one, one, zero, minus, null, null)])
@@ -46,7 +51,7 @@ def test_equal_rows_are_counted(new_lake):
     assert ("a", 1.0, 1) in rows
 
 
-def test_soft_deletes_are_refused(new_lake):
+def test_soft_deletes_are_refused(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(SCHEMA, TableOptions(deletes="soft"))
     with pytest.raises(TableError) as caught:
         lake.apply(lake.change("INSERT", row=row("a", 1.0)))

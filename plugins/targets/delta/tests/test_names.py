@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +19,12 @@ from replicator_target_delta import merge
 from replicator_target_delta.comments import column_comment, table_comment
 from replicator_target_delta.tablelog import TABLE
 from replicator_testbed import hostile
+from replicator_testbed.present import present
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from plugins.targets.delta.tests.conftest import Lake
 
 # Every string in these modules that may be the name of a column, so that a new helper column is met by itself.
 TABLE_ID = TableId("public", "t")
@@ -26,7 +32,7 @@ HELPERS = sorted(
     {
         name
         for module in (reduce, merge)
-        for name in re.findall(r"[\"'](_?[A-Za-z]\w*)[\"']", Path(module.__file__).read_text())
+        for name in re.findall(r"[\"'](_?[A-Za-z]\w*)[\"']", Path(present(module.__file__)).read_text())
     }
     - {"_sequence_num"}
 )
@@ -43,9 +49,9 @@ def schema_of(
             name=name,
             type=pa.int64() if name in key else pa.string(),
             source_type="text",
-            comment=hostile.COMMENTS[place % len(hostile.COMMENTS)],
+            comment=hostile.COMMENTS[position % len(hostile.COMMENTS)],
         )
-        for place, name in enumerate(names)
+        for position, name in enumerate(names)
     ]
     return TableSchema(table=table, columns=tuple(columns), key=tuple(key), comment=comment)
 
@@ -61,23 +67,23 @@ def key_of(schema: TableSchema, number: int) -> Mapping[str, Any]:
     return dict.fromkeys(schema.key_fields, number)
 
 
-def rows_in(lake: Any) -> set[tuple[Any, ...]]:
+def rows_in(lake: Lake) -> set[tuple[Any, ...]]:
     """The rows that are not marked as deleted, as Spark reads them."""
     frame = lake.spark.read.format("delta").load(str(lake.path))
     rows = [tuple(r) for r in frame.collect()]
-    places = {name: i for i, name in enumerate(frame.columns)}
+    positions = {name: i for i, name in enumerate(frame.columns)}
     assert frame.columns[: len(lake.schema.columns)] == [c.name for c in lake.schema.columns]
     width = len(lake.schema.columns)
-    return {r[:width] for r in rows if "_is_deleted" not in places or not r[places["_is_deleted"]]}
+    return {r[:width] for r in rows if "_is_deleted" not in positions or not r[positions["_is_deleted"]]}
 
 
-def check_comments(lake: Any) -> None:
+def check_comments(lake: Lake) -> None:
     frame = lake.spark.read.format("delta").load(str(lake.path))
     found = {field.name: field.metadata.get("comment") for field in frame.schema}
     assert {c.name: found[c.name] for c in lake.schema.columns} == {
         c.name: column_comment(c.comment) for c in lake.schema.columns
     }
-    detail = lake.spark.sql(f"DESCRIBE DETAIL delta.`{lake.path}`").first()
+    detail = present(lake.spark.sql(f"DESCRIBE DETAIL delta.`{lake.path}`").first())
     assert detail["description"] == table_comment(lake.schema.comment)
     assert detail["properties"][TABLE] == str(lake.schema.table)
 
@@ -89,7 +95,7 @@ def check_canary(folder: Path, *secrets: str) -> None:
     assert [(file, s) for file in files for s in secrets if s.encode() in file.read_bytes()] == []
 
 
-def run_keyed(lake: Any) -> None:
+def run_keyed(lake: Lake) -> None:
     """Append, merge whole and partial rows with changes of keys, complete a snapshot, clear, drop."""
     schema = lake.schema
     others = [schema.fields[c.name] for c in schema.columns if c.name not in schema.key]
@@ -123,7 +129,7 @@ def run_keyed(lake: Any) -> None:
     assert rows_in(lake) == {whole(7, "whole"), whole(5, "whole")}
 
 
-def run_end(lake: Any) -> None:
+def run_end(lake: Lake) -> None:
     """Clear the table and drop it."""
     lake.event(DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=lake.schema.table))
     assert rows_in(lake) == set()
@@ -133,7 +139,7 @@ def run_end(lake: Any) -> None:
 
 
 @pytest.fixture(autouse=True)
-def canary(monkeypatch: pytest.MonkeyPatch, spark: Any) -> Any:
+def canary(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Iterator[None]:
     """A secret where Spark or Hadoop would find it; the other is in the JVM's environment since it began."""
     hadoop = spark._jsc.hadoopConfiguration()
     hadoop.set("fs.s3a.secret.key", "hadoop-canary-1")
@@ -141,7 +147,7 @@ def canary(monkeypatch: pytest.MonkeyPatch, spark: Any) -> Any:
     hadoop.unset("fs.s3a.secret.key")
 
 
-def test_hostile_names_and_comments_go_through_every_statement(new_lake, tmp_path):
+def test_hostile_names_and_comments_go_through_every_statement(new_lake: Callable[..., Lake], tmp_path: Path) -> None:
     names = [
         "i😀`d.",
         "${user.name}",
@@ -170,7 +176,9 @@ def test_hostile_names_and_comments_go_through_every_statement(new_lake, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 @pytest.mark.parametrize("part", range(4))
-def test_every_hostile_column_goes_through_every_statement(new_lake, tmp_path, deletes, part):
+def test_every_hostile_column_goes_through_every_statement(
+    new_lake: Callable[..., Lake], tmp_path: Path, deletes: str, part: int
+) -> None:
     mine = NAMES[part::4]
     lake = new_lake(schema_of(mine, mine[:3], comment=hostile.COMMENTS[part]), TableOptions(deletes=deletes))
     check_comments(lake)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +17,9 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
 from replicator_target_delta.rewrite import as_text
 from replicator_testbed.delta import read_delta
+
+if TYPE_CHECKING:
+    from plugins.targets.delta.tests.conftest import Lake
 
 WIDE = Decimal("12345678901234567890123456789012345678901234567890.0000000001")
 LATE = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
@@ -67,7 +72,7 @@ SCHEMA = TableSchema(
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "absent"])
-def test_every_type_arrives_as_it_left(new_lake, partial):
+def test_every_type_arrives_as_it_left(new_lake: Callable[..., Lake], partial: bool) -> None:
     lake = new_lake(SCHEMA, TableOptions(source_timestamp=True))
     values = {SCHEMA.fields[name]: value for name, (_, value, _) in CASES.items()}
     nulls = dict.fromkeys(values)
@@ -78,12 +83,14 @@ def test_every_type_arrives_as_it_left(new_lake, partial):
     assert list((lake.folder / "lake" / "_replicator.tmp" / "staging").iterdir()) == []
 
 
-def test_small_numbers_have_no_exponent():
+def test_small_numbers_have_no_exponent() -> None:
     assert as_text(pa.array([Decimal("0.0000001"), None], pa.decimal256(60, 7))).to_pylist() == ["0.0000001", None]
 
 
 @pytest.mark.parametrize("is_append", [False, True], ids=["merged", "appended"])
-def test_days_and_moments_before_year_1_and_after_9999_arrive_as_they_left(new_lake, is_append):
+def test_days_and_moments_before_year_1_and_after_9999_arrive_as_they_left(
+    new_lake: Callable[..., Lake], is_append: bool
+) -> None:
     days = pa.array(
         [-1_000_000, -719_529, 3_000_000, 40_000_000], pa.int32()
     )  # as PostgreSQL counts them: 769 BC to 111,486

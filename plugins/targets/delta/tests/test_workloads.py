@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,13 +12,16 @@ from replicator.model.events import DMLOperation
 from replicator.plugins.target import TableOptions
 from replicator.testing.workloads import SCHEMA, Change, Replay, Workloads, change_table, renumbered, worked_example
 
+if TYPE_CHECKING:
+    from plugins.targets.delta.tests.conftest import Lake
+
 EXAMPLES = range(2000, 2064)
 
 
-def scenarios():
+def scenarios() -> list[list[Change]]:
     """Rounds of CDAP's acceptance scenarios A2 to A4."""
 
-    def write(w, old, new, name, operation=DMLOperation.UPDATE):
+    def write(w: int, old: str | None, new: str, name: str, operation: DMLOperation = DMLOperation.UPDATE) -> Change:
         return Change(
             sequence_num=0,
             operation=operation,
@@ -25,7 +30,7 @@ def scenarios():
             values=(name, None, None),
         )
 
-    def insert(w, new, name):
+    def insert(w: int, new: str, name: str) -> Change:
         return write(w, None, new, name, DMLOperation.INSERT)
 
     first = [
@@ -45,22 +50,22 @@ def scenarios():
 
 
 @pytest.mark.parametrize("deletes", ["hard", pytest.param("soft", marks=pytest.mark.slow)])
-def test_merged_batches_equal_a_plain_replay(new_lake, deletes):
+def test_merged_batches_equal_a_plain_replay(new_lake: Callable[..., Lake], deletes: str) -> None:
     lake = new_lake(SCHEMA, TableOptions(deletes=deletes))
     numbers = itertools.count(lake.next)
     possible = Workloads(17, range(500), numbers, valid=True)
     arbitrary = Workloads(18, range(500, 1000), numbers, valid=False)
     replay = Replay()
     rounds = list(zip(worked_example(EXAMPLES.start), scenarios(), strict=True))
-    for place, (example, scenario) in enumerate(rounds):
+    for position, (example, scenario) in enumerate(rounds):
         changes = renumbered(example + scenario, numbers)
-        if place in {0, 2, 4}:
+        if position in {0, 2, 4}:
             changes += possible.round(8) + arbitrary.round(8)
         for change in changes:
             replay.apply(change)
         lake.target.apply_batch(lake.table, lake.batch_of(change_table(changes)))
-    wanted = {(*key, *values, False) for key, values in replay.rows.items()}
-    assert {row for row in wanted if row[0] >= 2000} == {
+    wanted: set[tuple[Any, ...]] = {(*key, *values, False) for key, values in replay.rows.items()}
+    assert {(*key, *values, False) for key, values in replay.rows.items() if key[0] >= 2000} == {
         *(row for w in EXAMPLES for row in ((w, "0", "Alice", None, None, False), (w, "1", "Bob", None, None, False))),
         (3000, "2", "alice", None, None, False),
         (3001, "1", "b", None, None, False), (3001, "2", "a", None, None, False),

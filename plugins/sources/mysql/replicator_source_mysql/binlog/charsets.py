@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator_source_mysql.binlog.buffer import Longs, binary_array, spread
+from replicator.plugins.kit.arrow import Longs, binary_array
+from replicator_source_mysql.binlog.buffer import spread
 from replicator_source_mysql.binlog.charset_tables import DIFFERENCES, DUPLICATES, SINGLE_BYTES
 from replicator_source_mysql.flavors import Flavor
 

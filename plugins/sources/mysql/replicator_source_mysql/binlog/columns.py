@@ -8,9 +8,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from replicator.plugins.kit.arrow import Bools, Longs
 from replicator_source_mysql import columntypes as t
 from replicator_source_mysql.binlog import numeric, strings, temporal
-from replicator_source_mysql.binlog.buffer import WORD, Bools, Buffer, Longs, fixed_array, spread
+from replicator_source_mysql.binlog.buffer import WORD, Buffer, fixed_array, spread
 from replicator_source_mysql.binlog.charsets import telling_decoder, text_decoder
 from replicator_source_mysql.binlog.images import Slices, Width
 from replicator_source_mysql.binlog.numeric import FixedDecoder

@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from replicator_source_mysql.binlog.buffer import Bools, Buffer, Longs
+from replicator.plugins.kit.arrow import Bools, Longs
+from replicator_source_mysql.binlog.buffer import Buffer
 from replicator_source_mysql.binlog.events import corrupt
 
 # A step over many events costs some 30 µs, an image by itself some 2 µs (measured).

@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from replicator_source_mysql.binlog.buffer import WORD, Bools, Buffer, Longs, Words
+from replicator.plugins.kit.arrow import Bools, Longs
+from replicator_source_mysql.binlog.buffer import WORD, Buffer, Words
 
 FixedDecoder = Callable[[Buffer, Longs], tuple[npt.NDArray[Any], Bools | None]]
 

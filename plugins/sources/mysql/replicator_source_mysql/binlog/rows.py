@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from replicator.model.errors import TableError, UnsupportedTypeError
 from replicator.model.schema import TableSchema
-from replicator_source_mysql.binlog.buffer import Bools, Buffer, Longs
+from replicator.plugins.kit.arrow import Bools, Longs
+from replicator_source_mysql.binlog.buffer import Buffer
 from replicator_source_mysql.binlog.columns import column_decoder, width
 from replicator_source_mysql.binlog.events import PARTIAL_UPDATE, RowsEvent, corrupt
 from replicator_source_mysql.binlog.images import Layout, Slices, walk
@@ -77,7 +78,7 @@ class RowDecoder:
         specs: Sequence[ColumnSpec],
         positions: Sequence[int],
         *,
-        unrepresentable: Unrepresentable = "fail",
+        unrepresentable: Unrepresentable,
         on_nulled: Callable[[str, int], None],
     ) -> None:
         self._schema = schema

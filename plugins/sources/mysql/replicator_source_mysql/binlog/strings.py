@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator_source_mysql.binlog.buffer import Buffer, Longs
+from replicator.plugins.kit.arrow import Longs
+from replicator_source_mysql.binlog.buffer import Buffer
 from replicator_source_mysql.binlog.jsonbinary import json_text
 
 BytesDecoder = Callable[[pa.Array], pa.Array]

@@ -18,12 +18,10 @@ _COLUMN_CHARSET: Final = 3
 _COLUMN_NAME: Final = 4
 _SET_LABELS: Final = 5
 _ENUM_LABELS: Final = 6
-_GEOMETRY_TYPE: Final = 7
 _SIMPLE_KEY: Final = 8
 _KEY_WITH_PREFIX: Final = 9
 _LABEL_DEFAULT_CHARSET: Final = 10
 _LABEL_COLUMN_CHARSET: Final = 11
-_VISIBILITY: Final = 12
 
 _COLUMNS_MAX: Final = 4096
 _UNKNOWN: Final = -1
@@ -45,8 +43,6 @@ class MapColumn:
         is_unsigned: Of numeric columns; None for others, and where the log does not say.
         collation: Collation number of a column with text, binary strings included (63); None for others; FULL only for ENUM and SET.
         labels: Of ENUM and SET, as raw bytes in the column's character set; FULL only.
-        geometry_type: Of GEOMETRY; FULL only.
-        is_visible: False for MySQL's invisible columns; None where the log does not say (MariaDB).
     """
 
     position: int
@@ -57,8 +53,6 @@ class MapColumn:
     is_unsigned: bool | None
     collation: int | None
     labels: tuple[bytes, ...] | None
-    geometry_type: int | None
-    is_visible: bool | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -139,8 +133,6 @@ def parse_table_map(body: bytes | memoryview, flavor: Flavor) -> TableMap:
                 is_unsigned=extra.unsigned.get(i),
                 collation=extra.collations.get(i),
                 labels=extra.labels.get(i),
-                geometry_type=extra.geometry_types.get(i),
-                is_visible=extra.visible[i] if extra.visible else None,
             )
             for i, (code, metadata) in enumerate(types)
         ),
@@ -206,8 +198,6 @@ class _Optional:
         self.unsigned: dict[int, bool] = {}
         self.collations: dict[int, int] = {}
         self.labels: dict[int, tuple[bytes, ...]] = {}
-        self.geometry_types: dict[int, int] = {}
-        self.visible: list[bool] = []
         self.key: tuple[int, ...] = ()
         self.is_key_whole = True
         self._types = types
@@ -218,12 +208,10 @@ class _Optional:
             _COLUMN_NAME: self._column_names,
             _SET_LABELS: lambda r: self._labels(r, t.SET),
             _ENUM_LABELS: lambda r: self._labels(r, t.ENUM),
-            _GEOMETRY_TYPE: self._geometry_types,
             _SIMPLE_KEY: lambda r: self._key(r, has_prefixes=False),
             _KEY_WITH_PREFIX: lambda r: self._key(r, has_prefixes=True),
             _LABEL_DEFAULT_CHARSET: lambda r: self._default_charset(r, frozenset({t.ENUM, t.SET})),
             _LABEL_COLUMN_CHARSET: lambda r: self._column_charset(r, frozenset({t.ENUM, t.SET})),
-            _VISIBILITY: self._visibility,
         }
         for kind, content in _fields(Reader(data, "The optional metadata of a TABLE_MAP event")):
             if (read := readers.get(kind)) is not None:
@@ -264,10 +252,6 @@ class _Optional:
                 raise corrupt("A TABLE_MAP event has more labels than bytes.")
             self.labels[position] = tuple(reader.string() for _ in range(count))
 
-    def _geometry_types(self, reader: Reader) -> None:
-        for position in self._positions(frozenset({t.GEOMETRY})):
-            self.geometry_types[position] = reader.packed()
-
     def _key(self, reader: Reader, *, has_prefixes: bool) -> None:
         everything = range(len(self._types))
         positions = []
@@ -277,9 +261,6 @@ class _Optional:
             if has_prefixes and reader.packed():
                 self.is_key_whole = False
         self.key = tuple(positions)
-
-    def _visibility(self, reader: Reader) -> None:
-        self.visible = _high_bits_first(reader.take((len(self._types) + 7) // 8), len(self._types))
 
 
 def _fields(reader: Reader) -> Iterator[tuple[int, bytes]]:

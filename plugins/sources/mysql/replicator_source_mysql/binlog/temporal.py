@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from replicator_source_mysql.binlog.buffer import Bools, Buffer, Longs, binary_array
+from replicator.plugins.kit.arrow import Bools, Longs, binary_array
+from replicator_source_mysql.binlog.buffer import Buffer
 from replicator_source_mysql.binlog.numeric import FixedDecoder
 
 TextDecoder = Callable[[Buffer, Longs], pa.Array]

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import pyarrow as pa
+from typing_extensions import override
+
 from replicator.model.errors import Problem
 from replicator.model.schema import TableId
-from replicator.plugins.source import Visibility
+from replicator.plugins.source import Seen, Visibility
 from replicator_source_mysql.connection import Connection, Session
 from replicator_source_mysql.coordinates.progress import Progress
 from replicator_source_mysql.marks import LogEnd, log_end
@@ -35,6 +38,15 @@ class DumpRequest:
 class SourceVisibility(Visibility):
     """What a read saw, as this source says it."""
 
+    @override
+    def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
+        answers = {text: int(self._judge(text)) for text in transaction_ids.unique().to_pylist()}
+        return pa.array([answers[text] for text in transaction_ids.to_pylist()], pa.int8())
+
+    @abstractmethod
+    def _judge(self, text: str) -> Seen:
+        """Of one transaction id."""
+
     def waiting_for(self, watch: Session) -> Sequence[str]:  # noqa: ARG002 - most of them wait for nobody
         """Sessions whose transactions a later read waits for until it `is_beyond` this one, for people."""
         return ()
@@ -56,6 +68,28 @@ class ReadView(ABC):
 
     def end(self) -> None:  # noqa: B027
         """Nothing of the read stays open on the server."""
+
+
+class SnapshotView(ReadView):
+    """A consistent snapshot of MySQL's, opened by `begin`, which says what it sees."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._visibility: SourceVisibility | None = None
+
+    @override
+    def visibility(self) -> Visibility:
+        assert self._visibility is not None, "begin() comes first"
+        return self._visibility
+
+    @override
+    def release(self) -> None:
+        # MySQL keeps its catalogue in tables: the snapshot would show it as it was.
+        self._connection.commit()
+
+    @override
+    def end(self) -> None:
+        self._connection.commit()
 
 
 class Coordinates(ABC):

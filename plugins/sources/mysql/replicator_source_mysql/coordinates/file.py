@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
-import pyarrow as pa
 from pymysql.constants import COMMAND
 from typing_extensions import override
 
@@ -20,7 +19,7 @@ from replicator.model.errors import FatalError, LogGapError, OffsetExpiredError,
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
 from replicator_source_mysql.connection import Connection, Session
-from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SourceVisibility
+from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SnapshotView, SourceVisibility
 from replicator_source_mysql.coordinates.gtid import SNAPSHOT
 from replicator_source_mysql.coordinates.progress import Progress
 from replicator_source_mysql.cursor import ReadPosition
@@ -83,7 +82,7 @@ class FileCoordinates(Coordinates):
 
     @override
     def verify_joins(self, connection: Connection, facts: ServerFacts, position: Position) -> None:
-        # The event that was read last is compared when the log is opened there (`FileProgress.was_read`).
+        # The event that was read last is compared when the log is opened there (`FileProgress.take_event`).
         if facts.server != position.server:
             raise LogGapError(
                 f"the server is {facts.server}, but the log was read from {position.server}: without GTIDs a log position is valid"
@@ -192,7 +191,7 @@ class FileProgress(Progress):
     # ---- files ----
 
     @override
-    def was_read(self, raw: bytes, kind: int, size: int, end: int, flags: int, *, in_transaction: bool) -> bool:
+    def take_event(self, raw: bytes, kind: int, size: int, end: int, flags: int, *, in_transaction: bool) -> bool:
         """Remember the event, and compare it if it is the one that was read last: that one is left out.
 
         Raises:
@@ -255,16 +254,12 @@ class FileVisibility(SourceVisibility):
     after: LogPosition
 
     @override
-    def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
-        answers = {text: int(self._judge(text)) for text in transaction_ids.unique().to_pylist()}
-        return pa.array([answers[text] for text in transaction_ids.to_pylist()], pa.int8())
-
-    @override
     def is_beyond(self, earlier: Visibility) -> bool:
         # A transaction that has not reached the log by then is in the log later.
         assert isinstance(earlier, FileVisibility)
         return self.before >= earlier.after
 
+    @override
     def _judge(self, text: str) -> Seen:
         file, _, pos = text.rpartition(":")
         position = file_number(file), int(pos)
@@ -293,14 +288,13 @@ class _StatementView(ReadView):
         return FileVisibility(before=self._before, after=end.position)
 
 
-class _SnapshotView(ReadView):
+class _SnapshotView(SnapshotView):
     """A consistent snapshot, opened in a moment in which nothing that touches this table is being committed."""
 
     def __init__(self, connection: Connection, watermark: TableId, table: TableId) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._watermark = watermark
         self._table = table
-        self._visibility: FileVisibility | None = None
 
     @override
     def begin(self) -> None:
@@ -326,20 +320,6 @@ class _SnapshotView(ReadView):
             table=str(self._table),
             action="Run `replicator snapshot NAME TABLE` while it is written less; or give it a key, or switch GTIDs on.",
         )
-
-    @override
-    def visibility(self) -> Visibility:
-        assert self._visibility is not None, "begin() comes first"
-        return self._visibility
-
-    @override
-    def release(self) -> None:
-        # MySQL keeps its catalogue in tables: the snapshot would show it as it was.
-        self._connection.commit()
-
-    @override
-    def end(self) -> None:
-        self._connection.commit()
 
 
 def verify_boundary(connection: Connection, at: FilePosition) -> None:

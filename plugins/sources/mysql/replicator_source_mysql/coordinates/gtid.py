@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-import pyarrow as pa
 from pymysql.constants import COMMAND
 from typing_extensions import override
 
@@ -22,7 +21,7 @@ from replicator.model.errors import ConfigError, OffsetExpiredError
 from replicator.model.schema import TableId
 from replicator.plugins.source import Seen, Visibility
 from replicator_source_mysql.connection import Connection, Session, rows_of
-from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SourceVisibility
+from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SnapshotView, SourceVisibility
 from replicator_source_mysql.coordinates.progress import GtidProgress
 from replicator_source_mysql.errors import RESTART_ACTION, gtids_are_off
 from replicator_source_mysql.events import Begin, Event, Kind, mysql_begin, tagged_begin
@@ -147,15 +146,10 @@ class GtidVisibility(SourceVisibility):
     delivered: GtidSet
 
     @override
-    def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
-        answers: dict[str, Seen] = {}
-        for gtid in transaction_ids.unique().to_pylist():
-            source, _, number = gtid.rpartition(":")
-            if self.before.has(source, int(number)):
-                answers[gtid] = Seen.SEEN
-            else:
-                answers[gtid] = Seen.UNKNOWN if self.after.has(source, int(number)) else Seen.UNSEEN
-        return pa.array([int(answers[gtid]) for gtid in transaction_ids.to_pylist()], pa.int8())
+    def _judge(self, text: str) -> Seen:
+        if text in self.before:
+            return Seen.SEEN
+        return Seen.UNKNOWN if text in self.after else Seen.UNSEEN
 
     @override
     def is_beyond(self, earlier: Visibility) -> bool:
@@ -196,13 +190,12 @@ class _StatementView(ReadView):
         return self._coordinates._visibility(self._before, after)  # noqa: SLF001 - of this module
 
 
-class _SnapshotView(ReadView):
+class _SnapshotView(SnapshotView):
     """A consistent snapshot, opened in a moment in which nothing is being committed, if there is one."""
 
     def __init__(self, coordinates: GtidCoordinates, connection: Connection) -> None:
+        super().__init__(connection)
         self._coordinates = coordinates
-        self._connection = connection
-        self._visibility: GtidVisibility | None = None
 
     @override
     def begin(self) -> None:
@@ -216,20 +209,6 @@ class _SnapshotView(ReadView):
             if after == before:
                 break
         self._visibility = self._coordinates._visibility(before, after)  # noqa: SLF001 - of this module
-
-    @override
-    def visibility(self) -> Visibility:
-        assert self._visibility is not None, "begin() comes first"
-        return self._visibility
-
-    @override
-    def release(self) -> None:
-        # MySQL keeps its catalogue in tables: the snapshot would show it as it was.
-        self._connection.commit()
-
-    @override
-    def end(self) -> None:
-        self._connection.commit()
 
 
 def _verify_next(connection: Connection, position: Position, ours: GtidSet) -> None:

@@ -18,7 +18,6 @@ import struct
 from dataclasses import dataclass, replace
 from typing import Final
 
-import pyarrow as pa
 from pymysql.constants import COMMAND
 from typing_extensions import override
 
@@ -170,15 +169,11 @@ class MariadbVisibility(SourceVisibility):
     settled_gtids: GtidPosition | None = None
 
     @override
-    def classify(self, transaction_ids: pa.StringArray) -> pa.Int8Array:
-        answers = {text: int(self._judge(text)) for text in transaction_ids.unique().to_pylist()}
-        return pa.array([answers[text] for text in transaction_ids.to_pylist()], pa.int8())
-
-    @override
     def is_beyond(self, earlier: Visibility) -> bool:
         assert isinstance(earlier, MariadbVisibility)
         return min(self.position, self.settled) >= earlier.end
 
+    @override
     def _judge(self, text: str) -> Seen:
         plain, _, xid = text.partition(";")
         if not self._is_within(plain, self.position, self.gtids):

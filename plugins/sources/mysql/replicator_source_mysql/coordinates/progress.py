@@ -91,8 +91,8 @@ class Progress(ABC):
 
     # ---- files ----
 
-    def was_read(self, raw: bytes, kind: int, size: int, end: int, flags: int, *, in_transaction: bool) -> bool:  # noqa: ARG002
-        """See an event that the cursor has passed; whether it was read before this log was opened, and is left out."""
+    def take_event(self, raw: bytes, kind: int, size: int, end: int, flags: int, *, in_transaction: bool) -> bool:  # noqa: ARG002
+        """Take note of an event that the cursor has passed; True: it was read before this log was opened, and is left out."""
         return False
 
     def refuse_begin(self, error: FatalError) -> None:  # noqa: B027 - the error says it all

@@ -56,9 +56,10 @@ class Reader:
     @property
     def is_at_end(self) -> bool:
         """Whether nothing is left but semicolons."""
-        while self.peek().text == ";" and self.peek().kind is Kind.SYMBOL:
-            self.take()
-        return self.peek() is END
+        ahead = 0
+        while self.peek(ahead).text == ";" and self.peek(ahead).kind is Kind.SYMBOL:
+            ahead += 1
+        return self.peek(ahead) is END
 
     def end(self) -> None:
         """Insist that nothing is left."""

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -33,7 +34,9 @@ from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.flavors import FLAVORS
 from replicator_source_mysql.textrows import text_rows
 from replicator_source_mysql.values import decoded, selected
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer, has_mariadb, has_mysql
+from replicator_testbed.mysql_programs import has_mariadb, has_mysql
+from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.present import present
 
 SIZE_MAX = 1 << 30
 # Nothing here asks what survives a crash.
@@ -73,7 +76,7 @@ class Binlog:
     def close(self) -> None:
         self._connection.close()
 
-    def execute(self, statement: str) -> list[tuple]:
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement; values come as the server writes them (texts, and bytes where they are no text)."""
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
@@ -103,7 +106,7 @@ class Binlog:
         return list(_framed(content, self._position, end))
 
     def events(self) -> list[Event]:
-        """Everything since the beginning, inner events in the place of what holds them."""
+        """Everything since the beginning, inner events instead of what holds them."""
         return list(_plain(self.raw_events()))
 
     def changes(self, table: str) -> list[Changes]:
@@ -129,20 +132,25 @@ class Binlog:
             f"WHERE table_schema = '{self.database.name}' AND table_name = '{table}' ORDER BY ordinal_position"
         )
         specs = {name: declared_spec(column_type, charset, self.dialect) for name, column_type, charset in rows}
-        assert None not in specs.values(), specs
-        return specs
+        return {name: present(spec) for name, spec in specs.items()}
 
-    def decoder(self, table: str, table_map: TableMap, *, key: Sequence[str] = ("id",), **options) -> RowDecoder:
+    def decoder(self, table: str, table_map: TableMap, *, key: Sequence[str] = ("id",), **options: Any) -> RowDecoder:
         declared = self.declared(table)
-        specs = [logged_spec(c, declared[c.name], self.dialect) for c in table_map.columns]
+        specs = [logged_spec(c, declared[present(c.name)], self.dialect) for c in table_map.columns]
         columns = tuple(
-            Column(name=c.name, type=s.arrow, source_type=str(s.kind))
+            Column(name=present(c.name), type=s.arrow, source_type=str(s.kind))
             for c, s in zip(table_map.columns, specs, strict=True)
         )
         schema = TableSchema(table=TableId(table_map.schema, table_map.table), columns=columns, key=tuple(key))
-        return RowDecoder(table_map, schema, specs, range(len(specs)), **{"on_nulled": lambda *_: None, **options})
+        return RowDecoder(
+            table_map,
+            schema,
+            specs,
+            range(len(specs)),
+            **{"unrepresentable": "fail", "on_nulled": lambda *_: None, **options},
+        )
 
-    def decode(self, table: str, **options) -> DecodedRows:
+    def decode(self, table: str, **options: Any) -> DecodedRows:
         """Decode all rows of a table whose version has not changed."""
         (changes,) = self.changes(table)
         return self.decoder(table, changes.table_map, **options).decode(changes.events)

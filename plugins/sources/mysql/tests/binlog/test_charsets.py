@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from replicator_source_mysql.binlog.charsets import charset_of, telling_decoder, tells_all, text_decoder
+
+if TYPE_CHECKING:
+    from plugins.sources.mysql.tests.binlog.conftest import Binlog
 
 SINGLE_BYTES = [
     "armscii8", "ascii", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "dec8", "geostd8", "greek", "hebrew",
@@ -18,7 +22,7 @@ UNICODE = ["ucs2", "utf16", "utf16le", "utf32", "utf8mb3", "utf8mb4"]
 
 
 @pytest.mark.parametrize("charset", SINGLE_BYTES)
-def test_every_byte_of_a_single_byte_set(binlog, charset: str) -> None:
+def test_every_byte_of_a_single_byte_set(binlog: Binlog, charset: str) -> None:
     (row,) = binlog.execute(
         "SELECT " + ",".join(f"HEX(CONVERT(_{charset} x'{byte:02x}' USING utf8mb4))" for byte in range(256))
     )
@@ -30,7 +34,7 @@ def test_every_byte_of_a_single_byte_set(binlog, charset: str) -> None:
 
 
 @pytest.mark.parametrize("charset", SEVERAL_BYTES)
-def test_sequences_of_a_set_of_several_bytes(binlog, charset: str) -> None:
+def test_sequences_of_a_set_of_several_bytes(binlog: Binlog, charset: str) -> None:
     if charset == "gb18030" and binlog.flavor == "mariadb":
         pytest.skip("MariaDB has no gb18030")
     sequences = _sequences(charset)
@@ -38,17 +42,17 @@ def test_sequences_of_a_set_of_several_bytes(binlog, charset: str) -> None:
     binlog.execute("SET sql_mode = ''")
     for begin in range(0, len(sequences), 4000):
         part = enumerate(sequences[begin : begin + 4000], begin)
-        rows = ",".join(f"({n}, x'{raw.hex()}', CONVERT(x'{raw.hex()}' USING {charset}))" for n, raw in part)
-        binlog.execute(f"INSERT INTO c VALUES {rows}")
+        values = ",".join(f"({n}, x'{raw.hex()}', CONVERT(x'{raw.hex()}' USING {charset}))" for n, raw in part)
+        binlog.execute(f"INSERT INTO c VALUES {values}")
     # The server keeps what is well-formed in the set, defined or not.
     rows = binlog.execute("SELECT HEX(k), HEX(CONVERT(v USING utf8mb4)) FROM c WHERE CAST(v AS BINARY) = k ORDER BY id")
-    values = pa.array([bytes.fromhex(raw) for raw, _ in rows], pa.binary())
+    kept = pa.array([bytes.fromhex(raw) for raw, _ in rows], pa.binary())
     wanted = [bytes.fromhex(text).decode() for _, text in rows]
-    found = text_decoder(charset)(values).to_pylist()
-    assert [case for case in zip(values.to_pylist(), found, wanted, strict=True) if case[1] != case[2]] == []
+    found = text_decoder(charset)(kept).to_pylist()
+    assert [case for case in zip(kept.to_pylist(), found, wanted, strict=True) if case[1] != case[2]] == []
     assert len(rows) > 2000
     # And in one text, where a character's length decides where the next one begins.
-    text = pa.array([b"".join(values.to_pylist()[::7])], pa.binary())
+    text = pa.array([b"".join(kept.to_pylist()[::7])], pa.binary())
     assert text_decoder(charset)(text).to_pylist() == ["".join(wanted[::7])]
 
 
@@ -67,7 +71,7 @@ def _sequences(charset: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("charset", [*SINGLE_BYTES, *SEVERAL_BYTES])
-def test_what_tells_keys_apart_is_what_the_server_spells_back(binlog, charset: str) -> None:
+def test_what_tells_keys_apart_is_what_the_server_spells_back(binlog: Binlog, charset: str) -> None:
     if charset == "gb18030" and binlog.flavor == "mariadb":
         pytest.skip("MariaDB has no gb18030")
     sequences = sorted(
@@ -90,7 +94,7 @@ def test_what_tells_keys_apart_is_what_the_server_spells_back(binlog, charset: s
     texts = [text for text in found if text is not None]
     assert len(set(texts)) == len(texts), "no two become one"
     assert not tells_all(charset) or None not in found
-    # Also in the middle of a text, in slices, and beside NULL.
+    # Also in the middle of a text, in slices, and next to NULL.
     around = pa.array([b"zz", None, *(b"a" + v.as_py() + b"z" for v in values)], pa.binary())[1:]
     is_null = [text is None for text in telling_decoder(charset)(around).to_pylist()]
     assert is_null[0]
@@ -102,7 +106,7 @@ TEXTS = ["", "a", "Grüße", "日本語", "ελληνικά", "кириллиц�
 
 @pytest.mark.parametrize("charset", [*SINGLE_BYTES, *SEVERAL_BYTES, *UNICODE])
 @pytest.mark.parametrize("column_type", ["CHAR(100)", "VARCHAR(400)", "TEXT"])
-def test_texts_through_the_log(binlog, charset: str, column_type: str) -> None:
+def test_texts_through_the_log(binlog: Binlog, charset: str, column_type: str) -> None:
     if charset == "gb18030" and binlog.flavor == "mariadb":
         pytest.skip("MariaDB has no gb18030")
     texts = [*TEXTS, "😀 𝄞" if charset != "ucs2" else "no emoji"]
@@ -115,7 +119,7 @@ def test_texts_through_the_log(binlog, charset: str, column_type: str) -> None:
     assert binlog.decode("t").row.field("v").to_pylist() == wanted
 
 
-def test_every_collation_of_the_server_is_known(binlog) -> None:
+def test_every_collation_of_the_server_is_known(binlog: Binlog) -> None:
     table = "collation_character_set_applicability" if binlog.flavor == "mariadb" else "collations"
     rows = binlog.execute(f"SELECT id, character_set_name FROM information_schema.{table} WHERE id IS NOT NULL")
     assert len(rows) > 200

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,6 +25,9 @@ from replicator_source_mysql.binlog import (
 )
 from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, TABLE_MAP, TRANSACTION_PAYLOAD
 from replicator_source_mysql.flavors import Flavor
+
+if TYPE_CHECKING:
+    from plugins.sources.mysql.tests.binlog.conftest import Binlog
 
 HANG_S = 1.0
 SIZE_MAX = 1 << 20
@@ -77,7 +81,7 @@ def _checked(decoded: DecodedRows) -> DecodedRows:
     return decoded
 
 
-def _seeds(binlog) -> Seeds:
+def _seeds(binlog: Binlog) -> Seeds:
     declarations, values = MORE[binlog.flavor]
     binlog.execute(f"CREATE TABLE t ({TABLE}, {declarations})")
     binlog.execute("SET sql_mode = ''")
@@ -119,7 +123,7 @@ def _mutants(rng: random.Random, bodies: list[tuple[int, bytes]]) -> Iterator[tu
         yield type_code, _CHANGES[rng.randrange(len(_CHANGES))](rng, body, rng.choice(bodies)[1])
 
 
-def _flip(rng: random.Random, body: bytes, _: bytes) -> bytes:
+def _flip(rng: random.Random, body: bytes, other: bytes) -> bytes:
     raw = bytearray(body)
     for _ in range(rng.choice([1, 1, 2, 8])):
         raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
@@ -127,8 +131,8 @@ def _flip(rng: random.Random, body: bytes, _: bytes) -> bytes:
 
 
 def _overwrite(rng: random.Random, body: bytes, _: bytes) -> bytes:
-    place, size = rng.randrange(len(body)), rng.choice([1, 1, 2, 4, 8])
-    return (body[:place] + rng.choice([b"\xff" * size, bytes(size), rng.randbytes(size)]) + body[place + size :])[
+    offset, size = rng.randrange(len(body)), rng.choice([1, 1, 2, 4, 8])
+    return (body[:offset] + rng.choice([b"\xff" * size, bytes(size), rng.randbytes(size)]) + body[offset + size :])[
         : max(len(body), 1)
     ]
 
@@ -138,13 +142,13 @@ def _truncate(rng: random.Random, body: bytes, _: bytes) -> bytes:
 
 
 def _insert(rng: random.Random, body: bytes, _: bytes) -> bytes:
-    place = rng.randrange(len(body))
-    return body[:place] + rng.randbytes(rng.choice([1, 2, 100])) + body[place:]
+    offset = rng.randrange(len(body))
+    return body[:offset] + rng.randbytes(rng.choice([1, 2, 100])) + body[offset:]
 
 
 def _remove(rng: random.Random, body: bytes, _: bytes) -> bytes:
-    place = rng.randrange(len(body))
-    return body[:place] + body[place + rng.choice([1, 2, 20]) :]
+    offset = rng.randrange(len(body))
+    return body[:offset] + body[offset + rng.choice([1, 2, 20]) :]
 
 
 def _splice(rng: random.Random, body: bytes, other: bytes) -> bytes:
@@ -176,7 +180,7 @@ def _fuzz(seeds: Seeds, seed: int, count: int) -> Counter[str]:
             except FatalError as error:
                 outcomes[error.code] += 1
             except TableError as error:
-                assert error.__cause__ is None, "an exception that nobody foresaw"  # noqa: PT017
+                assert error.__cause__ is None, "an exception that is unexpected"  # noqa: PT017
                 outcomes[error.code] += 1
             else:
                 # Nothing is dropped without a word: an event that has room for a row has one.
@@ -188,7 +192,7 @@ def _fuzz(seeds: Seeds, seed: int, count: int) -> Counter[str]:
     return outcomes
 
 
-def test_mutants_are_decoded_or_refused(binlog) -> None:
+def test_mutants_are_decoded_or_refused(binlog: Binlog) -> None:
     outcomes = _fuzz(_seeds(binlog), 1, 2_000)
     assert outcomes.keys() <= {"corrupt_binlog_event", "corrupt_rows", "decoded", "row_image_not_full"}
     assert outcomes["corrupt_binlog_event"] + outcomes["corrupt_rows"] > 500
@@ -197,14 +201,14 @@ def test_mutants_are_decoded_or_refused(binlog) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_many_mutants_are_decoded_or_refused(binlog) -> None:
+def test_many_mutants_are_decoded_or_refused(binlog: Binlog) -> None:
     outcomes = _fuzz(_seeds(binlog), 2, 120_000)
     # The length that a compressed event says it would have is a byte like others.
     refusals = {"corrupt_binlog_event", "corrupt_rows", "row_image_not_full", "transaction_too_large"}
     assert outcomes.keys() <= {"decoded", *refusals}
 
 
-def test_a_truncated_event_is_always_refused(binlog) -> None:
+def test_a_truncated_event_is_always_refused(binlog: Binlog) -> None:
     seeds = _seeds(binlog)
     for type_code, body in seeds.bodies:
         for size in range(len(body)):
@@ -217,7 +221,7 @@ def test_a_truncated_event_is_always_refused(binlog) -> None:
             assert amount == whole if type_code == TABLE_MAP else amount < whole
 
 
-def test_random_bytes_are_refused(binlog) -> None:
+def test_random_bytes_are_refused(binlog: Binlog) -> None:
     seeds = _seeds(binlog)
     rng = random.Random(4)
     for _ in range(500):

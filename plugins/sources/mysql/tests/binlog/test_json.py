@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import random
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from replicator_source_mysql.binlog.jsonbinary import double_text, json_text
+
+if TYPE_CHECKING:
+    from plugins.sources.mysql.tests.binlog.conftest import Binlog
 
 SCALARS = [
     "null", "true", "false", "0", "1", "-1", "32767", "32768", "-32768", "-32769", "65535", "65536", "2147483647",
@@ -66,7 +69,7 @@ def _document(rng: random.Random, depth: int) -> Any:
             }
 
 
-def _compare(binlog, expressions: list[str]) -> None:
+def _compare(binlog: Binlog, expressions: list[str]) -> None:
     binlog.execute("CREATE TABLE t (id INT PRIMARY KEY, v JSON)")
     binlog.execute("SET sql_mode = ''")
     binlog.forget()
@@ -79,15 +82,15 @@ def _compare(binlog, expressions: list[str]) -> None:
     assert not different, f"{len(different)}: {different[:3]}"
 
 
-def test_scalars(mysql_binlog) -> None:
+def test_scalars(mysql_binlog: Binlog) -> None:
     _compare(mysql_binlog, [*(_cast(text) for text in SCALARS), "NULL"])
 
 
-def test_values_of_mysqls_own_types(mysql_binlog) -> None:
+def test_values_of_mysqls_own_types(mysql_binlog: Binlog) -> None:
     _compare(mysql_binlog, EXPRESSIONS)
 
 
-def test_bytes_of_every_length_have_the_line_breaks_of_the_server(mysql_binlog) -> None:
+def test_bytes_of_every_length_have_the_line_breaks_of_the_server(mysql_binlog: Binlog) -> None:
     lengths = [*range(130), 170, 171, 172, 1000, 16_000, 70_000]
     _compare(
         mysql_binlog,
@@ -135,7 +138,7 @@ def _typed(rng: random.Random) -> str:  # noqa: PLR0911
 _LETTERS = [chr(code) for code in range(256) if code != ord("'")] + ["\u2028", "\u2029", "\ufeff", "😀", "\uffff", "日"]
 
 
-def test_random_values_of_mysqls_own_types(mysql_binlog) -> None:
+def test_random_values_of_mysqls_own_types(mysql_binlog: Binlog) -> None:
     """In objects, arrays and alone; the value that a column of each type gives to JSON included."""
     rng = random.Random(3)
     mysql_binlog.execute(
@@ -156,14 +159,14 @@ def test_random_values_of_mysqls_own_types(mysql_binlog) -> None:
     _compare(mysql_binlog, expressions)
 
 
-def test_random_documents(mysql_binlog) -> None:
+def test_random_documents(mysql_binlog: Binlog) -> None:
     rng = random.Random(1)
     _compare(mysql_binlog, [_cast(json.dumps(_document(rng, 0), ensure_ascii=False)) for _ in range(300)])
 
 
-def test_random_doubles(mysql_binlog) -> None:
+def test_random_doubles(mysql_binlog: Binlog) -> None:
     rng = random.Random(2)
-    doubles = []
+    doubles: list[str] = []
     while len(doubles) < 3000:
         value = (
             struct.unpack("<d", rng.randbytes(8))[0]
@@ -175,14 +178,14 @@ def test_random_doubles(mysql_binlog) -> None:
     _compare(mysql_binlog, [_cast(f"[{','.join(doubles[i : i + 100])}]") for i in range(0, 3000, 100)])
 
 
-def test_large_containers(mysql_binlog) -> None:
+def test_large_containers(mysql_binlog: Binlog) -> None:
     many = {f"key {i}": i for i in range(3000)}
     wide = [list(range(30_000)), "x" * 70_000, {"a": "y" * 70_000}]
     deep = "[" * 99 + "]" * 99
     _compare(mysql_binlog, [_cast(json.dumps(many)), _cast(json.dumps(wide)), _cast(deep)])
 
 
-def test_documents_after_partial_updates(mysql_binlog) -> None:
+def test_documents_after_partial_updates(mysql_binlog: Binlog) -> None:
     """Updated in place, a document has gaps and values out of order inside."""
     mysql_binlog.execute("CREATE TABLE t (id INT PRIMARY KEY, v JSON)")
     mysql_binlog.execute("""INSERT INTO t VALUES (1, '{"a": "long text here", "b": [1, 2, {"c": 70000}], "d": 1.5}')""")

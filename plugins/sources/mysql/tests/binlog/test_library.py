@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import struct
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pymysql.protocol import MysqlPacket
 from pymysqlreplication.packet import BinLogPacketWrapper
 from pymysqlreplication.row_event import DeleteRowsEvent, RowsEvent, TableMapEvent, UpdateRowsEvent, WriteRowsEvent
+
+if TYPE_CHECKING:
+    from plugins.sources.mysql.tests.binlog.conftest import Binlog
 
 HEADER = struct.Struct("<IBIIIH")
 # Without FLOAT, BINARY, TIME with fractions, BIT, SET, JSON, YEAR 0 and zero dates: there the library is wrong, or has another form.
@@ -31,7 +34,7 @@ def _row(rng: random.Random, number: int) -> str:
     return f"({number},{','.join('NULL' if rng.random() < 0.2 else str(value) for value in values)})"
 
 
-def test_values_are_those_of_the_library(binlog) -> None:
+def test_values_are_those_of_the_library(binlog: Binlog) -> None:
     rng = random.Random(11)
     binlog.execute(f"CREATE TABLE t ({TABLE})")
     binlog.forget()
@@ -45,7 +48,7 @@ def test_values_are_those_of_the_library(binlog) -> None:
     assert [row for _, _, row in theirs] == ours.row.to_pylist()
 
 
-def _library_rows(binlog) -> list[tuple[str, dict[str, Any] | None, dict[str, Any] | None]]:
+def _library_rows(binlog: Binlog) -> list[tuple[str, dict[str, Any] | None, dict[str, Any] | None]]:
     tables: dict[int, Any] = {}
     # The library asks its connection for nothing but this.
     connection = SimpleNamespace(charset="utf8mb4", _get_dbms=lambda: binlog.flavor)

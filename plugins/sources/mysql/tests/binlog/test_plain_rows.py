@@ -6,7 +6,7 @@ import random
 import struct
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -22,6 +22,9 @@ from replicator_source_mysql.marks import AwaitedMarks, LogEnd
 from replicator_source_mysql.position import Position
 from replicator_source_mysql.stream import EventStream
 from replicator_source_mysql.tablerows import TableRows
+
+if TYPE_CHECKING:
+    from plugins.sources.mysql.tests.binlog.conftest import Binlog
 
 IDLE_PULLS = 3
 # An end of the log that nobody reaches.
@@ -43,18 +46,18 @@ class Script:
         pass
 
 
-def with_headers(binlog: Any) -> list[bytes]:
+def with_headers(binlog: Binlog) -> list[bytes]:
     """The file's events since the beginning, without their checksums."""
     content = (Path(binlog.database.server.data_folder) / binlog._file).read_bytes()
-    place, found = binlog._position, []
-    while place < len(content):
-        (size,) = struct.unpack_from("<I", content, place + 9)
-        found.append(content[place : place + size - 4])
-        place += size
+    offset, found = binlog._position, []
+    while offset < len(content):
+        (size,) = struct.unpack_from("<I", content, offset + 9)
+        found.append(content[offset : offset + size - 4])
+        offset += size
     return found
 
 
-def everything(binlog: Any, events: list[bytes], *names: str, at_once: int, limits: PullLimits) -> list[Any]:
+def everything(binlog: Binlog, events: list[bytes], *names: str, at_once: int, limits: PullLimits) -> list[Any]:
     schemas = {
         TableId(binlog.database.name, name): TableSchema(
             table=TableId(binlog.database.name, name),
@@ -105,7 +108,7 @@ def everything(binlog: Any, events: list[bytes], *names: str, at_once: int, limi
 
 @pytest.mark.parametrize(("at_once", "rows"), [(10_000, 10_000), (7, 3)])
 def test_rows_taken_in_few_steps_are_those_taken_one_by_one(
-    binlog, monkeypatch: pytest.MonkeyPatch, at_once: int, rows: int
+    binlog: Binlog, monkeypatch: pytest.MonkeyPatch, at_once: int, rows: int
 ) -> None:
     for name in ("t", "u", "unfollowed"):
         binlog.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(20))")

@@ -8,11 +8,14 @@ import random
 import struct
 from collections.abc import Callable
 from decimal import Context, Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pymysql
 import pytest
+
+if TYPE_CHECKING:
+    from plugins.sources.mysql.tests.binlog.conftest import Binlog
 
 CONTEXT = Context(prec=100)
 
@@ -65,7 +68,12 @@ def _timestamp(text: str) -> dt.datetime | None:
 
 
 def assert_log_equals_select(
-    binlog, column_type: str, values: list[Any], canonical: Callable[[str], Any], select: str = "v", **options
+    binlog: Binlog,
+    column_type: str,
+    values: list[Any],
+    canonical: Callable[[str], Any],
+    select: str = "v",
+    **options: Any,
 ) -> int:
     """Insert the values, read them from the log and by SELECT; returns how many the server took."""
     binlog.execute(f"CREATE TABLE t (id INT PRIMARY KEY, v {column_type} NULL)")
@@ -92,7 +100,7 @@ def _assert_same_bits(log: pa.Array, chunk: pa.Array, column_type: str) -> None:
     assert log.equals(chunk), (column_type, log.to_pylist(), chunk.to_pylist())
 
 
-def _insert(binlog, values: list[Any]) -> int:
+def _insert(binlog: Binlog, values: list[Any]) -> int:
     """Insert all at once, or one by one if the server refuses some: those are no values of the type."""
     rows = [f"({number}, {_sql(value)})" for number, value in enumerate(values)]
     try:
@@ -126,7 +134,7 @@ INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 
 
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("sign", ["", " UNSIGNED", " ZEROFILL"])
-def test_integers(binlog, name: str, sign: str) -> None:
+def test_integers(binlog: Binlog, name: str, sign: str) -> None:
     bits, rng = INTEGERS[name], random.Random(name + sign)
     low, high = (0, 2**bits - 1) if sign else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     values = [low, high, 0, 1, low + 1, high - 1, *(rng.randint(low, high) for _ in range(50))]
@@ -139,7 +147,7 @@ def test_integers(binlog, name: str, sign: str) -> None:
     (30, 30), (37, 18), (38, 0), (38, 10),
     (38, 30), (39, 1), (45, 0), (57, 28), (64, 30), (65, 0), (65, 30),
 ])  # fmt: skip
-def test_decimals(binlog, shape: tuple[int, int]) -> None:
+def test_decimals(binlog: Binlog, shape: tuple[int, int]) -> None:
     precision, scale = shape
     rng = random.Random(str(shape))
     top = 10**precision - 1
@@ -149,7 +157,7 @@ def test_decimals(binlog, shape: tuple[int, int]) -> None:
     assert assert_log_equals_select(binlog, f"DECIMAL({precision},{scale})", values, Decimal) == len(values) + 1
 
 
-def test_decimals_of_mariadbs_larger_scale(mariadb_binlog) -> None:
+def test_decimals_of_mariadbs_larger_scale(mariadb_binlog: Binlog) -> None:
     values = [Raw("0." + "9" * 38), Raw("-0." + "0" * 37 + "1"), 0]
     assert_log_equals_select(mariadb_binlog, "DECIMAL(38,38)", values, Decimal)
 
@@ -161,7 +169,7 @@ REALS = [
 
 
 @pytest.mark.parametrize("column_type", ["FLOAT", "FLOAT(7,3)", "FLOAT UNSIGNED"])
-def test_floats(binlog, column_type: str) -> None:
+def test_floats(binlog: Binlog, column_type: str) -> None:
     rng = random.Random(column_type)
     values = [*REALS, *(Raw(repr(_float32(str(rng.uniform(0, 10 ** rng.randint(-30, 30)))))) for _ in range(100))]
     # Times one, not plus zero: that would make a zero of a negative zero. A plain SELECT has six digits.
@@ -169,7 +177,7 @@ def test_floats(binlog, column_type: str) -> None:
 
 
 @pytest.mark.parametrize("column_type", ["DOUBLE", "DOUBLE(15,4)", "DOUBLE UNSIGNED"])
-def test_doubles(binlog, column_type: str) -> None:
+def test_doubles(binlog: Binlog, column_type: str) -> None:
     rng = random.Random(column_type)
     values = [
         *REALS,
@@ -183,14 +191,14 @@ def test_doubles(binlog, column_type: str) -> None:
 
 
 @pytest.mark.parametrize("bits", [1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 48, 63, 64])
-def test_bits(binlog, bits: int) -> None:
+def test_bits(binlog: Binlog, bits: int) -> None:
     rng = random.Random(bits)
     values = [0, 1, 2**bits - 1, *(rng.getrandbits(bits) for _ in range(20))]
     make: Callable[[int], Any] = bool if bits == 1 else Decimal if bits == 64 else int
     assert_log_equals_select(binlog, f"BIT({bits})", values, lambda text: make(int(text)), "v + 0")
 
 
-def test_years(binlog) -> None:
+def test_years(binlog: Binlog) -> None:
     assert_log_equals_select(binlog, "YEAR", [0, 1901, 1970, 2000, 2024, 2155], int)
 
 
@@ -206,13 +214,13 @@ def _days(rng: random.Random, count: int) -> list[str]:
     return [str(dt.date(1, 1, 1) + dt.timedelta(rng.randrange(3_652_059))) for _ in range(count)]
 
 
-def test_dates(binlog) -> None:
+def test_dates(binlog: Binlog) -> None:
     values = [*DATES, *_days(random.Random(1), 300)]
     assert_log_equals_select(binlog, "DATE", values, _date, unrepresentable="null")
 
 
 @pytest.mark.parametrize("digits", range(7))
-def test_datetimes(binlog, digits: int) -> None:
+def test_datetimes(binlog: Binlog, digits: int) -> None:
     rng = random.Random(digits)
     values = [f"{day} {time}" for day in DATES for time in TIMES]
     values += [
@@ -223,7 +231,7 @@ def test_datetimes(binlog, digits: int) -> None:
 
 
 @pytest.mark.parametrize("digits", range(7))
-def test_timestamps(binlog, digits: int) -> None:
+def test_timestamps(binlog: Binlog, digits: int) -> None:
     rng = random.Random(digits)
     values = [
         "0000-00-00 00:00:00",
@@ -241,7 +249,7 @@ def test_timestamps(binlog, digits: int) -> None:
 
 
 @pytest.mark.parametrize("digits", range(7))
-def test_times(binlog, digits: int) -> None:
+def test_times(binlog: Binlog, digits: int) -> None:
     rng = random.Random(digits)
     values = [
         sign + text
@@ -277,7 +285,7 @@ TEXTS = [
     "column_type",
     ["CHAR(200)", "CHAR(60)", "VARCHAR(200)", "VARCHAR(5000)", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"],
 )
-def test_texts(binlog, column_type: str) -> None:
+def test_texts(binlog: Binlog, column_type: str) -> None:
     values = [*TEXTS, "y" * 255, "z" * 256, "w" * 70_000]
     assert_log_equals_select(binlog, column_type, values, _exact)
 
@@ -296,7 +304,7 @@ def test_texts(binlog, column_type: str) -> None:
         "LONGBLOB",
     ],
 )
-def test_bytes(binlog, column_type: str) -> None:
+def test_bytes(binlog: Binlog, column_type: str) -> None:
     rng = random.Random(column_type)
     values = [
         b"",
@@ -314,7 +322,7 @@ def test_bytes(binlog, column_type: str) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 255, 256, 1000])
-def test_enums(binlog, count: int) -> None:
+def test_enums(binlog: Binlog, count: int) -> None:
     labels = ["a", "it''s", "é, x", *(f"label {i}" for i in range(count))][:count]
     declaration = ",".join(f"'{label}'" for label in labels)
     values = [Raw(str(i)) for i in {0, 1, count // 2, count}]
@@ -322,7 +330,7 @@ def test_enums(binlog, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 9, 16, 17, 24, 25, 32, 33, 63, 64])
-def test_sets(binlog, count: int) -> None:
+def test_sets(binlog: Binlog, count: int) -> None:
     rng = random.Random(count)
     labels = ["a", "it''s", "é x", *(f"label {i}" for i in range(count))][:count]
     declaration = ",".join(f"'{label}'" for label in labels)
@@ -333,7 +341,7 @@ def test_sets(binlog, count: int) -> None:
 @pytest.mark.parametrize(
     "charset", ["latin1", "latin2", "utf8mb3", "ucs2", "utf16", "cp1251", "swe7", "sjis", "binary"]
 )
-def test_labels_of_other_character_sets(binlog, charset: str) -> None:
+def test_labels_of_other_character_sets(binlog: Binlog, charset: str) -> None:
     declaration = f"ENUM('a','zä','x y') CHARACTER SET {charset}"
     assert_log_equals_select(binlog, declaration, [Raw("1"), Raw("2"), Raw("3"), Raw("0")], _exact)
     assert_log_equals_select(binlog, declaration.replace("ENUM", "SET"), [Raw(str(i)) for i in range(8)], _exact)
@@ -350,18 +358,18 @@ GEOMETRIES = {
 
 
 @pytest.mark.parametrize("column_type", GEOMETRIES)
-def test_geometries(binlog, column_type: str) -> None:
+def test_geometries(binlog: Binlog, column_type: str) -> None:
     values = [Raw(f"ST_GeomFromText('{text}'{srid})") for text in GEOMETRIES[column_type] for srid in ("", ", 4326")]
     assert_log_equals_select(binlog, column_type, values, bytes.fromhex, "HEX(v)")
 
 
 @pytest.mark.condition("M24")
-def test_vectors(mysql_binlog) -> None:
+def test_vectors(mysql_binlog: Binlog) -> None:
     values = [Raw(f"STRING_TO_VECTOR('{text}')") for text in ("[1,2,3]", "[-1.5]", "[0,1e30,-0.1]")]
     assert_log_equals_select(mysql_binlog, "VECTOR(3)", values, bytes.fromhex, "HEX(v)")
 
 
-def test_uuids(mariadb_binlog) -> None:
+def test_uuids(mariadb_binlog: Binlog) -> None:
     if mariadb_binlog.database.server.version < (10, 7):
         pytest.skip("UUID came with MariaDB 10.7")
     rng = random.Random(3)
@@ -377,7 +385,7 @@ def test_uuids(mariadb_binlog) -> None:
     assert_log_equals_select(mariadb_binlog, "UUID", values, _exact)
 
 
-def test_addresses(mariadb_binlog) -> None:
+def test_addresses(mariadb_binlog: Binlog) -> None:
     rng = random.Random(4)
     six = [
         "::",
@@ -409,13 +417,13 @@ def test_addresses(mariadb_binlog) -> None:
         "LONGTEXT COMPRESSED",
     ],
 )
-def test_compressed_texts(mariadb_binlog, column_type: str) -> None:
+def test_compressed_texts(mariadb_binlog: Binlog, column_type: str) -> None:
     assert_log_equals_select(mariadb_binlog, column_type, [*TEXTS, "long " * 900, "x" * 60_000], _exact)
 
 
 @pytest.mark.parametrize(
     "column_type", ["VARBINARY(3000) COMPRESSED", "TINYBLOB COMPRESSED", "BLOB COMPRESSED", "MEDIUMBLOB COMPRESSED"]
 )
-def test_compressed_bytes(mariadb_binlog, column_type: str) -> None:
+def test_compressed_bytes(mariadb_binlog: Binlog, column_type: str) -> None:
     values = [b"", b"\0", b"a" * 99, b"a" * 100, b"a" * 101, b"abc" * 900, bytes(range(256)) * 3]
     assert_log_equals_select(mariadb_binlog, column_type, values, bytes.fromhex, "HEX(v)")

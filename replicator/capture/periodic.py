@@ -1,4 +1,4 @@
-"""What the loop of an open log does now and then."""
+"""What the loop of an open log does periodically."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from replicator.capture.parts import Parts
 from replicator.capture.snapshots import SnapshotRunner
-from replicator.capture.tables import Tables
+from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.model.schema import TableId
-from replicator.plugins.source import SourceStatus
+from replicator.plugins.source import LogStatus
 from replicator.state import table_life
 
 
@@ -20,7 +20,7 @@ from replicator.state import table_life
 class Measures:
     """What the control thread found out for the status."""
 
-    source: SourceStatus | None = None
+    source: LogStatus | None = None
     clock_ahead_s: float | None = None
 
 
@@ -35,7 +35,7 @@ class _Clocks:
 
 
 @dataclass(slots=True, kw_only=True)
-class Upkeep:
+class PeriodicWork:
     """Comparisons with the catalogue, new tables, checks, measures and retention. Called by the loop's thread alone.
 
     Attributes:
@@ -44,13 +44,13 @@ class Upkeep:
     """
 
     parts: Parts
-    tables: Tables
+    tables: TrackedTables
     tracker: CatalogTracker
     snapshots: SnapshotRunner
     measures: Measures = field(default_factory=Measures)
     added: tuple[TableId, ...] = ()
     _selecting: Future[Sequence[TableId]] | None = None
-    _measuring: Future[SourceStatus] | None = None
+    _measuring: Future[LogStatus] | None = None
     _clocks: _Clocks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -98,9 +98,9 @@ class Upkeep:
 
     def _sweep(self) -> None:
         for record in self.parts.retention.sweep().given_up:
-            followed = self.tables.get(record.table)
-            if followed is None:
+            tracked = self.tables.get(record.table)
+            if tracked is None:
                 continue
             assert record.error is not None, "it says why"
             self.snapshots.drop(record.table)
-            self.tables.adopt(table_life.failed(followed.record, record.error))
+            self.tables.adopt(table_life.failed(tracked.record, record.error))

@@ -1,4 +1,4 @@
-"""Row counts and checksums of the copies that a target holds.
+"""Row counts and checksums of the tables that a target holds.
 
 They are read by clients that have no part in making them; no code of the replication path is used.
 """
@@ -13,20 +13,20 @@ from replicator_testbed import compare
 from replicator_testbed.delta import read_delta, rows_of
 
 
-class Copies(Protocol):
+class TargetTables(Protocol):
     """The tables of one target."""
 
     def wanted(self, rows: Iterable[Sequence[Any]]) -> compare.Sum:
         """Sum a source's rows as this target must hold them."""
 
     def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
-        """Sum the copy of a table of the source."""
+        """Sum the target table of a table of the source."""
 
     def rows(self, namespace: str, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """All rows of the copy, as one read sees them; in no order."""
+        """All rows of the target table, as one read sees them; in no order."""
 
 
-class DeltaCopies:
+class DeltaTables:
     """Delta tables.
 
     Args:
@@ -49,7 +49,7 @@ class DeltaCopies:
         return [tuple(row) for row in rows_of(read_delta(self._lake / namespace / table, columns))]
 
 
-class BigQueryCopies:
+class BigQueryTables:
     """Tables of the emulator, read with Google's own client.
 
     Args:

@@ -1,0 +1,295 @@
+"""Which engine applies a batch: the lane, which commits it itself, or Spark's MERGE (`target.engine`)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins import get_logger
+from replicator.plugins.target import Batch, EngineReport, TargetTable
+from replicator_target_delta.config import DeltaConfig, MaintenanceConfig
+from replicator_target_delta.ddl import NewTable
+from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.logstore import LogStore, create
+from replicator_target_delta.maintenance import Condition, Upkeep, condition_of_files, takes_turn
+from replicator_target_delta.storage import Storage
+
+if TYPE_CHECKING:
+    from replicator_target_delta.lane.index import IndexCache
+    from replicator_target_delta.lane.lane import Applied, Lane
+    from replicator_target_delta.lane.rewrite import Rewritten
+
+DIRECT: Final = EngineReport(rung="L1")
+CHECKPOINT_INTERVAL: Final = 100
+"""Commits of a lane between two checkpoints; Delta makes one for every ten of its own."""
+
+BYTES_PER_S: Final = 32 << 20
+"""What the commits of a table write at most on average, unless it is behind."""
+
+SPARK_WANTED: Final = "target.engine is spark"
+
+_log = get_logger("target.delta")
+
+
+def merged_by_spark(reason: str) -> EngineReport:
+    """The engine of a batch that the lane does not apply."""
+    return EngineReport(rung="L0", reason=reason)
+
+
+class Pace:
+    """When a table may have its next direct commit: `max_wait_s` behind the last, or later if that wrote much; thread-safe.
+
+    Each commit leaves a version and small files that somebody must join.
+    """
+
+    def __init__(self, max_wait_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_wait_s, self._clock = max_wait_s, clock
+        self._due: dict[TableId, float] = {}
+
+    def committed(self, table: TableId, written: int) -> None:
+        """A commit that wrote so many bytes has just been made."""
+        self._due[table] = self._clock() + max(self._max_wait_s, written / BYTES_PER_S if self._max_wait_s else 0.0)
+
+    def rest_s(self, table: TableId) -> float:
+        """Seconds from now."""
+        return max(0.0, self._due.get(table, 0.0) - self._clock())
+
+
+class SparkCommits:
+    """Writes versions of a table through Delta's LogStore in Spark's JVM, as Spark does (`lane.commits.Commits`).
+
+    Args:
+        session: A SparkSession.
+        path: The table's path.
+    """
+
+    def __init__(self, session: Any, path: str) -> None:
+        self._session, self._path = session, path
+
+    def put(self, version: int, lines: Sequence[str]) -> bool:
+        """As `Commits.put`."""
+        # Delta's log is cached in the JVM; what must be new is the session of this thread.
+        return LogStore(self._session, self._path).put(version, lines)
+
+    def checkpoint(self) -> None:
+        """As `LogStore.checkpoint`."""
+        LogStore(self._session, self._path).checkpoint()
+
+
+class DirectTable:
+    """A table's lane, and its upkeep, which is done in the background. Used from one thread, except for what runs in the background.
+
+    What fails there ends nothing: `check` raises it, for the host to count and show, and until then nothing else is begun.
+
+    Args:
+        lane: The lane.
+        commits: Makes checkpoints.
+        background: Does the work.
+        config: When files are rewritten.
+    """
+
+    def __init__(self, lane: Lane, commits: SparkCommits, background: Executor, config: MaintenanceConfig) -> None:
+        self._lane, self._commits, self._background, self._config = lane, commits, background, config
+        self._rewriting: Future[Rewritten] | None = None
+        self._checkpoint: Future[None] | None = None
+        # Of so many intervals the versions are there; the one that ends an interval may be anybody's.
+        self._reached: int | None = None
+        self._failure: Exception | None = None
+        self._planned: frozenset[str] = frozenset()
+        self._given_up: frozenset[str] = frozenset()
+
+    def apply(self, table: TargetTable, batch: Batch, last: int) -> tuple[Mapping[str, Any] | None, int]:
+        """As `Lane.apply`: what that did, for logs and status, and the bytes that it wrote; ends and begins upkeep that is due."""
+        self.finish(table)
+        applied = self._lane.apply(table, batch, last)
+        if applied is None:
+            return None, 0
+        self._begin(table, batch.schema, applied.version)
+        return _details(applied, batch), applied.bytes
+
+    def clear(self, table: TargetTable, sequence_num: int, below: int | None, last: int) -> bool:
+        """As `Lane.clear`; False: it was recorded already."""
+        self.finish(table)
+        return self._lane.clear(table, sequence_num, below, last) is not None
+
+    def finish(self, table: TargetTable) -> bool:
+        """Commit what was rewritten, if that is done. Whether anything was committed."""
+        future = self._rewriting
+        if future is None or not future.done():
+            return False
+        self._rewriting = None
+        try:
+            return self._lane.commit_rewrite(table, future.result())
+        except SparkNeededError as refused:
+            self._given_up = self._planned
+            _log.info("rewrite_given_up", table=str(table.table), reason=str(refused))
+        except Exception as error:  # noqa: BLE001 - raised by `check`
+            self._failure = error
+        return False
+
+    def condition(self, last_vacuum: datetime) -> Condition:
+        """The state of the table's files.
+
+        Raises:
+            SparkNeededError: The log is not understood.
+        """
+        return condition_of_files(self._lane.files(), self._config, last_vacuum)
+
+    def check(self) -> None:
+        """Raise what failed in the background since the last call."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def make_way(self, upkeep: Upkeep, retention: timedelta) -> bool:
+        """Whether Spark's upkeep may begin now: files are rewritten by one of the two; what a VACUUM would remove is given up."""
+        if upkeep is not Upkeep.VACUUM:
+            return self._rewriting is None
+        if takes_turn(upkeep, retention):
+            self.drop_rewrite()
+        return True
+
+    def drop_rewrite(self) -> None:
+        """Give up what is being rewritten."""
+        future, self._rewriting = self._rewriting, None
+        if future is not None and not future.cancel():
+            future.add_done_callback(self._discard)
+
+    def _discard(self, future: Future[Rewritten]) -> None:
+        if future.exception() is None:
+            self._lane.discard(future.result())
+
+    def _begin(self, table: TargetTable, schema: TableSchema, version: int) -> None:
+        reached = version // CHECKPOINT_INTERVAL
+        if (
+            self._reached is not None
+            and reached > self._reached
+            and (self._checkpoint is None or self._checkpoint.done())
+        ):
+            self._checkpoint = self._background.submit(self._commits.checkpoint)
+        self._reached = reached
+        if self._rewriting is not None or self._failure is not None or not self._config.enabled:
+            return
+        try:
+            plan = self._lane.plan_rewrite(
+                table,
+                schema,
+                small_file_size=self._config.small_file_size,
+                deleted_share_max=self._config.deleted_rows_share_max,
+            )
+        except SparkNeededError as refused:
+            _log.info("rewrite_given_up", table=str(table.table), reason=str(refused))
+            return
+        planned = frozenset(file.path for file in plan.files) if plan is not None else frozenset()
+        # They would be refused behind every batch: Spark rewrites them when its time comes.
+        is_refused = bool(self._given_up) and self._given_up <= planned
+        if plan is not None and not is_refused:
+            self._planned = planned
+            self._rewriting = self._background.submit(self._lane.rewrite, plan)
+
+
+class Lanes:
+    """The lanes of a process, which share the memory for their indexes and a thread for their upkeep; thread-safe.
+
+    Args:
+        config: The target's.
+    """
+
+    def __init__(self, config: DeltaConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+        self._indexes: IndexCache | None = None
+        self._background: ThreadPoolExecutor | None = None
+        self._checked: dict[str, str | None] = {}
+
+    def create(self, session: Any, storage: Storage, path: str, new: NewTable, ledgers: Mapping[str, int]) -> bool:
+        """Create a table where there is none; False: somebody else was first.
+
+        Raises:
+            SparkNeededError: Spark must do it.
+        """
+        self._check(session, storage)
+        from replicator_target_delta.lane.creation import first_version
+
+        actions = first_version(new, ledgers, int(time.time() * 1000))
+        return create(LogStore(session, path), storage, path, actions, "Manual Update")
+
+    def open(self, session: Any, storage: Storage, path: str) -> DirectTable:
+        """The table at `path`.
+
+        Raises:
+            SparkNeededError: Spark must merge all batches.
+        """
+        self._check(session, storage)
+        # What they need is loaded only where it is used.
+        from replicator_target_delta.lane.index import IndexCache
+        from replicator_target_delta.lane.lane import Lane
+
+        with self._lock:
+            if self._indexes is None:
+                self._indexes = IndexCache(self._config.index_memory)
+            if self._background is None:
+                self._background = ThreadPoolExecutor(1, thread_name_prefix="delta-upkeep")
+            indexes, background = self._indexes, self._background
+        commits = SparkCommits(session, path)
+        return DirectTable(Lane(storage, path, commits, indexes), commits, background, self._config.maintenance)
+
+    def _check(self, session: Any, storage: Storage) -> None:
+        if self._config.engine == "spark":
+            raise SparkNeededError(SPARK_WANTED)
+        with self._lock:
+            application = session.sparkContext.applicationId
+            if application not in self._checked:
+                self._checked[application] = _why_apart(session, storage)
+            if why := self._checked[application]:
+                raise SparkNeededError(why)
+
+    def close(self) -> None:
+        """Begin nothing more; what is being done comes to its end."""
+        with self._lock:
+            background, self._background = self._background, None
+        if background is not None:
+            background.shutdown(wait=False, cancel_futures=True)
+
+
+def _details(applied: Applied, batch: Batch) -> Mapping[str, Any]:
+    if applied.is_append:
+        return {"way": "append", "rows": batch.rows}
+    counts = applied.counts
+    return {"way": "direct", "matched": counts.matched, "inserted": counts.inserted, "deleted": counts.deleted}
+
+
+def _why_apart(session: Any, storage: Storage) -> str | None:
+    """Why what this process writes is not what Spark reads; None if Spark has read it.
+
+    Raises:
+        Exception: The storage's or py4j's, where it cannot be told.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    path, text = storage.own_path("probes", uuid4().hex), uuid4().hex
+    try:
+        with storage.open_output(path) as file:
+            file.write(text.encode())
+        jvm = session._jvm  # noqa: SLF001 - Hadoop's file systems have no public form in Python
+        name = jvm.org.apache.hadoop.fs.Path(path)
+        conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+        try:
+            stream = name.getFileSystem(conf).open(name)
+            try:
+                found = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() != "FileNotFoundException":
+                raise  # it may pass: then the answer is another one
+            return "Spark does not see the files that this process writes"
+        return None if found == text else "Spark sees other files at target.path than this process"
+    finally:
+        storage.remove(path)

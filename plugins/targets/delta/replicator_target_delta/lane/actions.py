@@ -1,0 +1,154 @@
+"""The actions of a commit, as Delta 4.4 writes those of a MERGE. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from replicator_target_delta import history
+from replicator_target_delta.lane.log import LiveFile
+from replicator_target_delta.lane.stats import loosened
+from replicator_target_delta.lane.vectors import Descriptor
+
+_ENGINE: Final = "Replicator"
+
+Action = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Rows that a batch found and changed, as `model.merged.Merged` counts them; `written` are those of its new file."""
+
+    matched: int = 0
+    inserted: int = 0
+    deleted: int = 0
+    not_found: int = 0
+
+    @property
+    def written(self) -> int:
+        """Rows of the new data file."""
+        return self.matched + self.inserted
+
+
+def commit_info(
+    *, counts: Counts, is_append: bool, is_counted: bool, read_version: int, identity: str, now_ms: int, took_ms: int
+) -> Action:
+    """Who committed what, on which version.
+
+    Args:
+        counts: What the batch changed.
+        is_append: It only added rows, and looked at none.
+        is_counted: Rows that it expected and did not find are to be told.
+        read_version: The version that the commit was prepared on.
+        identity: Unique: by it a writer finds out whether the commit is its own.
+        now_ms: The time.
+        took_ms: What the batch took until now.
+    """
+    if is_append:
+        metrics = {"numFiles": 1, "numOutputRows": counts.written, "executionTimeMs": took_ms}
+        parameters = {"mode": "Append", "partitionBy": "[]"}
+    else:
+        metrics = {
+            "numTargetRowsInserted": counts.inserted,
+            "numTargetRowsUpdated": counts.matched,
+            "numTargetRowsDeleted": counts.deleted,
+            "numOutputRows": counts.written,
+            "executionTimeMs": took_ms,
+        }
+        parameters = {"predicate": "[]", "matchedPredicates": "[]", "notMatchedPredicates": "[]"}
+    note = {"userMetadata": history.note(not_found=counts.not_found)} if is_counted else {}
+    return {
+        "commitInfo": {
+            "timestamp": now_ms,
+            **note,
+            "operation": "WRITE" if is_append else "MERGE",
+            "operationParameters": parameters,
+            "readVersion": read_version,
+            "isolationLevel": "Serializable",
+            "isBlindAppend": is_append,
+            "operationMetrics": {name: str(value) for name, value in metrics.items()},
+            "engineInfo": _ENGINE,
+            "txnId": identity,
+        }
+    }
+
+
+def clear_info(*, deleted: int, read_version: int, identity: str, now_ms: int) -> Action:
+    """Rows were deleted, as a DELETE would have done."""
+    return {
+        "commitInfo": {
+            "timestamp": now_ms,
+            "operation": "DELETE",
+            "operationParameters": {"predicate": "[]"},
+            "readVersion": read_version,
+            "isolationLevel": "Serializable",
+            "isBlindAppend": False,
+            "operationMetrics": {"numDeletedRows": str(deleted)},
+            "engineInfo": _ENGINE,
+            "txnId": identity,
+        }
+    }
+
+
+def rewrite_info(*, read_version: int, identity: str, now_ms: int) -> Action:
+    """Files were rewritten, and no row changed."""
+    return {
+        "commitInfo": {
+            "timestamp": now_ms,
+            "operation": "OPTIMIZE",
+            "operationParameters": {"predicate": "[]", "auto": "false"},
+            "readVersion": read_version,
+            "isolationLevel": "SnapshotIsolation",
+            "isBlindAppend": False,
+            "operationMetrics": {},
+            "engineInfo": _ENGINE,
+            "txnId": identity,
+        }
+    }
+
+
+def transaction(ledger: str, version: int, now_ms: int) -> Action:
+    """The ledger's new entry."""
+    return {"txn": {"appId": ledger, "version": version, "lastUpdated": now_ms}}
+
+
+def removal(file: LiveFile, now_ms: int, *, changes_data: bool = True) -> Action:
+    """A file, with the deletion vector that it had, is no longer part of the table."""
+    vector = {} if file.vector is None else {"deletionVector": file.vector.to_json()}
+    tags = {"tags": file.add["tags"]} if file.add.get("tags") else {}
+    return {
+        "remove": {
+            "path": file.path,
+            "deletionTimestamp": now_ms,
+            "dataChange": changes_data,
+            "extendedFileMetadata": True,
+            "partitionValues": {},
+            "size": file.add["size"],
+            **tags,
+            **vector,
+        }
+    }
+
+
+def with_vector(file: LiveFile, vector: Descriptor) -> Action:
+    """The same file again, with fewer rows."""
+    return {
+        "add": {
+            **file.add,
+            "dataChange": True,
+            "stats": loosened(file.add["stats"]),
+            "deletionVector": vector.to_json(),
+        }
+    }
+
+
+def hidden(add: Action, vector: Descriptor) -> Action:
+    """A new file's `add`, some of whose rows were deleted before it was committed."""
+    return {**add, "stats": loosened(add["stats"]), "deletionVector": vector.to_json()}
+
+
+def to_line(action: Action) -> str:
+    """An action as a line of a commit."""
+    return json.dumps(action, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,58 @@
+"""Which rows a TRUNCATE, or the end of a snapshot in place, takes away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from replicator.model.events import SEQUENCE_NUM
+from replicator_target_delta.lane import vectors
+from replicator_target_delta.lane.found import Hidden, Read
+from replicator_target_delta.lane.log import LiveFile
+
+_NUMBER = pa.field(SEQUENCE_NUM, pa.int64())
+
+
+def cleared(
+    files: Iterable[LiveFile],
+    below: int | None,
+    name: str,
+    read: Read,
+    deleted_of: Callable[[LiveFile], BitMap],
+    output: vectors.VectorFile,
+) -> Iterator[Hidden]:
+    """The files that lose rows.
+
+    Args:
+        files: Those of the table.
+        below: Rows with a lower number go; None: all rows.
+        name: What data files call the column of the numbers.
+        read: Reads rows of a file.
+        deleted_of: The rows of a file that are deleted already.
+        output: Takes the new vectors.
+
+    Raises:
+        SparkNeededError: A file or a vector cannot be read.
+    """
+    for file in files:
+        deleted = deleted_of(file)
+        rows = BitMap(range(file.rows)) if below is None else deleted | _below(file, below, name, read)
+        if len(rows) == len(deleted):
+            continue
+        vector = output.add(rows) if len(rows) < file.rows else None
+        yield Hidden(file=file, rows=rows, vector=vector)
+
+
+def _below(file: LiveFile, below: int, name: str, read: Read) -> BitMap:
+    lowest, highest = ((file.stats.get(bound) or {}).get(name) for bound in ("minValues", "maxValues"))
+    if isinstance(lowest, int) and lowest >= below:
+        return BitMap()
+    if isinstance(highest, int) and highest < below:
+        return BitMap(range(file.rows))
+    every: npt.NDArray[np.int64] = np.arange(file.rows)
+    numbers = read(file, every, {name: _NUMBER}).column(SEQUENCE_NUM).to_numpy()
+    return vectors.bitmap(np.flatnonzero(numbers < below))

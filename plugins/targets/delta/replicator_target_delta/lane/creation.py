@@ -1,0 +1,81 @@
+"""The first version of a table, as Spark writes that of an empty one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+from replicator_target_delta.ddl import NewTable
+from replicator_target_delta.lane.actions import Action, transaction
+
+_ALWAYS: Final = ("appendOnly", "invariants")
+_CLUSTERED: Final = ("clustering", "domainMetadata")
+_NO_ZONE: Final = "timestampNtz"
+_MAPPED: Final = ("columnMapping", "deletionVectors")
+
+
+def first_version(new: NewTable, ledgers: Mapping[str, int], now_ms: int) -> Sequence[Action]:
+    """The actions of version 0, without who commits them.
+
+    Args:
+        new: The table.
+        ledgers: Its ledger entries.
+        now_ms: The time.
+    """
+    fields = [
+        {
+            **field,
+            "metadata": {
+                **field["metadata"],
+                "delta.columnMapping.id": number,
+                "delta.columnMapping.physicalName": f"col-{uuid4()}",
+            },
+        }
+        for number, field in enumerate(new.fields, 1)
+    ]
+    reader = {*_MAPPED, *([_NO_ZONE] if any(_has_no_zone(field["type"]) for field in fields) else [])}
+    writer = {*reader, *_ALWAYS, *(_CLUSTERED if new.cluster_by else [])}
+    physical = {field["name"]: field["metadata"]["delta.columnMapping.physicalName"] for field in fields}
+    description = {"description": new.comment} if new.comment else {}
+    actions = [
+        {
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": sorted(reader),
+                "writerFeatures": sorted(writer),
+            }
+        },
+        {
+            "metaData": {
+                "id": str(uuid4()),
+                **description,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False),
+                "partitionColumns": [],
+                "configuration": {**new.properties, "delta.columnMapping.maxColumnId": str(len(fields))},
+                "createdTime": now_ms,
+            }
+        },
+    ]
+    if new.cluster_by:
+        columns = [[physical[name]] for name in new.cluster_by]
+        domain = {"clusteringColumns": columns, "domainName": "delta.clustering"}
+        actions.append(
+            {
+                "domainMetadata": {
+                    "domain": "delta.clustering",
+                    "configuration": json.dumps(domain, separators=(",", ":")),
+                    "removed": False,
+                }
+            }
+        )
+    return [*actions, *(transaction(name, version, now_ms) for name, version in ledgers.items())]
+
+
+def _has_no_zone(type_: Any) -> bool:
+    while not isinstance(type_, str):
+        type_ = type_["elementType"]
+    return bool(type_ == "timestamp_ntz")

@@ -1,0 +1,295 @@
+"""A batch as one change per key, in Arrow columns: what `replicator/spark/reduce.py` does in DataFrames, for whole rows.
+
+A change touches a key: it writes a row there, or takes the row away. An UPDATE that changes the key takes the row from
+the old key and then writes it at the new one. The last touch of a key says what stands there after the batch, the first
+what must have stood there before.
+
+Rows that lack columns are put together change by change (`replay`). What the batch does not have of them stands in the
+target, and is told by `Folded.lacking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from replicator.model.events import (
+    ABSENT,
+    BEFORE,
+    IS_DELETED,
+    IS_SNAPSHOT,
+    OPERATION,
+    ROW,
+    SEQUENCE_NUM,
+    SOURCE_TIMESTAMP,
+    DMLOperation,
+    change_schema,
+)
+from replicator.model.schema import TableSchema
+from replicator.plugins.target import Batch, TableOptions
+from replicator_target_delta.lane.keys import KeyForm
+from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.lane.replay import NONE, Replayed, Touches, picked, replay, sent_columns, whole
+from replicator_target_delta.lane.values import as_stored, stored_type
+
+_BYTES_MAX: Final = 512 << 20
+_COLUMNS: Final = (SEQUENCE_NUM, OPERATION, IS_SNAPSHOT, SOURCE_TIMESTAMP, ABSENT, BEFORE, ROW)
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """A batch with a key, folded.
+
+    Attributes:
+        keys: Every key that the batch touches, once (`KeyForm.keys`).
+        is_removed: Whether no row stands at the key after the batch.
+        expects: Whether a row must stand there before it.
+        is_written: Whether the batch writes a row at the key. A table that keeps deleted rows gets one at every key.
+        rows: Those rows, in the order of `keys`, with the table's columns.
+        lacking: Of the columns of which rows lack values: which rows do.
+        origin: By row: which of `keys` has the row in the target that the values are to be taken from; -1: none.
+        only_marks: By row: it is the target's own, to be marked as deleted; where the target has none, none is written.
+    """
+
+    keys: pa.Array
+    is_removed: Bools
+    expects: Bools
+    is_written: Bools
+    rows: pa.Table
+    lacking: Mapping[str, Bools] = field(default_factory=dict)
+    origin: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    only_marks: Bools = field(default_factory=lambda: np.zeros(0, bool))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the rows can be written without a look at the target's."""
+        return not self.lacking and not bool(self.only_marks.any())
+
+
+def key_form(schema: TableSchema) -> KeyForm:
+    """The form of a table's keys, as its data files have them.
+
+    Raises:
+        SparkNeededError: The table has no key, or one that cannot be told apart by its bytes.
+    """
+    if not schema.key:
+        raise SparkNeededError("the table has no key")
+    return KeyForm([stored_type(schema.column(name).type) for name in schema.key])
+
+
+def read_changes(batch: Batch) -> pa.Table:
+    """The batch's changes above `skip_to`, in the order of their numbers.
+
+    Raises:
+        SparkNeededError: They are more than fit into memory, or not readable: Spark then says what is wrong.
+    """
+    layout = change_schema(batch.schema)
+    wanted = pa.schema([layout.field(name) for name in _COLUMNS])
+    tables, size = [], 0
+    for file in batch.files:
+        try:
+            filesystem, path = pafs.FileSystem.from_uri(file.uri)
+            with filesystem.open_input_file(path) as source:
+                parquet = pq.ParquetFile(source)
+                groups = parquet.metadata
+                size += sum(groups.row_group(i).total_byte_size for i in range(groups.num_row_groups))
+                if size > _BYTES_MAX:
+                    raise SparkNeededError("the batch is too large")
+                tables.append(parquet.read(columns=list(_COLUMNS)).select(_COLUMNS).cast(wanted))
+        except (OSError, pa.ArrowException, KeyError, ValueError) as error:
+            raise SparkNeededError("the journal's files cannot be read") from error
+    changes = pa.concat_tables([wanted.empty_table(), *tables])
+    if changes.nbytes > _BYTES_MAX:
+        raise SparkNeededError("the batch is too large")
+    changes = changes.filter(pc.field(SEQUENCE_NUM) > batch.skip_to).combine_chunks()
+    numbers = changes.column(SEQUENCE_NUM).to_numpy()
+    if bool((numbers[1:] <= numbers[:-1]).any()):
+        changes = changes.take(pa.array(np.argsort(numbers, kind="stable")))
+        if len(np.unique(numbers)) < len(numbers):
+            raise SparkNeededError("two changes have one number")
+    return changes
+
+
+def fold(changes: pa.Table, schema: TableSchema, options: TableOptions, *, has_key_changes: bool) -> Folded:
+    """Fold changes to one per key.
+
+    Args:
+        changes: As `read_changes` gives them.
+        schema: Their shape.
+        options: How the table is kept.
+        has_key_changes: Some UPDATE may change its key.
+
+    Raises:
+        SparkNeededError: A key has a null, or a change is not one that a source makes.
+    """
+    form = key_form(schema)
+    operation = _array(changes, OPERATION)
+    is_delete = _mask(pc.equal(operation, DMLOperation.DELETE.value))
+    is_update = _mask(pc.equal(operation, DMLOperation.UPDATE.value))
+    is_logged = ~_mask(pc.fill_null(_array(changes, IS_SNAPSHOT), False))
+    _check_rows(changes, is_delete)
+    numbers: Int64s = changes.column(SEQUENCE_NUM).to_numpy() * 2
+    written, deleted = np.nonzero(~is_delete)[0], np.nonzero(is_delete)[0]
+    # An unchanged key column may be absent: the old key then has it.
+    parts = zip(*_keys_of(changes, written, schema), strict=True)
+    arrived = form.keys([pc.coalesce(new, old) for new, old in parts])
+    moved = np.zeros(len(written), bool)
+    left = form.keys(_key(changes, BEFORE, deleted, schema))
+    if has_key_changes:
+        candidates = np.nonzero(is_update[written] & ~_mask(_array(changes, BEFORE).is_null())[written])[0]
+        old = form.keys(_key(changes, BEFORE, written[candidates], schema))
+        differs = ~_mask(pc.equal(old, arrived.take(pa.array(candidates))))
+        moved[candidates[differs]] = True
+        left = pa.concat_arrays([left, old.filter(pa.array(differs))])
+        deleted = np.concatenate([deleted, written[moved]])
+    keys = pa.concat_arrays([arrived, left])
+    change = np.concatenate([written, deleted])
+    is_write = np.arange(len(change)) < len(written)
+    expects = np.concatenate([(is_update & is_logged)[written] & ~moved, is_logged[deleted]])
+    order = np.argsort(numbers[change] + is_write, kind="stable")
+    encoded = keys.dictionary_encode()
+    number = encoded.indices.to_numpy().astype(np.int64)
+    code = number[order]
+    _, first = np.unique(code, return_index=True)
+    _, last = np.unique(code[::-1], return_index=True)
+    last = order[len(code) - 1 - last]
+    is_removed, is_soft = ~is_write[last], options.deletes == "soft"
+    folded = Folded(
+        keys=encoded.dictionary,
+        is_removed=is_removed,
+        expects=expects[order[first]],
+        is_written=np.ones(len(last), bool) if is_soft else ~is_removed,
+        rows=pa.table({}),
+    )
+    final = change[last[folded.is_written]]
+    is_partial = _lacks_columns(changes) & (is_update | ~is_logged)
+    if not is_soft and not bool(is_partial.any()):
+        rows = rows_of(changes.take(pa.array(final)), schema, options)
+        return replace(folded, rows=rows, only_marks=np.zeros(len(final), bool))
+    taken, written_at = (np.full(len(is_delete), NONE, np.int64) for _ in range(2))
+    written_at[written], taken[deleted] = number[: len(written)], number[len(written) :]
+    latest = np.full(len(last), NONE, np.int64)
+    latest[written_at[written]] = written  # of one key the last counts
+    if bool(is_partial.any()):
+        try:
+            sent = sent_columns(
+                _array(changes, ABSENT), {schema.fields[c.name]: i for i, c in enumerate(schema.columns)}
+            )
+        except KeyError as error:
+            raise SparkNeededError("a change lacks a column that there is none of") from error
+        touches = Touches(taken=taken, written=written_at, is_whole=~is_partial, sent=sent)
+        replayed = replay(touches, np.nonzero(folded.is_written)[0])
+    else:
+        replayed = whole(latest, len(schema.columns))
+    return _put_together(folded, changes, schema, options, final, replayed, only_marks=is_removed & (latest == NONE))
+
+
+def _put_together(
+    folded: Folded,
+    changes: pa.Table,
+    schema: TableSchema,
+    options: TableOptions,
+    final: Int64s,
+    replayed: Replayed,
+    only_marks: Bools,
+) -> Folded:
+    """The rows with every value that the batch has of them.
+
+    Args:
+        folded: Without its rows.
+        changes: The batch.
+        schema: Its shape.
+        options: How the table is kept.
+        final: By row: the last change at its key.
+        replayed: By row: where its values come from.
+        only_marks: By key, as `Folded.only_marks`.
+    """
+    lacks = replayed.lacking()
+    is_removed = folded.is_removed[folded.is_written]
+    columns, lacking = dict[str, pa.Array](), dict[str, Bools]()
+    values = _array(changes, ROW).flatten()
+    news, olds = _keys_of(changes, final, schema)
+    for i, column in enumerate(schema.columns):
+        if column.name in schema.key:
+            # A write has it, in its row or as its old key; what takes a row away has the old key.
+            new, old = (part[schema.key.index(column.name)] for part in (news, olds))
+            columns[column.name] = pc.if_else(pa.array(is_removed), old, pc.coalesce(new, old))
+        else:
+            columns[column.name] = as_stored(picked(values[i], replayed.change[:, i]))
+            if bool(lacks[:, i].any()):
+                lacking[column.name] = lacks[:, i]
+    marks = _marks_of(changes.take(pa.array(final)), options, is_removed)
+    return replace(
+        folded,
+        rows=pa.table({**columns, **marks}),
+        lacking=lacking,
+        origin=replayed.origin,
+        only_marks=only_marks[folded.is_written],
+    )
+
+
+def rows_of(changes: pa.Table, schema: TableSchema, options: TableOptions) -> pa.Table:
+    """The rows that changes write, with the table's columns.
+
+    Raises:
+        SparkNeededError: A value cannot be held as Spark would hold it.
+    """
+    fields = _array(changes, ROW).flatten()
+    columns = {column.name: as_stored(field) for column, field in zip(schema.columns, fields, strict=True)}
+    return pa.table({**columns, **_marks_of(changes, options, np.zeros(changes.num_rows, bool))})
+
+
+def _marks_of(changes: pa.Table, options: TableOptions, is_removed: Bools) -> dict[str, pa.Array]:
+    """The columns that are ours, of rows that these changes were the last of."""
+    marks = {SEQUENCE_NUM: _array(changes, SEQUENCE_NUM)}
+    if options.deletes == "soft":
+        marks[IS_DELETED] = pa.array(is_removed)
+    if options.source_timestamp:
+        marks[SOURCE_TIMESTAMP] = _array(changes, SOURCE_TIMESTAMP)
+    return marks
+
+
+def _lacks_columns(changes: pa.Table) -> Bools:
+    return _mask(pc.fill_null(pc.greater(pc.list_value_length(_array(changes, ABSENT)), 0), False))
+
+
+def _keys_of(changes: pa.Table, at: Int64s, schema: TableSchema) -> Sequence[Sequence[pa.Array]]:
+    """The key columns of some changes as their rows have them, and as their old keys have them."""
+    return [_key(changes, struct, at, schema) for struct in (ROW, BEFORE)]
+
+
+def _check_rows(changes: pa.Table, is_delete: Bools) -> None:
+    """What Spark would take for a row of nulls is not for the lane to judge."""
+    has_row, has_before = (~_mask(_array(changes, name).is_null()) for name in (ROW, BEFORE))
+    if bool((is_delete & ~has_before).any()) or bool((~is_delete & ~has_row).any()):
+        raise SparkNeededError("a change has no row")
+
+
+def _key(changes: pa.Table, struct: str, at: Int64s, schema: TableSchema) -> Sequence[pa.Array]:
+    """The key columns of some changes, from one of the two structs, as the table holds them."""
+    column = _array(changes, struct)
+    fields = dict(zip([field.name for field in column.type], column.flatten(), strict=True))
+    return [as_stored(fields[schema.fields[name]].take(pa.array(at))) for name in schema.key]
+
+
+def _array(changes: pa.Table, name: str) -> pa.Array:
+    column = changes.column(name)
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _mask(array: Any) -> Bools:
+    result: Bools = array.to_numpy(zero_copy_only=False).astype(bool)
+    return result

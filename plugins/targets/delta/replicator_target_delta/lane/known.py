@@ -1,0 +1,117 @@
+"""Which tables the lane knows well enough to write them. Pure.
+
+A list of the harmless: what stands on it was examined, everything else sends the table to Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from replicator_target_delta.lane.log import LogState
+from replicator_target_delta.lane.needed import SparkNeededError
+
+_READER_VERSION: Final = 3
+_WRITER_VERSION: Final = 7
+_READER_FEATURES: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz"})
+_WRITER_FEATURES: Final = _READER_FEATURES | {"domainMetadata", "clustering", "appendOnly", "invariants"}
+_MAPPING_MODE: Final = "delta.columnMapping.mode"
+_VECTORS: Final = "delta.enableDeletionVectors"
+STATISTICS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
+_HARMLESS: Final = frozenset(
+    {
+        "delta.columnMapping.maxColumnId", "delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite",
+        "delta.checkpointInterval", "delta.deletedFileRetentionDuration", "delta.enableExpiredLogCleanup",
+        "delta.isolationLevel", "delta.logRetentionDuration", "delta.targetFileSize", "delta.tuneFileSizesForRewrites",
+        STATISTICS_COLUMNS,
+    }
+)  # fmt: skip
+_REQUIRED: Final = {_MAPPING_MODE: "name", _VECTORS: "true"}
+_ID: Final = "delta.columnMapping.id"
+_PHYSICAL: Final = "delta.columnMapping.physicalName"
+_FIELD_METADATA: Final = frozenset({_ID, _PHYSICAL, "comment"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetColumn:
+    """A column of the table: its name, and how its data files call it."""
+
+    name: str
+    physical: str
+    id: int
+    nullable: bool
+
+
+def known_columns(state: LogState, fields: Sequence[Mapping[str, Any]]) -> Sequence[TargetColumn]:
+    """The table's columns, if the table is one that the lane can write.
+
+    Args:
+        state: The table as it is.
+        fields: Its columns as they should be (`ddl.NewTable.fields`).
+
+    Raises:
+        SparkNeededError: It is not.
+    """
+    columns = columns_as_found(state)
+    if [_shape(field) for field in _fields(state)] != [_shape(field) for field in fields]:
+        raise SparkNeededError("the table's columns are not those of the source")
+    return columns
+
+
+def columns_as_found(state: LogState) -> Sequence[TargetColumn]:
+    """The table's columns, if the lane knows everything else about it.
+
+    Raises:
+        SparkNeededError: It does not.
+    """
+    if state.unknown is not None:
+        raise SparkNeededError(state.unknown)
+    _check_protocol(state.protocol)
+    _check_properties(state.properties)
+    if state.metadata.get("partitionColumns"):
+        raise SparkNeededError("the table is partitioned")
+    if (state.metadata.get("format") or {}).get("provider") != "parquet":
+        raise SparkNeededError("the table's files are not Parquet")
+    found = _fields(state)
+    for field in found:
+        if unknown := field["metadata"].keys() - _FIELD_METADATA:
+            raise SparkNeededError(f"a column has {min(unknown)}")
+    return [
+        TargetColumn(
+            name=field["name"],
+            physical=field["metadata"][_PHYSICAL],
+            id=field["metadata"][_ID],
+            nullable=field["nullable"],
+        )
+        for field in found
+    ]
+
+
+def _check_protocol(protocol: Mapping[str, Any]) -> None:
+    versions = (protocol.get("minReaderVersion"), protocol.get("minWriterVersion"))
+    if versions != (_READER_VERSION, _WRITER_VERSION):
+        raise SparkNeededError(f"the table has protocol {versions[0]}, {versions[1]}")
+    for features, known in (("readerFeatures", _READER_FEATURES), ("writerFeatures", _WRITER_FEATURES)):
+        if unknown := set(protocol.get(features) or ()) - known:
+            raise SparkNeededError(f"the table has the feature {min(unknown)}")
+
+
+def _check_properties(properties: Mapping[str, str]) -> None:
+    for name, value in _REQUIRED.items():
+        if properties.get(name) != value:
+            raise SparkNeededError(f"the table's property {name} is not {value}")
+    for name in properties:
+        # Those of users and of ours mean nothing to Delta.
+        if name.lower().startswith("delta.") and name not in _HARMLESS and name not in _REQUIRED:
+            raise SparkNeededError(f"the table has the property {name}")
+
+
+def _fields(state: LogState) -> Sequence[Mapping[str, Any]]:
+    fields: Sequence[Mapping[str, Any]] = json.loads(state.metadata["schemaString"])["fields"]
+    return fields
+
+
+def _shape(field: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (field["name"], field["type"], field["nullable"])

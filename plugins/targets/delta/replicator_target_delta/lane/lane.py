@@ -1,0 +1,493 @@
+"""Applies batches to one table, each as one commit that is written without Spark: the table's **lane**.
+
+1. **Read** the commits that are new. What stands in the table is now known exactly, and the next version is free.
+2. **Check** that the table is one that the lane knows (`known`), and that this epoch still holds it.
+3. **Fold** the batch to one change per key (`fold`), and write the rows that it leaves into a data file (`parquet`).
+4. **Find** the rows that stand at its keys now (`index`), and add them to the deletion vectors of their files (`vectors`).
+   Where the batch does not have all of a row (`replay`), the rest is read from them first.
+5. **Put** the next version, with the ledger in it, if nobody else has (`commits`). If somebody has, begin again at 1: a
+   commit never follows one that it has not read, so there are no rules of conflict to get wrong.
+
+A crash before 5 leaves files that no version names, which VACUUM removes; after it the batch and its ledger stand.
+What the lane is not sure about it refuses before it has changed anything (`SparkNeededError`): Spark then merges.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from replicator.model.crash import crash_point
+from replicator.model.errors import ReplicatorError
+from replicator.model.events import IS_DELETED, SEQUENCE_NUM, change_schema
+from replicator.model.schema import TableSchema
+from replicator.plugins.kit.ledger import not_ours
+from replicator.plugins.target import Batch, TargetTable
+from replicator_target_delta import ddl
+from replicator_target_delta.config import DIRECT_ROWS_MAX
+from replicator_target_delta.lane import actions, vectors
+from replicator_target_delta.lane.actions import Action, Counts
+from replicator_target_delta.lane.clear import cleared
+from replicator_target_delta.lane.commits import Commits
+from replicator_target_delta.lane.fold import Folded, key_form, rows_of
+from replicator_target_delta.lane.found import Found, Hidden, complete, marked
+from replicator_target_delta.lane.index import Hits, IndexCache, Wanted, read_keys
+from replicator_target_delta.lane.keys import KeyForm
+from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
+from replicator_target_delta.lane.log import LiveFile, LogReader, LogState
+from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.lane.parquet import read_rows, write_rows
+from replicator_target_delta.lane.rewrite import Rewrite, Rewritten, carried, due, rewrite_files, still_stands
+from replicator_target_delta.lane.work import Work, work_of
+from replicator_target_delta.ledger import Entry, check_last, claim_lost, exists
+from replicator_target_delta.storage import Storage
+from replicator_target_delta.tablelog import SCHEMA, UUID
+
+_ATTEMPTS_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What applying a batch did: `version` is the commit's, `bytes` is the size of its files."""
+
+    counts: Counts
+    version: int
+    is_append: bool
+    bytes: int
+
+
+class Lane:
+    """See the module.
+
+    Args:
+        storage: Where the table is.
+        path: Its path.
+        commits: Writes its versions.
+        indexes: The indexes of this process.
+        clock: The time, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        path: str,
+        commits: Commits,
+        indexes: IndexCache,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._storage = storage
+        self._path = path
+        self._commits = commits
+        self._indexes = indexes
+        self._clock = clock
+        self._log = LogReader(storage, path)
+        self._vectors: dict[str, tuple[vectors.Descriptor, BitMap]] = {}
+        # Files that batches left without a row since a rewrite was planned; None: none is.
+        self._emptied: set[str] | None = None
+
+    def apply(self, table: TargetTable, batch: Batch, last: int | None = None) -> Applied | None:
+        """Apply a batch behind `last`, where that is known; None if the ledger is there already, or a newer epoch's.
+
+        Raises:
+            SparkNeededError: Nothing was changed; Spark must merge the batch.
+            ReplicatorError: The table is not as it was left (`not_ours`, `claim_lost`, `check_last`).
+        """
+        if batch.rows > DIRECT_ROWS_MAX:
+            raise SparkNeededError("the batch is too large")
+        form, began = key_form(batch.schema), self._clock()
+        columns = self._check(self._log.refresh(), table, batch, last)
+        if columns is None:
+            return None
+        work = work_of(table, batch, form)
+        written: Action | None = None
+        try:
+            for _ in range(_ATTEMPTS_MAX):
+                if written is None and work.rows.num_rows and work.is_complete:
+                    written = self._write(work.rows, columns)
+                applied = self._attempt(work, columns, written, began)
+                if applied is not None:
+                    return applied
+                before, columns = columns, self._check(self._log.refresh(), table, batch, last)
+                if columns != before:
+                    self._discard(written)
+                    written = None
+                if columns is None:
+                    return None
+        except (SparkNeededError, ReplicatorError):
+            # Both come before a version is put; after any other error nobody knows whether it names the file.
+            self._discard(written)
+            raise
+        self._discard(written)
+        raise SparkNeededError("others commit without a pause")
+
+    def clear(self, table: TargetTable, sequence_num: int, below: int | None, last: int | None = None) -> int | None:
+        """Delete all rows, or those with a number lower than `below`, and record `sequence_num`: the version; None: it is recorded already.
+
+        Raises:
+            SparkNeededError: Nothing was changed; Spark must do it.
+            ReplicatorError: As `apply`.
+        """
+        if table.options.deletes == "soft":
+            raise SparkNeededError("rows are to be marked as deleted")
+        for _ in range(_ATTEMPTS_MAX):
+            state = self._log.refresh()
+            if not self._may_follow(state, table, sequence_num, last):
+                return None
+            names = {column.name: column.physical for column in columns_as_found(state)}
+            output, now_ms, identity = vectors.VectorFile(), int(self._clock() * 1000), str(uuid4())
+            hidden = list(cleared(state.files.values(), below, names[SEQUENCE_NUM], self._read, self._deleted, output))
+            deleted = sum(len(one.rows) - len(self._deleted(one.file)) for one in hidden)
+            info = actions.clear_info(deleted=deleted, read_version=state.version, identity=identity, now_ms=now_ms)
+            ledger = actions.transaction(table.ledger_name, Entry(table.epoch, sequence_num).version, now_ms)
+            changes = [info, ledger, *(action for one in hidden for action in _actions_of(one, now_ms))]
+            if self._commit(changes, output, identity):
+                self._remember(hidden, None, pa.array([], pa.int64()))
+                return self._log.state.version
+        raise SparkNeededError("others commit without a pause")
+
+    def files(self) -> Collection[LiveFile]:
+        """The files of the newest version.
+
+        Raises:
+            SparkNeededError: The log, or something in it, is not understood.
+        """
+        state = self._log.refresh()
+        if state.unknown is not None:
+            raise SparkNeededError(state.unknown)
+        return state.files.values()
+
+    def plan_rewrite(
+        self, table: TargetTable, schema: TableSchema, *, small_file_size: int, deleted_share_max: float
+    ) -> Rewrite | None:
+        """What to rewrite of the version behind the last batch (`rewrite.due`); None if there is nothing to do.
+
+        Raises:
+            SparkNeededError: A deletion vector cannot be read.
+        """
+        state = self._log.state
+        files = due(state.files.values(), small_file_size=small_file_size, deleted_share_max=deleted_share_max)
+        self._emptied = set() if files else None
+        if not files:
+            return None
+        fields = ddl.new_table(table, schema, clustering=False).fields
+        return Rewrite(
+            files=files,
+            deleted=[self._deleted(file) for file in files],
+            fields=fields,
+            columns=known_columns(state, fields),
+            shape=rows_of(change_schema(schema).empty_table(), schema, table.options).schema,
+            properties=state.properties,
+            key=schema.key,
+            form=key_form(schema),
+        )
+
+    def rewrite(self, plan: Rewrite) -> Rewritten:
+        """Do what was planned, in any thread.
+
+        Raises:
+            SparkNeededError: A file is not what the log says.
+        """
+        done = rewrite_files(plan, self._storage, self._path)
+        if done.add is not None:
+            self._indexes.put(f"{self._path}/{done.add['path']}", done.keys)
+        return done
+
+    def discard(self, done: Rewritten) -> None:
+        """Remove a new file that is not to be committed."""
+        self._discard(done.add)
+
+    def commit_rewrite(self, table: TargetTable, done: Rewritten) -> bool:
+        """Put the new file in place of the old ones; False: they are no longer all there, and the new one was removed.
+
+        Raises:
+            SparkNeededError: Nothing was changed: the log is not what it was.
+        """
+        try:
+            for _ in range(_ATTEMPTS_MAX):
+                state = self._log.refresh()
+                now = [state.files.get(file.path) for file in done.plan.files]
+                moved = {f.path for f, at in zip(done.plan.files, now, strict=True) if at is None}
+                moved -= self._emptied or set()
+                own = Entry.of(state.transactions.get(table.ledger_name))
+                if (
+                    moved
+                    or own is None
+                    or own.epoch != table.epoch
+                    or not still_stands(done, self._storage, self._path)
+                ):
+                    break
+                if known_columns(state, done.plan.fields) != done.plan.columns:
+                    break
+                if self._attempt_rewrite(done, now):
+                    return True
+        except (SparkNeededError, ReplicatorError):
+            self._discard(done.add)
+            raise
+        self._discard(done.add)
+        return False
+
+    def _attempt_rewrite(self, done: Rewritten, now: Sequence[LiveFile | None]) -> bool:
+        state, now_ms, identity = self._log.state, int(self._clock() * 1000), str(uuid4())
+        output, add = vectors.VectorFile(), done.add
+        since = carried(done, [None if file is None else self._deleted(file) for file in now])
+        old = [file for file in now if file is not None]
+        if add is not None and since:
+            add = None if len(since) == len(done.keys) else actions.hidden(add, output.add(since))
+        changes = [actions.rewrite_info(read_version=state.version, identity=identity, now_ms=now_ms)]
+        changes += [actions.removal(file, now_ms, changes_data=False) for file in old]
+        changes += [{"add": add}] if add is not None else []
+        if not self._commit(changes, output, identity):
+            return False
+        if add is None:
+            self._discard(done.add)
+        for file in old:
+            self._vectors.pop(file.path, None)
+            self._indexes.forget(f"{self._path}/{unquote(file.path)}")
+        return True
+
+    def _check(
+        self, state: LogState, table: TargetTable, batch: Batch, last: int | None
+    ) -> Sequence[TargetColumn] | None:
+        """The table's columns, if the batch may be applied to this version; None if its ledger says that it must not."""
+        if not self._may_follow(state, table, batch.last, last):
+            return None
+        if state.properties.get(SCHEMA) != ddl.schema_mark(batch.schema, table.options):
+            raise SparkNeededError("the table was created with another schema")
+        return known_columns(state, ddl.new_table(table, batch.schema, clustering=False).fields)
+
+    def _may_follow(self, state: LogState, table: TargetTable, sequence_num: int, last: int | None) -> bool:
+        """Whether the next version may record `sequence_num`: not if one at or above it is recorded, or a newer epoch."""
+        if state.properties.get(UUID) != table.uuid:
+            raise not_ours(table.table, state.properties.get(UUID), "target.path")
+        recorded = state.transactions.get(table.ledger_name)
+        if recorded is None:
+            raise claim_lost(table)
+        if recorded >= Entry(table.epoch, sequence_num).version:
+            return False
+        own = Entry.of(recorded)
+        if own is None or own.epoch != table.epoch:
+            raise claim_lost(table)
+        check_last(table, own, last)
+        if not exists(table, state.properties):
+            raise SparkNeededError("the table was dropped in the target")
+        return True
+
+    def _write(self, rows: pa.Table, columns: Sequence[TargetColumn]) -> Action:
+        written = write_rows(rows, self._storage, self._path, columns, self._log.state.properties)
+        crash_point("lane.rows_written")
+        return written
+
+    def _attempt(
+        self, work: Work, columns: Sequence[TargetColumn], written: Action | None, began: float
+    ) -> Applied | None:
+        """Commit the batch, which was begun at that time, as the next version; None if somebody else was first."""
+        state = self._log.state
+        output = vectors.VectorFile()
+        counts, hidden, own, keys = Counts(inserted=work.rows.num_rows), list[Hidden](), None, work.keys
+        if work.folded is not None:
+            found = self._find(state, work, work.folded, columns, output)
+            counts, hidden = found.counts, list(found.hidden)
+            if not work.is_complete:
+                # Of this attempt alone: what the target had may be another row the next time.
+                rows, keys = complete(work.folded, found, columns, self._read)
+                own = written = self._write(rows, columns) if rows.num_rows else None
+        identity, version = str(uuid4()), Entry(work.table.epoch, work.batch.last).version
+        now_ms = int(self._clock() * 1000)
+        info = actions.commit_info(
+            counts=counts,
+            is_append=work.folded is None,
+            is_counted=work.batch.expects_rows and work.folded is not None,
+            read_version=state.version,
+            identity=identity,
+            now_ms=now_ms,
+            took_ms=max(0, now_ms - int(began * 1000)),
+        )
+        changes = [info, actions.transaction(work.table.ledger_name, version, now_ms)]
+        changes += [action for one in hidden for action in _actions_of(one, now_ms)]
+        changes += [{"add": written}] if written is not None else []
+        if not self._commit(changes, output, identity):
+            self._discard(own)
+            return None
+        self._remember(hidden, written, keys)
+        return Applied(
+            counts=counts,
+            version=self._log.state.version,
+            is_append=work.folded is None,
+            bytes=len(output.data) + (0 if written is None else written["size"]),
+        )
+
+    def _find(
+        self,
+        state: LogState,
+        work: Work,
+        folded: Folded,
+        columns: Sequence[TargetColumn],
+        output: vectors.VectorFile,
+    ) -> Found:
+        """The rows that stand at the batch's keys, and what becomes of their files."""
+        wanted = Wanted(folded.keys)
+        hits = np.zeros(len(folded.keys), np.int64)
+        hidden, files = [], list[LiveFile]()
+        at_file, at_row = np.full(len(hits), -1), np.full(len(hits), -1)
+        names = {column.name: column.physical for column in columns}
+        physical = [names[name] for name in work.batch.schema.key]
+        for file in state.files.values():
+            if _cannot_have(file, physical, wanted):
+                continue
+            found = self._hits(file, physical, work.form, wanted)
+            deleted = self._deleted(file)
+            positions, rows = _alive(found, deleted)
+            if not len(rows):
+                continue
+            np.add.at(hits, positions, 1)
+            at_file[positions], at_row[positions] = len(files), rows
+            files.append(file)
+            union = deleted | vectors.bitmap(rows)
+            if len(union) != len(deleted) + len(rows) or len(union) > file.rows or int(union.max()) >= file.rows:
+                raise SparkNeededError("a deletion vector does not add up")
+            vector = output.add(union) if len(union) < file.rows else None
+            hidden.append(Hidden(file=file, rows=union, vector=vector))
+        if bool((hits > 1).any()):
+            raise SparkNeededError("a key stands in the table twice")
+        is_there = hits == 1
+        is_deleted = np.zeros(len(hits), bool)
+        if work.table.options.deletes == "soft":
+            is_deleted = marked(files, at_file, at_row, names[IS_DELETED], self._read)
+        # What is only marked as deleted is written again where it stands, and nowhere else.
+        is_new, is_kept = folded.is_written.copy(), folded.is_written
+        is_new[is_new] = ~folded.only_marks
+        counts = Counts(
+            matched=int((is_there & is_kept).sum()),
+            inserted=int((~is_there & is_new).sum()),
+            deleted=int((is_there & ~is_kept).sum()),
+            not_found=int(((~is_there | is_deleted) & folded.expects).sum()) if work.batch.expects_rows else 0,
+        )
+        return Found(counts=counts, hidden=hidden, files=files, file=at_file, row=at_row, is_deleted=is_deleted)
+
+    def _read(self, file: LiveFile, rows: npt.NDArray[np.int64], names: Mapping[str, pa.Field]) -> pa.Table:
+        """Some rows of a data file, by ascending numbers; `names` are the file's names of columns, with what they are called here."""
+        try:
+            with self._storage.open_input(f"{self._path}/{unquote(file.path)}") as source:
+                return read_rows(source, rows, names)
+        except FileNotFoundError as error:
+            raise SparkNeededError("a data file is missing") from error
+
+    def _hits(self, file: LiveFile, physical: Sequence[str], form: KeyForm, wanted: Wanted) -> Hits:
+        path = f"{self._path}/{unquote(file.path)}"
+
+        def keys() -> pa.Array:
+            try:
+                with self._storage.open_input(path) as source:
+                    return read_keys(source, physical, form, file.rows)
+            except FileNotFoundError as error:
+                raise SparkNeededError("a data file is missing") from error
+
+        index = self._indexes.get(path, keys)
+        if index.rows != file.rows:
+            raise SparkNeededError("a data file's number of rows changed")
+        return index.find(wanted)
+
+    def _deleted(self, file: LiveFile) -> BitMap:
+        """The rows of a file that are deleted."""
+        if file.vector is None:
+            return BitMap()
+        known = self._vectors.get(file.path)
+        if known is not None and known[0] == file.vector:
+            return known[1]
+        rows = vectors.read(file.vector, self._storage, self._path)
+        self._vectors[file.path] = (file.vector, rows)
+        return rows
+
+    def _commit(self, changes: Sequence[Action], output: vectors.VectorFile, identity: str) -> bool:
+        """Write the deletion vectors and the next version; False if it is somebody else's.
+
+        What stands in the log decides, not what the writer was told.
+        """
+        version, lines = self._log.state.version + 1, [actions.to_line(action) for action in changes]
+        if output.data:
+            with self._storage.open_output(f"{self._path}/{output.name}") as file:
+                file.write(output.data)
+            crash_point("lane.vectors_written")
+        failure: Exception | None = None
+        crash_point("lane.before_put")
+        try:
+            self._commits.put(version, lines)
+            crash_point("lane.after_put")
+        except Exception as error:  # noqa: BLE001 - whatever it was, the log knows the outcome
+            failure = error
+        data = self._log.commit(version)
+        if data is None:
+            raise failure or OSError(f"Version {version} of {self._path} was written and is not there.")
+        if _identity(data) != identity:
+            if output.data:
+                self._storage.remove(f"{self._path}/{output.name}")
+            return False
+        self._log.accept(lines, data)
+        return True
+
+    def _remember(self, hidden: Sequence[Hidden], written: Action | None, keys: pa.Array) -> None:
+        """What the commit changed, so that nothing of it is read again."""
+        for one in hidden:
+            if one.vector is None:
+                if self._emptied is not None:
+                    self._emptied.add(one.file.path)
+                self._vectors.pop(one.file.path, None)
+                self._indexes.forget(f"{self._path}/{unquote(one.file.path)}")
+            else:
+                self._vectors[one.file.path] = (one.vector, one.rows)
+        if written is not None and len(keys):
+            self._indexes.put(f"{self._path}/{written['path']}", keys)
+        files = self._log.state.files
+        if len(self._vectors) > len(files):
+            self._vectors = {path: known for path, known in self._vectors.items() if path in files}
+
+    def _discard(self, written: Action | None) -> None:
+        if written is not None:
+            self._storage.remove(f"{self._path}/{written['path']}")
+
+
+def _cannot_have(file: LiveFile, physical: Sequence[str], wanted: Wanted) -> bool:
+    """Whether the file's statistics say that it has none of the keys."""
+    if not wanted.is_integer:
+        return False
+    lowest, highest = ((file.stats.get(name) or {}).get(physical[0]) for name in ("minValues", "maxValues"))
+    if not isinstance(lowest, int) or not isinstance(highest, int):
+        return False
+    part = wanted.within(lowest, highest)
+    return bool(part.start >= part.stop)
+
+
+def _alive(found: Hits, deleted: BitMap) -> Hits:
+    """Those of the rows that are not deleted."""
+    if not len(found.rows) or not deleted:
+        return found
+    dead = vectors.bitmap(found.rows) & deleted
+    if not dead:
+        return found
+    mask = ~np.isin(found.rows, vectors.numbers(dead))
+    return Hits(found.positions[mask], found.rows[mask])
+
+
+def _actions_of(hidden: Hidden, now_ms: int) -> Sequence[Action]:
+    """A file gets another vector by being removed and added; one without a row is only removed."""
+    removal = actions.removal(hidden.file, now_ms)
+    return [removal] if hidden.vector is None else [removal, actions.with_vector(hidden.file, hidden.vector)]
+
+
+def _identity(data: bytes) -> str | None:
+    """The identity of a commit; None if it has none."""
+    for line in data.splitlines():
+        if line.startswith(b'{"commitInfo"'):
+            identity: str | None = json.loads(line)["commitInfo"].get("txnId")
+            return identity
+    return None

@@ -1,0 +1,10 @@
+"""Why a batch cannot be applied by the lane."""
+
+from __future__ import annotations
+
+
+class SparkNeededError(Exception):
+    """The lane does not apply this batch, and has changed nothing: Spark must merge it. The message says why, in a few words.
+
+    Never an error for the user: what is unsure goes to Spark.
+    """

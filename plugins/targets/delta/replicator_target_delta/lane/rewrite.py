@@ -1,0 +1,241 @@
+"""Joins small files of a table, and leaves out rows that are deleted: in the background, while batches are applied.
+
+1. **Choose** files of the newest version (`due`).
+2. **Write** their living rows into one new file, in any thread: data files never change.
+3. **Commit** it in place of the old ones (`Lane.commit_rewrite`). Rows that batches have deleted meanwhile are deleted in
+   the new file, too: it is known where each row went. If one of the old files is no longer part of the table, because
+   somebody else has rewritten it, the new file is given up.
+
+A crash before the commit leaves a file that no version names, which VACUUM removes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow.fs import FileType
+from pyroaring import BitMap
+
+from replicator_target_delta.lane import vectors
+from replicator_target_delta.lane.actions import Action
+from replicator_target_delta.lane.keys import KeyForm
+from replicator_target_delta.lane.known import TargetColumn
+from replicator_target_delta.lane.log import LiveFile
+from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.lane.parquet import DataFile, iterate_rows
+from replicator_target_delta.storage import Storage
+
+FILES_PER_TIER: Final = 12
+"""So many files of a tier are joined, which makes one of the next: each row is rewritten once per tier."""
+
+_BYTES_MAX: Final = 64 << 20
+"""Of files rewritten at once, as they are stored: the new one stands in memory. Larger ones are Spark's."""
+
+_BYTES_PER_GROUP: Final = 32 << 20
+"""Of rows in memory that are written together."""
+
+_DEAD: Final = -1
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """What to rewrite, as it stands in one version of the table.
+
+    Attributes:
+        files: The files, as `due` chose them.
+        deleted: By file: the rows that are deleted.
+        fields: The table's columns as they should be (`known.known_columns`).
+        columns: As they are.
+        shape: Their types.
+        properties: The table's properties.
+        key: The key columns.
+        form: The form of keys.
+    """
+
+    files: Sequence[LiveFile]
+    deleted: Sequence[BitMap]
+    fields: Sequence[Mapping[str, Any]]
+    columns: Sequence[TargetColumn]
+    shape: pa.Schema
+    properties: Mapping[str, str]
+    key: Sequence[str]
+    form: KeyForm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """Files whose living rows now stand in a new one as well.
+
+    Attributes:
+        plan: Which files, and how they were.
+        new_rows: By file and row: the row's number in the new file.
+        add: The new file's `add` action; None: no row was alive.
+        keys: The keys of its rows, in their order.
+    """
+
+    plan: Rewrite
+    new_rows: Sequence[Int64s]
+    add: Action | None
+    keys: pa.Array
+
+
+def due(files: Collection[LiveFile], *, small_file_size: int, deleted_share_max: float) -> Sequence[LiveFile]:
+    """The files to rewrite next; none if there is nothing to do.
+
+    Args:
+        files: All of the newest version.
+        small_file_size: Larger files are not joined.
+        deleted_share_max: The share of all rows that may be deleted and still stand in files.
+    """
+    hidden = sum(_hidden(file) for file in files)
+    if hidden > deleted_share_max * max(1, sum(file.rows for file in files)):
+        chosen = sorted(
+            (f for f in files if _hidden(f)), key=lambda file: _hidden(file) / max(1, file.rows), reverse=True
+        )
+        return _portion(chosen)
+    tiers: dict[int, list[LiveFile]] = {}
+    for file in files:
+        if _size(file) < small_file_size:
+            tiers.setdefault(_tier(_size(file)), []).append(file)
+    for _, tier in sorted(tiers.items()):
+        if len(tier) >= FILES_PER_TIER:
+            portion = _portion(sorted(tier, key=_size))
+            return portion if len(portion) > 1 else ()
+    return ()
+
+
+def rewrite_files(plan: Rewrite, storage: Storage, table: str) -> Rewritten:
+    """Write the living rows of some files into a new one.
+
+    Args:
+        plan: Which.
+        storage: Where the table is.
+        table: Its path.
+
+    Raises:
+        SparkNeededError: A file is not what the log says.
+    """
+    out, new_rows, keys, count = (
+        _Joined(plan),
+        list[Int64s](),
+        [plan.form.keys(_key_of(plan.shape.empty_table(), plan))],
+        0,
+    )
+    for file, dead in zip(plan.files, plan.deleted, strict=True):
+        alive = np.ones(file.rows, bool)
+        alive[vectors.numbers(dead)] = False
+        numbers = np.full(file.rows, _DEAD, np.int64)
+        living = int(alive.sum())
+        numbers[alive] = np.arange(count, count + living)
+        count, begin = count + living, 0
+        for rows in _read(storage, f"{table}/{unquote(file.path)}", plan):
+            left = rows.filter(pa.array(alive[begin : begin + rows.num_rows]))
+            begin += rows.num_rows
+            keys.append(plan.form.keys(_key_of(left, plan)))
+            out.add(left)
+        if begin != file.rows:
+            raise SparkNeededError(f"a data file has {begin} rows, the log says {file.rows}")
+        new_rows.append(numbers)
+    add = {**out.finish(storage, table), "dataChange": False} if count else None
+    return Rewritten(plan=plan, new_rows=new_rows, add=add, keys=pa.concat_arrays(keys))
+
+
+class _Joined:
+    """The new file; rows come in small pieces and are written in larger ones."""
+
+    def __init__(self, plan: Rewrite) -> None:
+        floats = {field.name for field in plan.shape if pa.types.is_floating(field.type)}
+        self._file = DataFile(plan.columns, plan.shape, plan.properties, without_bounds=floats)
+        self._parts: list[pa.Table] = []
+        self._bytes = 0
+
+    def add(self, rows: pa.Table) -> None:
+        self._parts.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= _BYTES_PER_GROUP:
+            self._flush()
+
+    def finish(self, storage: Storage, table: str) -> Action:
+        self._flush()
+        return self._file.finish(storage, table)
+
+    def _flush(self) -> None:
+        if self._parts:
+            self._file.write(pa.concat_tables(self._parts))
+        self._parts, self._bytes = [], 0
+
+
+def _key_of(rows: pa.Table, plan: Rewrite) -> Sequence[pa.Array]:
+    return [_one_array(rows.column(name)) for name in plan.key]
+
+
+def still_stands(rewritten: Rewritten, storage: Storage, table: str) -> bool:
+    """Whether the new file is still there. While the table is idle it may wait so long that somebody's VACUUM removes it."""
+    return rewritten.add is None or storage.kind(f"{table}/{rewritten.add['path']}") is FileType.File
+
+
+def carried(rewritten: Rewritten, deleted: Sequence[BitMap | None]) -> BitMap:
+    """The rows of the new file that were deleted since.
+
+    Args:
+        rewritten: What was rewritten.
+        deleted: By file: the rows that are deleted now; None: all of them.
+
+    Raises:
+        SparkNeededError: A row that was deleted is no longer.
+    """
+    found = BitMap()
+    for then, now, numbers in zip(rewritten.plan.deleted, deleted, rewritten.new_rows, strict=True):
+        if now is None:
+            found |= vectors.bitmap(numbers[numbers != _DEAD])
+        elif then <= now:
+            found |= vectors.bitmap(numbers[vectors.numbers(now - then)])
+        else:
+            raise SparkNeededError("a deletion vector has lost rows")
+    return found
+
+
+def _read(storage: Storage, path: str, plan: Rewrite) -> Iterator[pa.Table]:
+    """A data file's rows, under the table's names of its columns."""
+    physical = {column.name: column.physical for column in plan.columns}
+    try:
+        with storage.open_input(path) as source:
+            yield from iterate_rows(source, {physical[field.name]: field for field in plan.shape})
+    except FileNotFoundError as error:
+        raise SparkNeededError("a data file is missing") from error
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([pa.array([], column.type), *column.chunks])
+
+
+def _portion(files: Sequence[LiveFile]) -> Sequence[LiveFile]:
+    """As many of the files, from the first, as are rewritten at once."""
+    taken, size = list[LiveFile](), 0
+    for file in files:
+        size += _size(file)
+        if size > _BYTES_MAX:
+            break
+        taken.append(file)
+    return taken
+
+
+def _tier(size: int) -> int:
+    return int(math.log(max(1, size), FILES_PER_TIER))
+
+
+def _size(file: LiveFile) -> int:
+    return int(file.add["size"])
+
+
+def _hidden(file: LiveFile) -> int:
+    return 0 if file.vector is None else file.vector.cardinality

@@ -1,0 +1,59 @@
+"""Values as the table's data files hold them: what `types.py` says in Delta's types, in Arrow's."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.spark.limits import is_readable
+from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.rewrite import as_text
+
+_DAY_US: Final = 24 * 60 * 60 * 1_000_000
+_STORED: Final = frozenset(
+    {
+        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
+        pa.date32(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"),
+    }
+)  # fmt: skip
+
+
+def stored_type(type_: pa.DataType) -> pa.DataType:
+    """The Arrow type in which a column of a canonical type is stored.
+
+    Raises:
+        SparkNeededError: The type is outside the canonical set.
+    """
+    if pa.types.is_list(type_):
+        return pa.list_(stored_type(type_.value_type))
+    if pa.types.is_time64(type_):
+        return pa.string()
+    if pa.types.is_decimal(type_):
+        return pa.decimal128(type_.precision, type_.scale) if is_readable(type_) else pa.string()
+    if type_ not in _STORED:
+        raise SparkNeededError(f"a column has the type {type_}")
+    return type_
+
+
+def as_stored(array: pa.Array) -> pa.Array:
+    """Values of a canonical type as they are stored."""
+    wanted = stored_type(array.type)
+    if array.type == wanted:
+        return array
+    if pa.types.is_list(array.type):
+        if array.offset:
+            array = array.take(pa.array(np.arange(len(array))))
+        values = as_stored(array.values)
+        return pa.ListArray.from_arrays(array.offsets, values, mask=array.is_null() if array.null_count else None)
+    if pa.types.is_time64(array.type):
+        # The end of the day is its beginning, as Spark spells it.
+        number = pc.fill_null(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False) % _DAY_US
+        return pa.array(number, mask=_nulls(array)).cast(pa.time64("us")).cast(pa.string())
+    return as_text(array) if wanted == pa.string() else array.cast(wanted)
+
+
+def _nulls(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.asarray(array.is_null().to_numpy(zero_copy_only=False), bool)

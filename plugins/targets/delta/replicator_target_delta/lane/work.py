@@ -1,0 +1,57 @@
+"""A batch, made ready for the lane before it is known what stands in the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from replicator.plugins.target import Batch, TargetTable
+from replicator_target_delta.lane.fold import Folded, fold, read_changes, rows_of
+from replicator_target_delta.lane.keys import KeyForm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A batch, made ready.
+
+    Attributes:
+        table: The table.
+        batch: The batch.
+        form: The form of its keys.
+        folded: One change per key; None: the rows are appended, nothing is looked for.
+        rows: The rows to write, as far as the batch has them (`is_complete`).
+        keys: Those of `rows`; none for an append.
+    """
+
+    table: TargetTable
+    batch: Batch
+    form: KeyForm
+    folded: Folded | None
+    rows: pa.Table
+    keys: pa.Array
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the rows have all their values."""
+        return self.folded is None or self.folded.is_complete
+
+
+def work_of(table: TargetTable, batch: Batch, form: KeyForm) -> Work:
+    """Read and fold a batch.
+
+    Raises:
+        SparkNeededError: It is not one for the lane.
+    """
+    changes = read_changes(batch)
+    if batch.is_append:
+        rows = rows_of(changes, batch.schema, table.options)
+        return Work(table=table, batch=batch, form=form, folded=None, rows=rows, keys=pa.array([], pa.int64()))
+    folded = fold(changes, batch.schema, table.options, has_key_changes=batch.has_key_changes)
+    rows, keys = folded.rows, folded.keys.filter(pa.array(folded.is_written))
+    if form.is_integer and folded.is_complete:
+        # A file in the order of its key has the smaller index.
+        order = pa.array(np.argsort(keys.to_numpy(zero_copy_only=False), kind="stable"))
+        rows, keys = rows.take(order), keys.take(order)
+    return Work(table=table, batch=batch, form=form, folded=folded, rows=rows, keys=keys)

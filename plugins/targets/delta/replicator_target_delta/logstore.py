@@ -1,0 +1,223 @@
+"""Puts one version into a table's log, by Delta's own LogStore in Spark's JVM, without a transaction.
+
+The file of version v + 1 is a compare-and-swap: it is prepared from every commit up to v, and written only if nobody else has written it.
+Delta's `OptimisticTransaction` does the same at its end, after it has reconstructed the table's state, which costs seconds of processor
+time. `docs/adr/0023-ledger-commits-are-put.md` has the protocol: fields, features, what is never written.
+
+A crash before the put leaves nothing, after it the whole version.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+from replicator.model.crash import crash_point
+from replicator.plugins import get_logger
+from replicator_target_delta.scala import Scala
+from replicator_target_delta.storage import Storage
+from replicator_target_delta.tablelog import TableLog
+
+_CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
+_CHECKPOINT_INTERVAL_DEFAULT: Final = 10
+_READER_MAX: Final = 3
+_WRITER_MAX: Final = 7
+# Features that ask nothing of a commit that has no data files and changes neither schema nor properties.
+_FEATURES: Final = frozenset(
+    {
+        "allowColumnDefaults",
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "clustering",
+        "columnMapping",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "identityColumns",
+        "invariants",
+        "timestampNtz",
+        "typeWidening",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+# Likewise; compared without case, as Delta does.
+_PROPERTIES: Final = frozenset(
+    {
+        "delta.appendonly",
+        "delta.autooptimize.autocompact",
+        "delta.autooptimize.optimizewrite",
+        "delta.checkpoint.writestatsasjson",
+        "delta.checkpoint.writestatsasstruct",
+        "delta.checkpointinterval",
+        "delta.checkpointpolicy",
+        "delta.columnmapping.maxcolumnid",
+        "delta.columnmapping.mode",
+        "delta.dataskippingnumindexedcols",
+        "delta.dataskippingstatscolumns",
+        "delta.deletedfileretentionduration",
+        "delta.enablechangedatafeed",
+        "delta.enabledeletionvectors",
+        "delta.enableexpiredlogcleanup",
+        "delta.enabletypewidening",
+        "delta.isolationlevel",
+        "delta.logretentionduration",
+        "delta.parquet.compression.codec",
+        "delta.targetfilesize",
+        "delta.tunefilesizesforrewrites",
+    }
+)
+_TAKEN: Final = "FileAlreadyExistsException"
+_CONSTRAINT: Final = "delta.constraints."
+
+_log = get_logger("target.delta")
+
+
+def obstacle(log: TableLog) -> str | None:
+    """Why no version may be put into the log, None if one may: what is not known here is left to Delta's transaction."""
+    reader, writer = log.protocol.get("minReaderVersion"), log.protocol.get("minWriterVersion")
+    if not isinstance(reader, int) or not isinstance(writer, int) or reader > _READER_MAX or writer > _WRITER_MAX:
+        return f"protocol {reader}, {writer}"
+    features = {*(log.protocol.get("readerFeatures") or ()), *(log.protocol.get("writerFeatures") or ())}
+    strange = [f"feature {name}" for name in sorted(features - _FEATURES)]
+    strange += [f"property {name}" for name in sorted(log.properties) if not _is_known(name.lower())]
+    strange += [f"action {name}" for name in sorted(log.unknown)]
+    return strange[0] if strange else None
+
+
+def _is_known(property_name: str) -> bool:
+    return (
+        property_name in _PROPERTIES or not property_name.startswith("delta.") or property_name.startswith(_CONSTRAINT)
+    )
+
+
+class LogStore:
+    """The log of one table, as Delta writes it.
+
+    Args:
+        session: A SparkSession.
+        path: The table's path.
+    """
+
+    def __init__(self, session: Any, path: str) -> None:
+        self._scala = Scala(session)
+        self._path = path
+        # There is no public way to the LogStore that the user has configured, and to the lock below.
+        self._log = self._scala.delta.DeltaLog.forTable(session._jsparkSession, path)  # noqa: SLF001
+
+    def put(self, version: int, lines: Sequence[str]) -> bool:
+        """Write the file of a version; False if there is one. After an error nobody knows: read the version."""
+        from py4j.protocol import Py4JJavaError
+
+        jvm = self._scala.jvm
+        path = jvm.org.apache.hadoop.fs.Path(self._log.logPath(), f"{version:020}.json")
+        text = jvm.java.util.ArrayList()
+        text.add("\n".join(lines))
+        # Delta's transactions hold it while they write where a rename does not exclude another one.
+        lock = self._log.snapshotLock()
+        lock.lock()
+        try:
+            iterator = jvm.scala.jdk.javaapi.CollectionConverters.asScala(text.iterator())
+            self._log.store().write(path, iterator, False, self._log.newDeltaHadoopConf())
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() == _TAKEN:
+                return False
+            raise
+        finally:
+            lock.unlock()
+        return True
+
+    def make_folder(self) -> None:
+        """Make the folder of the log."""
+        folder = self._log.logPath()
+        folder.getFileSystem(self._log.newDeltaHadoopConf()).mkdirs(folder)
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint of the newest version. The versions stand, whatever comes of it."""
+        try:
+            self._log.update(False, self._scala.none(), self._scala.none())
+            self._log.checkpoint()
+        except Exception as error:  # noqa: BLE001 - as in Delta, the next version that is due tries again
+            _log.warning("checkpoint_failed", path=self._path, error=type(error).__name__)
+
+
+def create(store: LogStore, storage: Storage, path: str, actions: Sequence[Mapping[str, Any]], operation: str) -> bool:
+    """Write version 0; False if somebody else has. As `commit`."""
+    store.make_folder()
+    return _commit(store, storage, path, -1, actions, operation)
+
+
+def commit(
+    store: LogStore, storage: Storage, path: str, log: TableLog, actions: Sequence[Mapping[str, Any]], operation: str
+) -> bool:
+    """Write the version behind `log`; False if somebody else has.
+
+    What stands in the log afterwards decides, not what the store says: an exception may come after the file was written, and a file
+    system that only looks before it renames may replace it.
+
+    Raises:
+        Exception: The store's, if there is no such version.
+    """
+    if not _commit(store, storage, path, log.version, actions, operation):
+        return False
+    if (log.version + 1) % _interval(log.properties) == 0:
+        store.checkpoint()
+    return True
+
+
+def _commit(
+    store: LogStore, storage: Storage, path: str, behind: int, actions: Sequence[Mapping[str, Any]], operation: str
+) -> bool:
+    version, identity = behind + 1, str(uuid4())
+    lines = [
+        json.dumps(action, separators=(",", ":"), ensure_ascii=False)
+        for action in (_commit_info(behind, identity, operation), *actions)
+    ]
+    failure: Exception | None = None
+    crash_point("target.before_put")
+    try:
+        store.put(version, lines)
+        crash_point("target.after_put")
+    except Exception as error:  # noqa: BLE001 - whatever it was, the log knows the outcome
+        failure = error
+    found = _identity(storage, path, version)
+    if found is None and failure is not None:
+        raise failure
+    return found == identity
+
+
+def _identity(storage: Storage, path: str, version: int) -> str | None:
+    """The identity of a version's commit, empty if it has none; None if there is no such version."""
+    try:
+        data = storage.read(f"{path}/_delta_log/{version:020}.json")
+    except FileNotFoundError:
+        return None
+    for line in data.splitlines():
+        if line.startswith(b'{"commitInfo"'):
+            return str(json.loads(line)["commitInfo"].get("txnId") or "")
+    return ""
+
+
+def _commit_info(read_version: int, identity: str, operation: str) -> Mapping[str, Any]:
+    return {
+        "commitInfo": {
+            "timestamp": int(time.time() * 1000),
+            "operation": operation,
+            "operationParameters": {},
+            "readVersion": read_version,
+            "isolationLevel": "Serializable",
+            "isBlindAppend": True,
+            "operationMetrics": {},
+            "engineInfo": "Replicator",
+            "txnId": identity,
+        }
+    }
+
+
+def _interval(properties: Mapping[str, str]) -> int:
+    text = properties.get(_CHECKPOINT_INTERVAL, "")
+    return int(text) if text.isdigit() and int(text) > 0 else _CHECKPOINT_INTERVAL_DEFAULT

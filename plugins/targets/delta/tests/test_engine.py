@@ -1,0 +1,467 @@
+"""Both engines on one table: the lane commits where it can, Spark merges the rest, and each continues behind the other's version."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from replicator.model.errors import FencedError, TableError, TargetUnavailableError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.target import EngineReport, TableOptions
+from replicator.testing.waiting import wait_until
+from replicator.testing.workloads import SCHEMA, Replay, Workloads, change_table
+from replicator_target_delta import engine, history, logstore
+from replicator_target_delta.engine import DirectTable, merged_by_spark
+from replicator_target_delta.lane.rewrite import FILES_PER_TIER
+from replicator_target_delta.maintenance import Upkeep
+from replicator_target_delta.target import DeltaLakeTarget
+from replicator_testbed.present import present
+
+if TYPE_CHECKING:
+    from plugins.targets.delta.tests.conftest import Lake
+
+DIRECT = EngineReport(rung="L1")
+
+
+def used(lake: Lake) -> EngineReport | None:
+    return lake.target.engine(lake.table.table)
+
+
+def commits(lake: Lake) -> list[dict[str, Any]]:
+    """What each version says of itself."""
+    files = sorted((lake.path / "_delta_log").glob("*.json"))
+    return [
+        json.loads(line)["commitInfo"] for f in files for line in f.read_text().splitlines() if "commitInfo" in line
+    ]
+
+
+@pytest.fixture
+def direct(new_lake: Callable[..., Lake]) -> Lake:
+    """A lake whose table has a lane."""
+    return new_lake(engine="auto")
+
+
+# -- one table, both engines ------------------------------------------------------------------------------------------
+
+
+def alternate(lake: Lake, seed: int, rounds: int) -> None:
+    """Random batches by either engine, with upkeep, claims and other processes between them, against a plain replay."""
+    rng, replay, numbers = random.Random(seed), Replay(), itertools.count(lake.next)
+    possible = Workloads(seed, range(40), numbers, valid=True)
+    arbitrary = Workloads(seed + 1, range(40, 80), numbers, valid=False)
+    lakes = {kind: _process(lake, kind) for kind in ("auto", "spark")}
+    epoch, kind, seen = 1, "", set()
+    for number in range(rounds):
+        changes = possible.round(3) + arbitrary.round(3)
+        for change in changes:
+            replay.apply(change)
+        before, kind = kind, "spark" if number == 2 else rng.choice(["auto", "auto", "auto", "spark"])
+        if kind != before:
+            epoch += 1
+            lake.table = lake.owned(epoch=epoch)
+            lakes[kind].claim(lake.table)
+        result = lakes[kind].apply_batch(lake.table, lake.batch_of(change_table(changes)))
+        assert not result.was_skipped
+        seen.add(present(lakes[kind].engine(lake.table.table)).rung)
+        match rng.choice(["optimize", "purge", "vacuum", "checkpoint", "nothing", "nothing", "nothing"]):
+            case "optimize":
+                lake.spark.sql(f"OPTIMIZE delta.`{lake.path}`")
+            case "purge":
+                turns = lake.target._turns(lake.table.table)
+                lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, Upkeep.PURGE, datetime.now(UTC))  # fmt: skip
+            case "vacuum":
+                lake.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+                lake.spark.sql(f"VACUUM delta.`{lake.path}` RETAIN 0 HOURS")
+            case "checkpoint":
+                engine.SparkCommits(lake.spark, str(lake.path)).checkpoint()
+        if number % 4 == 3 or number == rounds - 1:
+            wanted = {(*key, *values) for key, values in replay.rows.items()}
+            assert lake.rows() ^ wanted == set()
+            read = (
+                lake.spark.read.format("delta").load(str(lake.path)).select("workload", "id", "a", "b", "c").collect()
+            )
+            assert len(read) == len(wanted)
+            assert {tuple(row) for row in read} ^ wanted == set()
+    assert seen == {"L0", "L1"}
+
+
+def _process(lake: Lake, kind: str) -> DeltaLakeTarget:
+    lake.config["engine"] = kind
+    return lake.process()
+
+
+def test_engines_continue_behind_each_other_s_versions(new_lake: Callable[..., Lake]) -> None:
+    alternate(new_lake(SCHEMA), 1, 7)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(10, 20))  # of 40 batches each
+def test_engines_continue_behind_each_other_s_versions_for_long(new_lake: Callable[..., Lake], seed: int) -> None:
+    alternate(new_lake(SCHEMA), seed, 40)
+
+
+@pytest.mark.parametrize("absent", [False, True])
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_both_engines_make_the_same_table(
+    new_lake: Callable[..., Lake], deletes: Literal["hard", "soft"], absent: bool
+) -> None:
+    """The same batches, possible and impossible ones, into two tables: rows with all their marks, ledgers and counts."""
+    options = TableOptions(deletes=deletes, source_timestamp=True)
+    lakes = [new_lake(SCHEMA, options, folder=kind, engine=kind) for kind in ("auto", "spark")]
+    begins = [lake.target.audit(lake.table, None).position for lake in lakes]
+    numbers = itertools.count(lakes[0].next)
+    possible = Workloads(31, range(300), numbers, valid=True, absent=absent)
+    arbitrary = Workloads(32, range(300, 600), numbers, valid=False, absent=absent)
+    for _ in range(3):
+        rows = change_table(possible.round(6) + arbitrary.round(6))
+        for lake in lakes:
+            lake.target.apply_batch(lake.table, lake.batch_of(rows, expects_rows=True))
+    assert [present(used(lake)).rung for lake in lakes] == ["L1", "L0"]
+    marks = ["_sequence_num", "_source_timestamp", *(["_is_deleted"] if deletes == "soft" else [])]
+    found = [lake.rows("workload", "id", "a", "b", "c", *marks) for lake in lakes]
+    assert len(found[0]) > 500
+    assert found[0] ^ found[1] == set()
+    counts = [lake.target.audit(lake.table, begin).merged for lake, begin in zip(lakes, begins, strict=True)]
+    assert counts[0] == counts[1]
+    assert counts[0].not_found > 0
+    ledgers = [lake.target.read_ledger(lake.table) for lake in lakes]
+    assert ledgers[0] == ledgers[1]
+
+
+def test_rows_are_cleared_by_either_engine(new_lake: Callable[..., Lake]) -> None:
+    """A truncation, and the end of a snapshot in place: the same rows stay, and the ledger says the same."""
+    lakes = [new_lake(folder=kind, engine=kind) for kind in ("auto", "spark")]
+    for lake in lakes:
+        lake.apply(*[lake.insert(id=i, name="a", note="x") for i in range(10)])
+        lake.event(DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=lake.schema.table))
+        lake.apply(*[lake.insert(id=i, name="b", note="x") for i in range(10)])
+        start = lake.next
+        lake.apply(*[lake.update(id=i, name="c", note="x") for i in range(4)])
+        lake.target.complete_snapshot(lake.table, start, lake.number())
+        assert lake.rows("id", "name") == {(i, "c") for i in range(4)}
+    assert [info["engineInfo"] for info in commits(lakes[0])] == ["Replicator"] * len(commits(lakes[0]))
+    ledgers = [lake.target.read_ledger(lake.table) for lake in lakes]
+    assert ledgers[0] == ledgers[1]
+
+
+def test_rows_that_are_kept_are_cleared_by_spark(new_lake: Callable[..., Lake]) -> None:
+    lake = new_lake(options=TableOptions(deletes="soft"), engine="auto")
+    lake.apply(lake.insert(id=1, name="a", note="x"))
+    lake.event(DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=lake.schema.table))
+    lake.apply(lake.insert(id=2, name="b", note="x"))
+    assert lake.rows("id", "_is_deleted") == {(1, True), (2, False)}
+    assert used(lake) == DIRECT
+
+
+def test_a_batch_is_committed_without_spark(direct: Lake) -> None:
+    first = direct.apply(direct.insert(id=1, name="a", note="x"), direct.insert(id=2, name="b", note="y"))
+    second = direct.apply(direct.update(id=1, name="z", note="x"), direct.delete(id=2))
+    assert [first.details, second.details] == [
+        {"way": "direct", "matched": 0, "inserted": 2, "deleted": 0},
+        {"way": "direct", "matched": 1, "inserted": 0, "deleted": 1},
+    ]
+    assert used(direct) == DIRECT
+    assert [info["engineInfo"] for info in commits(direct)[-2:]] == ["Replicator", "Replicator"]
+    assert direct.rows() == {(1, "z", "x")}
+
+
+def test_a_snapshot_is_appended_without_spark(direct: Lake) -> None:
+    rows = [direct.change("INSERT", row={"id": i, "name": "a", "note": None}, is_snapshot=True) for i in range(100)]
+    assert direct.apply(*rows, is_append=True).details == {"way": "append", "rows": 100}
+    assert used(direct) == DIRECT
+    direct.apply(direct.update(id=50, name="b", note=None))
+    assert direct.rows() == {(i, "b" if i == 50 else "a", None) for i in range(100)}
+
+
+def test_statements_of_spark_find_what_the_lane_wrote(direct: Lake) -> None:
+    """TRUNCATE, the end of a snapshot in place, and a new incarnation are Spark's."""
+    direct.apply(*[direct.insert(id=i, name="a", note="x") for i in range(10)])
+    start = direct.number()
+    direct.apply(direct.insert(id=1, name="b", note="x"), direct.insert(id=99, name="b", note="x"))
+    direct.target.complete_snapshot(direct.table, start, direct.number())
+    assert {row[0] for row in direct.rows()} == {1, 99}
+    direct.apply(direct.insert(id=2, name="c", note="x"))
+    assert used(direct) == DIRECT
+    assert {row[0] for row in direct.rows()} == {1, 2, 99}
+
+
+def column(name: str, type_: pa.DataType, **parts: Any) -> Column:
+    return Column(name=name, type=type_, source_type="any", **parts)
+
+
+SHAPES = {
+    "usual": TableSchema(
+        table=TableId("public", "usual"),
+        columns=(
+            column("id", pa.int64(), nullable=False),
+            column("a.b `c`", pa.list_(pa.decimal128(9, 2)), comment='an \u00e4 and a "quote", ${env:HOME}'),
+            column("at", pa.timestamp("us")),
+        ),
+        key=("id",),
+        comment="a \u2764",
+    ),
+    "keyless": TableSchema(
+        table=TableId("public", "keyless"),
+        columns=(column("n", pa.int16()), column("d", pa.date32()), column("u", pa.timestamp("us", tz="UTC"))),
+    ),
+    "wide": TableSchema(
+        table=TableId("public", "wide"),
+        columns=tuple(column(f"c{i}", pa.string(), nullable=i > 1) for i in range(40)),
+        key=("c0", "c1"),
+    ),
+    "flag": TableSchema(
+        table=TableId("public", "flag"), columns=(column("f", pa.bool_(), nullable=False),), key=("f",)
+    ),
+}
+
+
+def shape_of(lake: Lake) -> dict[str, Any]:
+    """What version 0 says of a table, without what is drawn by lot."""
+    text = (lake.path / "_delta_log" / f"{0:020}.json").read_text()
+    actions = {kind: value for line in text.splitlines() for kind, value in json.loads(line).items()}
+    fields = json.loads(actions["metaData"]["schemaString"])["fields"]
+    for number, field in enumerate(fields):
+        text = text.replace(field["metadata"]["delta.columnMapping.physicalName"], f"column {number}")
+    actions = {kind: value for line in text.splitlines() for kind, value in json.loads(line).items()}
+    for name in ("readerFeatures", "writerFeatures"):
+        actions["protocol"][name].sort()
+    meta, info, ledger = actions["metaData"], actions["commitInfo"], actions["txn"]
+    meta["schemaString"] = json.loads(meta["schemaString"])
+    if "domainMetadata" in actions:
+        actions["domainMetadata"]["configuration"] = json.loads(actions["domainMetadata"]["configuration"])
+    for part, name in ((meta, "id"), (meta, "createdTime"), (ledger, "lastUpdated")):
+        assert part.pop(name)
+    return actions | {"commitInfo": {name: info.get(name) for name in ("operation", "isBlindAppend", "isolationLevel")}}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_table_is_created_as_spark_creates_it(new_lake: Callable[..., Lake], shape: str) -> None:
+    lakes = [new_lake(SHAPES[shape], folder=kind, engine=kind) for kind in ("auto", "spark")]
+    ours, spark_s = map(shape_of, lakes)
+    assert ours == spark_s
+    assert [info["engineInfo"] for info in commits(lakes[0])] == ["Replicator"]
+    assert (
+        dict(present(lakes[0].target.held(lakes[0].table)).properties).items()
+        <= ours["metaData"]["configuration"].items()
+    )
+    frame = lakes[0].spark.read.format("delta").load(str(lakes[0].path))
+    assert frame.schema == lakes[1].spark.read.format("delta").load(str(lakes[1].path)).schema
+    detail = [lake.spark.sql(f"DESCRIBE DETAIL delta.`{lake.path}`").collect()[0] for lake in lakes]
+    assert detail[0]["clusteringColumns"] == detail[1]["clusteringColumns"]
+    assert detail[0]["description"] == detail[1]["description"]
+
+
+def test_somebody_who_creates_the_table_first_is_not_overwritten(
+    new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = new_lake(engine="auto")
+    lake.schema, lake.config["engine"] = replace(lake.schema, table=TableId("public", "others")), "auto"
+    target, lake.table = lake.process(), lake.owned()
+    target.claim(lake.table)
+
+    def crash_point(name: str) -> None:
+        if name == "target.before_put" and not any((lake.path / "_delta_log").glob("*.json")):
+            lake.spark.range(1).toDF("a").write.format("delta").save(str(lake.path))
+
+    monkeypatch.setattr(logstore, "crash_point", crash_point)
+    with pytest.raises(TableError) as caught:
+        lake.create(target)
+    assert caught.value.code == "not_ours"
+    assert lake.spark.read.format("delta").load(str(lake.path)).columns == ["a"]
+
+
+# -- who does it ------------------------------------------------------------------------------------------------------
+
+
+def test_spark_merges_all_batches_if_it_is_told_to(new_lake: Callable[..., Lake]) -> None:
+    lake = new_lake(engine="spark")
+    assert used(lake) is None
+    assert present(lake.apply(lake.insert(id=1, name="a", note="x")).details)["way"] == "merge"
+    assert used(lake) == merged_by_spark("target.engine is spark")
+    assert lake.rows() == {(1, "a", "x")}
+
+
+def test_a_table_without_a_key_is_spark_s(new_lake: Callable[..., Lake]) -> None:
+    columns = (Column(name="n", type=pa.int64(), source_type="bigint"),)
+    lake = new_lake(TableSchema(table=TableId("public", "keyless"), columns=columns), engine="auto")
+    lake.apply(lake.insert(n=1), lake.insert(n=2))
+    assert used(lake) == merged_by_spark("the table has no key")
+    assert lake.rows() == {(1,), (2,)}
+
+
+def test_what_a_user_switches_on_sends_the_table_to_spark_and_back(direct: Lake) -> None:
+    direct.apply(direct.insert(id=1, name="a", note="x"))
+    alter = f"ALTER TABLE delta.`{direct.path}`"
+    direct.spark.sql(f"{alter} SET TBLPROPERTIES (delta.enableChangeDataFeed = 'true')")
+    direct.apply(direct.update(id=1, name="b", note="x"))
+    assert used(direct) == merged_by_spark("the table has the feature changeDataFeed")
+    assert direct.rows() == {(1, "b", "x")}
+
+
+def test_files_that_spark_does_not_see_are_not_written(new_lake: Callable[..., Lake], tmp_path: Path) -> None:
+    """Spark's default file system shows another folder under the same name, as the host of a driver elsewhere would."""
+    lake = new_lake(engine="auto")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    session = lake.spark.newSession()
+    session.conf.set("fs.defaultFS", "viewfs:///")
+    session.conf.set(f"fs.viewfs.mounttable.default.link.{tmp_path}", elsewhere.as_uri())
+    why = engine._why_apart(session, lake.target._storage)
+    assert why == "Spark does not see the files that this process writes"
+    assert engine._why_apart(lake.spark, lake.target._storage) is None
+    # A file system that cannot be reached now tells nothing.
+    session.conf.unset(f"fs.viewfs.mounttable.default.link.{tmp_path}")
+    session.conf.set("fs.defaultFS", "hdfs://127.0.0.1:9/")
+    session.conf.set("ipc.client.connect.max.retries", "0")
+    with pytest.raises(Py4JJavaError):
+        engine._why_apart(session, lake.target._storage)
+    assert not any((tmp_path / "lake" / "_replicator.tmp" / "probes").iterdir())
+
+
+# -- upkeep ----------------------------------------------------------------------------------------------------------
+
+
+def lane_of(lake: Lake) -> DirectTable:
+    """The lane that the table must have."""
+    return present(present(lake.target.held(lake.table)).direct)
+
+
+def is_rewriting(lane: DirectTable) -> bool:
+    """Whether files are being rewritten, or were and wait for a commit."""
+    return lane._rewriting is not None
+
+
+def rewritten(lake: Lake) -> None:
+    """Waits until what is being rewritten is ready."""
+    wait_until(present(lane_of(lake)._rewriting).done, "the files are rewritten")
+
+
+def test_small_files_are_joined_behind_a_later_batch(new_lake: Callable[..., Lake]) -> None:
+    lake = new_lake(engine="auto")
+    for i in range(FILES_PER_TIER):
+        lake.apply(lake.insert(id=i, name="a", note="x"))
+    rewritten(lake)
+    # A row that is deleted in the meantime, as far as the new file knows.
+    lake.apply(lake.delete(id=3), lake.update(id=4, name="b", note="x"))
+    assert [info["operation"] for info in commits(lake)[-2:]] == ["OPTIMIZE", "MERGE"]
+    assert lake.rows() == {(i, "b" if i == 4 else "a", "x") for i in range(FILES_PER_TIER) if i != 3}
+    files = lake.spark.read.format("delta").load(str(lake.path)).inputFiles()
+    assert len(files) == 2
+    lake.spark.sql(f"OPTIMIZE delta.`{lake.path}`")
+    lake.apply(lake.update(id=5, name="c", note="x"))
+    assert used(lake) == DIRECT
+    assert len(lake.rows()) == FILES_PER_TIER - 1
+
+
+def test_an_idle_table_gets_what_was_rewritten(new_lake: Callable[..., Lake]) -> None:
+    lake = new_lake(engine="auto")
+    lake.apply(*[lake.insert(id=i, name="a", note="x") for i in range(10)])
+    lake.apply(*[lake.delete(id=i) for i in range(5)])
+    rewritten(lake)
+    assert lake.target.maintain(lake.table) is None
+    assert commits(lake)[-1]["operation"] == "OPTIMIZE"
+    assert {row[0] for row in lake.rows()} == set(range(5, 10))
+
+
+def test_upkeep_that_fails_ends_no_batch_and_is_told_the_host(new_lake: Callable[..., Lake]) -> None:
+    lake = new_lake(engine="auto")
+    lake.apply(*[lake.insert(id=i, name="a", note="x") for i in range(10)])
+    direct = lane_of(lake)
+    direct._rewriting = Future()
+    direct._rewriting.set_exception(OSError(28, "No space left on device"))
+    lake.apply(*[lake.delete(id=i) for i in range(5)])
+    assert not is_rewriting(direct)  # nothing is begun until it was told
+    with pytest.raises(TargetUnavailableError) as caught:
+        lake.target.maintain(lake.table)
+    assert caught.value.code == "target_full"
+    lake.apply(lake.update(id=7, name="b", note="x"))
+    rewritten(lake)
+    assert len(lake.rows()) == 5
+
+
+def test_a_vacuum_without_retention_does_not_meet_a_rewrite(new_lake: Callable[..., Lake]) -> None:
+    lake = new_lake(engine="auto", maintenance={"vacuum_every": "1m", "vacuum_retention": "0s"})
+    lake.apply(*[lake.insert(id=i, name="a", note="x") for i in range(10)])
+    lake.apply(*[lake.delete(id=i) for i in range(5)])
+    direct = lane_of(lake)
+    assert direct.make_way(Upkeep.VACUUM, timedelta(0))
+    assert not is_rewriting(direct)
+    lake.apply(lake.update(id=7, name="b", note="x"))
+    assert len(lake.rows()) == 5
+
+
+def test_checkpoints_are_made_now_and_then(new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "CHECKPOINT_INTERVAL", 3)
+    lake = new_lake(engine="auto")
+    for i in range(7):
+        lake.apply(lake.insert(id=i, name="a", note="x"))
+    wait_until(present(lane_of(lake)._checkpoint).done, "the checkpoint is made")
+    assert list((lake.path / "_delta_log").glob("*.checkpoint*.parquet"))
+    # Another process reads it, and so does Spark.
+    other, lake.table = lake.process(), lake.owned(epoch=2)
+    other.claim(lake.table)
+    other.apply_batch(lake.table, lake.batch([lake.delete(id=0)]))
+    assert other.engine(lake.table.table) == DIRECT
+    assert lake.spark.read.format("delta").load(str(lake.path)).count() == 6
+
+
+# -- replaced processes -----------------------------------------------------------------------------------------------
+
+
+def test_the_lane_of_a_replaced_process_changes_nothing(direct: Lake) -> None:
+    direct.apply(direct.insert(id=1, name="a", note="x"))
+    old, table = direct.target, direct.table
+    new = direct.process()
+    new.claim(direct.owned(epoch=2))
+    with pytest.raises(FencedError):
+        old.apply_batch(table, direct.batch([direct.update(id=1, name="old", note="x")]))
+    assert direct.rows() == {(1, "a", "x")}
+    new.apply_batch(direct.owned(epoch=2), direct.batch([direct.update(id=1, name="new", note="x")]))
+    assert new.engine(table.table) == DIRECT
+    assert direct.rows() == {(1, "new", "x")}
+    assert len(list(direct.path.glob("*.parquet"))) == 2  # what the old one wrote was removed
+
+
+def test_a_merge_of_a_replaced_process_changes_nothing_behind_the_lane(direct: Lake) -> None:
+    direct.config["engine"] = "spark"
+    old = direct.process()
+    old.claim(direct.table)
+    old.apply_batch(direct.table, direct.batch([direct.insert(id=1, name="a", note="x")]))
+    direct.config["engine"] = "auto"
+    new, table = direct.process(), direct.owned(epoch=2)
+    new.claim(table)
+    new.apply_batch(table, direct.batch([direct.insert(id=2, name="b", note="x")]))
+    with pytest.raises(FencedError):
+        old.apply_batch(direct.table, direct.batch([direct.update(id=1, name="old", note="x")]))
+    assert direct.rows() == {(1, "a", "x"), (2, "b", "x")}
+
+
+def test_a_batch_that_was_applied_is_skipped_by_either_engine(direct: Lake) -> None:
+    batch = direct.batch([direct.insert(id=1, name="a", note="x")])
+    direct.target.apply_batch(direct.table, batch)
+    for kind in ("auto", "spark"):
+        direct.config["engine"] = kind
+        assert direct.process().apply_batch(direct.table, batch).was_skipped
+    assert direct.rows() == {(1, "a", "x")}
+
+
+def test_what_the_lane_counts_is_audited(direct: Lake) -> None:
+    direct.apply(direct.insert(id=1, name="a", note="x"))
+    begin = direct.target.audit(direct.table, None).position
+    direct.apply(direct.update(id=1, name="b", note="x"), direct.delete(id=9), expects_rows=True)
+    found = direct.target.audit(direct.table, begin)
+    assert (found.merged.matched, found.merged.not_found, found.changed_by_others) == (1, 1, [])
+    assert history.audit(direct.target._storage, str(direct.path), direct.table, begin) == found

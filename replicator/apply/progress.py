@@ -1,0 +1,25 @@
+"""How far a table is in the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableProgress:
+    """How far a table is.
+
+    Attributes:
+        last_applied: The ledger as far as this process knows.
+        highest: The table's highest number in the journal at the last look.
+        is_complete: The target holds the whole table: no snapshot has begun in it and not ended.
+        source_time: Everything committed at the source before it is in the target; None if unknown or while the snapshot is incomplete.
+    """
+
+    incarnation: int
+    last_applied: int
+    highest: int
+    is_complete: bool
+    has_failed: bool
+    source_time: datetime | None

@@ -1,0 +1,52 @@
+"""The inner settings that a configuration without settings leads to: tests run what users run, and name what they change."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from replicator.apply import ApplySettings
+from replicator.capture import CaptureSettings
+from replicator.config import ReplicatorConfig, RetryConfig
+from replicator.journal import WriterLimits
+from replicator.model.schema import TableSchema
+from replicator.plugins.source import ChunkRequest
+from replicator.plugins.target import Batching, TargetContext
+from replicator.runtime.policy import RetryBudget, RetryLimits
+
+CONFIG: Final = ReplicatorConfig(name="shop")
+BATCHING: Final = Batching()
+AT_ONCE: Final = RetryConfig(
+    give_up_after=timedelta(0), backoff_initial=timedelta(milliseconds=1), backoff_max=timedelta(milliseconds=1)
+)
+"""Gives up at the first error."""
+
+
+def capture_settings(**changes: Any) -> CaptureSettings:
+    """Capture's settings; what waits on disk waits in the system's folder for temporary files."""
+    return replace(CaptureSettings.of(CONFIG, spool=Path(tempfile.gettempdir())), **changes)
+
+
+def apply_settings(retry: RetryConfig = CONFIG.retry, **changes: Any) -> ApplySettings:
+    """Apply's settings."""
+    limits = RetryLimits.of(retry)
+    settings = ApplySettings.of(CONFIG, batching=BATCHING, patience=lambda: RetryBudget(limits=limits))
+    return replace(settings, **changes)
+
+
+def writer_limits(**changes: int) -> WriterLimits:
+    """The journal writer's limits."""
+    return replace(WriterLimits.of(CONFIG.journal), **changes)
+
+
+def chunk_request(schema: TableSchema, **parts: Any) -> ChunkRequest:
+    """A request for a chunk of the default size."""
+    return ChunkRequest(**{"schema": schema, "limit": CONFIG.snapshot.chunk_rows, **parts})
+
+
+def target_context(replicator: str, **parts: Any) -> TargetContext:
+    """What the host gives a target whose `apply.max_wait` is the default."""
+    return TargetContext(**{"replicator": replicator, "max_wait_s": BATCHING.max_wait_s, **parts})
