@@ -72,10 +72,14 @@ def judge(
     if change is Change.STORAGE and isinstance(accepted.storage, Truncated):
         if truncates_since:
             return Change.ASK_AGAIN
-        # Exactly one storage is explained: the one that the TRUNCATE's transaction made, and made by that alone.
-        by = accepted.storage.by
-        return Change.EXPLAINED if by is not None and by == found.storage_by else change
+        return Change.EXPLAINED if _is_made_by(accepted.storage, accepted.altered, found) else change
     return change
+
+
+def _is_made_by(truncate: Truncated, altered: str | None, found: TableDescription) -> bool:
+    """Whether a TRUNCATE alone made the storage: it is its transaction's, or nothing else was done to the table."""
+    is_its_own = truncate.by is not None and truncate.by == found.storage_by
+    return is_its_own or (altered is not None and altered == found.identity.altered)
 
 
 def _identity_change(accepted: TableIdentity, found: TableIdentity) -> Change:
@@ -86,7 +90,7 @@ def _identity_change(accepted: TableIdentity, found: TableIdentity) -> Change:
         return Change.DEFINITION
     if accepted.storage is not None and accepted.storage != found.storage:
         return Change.STORAGE
-    return Change.NONE if accepted == found else Change.EXPLAINED
+    return Change.NONE if (accepted, accepted.altered) == (found, found.altered) else Change.EXPLAINED
 
 
 def columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaConflictError:

@@ -24,11 +24,15 @@ class TableIdentity:
         storage: Id of the storage of its rows, which a TRUNCATE changes; None if the source has none. Only the host says `Truncated`,
             in what it has accepted. Storage of partitions goes to `parts`: they may lose rows without a trace.
         parts: What else must stay as it is, as JSON. A part with a new name is learned, so a plugin may add some.
+        altered: What every statement that gives the table other storage changes, but TRUNCATE does not (MySQL: when it was created
+            or altered); None if the source has none. Other storage after a TRUNCATE is explained if this stayed. Two identities
+            that differ in it alone are equal.
     """
 
     object: str | None = None
     storage: str | Truncated | None = None
     parts: Mapping[str, Any] = field(default_factory=dict)
+    altered: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Parts that are read back from the state store are equal to those that were written."""
@@ -37,7 +41,8 @@ class TableIdentity:
     def to_json(self) -> Mapping[str, Any]:
         """As a JSON document, for the state store."""
         storage = {"truncated_by": self.storage.by} if isinstance(self.storage, Truncated) else self.storage
-        return {"object": self.object, "storage": storage, "parts": dict(self.parts)}
+        document = {"object": self.object, "storage": storage, "parts": dict(self.parts)}
+        return document if self.altered is None else {**document, "altered": self.altered}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
@@ -45,4 +50,5 @@ class TableIdentity:
         storage = document["storage"]
         if isinstance(storage, Mapping):
             storage = Truncated(by=storage["truncated_by"])
-        return cls(object=document["object"], storage=storage, parts=document["parts"])
+        altered = document.get("altered")
+        return cls(object=document["object"], storage=storage, parts=document["parts"], altered=altered)

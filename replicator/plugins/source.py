@@ -67,7 +67,8 @@ class TableDescription:
             host.
         estimated_rows: From statistics; None if unknown.
         storage_by: Id (as `_transaction_id`) of the transaction that gave the table the storage named in its identity, if a
-            TRUNCATE is all that can have made it there. None: unknown, or something may have rewritten rows besides.
+            TRUNCATE is all that can have made it there. None: unknown, something may have rewritten rows besides, or
+            `TableIdentity.altered` tells.
     """
 
     schema: TableSchema

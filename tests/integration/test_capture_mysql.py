@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -361,6 +362,42 @@ def test_truncate_and_large_transactions_arrive_in_order(mysql_database: MysqlDa
                 cursor.execute(f"INSERT INTO t VALUES ({i}, {i}, REPEAT('x', 1000))")
             connection.commit()
         captured.catch_up(running)
+    assert_equal(captured, mysql_database, "t")
+
+
+def storage_is_known(captured: Captured, table: TableId) -> bool:
+    identity = captured.record(table).identity
+    return identity is not None and isinstance(identity.storage, str)
+
+
+@pytest.mark.condition("D21")
+def test_a_truncate_needs_no_snapshot_and_hides_no_other_storage(mysql_database: MysqlDatabase, make: Make) -> None:
+    fill(mysql_database, "t", 15)
+    captured = make(mysql_database, "t")
+    table = TableId(mysql_database.name, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        snapshots = snapshots_of(captured, mysql_database, "t")
+        for number in range(3):
+            mysql_database.execute("TRUNCATE t", f"INSERT INTO t VALUES ({number}, 0, NULL)")
+            captured.catch_up(running)
+            running.wait_until(lambda: storage_is_known(captured, table), "its storage is known")
+        assert snapshots_of(captured, mysql_database, "t") == snapshots
+    assert_equal(captured, mysql_database, "t")
+    # While nothing is captured, a TRUNCATE, and then other rows that the log does not have.
+    mysql_database.execute("TRUNCATE t")
+    time.sleep(1.1)  # the catalogue says seconds
+    with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_log_bin = 0")
+        cursor.execute("CREATE TABLE loaded LIKE t")
+        cursor.execute("INSERT INTO loaded VALUES (77, 7, 'loaded')")
+        cursor.execute("DROP TABLE t")
+        cursor.execute("RENAME TABLE loaded TO t")
+    with captured.running() as running:
+        captured.catch_up(running)
+        running.wait_until(lambda: storage_is_known(captured, table), "its storage is known")
+        captured.wait_for_streaming(running)
+        assert snapshots_of(captured, mysql_database, "t") == snapshots + 1
     assert_equal(captured, mysql_database, "t")
 
 

@@ -118,6 +118,25 @@ def test_truncate_explains_the_storage_that_it_made_and_no_other(truncated_by: s
     assert judge(SCHEMA, accepted, found, truncates_since=0) is Change.STORAGE
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "change"),
+    [("1", "1", Change.EXPLAINED), ("1", "2", Change.STORAGE), (None, None, Change.STORAGE)],
+)
+def test_truncate_explains_storage_of_a_table_that_nothing_else_altered(
+    before: str | None, now: str | None, change: Change
+) -> None:
+    accepted = truncated(replace(IDENTITY, altered=before), "7")
+    found = TableDescription(schema=SCHEMA, identity=replace(IDENTITY, storage="2", altered=now))
+    assert judge(SCHEMA, accepted, found, truncates_since=0) is change
+    assert judge(SCHEMA, accepted, found, truncates_since=1) is Change.ASK_AGAIN
+
+
+def test_an_alteration_that_keeps_the_storage_is_learned() -> None:
+    found = TableDescription(schema=SCHEMA, identity=replace(IDENTITY, altered="2"))
+    assert judge(SCHEMA, replace(IDENTITY, altered="1"), found, truncates_since=0) is Change.EXPLAINED
+    assert judge(SCHEMA, replace(IDENTITY, altered="2"), found, truncates_since=0) is Change.NONE
+
+
 def test_truncate_makes_no_storage_for_a_source_that_names_none() -> None:
     nameless = replace(IDENTITY, storage=None)
     assert truncated(nameless, "7") == nameless
