@@ -17,6 +17,7 @@ from replicator_target_delta.types import clustering_columns, json_type
 
 # Delta keeps statistics of the first 32 columns, and clusters only by columns that have them.
 _STATISTICS_COLUMNS: Final = 32
+_RETENTIONS: Final = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
 
 
 def quoted(name: str) -> str:
@@ -63,8 +64,11 @@ class NewTable:
 
 
 def with_log_retention(new: NewTable, retention: timedelta) -> NewTable:
-    """The same table, whose log keeps versions for so long: with a commit per second it has 86,400 of them a day."""
-    kept = {"delta.logRetentionDuration": f"interval {int(retention.total_seconds())} seconds"}
+    """The same table, whose log keeps versions for so long: with a commit per second it has 86,400 of them a day.
+
+    Delta refuses a log that is kept for a shorter time than deleted files, which are kept for a week unless the table says otherwise.
+    """
+    kept = dict.fromkeys(_RETENTIONS, f"interval {int(retention.total_seconds())} seconds")
     return replace(new, properties={**new.properties, **kept})
 
 

@@ -247,9 +247,10 @@ def shape_of(lake: Lake) -> dict[str, Any]:
     return actions | {"commitInfo": {name: info.get(name) for name in ("operation", "isBlindAppend", "isolationLevel")}}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_table_is_created_as_spark_creates_it(new_lake: Callable[..., Lake], shape: str) -> None:
-    lakes = [new_lake(SHAPES[shape], folder=kind, engine=kind) for kind in ("auto", "spark")]
+@pytest.mark.parametrize(("shape", "retention"), [*((shape, "7d") for shape in SHAPES), ("flag", "1h")])
+def test_a_table_is_created_as_spark_creates_it(new_lake: Callable[..., Lake], shape: str, retention: str) -> None:
+    kept = {"vacuum_retention": retention}
+    lakes = [new_lake(SHAPES[shape], folder=kind, engine=kind, maintenance=kept) for kind in ("auto", "spark")]
     ours, spark_s = map(shape_of, lakes)
     assert ours == spark_s
     assert [info["engineInfo"] for info in commits(lakes[0])] == ["Replicator"]
