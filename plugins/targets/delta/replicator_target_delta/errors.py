@@ -78,6 +78,7 @@ _SPEAKS: Final = re.compile(
 )
 _NAMES: Final = re.compile(
     r"\[(?:DELTA|UNRESOLVED|AMBIGUOUS|PARSE|PATH|TABLE|COLUMN|FAILED_READ_FILE|CANNOT|FEATURE|UNSUPPORTED|DATA_SOURCE|SCHEMA)_?[A-Z0-9_.]*\]"
+    r"|The table property delta\.\w+\("
 )
 _CAUSE: Final = re.compile(
     r"^(?:.*?: )?(?:Caused by: )?((?:[\w$]+\.)+([\w$]*(?:Exception|Error)))(?:: (.*))?$", re.MULTILINE

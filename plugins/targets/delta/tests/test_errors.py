@@ -148,6 +148,10 @@ def test_a_missing_file_of_nobody_is_not_the_tables() -> None:
         ),
         ("[CAST_INVALID_INPUT] The value 'a' of the type", "CAST_INVALID_INPUT"),
         (': java.lang.NumberFormatException: For input string: "1234"', "no further reason given"),
+        (
+            "requirement failed: The table property delta.logRetentionDuration(24 hours) needs to be greater.",
+            "The table property delta.logRetentionDuration(24 hours) needs to be greater",
+        ),
         ("java.io.IOException: " + "x" * 1000, "IOException: " + "x" * 287),
     ],
 )
