@@ -10,7 +10,6 @@ from typing import Protocol
 from replicator.apply.plan import BatchLimits
 from replicator.config import ReplicatorConfig, TableOptions
 from replicator.model.schema import TableId
-from replicator.plugins.target import Batching
 
 
 class Patience(Protocol):
@@ -57,12 +56,12 @@ class ApplySettings:
     patience: Callable[[], Patience]
 
     @classmethod
-    def of(cls, config: ReplicatorConfig, *, batching: Batching, patience: Callable[[], Patience]) -> ApplySettings:
+    def of(cls, config: ReplicatorConfig, *, max_wait_s: float, patience: Callable[[], Patience]) -> ApplySettings:
         """The settings of a configuration; what users cannot set has its one value here."""
         return cls(
             tables_parallel=config.apply.tables_parallel,
-            max_wait_s=batching.max_wait_s,
-            batch=BatchLimits(rows=batching.rows_max, bytes=config.apply.batch_bytes_max),
+            max_wait_s=max_wait_s,
+            batch=BatchLimits(rows=config.apply.batch_rows_max, bytes=config.apply.batch_bytes_max),
             maintain_every=50,
             maintain_idle=10,
             audit_every_s=600.0,

@@ -13,6 +13,7 @@ from replicator.apply.plan import (
     APPEND_NOTHING,
     MORE,
     AdvanceUnit,
+    BatchLimits,
     BatchUnit,
     BeginUnit,
     EventUnit,
@@ -212,7 +213,12 @@ class TableApplier:
         bound = APPEND_NOTHING
         if any(isinstance(item, SegmentFile) and item.snapshot_rows == item.rows for item in items):
             bound = append_bound(self._context.record_of(self._table), incarnation)
-        return next_unit(items, incarnation=incarnation, is_whole=is_whole, limits=self._limits, append_below=bound)
+        limits = self._limits_now()
+        return next_unit(items, incarnation=incarnation, is_whole=is_whole, limits=limits, append_below=bound)
+
+    def _limits_now(self) -> BatchLimits:
+        rows_max = self._context.target.rows_max(self._table)
+        return self._limits if rows_max is None else replace(self._limits, rows=min(self._limits.rows, rows_max))
 
     def _begin(self, entry: EventEntry) -> None:
         self._claimed = None

@@ -42,6 +42,9 @@ _STYLES: Final[Mapping[ReplicatorState | TableState, str]] = {
 }
 
 
+# A target paces its tables by shorter ones all the time.
+_REST_SHOWN_S: Final = 5.0
+
 _MILESTONES: Final[Mapping[str, str]] = {
     "log_opened": "capture is running: it reads the source's log.",
     "apply_started": "apply is running: it writes to the target.",
@@ -290,8 +293,8 @@ def _snapshot(row: TableStatus) -> str:
 
 
 def _rest(waiting: WaitingStatus | None) -> str:
-    """A pause that nothing is wrong with: it belongs to the freshness, which it explains."""
-    if waiting is None or waiting.code:
+    """A pause that nothing is wrong with: it belongs to the freshness, which it explains if it is long."""
+    if waiting is None or waiting.code or waiting.retry_in_s < _REST_SHOWN_S:
         return ""
     return f", rests until {waiting.until.astimezone():%H:%M:%S}"
 

@@ -110,13 +110,12 @@ class ApplyConfig(ConfigModel):
         "which is named with the target's settings.",
         examples=["5s"],
     )
-    batch_rows_max: int | None = Field(
-        None,
+    batch_rows_max: int = Field(
+        5_000_000,
         ge=1,
         le=1_000_000_000,
-        description="Changes of one table applied as one unit; a larger transaction is still one unit. Default: the target's own, "
-        "which is named with the target's settings.",
-        examples=[100_000],
+        description="Changes of one table applied as one unit; a larger transaction is still one unit. A target may take fewer at "
+        "once, as its page says.",
     )
     batch_bytes_max: Size = Field(
         GIB,

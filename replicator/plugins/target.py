@@ -162,14 +162,6 @@ class Audit:
     changed_by_others: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batching:
-    """Defaults of `apply.max_wait`, in seconds, and of `apply.batch_rows_max`."""
-
-    max_wait_s: float = 5.0
-    rows_max: int = 5_000_000
-
-
 class DeltaTarget(ABC, Generic[ConfigT]):
     """A lake or warehouse that holds the target tables."""
 
@@ -187,9 +179,9 @@ class DeltaTarget(ABC, Generic[ConfigT]):
         self.context = context
 
     @classmethod
-    def batching(cls, config: ConfigT) -> Batching:  # noqa: ARG003 - for targets whose batches cost otherwise
-        """How often batches are made, and how large, where the configuration does not say."""
-        return Batching()
+    def default_max_wait_s(cls, config: ConfigT) -> float:  # noqa: ARG003 - for targets whose batches cost otherwise
+        """`apply.max_wait` where the configuration leaves it out, in seconds."""
+        return 5.0
 
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
@@ -283,6 +275,13 @@ class DeltaTarget(ABC, Generic[ConfigT]):
         that there was: waiting would not make the next one larger.
         """
         return 0.0
+
+    def rows_max(self, table: TableId) -> int | None:  # noqa: ARG002 - for targets that take less at once
+        """The most changes that the table's next batch should have, if that is less than `apply.batch_rows_max`; None: no such limit.
+
+        No I/O. A larger transaction is still one batch.
+        """
+        return None
 
     def engine(self, table: TableId) -> EngineReport | None:  # noqa: ARG002 - for targets with several
         """What applied the table's last batch in this process; None before the first, and of a target with one way only. No I/O."""

@@ -12,7 +12,7 @@ from replicator.model.naming import check_names
 from replicator.model.schema import TableId
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import DeltaSource, SourceCatalogue, SourceContext, TableSummary
-from replicator.plugins.target import Batching, DeltaTarget, TargetContext
+from replicator.plugins.target import DeltaTarget, TargetContext
 from replicator.state.records import ReplicatorRecord
 
 
@@ -56,18 +56,16 @@ def make_target(
         uuid=uuid,
         epoch=epoch,
         spark=spark,
-        max_wait_s=batching(loaded, registry).max_wait_s,
+        max_wait_s=max_wait_s(loaded, registry),
     )
     return made(loaded.target, context)
 
 
-def batching(loaded: LoadedConfig, registry: Registry) -> Batching:
-    """How often batches are made, and how large: as the configuration says, or else the target."""
-    default = registry.target(loaded.target_type).batching(loaded.target)
-    wait, rows = loaded.config.apply.max_wait, loaded.config.apply.batch_rows_max
-    return Batching(
-        max_wait_s=default.max_wait_s if wait is None else wait.total_seconds(),
-        rows_max=default.rows_max if rows is None else rows,
+def max_wait_s(loaded: LoadedConfig, registry: Registry) -> float:
+    """`apply.max_wait`, in seconds: as the configuration says, or else the target."""
+    wait = loaded.config.apply.max_wait
+    return (
+        registry.target(loaded.target_type).default_max_wait_s(loaded.target) if wait is None else wait.total_seconds()
     )
 
 

@@ -123,7 +123,7 @@ def run_apply(
         limits = RetryLimits.of(loaded.config.retry)
         settings = ApplySettings.of(
             loaded.config,
-            batching=assembly.batching(loaded, registry),
+            max_wait_s=assembly.max_wait_s(loaded, registry),
             patience=lambda: RetryBudget(limits=limits),
         )
         if target.spark_needs is not None and not store.applied(record.name):

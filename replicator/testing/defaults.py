@@ -14,11 +14,11 @@ from replicator.config import ReplicatorConfig, RetryConfig
 from replicator.journal import WriterLimits
 from replicator.model.schema import TableSchema
 from replicator.plugins.source import ChunkRequest
-from replicator.plugins.target import Batching, TargetContext
+from replicator.plugins.target import TargetContext
 from replicator.runtime.policy import RetryBudget, RetryLimits
 
 CONFIG: Final = ReplicatorConfig(name="shop")
-BATCHING: Final = Batching()
+MAX_WAIT_S: Final = 5.0
 AT_ONCE: Final = RetryConfig(
     give_up_after=timedelta(0), backoff_initial=timedelta(milliseconds=1), backoff_max=timedelta(milliseconds=1)
 )
@@ -33,7 +33,7 @@ def capture_settings(**changes: Any) -> CaptureSettings:
 def apply_settings(retry: RetryConfig = CONFIG.retry, **changes: Any) -> ApplySettings:
     """Apply's settings."""
     limits = RetryLimits.of(retry)
-    settings = ApplySettings.of(CONFIG, batching=BATCHING, patience=lambda: RetryBudget(limits=limits))
+    settings = ApplySettings.of(CONFIG, max_wait_s=MAX_WAIT_S, patience=lambda: RetryBudget(limits=limits))
     return replace(settings, **changes)
 
 
@@ -49,4 +49,4 @@ def chunk_request(schema: TableSchema, **parts: Any) -> ChunkRequest:
 
 def target_context(replicator: str, **parts: Any) -> TargetContext:
     """What the host gives a target whose `apply.max_wait` is the default."""
-    return TargetContext(**{"replicator": replicator, "max_wait_s": BATCHING.max_wait_s, **parts})
+    return TargetContext(**{"replicator": replicator, "max_wait_s": MAX_WAIT_S, **parts})

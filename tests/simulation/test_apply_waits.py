@@ -83,6 +83,29 @@ def test_a_table_that_is_behind_says_so_to_the_target(shop: Shop) -> None:
     assert len(shop.names(A)) == 5
 
 
+@pytest.mark.parametrize(("rows_max", "sizes"), [(None, [4]), (3, [3, 1]), (9, [4])])
+def test_a_batch_has_no_more_rows_than_the_target_takes_at_once(
+    shop: Shop, rows_max: int | None, sizes: list[int]
+) -> None:
+    came: list[int] = []
+
+    class Small(MemoryTarget):
+        def rows_max(self, table: TableId) -> int | None:
+            return rows_max
+
+        def apply_batch(self, table: TargetTable, batch: Batch) -> BatchResult:
+            came.append(batch.rows)
+            return super().apply_batch(table, batch)
+
+    shop.copy(A)
+    shop.run()
+    for number in range(4):
+        shop.rows(A, insert(0, item(number, "more")))
+    context = target_context(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch)
+    shop.run(Small(MemoryTargetConfig(database=shop.database), context))
+    assert came == sizes
+
+
 @dataclass
 class Steps:
     """Waits a minute, as often as it is allowed to; notes when it was asked."""

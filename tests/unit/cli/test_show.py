@@ -106,6 +106,9 @@ def test_a_rest_is_part_of_the_freshness_and_the_next_snapshot_of_the_snapshot(
     printed = capsys.readouterr().out
     assert f" 2.0 s, rests until {NOW.astimezone():%H:%M:%S}" in printed
     assert " next: marking " in printed
+    short = changed | {"waiting": rest.model_copy(update={"retry_in_s": 4.9})}
+    show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update=short),)}))
+    assert "rests" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("state", TableState)

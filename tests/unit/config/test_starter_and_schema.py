@@ -33,7 +33,7 @@ def test_starter_with_every_comment_taken_away_loads_too() -> None:
     loaded = load_text(text, SOURCE_PASSWORD="abcdef", SOURCE_POOL_TOKEN="ghijkl")
     defaults = ReplicatorConfig(name="x")
     # The target's own default is none of ours: an example stands there.
-    by_example = defaults.apply.model_copy(update={"max_wait": timedelta(seconds=5), "batch_rows_max": 100_000})
+    by_example = defaults.apply.model_copy(update={"max_wait": timedelta(seconds=5)})
     for block, expected in (
         ("snapshot", defaults.snapshot), ("apply", by_example), ("ddl", defaults.ddl), ("retry", defaults.retry),
     ):  # fmt: skip

@@ -25,7 +25,6 @@ from replicator.journal import WriterLimits
 from replicator.model.schema import TableId
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import PullLimits
-from replicator.plugins.target import Batching
 from replicator.runtime import assembly
 from replicator.runtime.policy import RetryBudget, RetryLimits
 
@@ -35,7 +34,7 @@ CONFIG = ReplicatorConfig(
         include=(TablePattern("public.*"),), settings={TablePattern("public.soft"): TableOptions(deletes="soft")}
     ),
     snapshot=SnapshotConfig(mode="never", chunk_rows=7, unexplained_change="stop"),
-    apply=ApplyConfig(batch_bytes_max=9 << 20, tables_parallel=10),
+    apply=ApplyConfig(batch_rows_max=8, batch_bytes_max=9 << 20, tables_parallel=10),
     journal=JournalConfig(
         bytes_max=11 << 20, segment_rows=12, segment_bytes=13 << 20, seal_every=timedelta(milliseconds=14)
     ),
@@ -63,25 +62,23 @@ def test_the_writer_follows_the_configuration() -> None:
     assert (made.segment_rows, made.segment_bytes, made.bytes_max) == (12, 13 << 20, 11 << 20)
 
 
-def test_batches_are_the_target_s_unless_the_configuration_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_wait_is_the_target_s_unless_the_configuration_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P", "secret")
     registry = Registry.discover()
     source = 'name: shop\nsource: {type: postgresql, host: h, database: d, user: u, password: "${env:P}"}\n'
 
-    def made(target: str, apply: str = "{}") -> Batching:
+    def made(target: str, apply: str = "{}") -> float:
         text = f"{source}target: {{{target}}}\napply: {apply}\n"
-        return assembly.batching(registry.load(text, origin="test"), registry)
+        return assembly.max_wait_s(registry.load(text, origin="test"), registry)
 
-    assert made("type: delta, path: /lake") == Batching(max_wait_s=1, rows_max=200_000)
-    assert made("type: delta, path: /lake, engine: spark") == Batching(max_wait_s=5, rows_max=5_000_000)
-    assert made("type: delta, path: /lake", "{max_wait: 7s, batch_rows_max: 8}") == Batching(max_wait_s=7, rows_max=8)
+    assert made("type: delta, path: /lake") == 1
+    assert made("type: delta, path: /lake, engine: spark") == 5
+    assert made("type: delta, path: /lake", "{max_wait: 7s}") == 7
 
 
 def test_apply_follows_the_configuration() -> None:
     limits = RetryLimits.of(CONFIG.retry)
-    made = ApplySettings.of(
-        CONFIG, batching=Batching(max_wait_s=16, rows_max=8), patience=lambda: RetryBudget(limits=limits)
-    )
+    made = ApplySettings.of(CONFIG, max_wait_s=16, patience=lambda: RetryBudget(limits=limits))
     assert (made.tables_parallel, made.batch, made.max_wait_s) == (10, BatchLimits(rows=8, bytes=9 << 20), 16)
     assert made.options(TableId("public", "soft")) == TableOptions(deletes="soft")
     assert (made.selects(TableId("public", "a")), made.selects(TableId("other", "a"))) == (True, False)

@@ -98,7 +98,7 @@ class BudgetConfig(ConfigModel):
 
 
 class BigQueryConfig(ConfigModel):
-    """Project, datasets, and tables. Defaults: `apply.max_wait` 5m after a table's last batch, `apply.batch_rows_max` 5000000."""
+    """Project, datasets, and tables. Default of `apply.max_wait`: 5m after a table's last batch."""
 
     project: str = Field(min_length=1, pattern=r"^[a-z0-9.:-]+$", description="Project that holds the datasets.")
     billing_project: str | None = Field(

@@ -15,7 +15,7 @@ from replicator.model.naming import check_columns, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.kit.ledger import LedgerTarget, not_ours, refuse_soft_multiset
-from replicator.plugins.target import Audit, Batch, Batching, Ledger, TargetContext, TargetTable
+from replicator.plugins.target import Audit, Batch, Ledger, TargetContext, TargetTable
 from replicator_target_bigquery import ledger, pruning, statements
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.commits import Commits, HeldTable
@@ -55,9 +55,9 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         self._services_or_none: Services | None = None
 
     @classmethod
-    def batching(cls, config: BigQueryConfig) -> Batching:  # noqa: ARG003
+    def default_max_wait_s(cls, config: BigQueryConfig) -> float:  # noqa: ARG003
         """A batch every five minutes: it costs by the table, not by its changes."""
-        return Batching(max_wait_s=300.0)
+        return 300.0
 
     # -- what the host asks about -------------------------------------------------------------------------------------
 

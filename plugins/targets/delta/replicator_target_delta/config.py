@@ -48,7 +48,7 @@ class MaintenanceConfig(ConfigModel):
 
 
 class DeltaConfig(ConfigModel):
-    """Path and layout of the tables. Defaults: `apply.max_wait` 1s, `apply.batch_rows_max` 200000 (engine: spark: 5s, 5000000)."""
+    """Path and layout of the tables. Default of `apply.max_wait`: 1s; with `engine: spark` 5s."""
 
     path: str = Field(
         min_length=1,

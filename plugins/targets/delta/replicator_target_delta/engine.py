@@ -15,7 +15,7 @@ from replicator.plugins import get_logger
 from replicator.plugins.target import Batch, EngineReport, TargetTable
 from replicator_target_delta.config import DeltaConfig, MaintenanceConfig
 from replicator_target_delta.ddl import NewTable
-from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.lane.needed import BATCH_TOO_LARGE, SparkNeededError
 from replicator_target_delta.logstore import LogStore, create
 from replicator_target_delta.maintenance import Condition, Upkeep, condition_of_files, takes_turn
 from replicator_target_delta.storage import Storage
@@ -40,6 +40,9 @@ _log = get_logger("target.delta")
 def merged_by_spark(reason: str) -> EngineReport:
     """The engine of a batch that the lane does not apply."""
     return EngineReport(rung="L0", reason=reason)
+
+
+TOO_LARGE: Final = merged_by_spark(BATCH_TOO_LARGE)
 
 
 class Pace:

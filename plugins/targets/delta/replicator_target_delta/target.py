@@ -20,7 +20,6 @@ from replicator.plugins.target import (
     EMPTY_LEDGER,
     Audit,
     Batch,
-    Batching,
     EngineReport,
     Ledger,
     SparkNeeds,
@@ -31,7 +30,7 @@ from replicator_target_delta import ddl, history, maintenance, spark_engine
 from replicator_target_delta.check import existing_problems, length_problems, path_problems
 from replicator_target_delta.comments import comment_notices
 from replicator_target_delta.config import DIRECT_ROWS_MAX, LOG_RETENTION_MIN, DeltaConfig
-from replicator_target_delta.engine import DIRECT, DirectTable, Lanes, Pace, merged_by_spark
+from replicator_target_delta.engine import DIRECT, TOO_LARGE, DirectTable, Lanes, Pace, merged_by_spark
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.lane.needed import SparkNeededError
@@ -81,9 +80,9 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
         self._engines: dict[TableId, EngineReport] = {}
 
     @classmethod
-    def batching(cls, config: DeltaConfig) -> Batching:
-        """A batch of the lane costs little, and has to stand in memory."""
-        return Batching(max_wait_s=1.0, rows_max=DIRECT_ROWS_MAX) if config.engine == "auto" else Batching()
+    def default_max_wait_s(cls, config: DeltaConfig) -> float:
+        """A direct commit costs little."""
+        return 1.0 if config.engine == "auto" else super().default_max_wait_s(config)
 
     # -- without Spark ------------------------------------------------------------------------------------------------
 
@@ -255,6 +254,11 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
     def rest_s(self, table: TableId, *, is_behind: bool) -> float:
         """The rest of `apply.max_wait` after a direct commit, which a table that is behind does not take."""
         return 0.0 if is_behind else self._pace.rest_s(table)
+
+    def rows_max(self, table: TableId) -> int | None:
+        """What the lane takes at once, unless the table is one that Spark merges."""
+        last = self._engines.get(table, DIRECT)
+        return DIRECT_ROWS_MAX if self.config.engine == "auto" and last in (DIRECT, TOO_LARGE) else None
 
     def engine(self, table: TableId) -> EngineReport | None:
         """The lane, or Spark and why."""

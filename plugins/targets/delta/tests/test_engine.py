@@ -22,8 +22,9 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import EngineReport, TableOptions
 from replicator.testing.waiting import wait_until
 from replicator.testing.workloads import SCHEMA, Replay, Workloads, change_table
-from replicator_target_delta import engine, history, logstore
-from replicator_target_delta.engine import DirectTable, merged_by_spark
+from replicator_target_delta import engine, history, logstore, target
+from replicator_target_delta.engine import DIRECT, TOO_LARGE, DirectTable, merged_by_spark
+from replicator_target_delta.lane import lane
 from replicator_target_delta.lane.rewrite import FILES_PER_TIER
 from replicator_target_delta.maintenance import Upkeep
 from replicator_target_delta.target import DeltaLakeTarget
@@ -31,8 +32,6 @@ from replicator_testbed.present import present
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake
-
-DIRECT = EngineReport(rung="L1")
 
 
 def used(lake: Lake) -> EngineReport | None:
@@ -301,6 +300,21 @@ def test_a_table_without_a_key_is_spark_s(new_lake: Callable[..., Lake]) -> None
     lake.apply(lake.insert(n=1), lake.insert(n=2))
     assert used(lake) == merged_by_spark("the table has no key")
     assert lake.rows() == {(1,), (2,)}
+    assert lake.target.rows_max(lake.table.table) is None
+
+
+def test_a_larger_batch_is_merged_and_the_next_ones_are_of_the_lane_s_size(
+    direct: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "DIRECT_ROWS_MAX", 2)
+    monkeypatch.setattr(target, "DIRECT_ROWS_MAX", 2)
+    assert direct.target.rows_max(direct.table.table) == 2
+    direct.apply(*(direct.insert(id=number, name="a", note="x") for number in range(3)))
+    assert used(direct) == TOO_LARGE
+    assert direct.target.rows_max(direct.table.table) == 2
+    direct.apply(*(direct.update(id=number, name="b", note="x") for number in range(2)))
+    assert used(direct) == DIRECT
+    assert direct.rows() == {(0, "b", "x"), (1, "b", "x"), (2, "a", "x")}
 
 
 def test_what_a_user_switches_on_sends_the_table_to_spark_and_back(direct: Lake) -> None:

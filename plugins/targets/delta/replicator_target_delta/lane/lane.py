@@ -45,7 +45,7 @@ from replicator_target_delta.lane.index import Hits, IndexCache, Wanted, read_ke
 from replicator_target_delta.lane.keys import KeyForm
 from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
 from replicator_target_delta.lane.log import LiveFile, LogReader, LogState
-from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.lane.needed import BATCH_TOO_LARGE, SparkNeededError
 from replicator_target_delta.lane.parquet import read_rows, write_rows
 from replicator_target_delta.lane.rewrite import Rewrite, Rewritten, carried, due, rewrite_files, still_stands
 from replicator_target_delta.lane.work import Work, work_of
@@ -102,12 +102,13 @@ class Lane:
             SparkNeededError: Nothing was changed; Spark must merge the batch.
             ReplicatorError: The table is not as it was left (`not_ours`, `claim_lost`, `check_last`).
         """
-        if batch.rows > DIRECT_ROWS_MAX:
-            raise SparkNeededError("the batch is too large")
         form, began = key_form(batch.schema), self._clock()
         columns = self._check(self._log.refresh(), table, batch, last)
         if columns is None:
             return None
+        # Last: a reason that lies in the table holds for batches of any size.
+        if batch.rows > DIRECT_ROWS_MAX:
+            raise SparkNeededError(BATCH_TOO_LARGE)
         work = work_of(table, batch, form)
         written: Action | None = None
         try:

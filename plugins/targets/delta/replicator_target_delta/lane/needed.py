@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+BATCH_TOO_LARGE: Final = "the batch is too large"
+
 
 class SparkNeededError(Exception):
     """The lane does not apply this batch, and has changed nothing: Spark must merge it. The message says why, in a few words.
