@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from replicator.capture.window import Move
 from replicator.model.schema import TableSchema
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator.state.records import KeyRange, SnapshotProgress
@@ -74,28 +75,34 @@ def after_chunk(
         cursor: Key of the chunk's last row.
         is_last: Whether it ends its range.
         rows: Rows emitted.
-        unsettled: Keys of incomplete rows that the read did not see (`Read.unsettled`): they stay on the list, or come
-            to it.
+        unsettled: `Read.unsettled`: of the keys that were to be read, these stay on the list.
     """
     ranges, keys = progress.ranges, progress.keys
     if reading.kind is ReadingKind.KEYS:
-        read = set(reading.keys)
-        keys = tuple(k for k in keys if k not in read)
+        read, stay = set(reading.keys), set(unsettled)
+        # Behind the others, which are to be read, too.
+        keys = (*(k for k in keys if k not in read), *(k for k in reading.keys if k in stay))
     else:
         part = ranges[reading.index]
         moved = replace(part, after=cursor if cursor is not None else part.after, is_done=is_last)
         ranges = (*ranges[: reading.index], moved, *ranges[reading.index + 1 :])
-    return with_keys(replace(progress, ranges=ranges, keys=keys, rows=progress.rows + rows), unsettled)
+    return replace(progress, ranges=ranges, keys=keys, rows=progress.rows + rows)
 
 
-def with_keys(progress: SnapshotProgress, keys: Sequence[Cursor], keys_max: int | None = None) -> SnapshotProgress:
-    """Add keys whose rows must be read as a last chunk.
+def with_moves(progress: SnapshotProgress, moves: Sequence[Move], keys_max: int | None = None) -> SnapshotProgress:
+    """Add keys whose rows must be read as a last chunk, because changes that made them lacked columns.
 
+    While ranges are read, the target may lack the row at the key before such a change, and with it the columns. Once they are
+    done, it lacks only those of keys that are on the list: what comes from any other key is complete.
     Beyond `keys_max` the whole table is read again instead, which bounds the list.
     """
-    known = set(progress.keys)
-    new = [k for k in dict.fromkeys(keys) if k not in known]
-    if keys_max is not None and len(known) + len(new) > keys_max:
+    known, new = set(progress.keys), list[Cursor]()
+    is_read = _are_ranges_done(progress)
+    for move in moves:
+        if move.after not in known and (not is_read or move.before in known):
+            known.add(move.after)
+            new.append(move.after)
+    if keys_max is not None and len(known) > keys_max:
         return start_over(progress)
     return replace(progress, keys=(*progress.keys, *new)) if new else progress
 
@@ -116,4 +123,8 @@ def start_over(progress: SnapshotProgress) -> SnapshotProgress:
 
 def is_complete(progress: SnapshotProgress) -> bool:
     """Whether nothing is left to read."""
-    return all(part.is_done for part in progress.ranges) and not progress.keys
+    return _are_ranges_done(progress) and not progress.keys
+
+
+def _are_ranges_done(progress: SnapshotProgress) -> bool:
+    return all(part.is_done for part in progress.ranges)

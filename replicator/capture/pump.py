@@ -378,9 +378,9 @@ class _Session:
         self._sealer.unsealed.check(batch)
         writer = self._parts.writer
         base = writer.take(batch.events) if batch.events else writer.next_sequence_num
-        moved = self._window.deliver(batch, base)
+        moves = self._window.deliver(batch, base)
         if self._snapshots.is_busy:
-            self._snapshots.delivered(moved)
+            self._snapshots.delivered(moves)
         for changes in batch.changes:
             tracked = self._tables.get(changes.schema.table)
             if tracked is None or not tracked.is_captured:

@@ -28,7 +28,7 @@ from replicator.capture.progress import (
     is_complete,
     next_reading,
     start_over,
-    with_keys,
+    with_moves,
 )
 from replicator.capture.running import (
     AtMark,
@@ -50,14 +50,14 @@ from replicator.capture.running import (
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.spool import Spool
 from replicator.capture.tables import TrackedTable, TrackedTables, renumbered
-from replicator.capture.window import Bools, Read, Verdict, Window, snapshot_changes
+from replicator.capture.window import Bools, Move, Read, Verdict, Window, snapshot_changes
 from replicator.model.errors import TableError, TransientError
 from replicator.model.events import TRANSACTION_ID, change_schema
 from replicator.model.isolation import of_table, table_error
 from replicator.model.reports import RunningStep, WaitingReport
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
-from replicator.plugins.source import Cursor, Seen
+from replicator.plugins.source import Seen
 
 _log = get_logger(__name__)
 
@@ -107,13 +107,13 @@ class SnapshotRunner:
             self._free(running)
         self.window.unwatch(table)
 
-    def delivered(self, moved: Mapping[TableId, Sequence[Cursor]]) -> None:
+    def delivered(self, moves: Mapping[TableId, Sequence[Move]]) -> None:
         """Note the keys of a batch that must be read once more, and drop the reads that the batch made useless."""
-        for table, keys in moved.items():
+        for table, its in moves.items():
             running = self._running.get(table)
             if running is not None:
                 with of_table(table, "noting keys to be read again"):
-                    self._note_keys(running, keys)
+                    self._note_moves(running, its)
         self._drop_lost()
 
     def is_held_back(self, tracked: TrackedTable) -> bool:
@@ -276,7 +276,8 @@ class SnapshotRunner:
         )
         self.tables.put_progress(tracked, progress)
         self.reader.release()
-        again_at = self._read_again_at(running) if read.unsettled else None
+        is_settled = set(progress.keys).isdisjoint(result.reading.keys)
+        again_at = None if is_settled else self._read_again_at(running)
         self._emitted(running, Emitted(read=due, is_complete=is_complete(progress), read_again_at=again_at))
 
     def _judge_whole(self, running: Running, result: TableRead) -> WholeDue | None:
@@ -323,8 +324,11 @@ class SnapshotRunner:
 
     # --- lost reads ---------------------------------------------------------------------------------------------------
 
-    def _note_keys(self, running: Running, keys: Sequence[Cursor]) -> None:
-        progress = with_keys(self.tables.progress(running.tracked), keys, self.settings.keys_max)
+    def _note_moves(self, running: Running, moves: Sequence[Move]) -> None:
+        before = self.tables.progress(running.tracked)
+        progress = with_moves(before, moves, self.settings.keys_max)
+        if progress is before:
+            return
         self.tables.put_progress(running.tracked, progress)
         if not progress.keys and running.step in (RunningStep.READING, RunningStep.MARKING):
             # Too many keys: every range begins again, and what was read behind the old beginnings would be taken for their progress.

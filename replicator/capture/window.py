@@ -71,6 +71,14 @@ _ALL: Final = 1
 """Code of the set of all columns: nothing touched the row."""
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of a row's key from one to another that lacked columns."""
+
+    before: Cursor
+    after: Cursor
+
+
 class Verdict(StrEnum):
     """What becomes of a read."""
 
@@ -85,15 +93,14 @@ class _Touches:
 
     The transaction's serial, the key, the code of the columns that the change lacked.
 
-    `moved`: positions of keys that came to be by a change of key that lacked columns, with the cursors that find their
-    rows.
+    `moves`: changes of keys that lacked columns, in the log's order, with their serials.
     """
 
     serials: Int64s
     keys: pa.BinaryArray
     lacks: Int32s
     moved_serials: Int64s
-    moved: tuple[Cursor, ...]
+    moves: tuple[Move, ...]
 
     def of(self, serials: Int64s) -> _Touches:
         """Only those of the given transactions (ascending)."""
@@ -105,7 +112,7 @@ class _Touches:
             self.keys.filter(pa.array(keep)),
             self.lacks[keep],
             self.moved_serials[keep_moved],
-            tuple(c for c, kept in zip(self.moved, keep_moved, strict=True) if kept),
+            tuple(m for m, kept in zip(self.moves, keep_moved, strict=True) if kept),
         )
 
 
@@ -115,7 +122,7 @@ class Read:
 
     Attributes:
         verdict: `GOOD` while its rows may be emitted.
-        unsettled: Keys that came to be by incomplete changes which this read did not see: reading them has to be
+        unsettled: Keys that came to be by incomplete changes which this read did not see: if it was to read them, that has to be
             repeated.
     """
 
@@ -207,7 +214,7 @@ class Window:
     # --- the log
     # ----------------------------------------------------------------------------------------------------------
 
-    def deliver(self, batch: LogBatch, base: int) -> Mapping[TableId, Sequence[Cursor]]:
+    def deliver(self, batch: LogBatch, base: int) -> Mapping[TableId, Sequence[Move]]:
         """Take note of what the log delivered.
 
         Args:
@@ -215,19 +222,19 @@ class Window:
             base: The sequence number of ordinal 0.
 
         Returns:
-            Per watched table the keys that came to be by a change of key that lacked columns: their rows must be read
-                as a last chunk.
+            Per watched table the changes of keys that lacked columns, in the log's order: if the rows at the keys before them
+                are incomplete in the target, those at the keys after them will be (`progress.with_moves`).
         """
         ends = batch.transactions.column("end_ordinal").to_numpy().astype(np.int64)
         entries, serial_of_part = self._enter(batch, ends, base)
-        moved: dict[TableId, Sequence[Cursor]] = {}
+        moves: dict[TableId, Sequence[Move]] = {}
         if self._watched:
             for changes in batch.changes:
                 if changes.schema.table in self._watched and changes.rows.num_rows:
                     with of_table(changes.schema.table, "comparing its changes with its snapshot"):
                         touches = self._touched(changes, serial_of_part, ends)
-                        if touches.moved:
-                            moved[changes.schema.table] = touches.moved
+                        if touches.moves:
+                            moves[changes.schema.table] = touches.moves
                         self._remember(changes.schema.table, touches)
                         for read in self._reads_of(changes.schema.table):
                             _subtract(read, touches.of(self._unseen_of(read, entries)), self._sets)
@@ -235,7 +242,7 @@ class Window:
                 self._deliver_ddl(
                     event, int(serial_of_part[np.searchsorted(ends, batch.events - 1, side="right")]), entries
                 )
-        return moved
+        return moves
 
     # --- reads
     # ------------------------------------------------------------------------------------------------------------
@@ -379,8 +386,9 @@ class Window:
         ordinals = rows.column(SEQUENCE_NUM).to_numpy()
         serials = serial_of_part[np.searchsorted(ends, ordinals, side="right")]
         new_columns = [pc.struct_field(rows.column(ROW), [name]) for name in schema.key_fields]
+        old_columns = [pc.struct_field(rows.column(BEFORE), [name]) for name in schema.key_fields]
         new = key_bytes(new_columns)
-        old = pc.coalesce(key_bytes([pc.struct_field(rows.column(BEFORE), [name]) for name in schema.key_fields]), new)
+        old = pc.coalesce(key_bytes(old_columns), new)
         lacks = self._lacking(rows)
         is_moved = pc.fill_null(pc.not_equal(old, new), fill_value=False).to_numpy(zero_copy_only=False)
         has_new = pc.is_valid(new).to_numpy(zero_copy_only=False)
@@ -388,15 +396,17 @@ class Window:
         is_partial_move = is_moved & (lacks != _NOTHING)
         lacks = np.where(is_moved, _NOTHING, lacks).astype(np.int32)
         has_old = is_moved | ~has_new
-        moved: tuple[Cursor, ...] = ()
+        moves: tuple[Move, ...] = ()
         if is_partial_move.any():
-            moved = tuple(cursors([column.filter(pa.array(is_partial_move)) for column in new_columns]))
+            chosen = pa.array(is_partial_move)
+            ends_ = [cursors([c.filter(chosen) for c in columns]) for columns in (old_columns, new_columns)]
+            moves = tuple(map(Move, *ends_))
         return _Touches(
             np.concatenate([serials[has_new], serials[has_old]]),
             pa.concat_arrays([new.filter(pa.array(has_new)), old.filter(pa.array(has_old))]),
             np.concatenate([lacks[has_new], np.zeros(int(has_old.sum()), np.int32)]),
             serials[is_partial_move],
-            moved,
+            moves,
         )
 
     def _lacking(self, rows: pa.RecordBatch) -> Int32s:
@@ -480,7 +490,7 @@ class Window:
         self._truncates = tuple(t for t in self._truncates if t[0] in left)
         for table, known in self._touches.items():
             kept = [touches.of(left) for touches in known]
-            self._touches[table] = tuple(t for t in kept if len(t.serials) or t.moved)
+            self._touches[table] = tuple(t for t in kept if len(t.serials) or t.moves)
 
     def _joined(self) -> _Ring:
         if self._fresh:
@@ -514,7 +524,7 @@ def _subtract(read: Read, touches: _Touches, sets: dict[frozenset[str] | None, i
 
     What unseen changes touched is dropped from the read, or cut down to the columns that all of them lacked.
     """
-    read.unsettled.extend(touches.moved)
+    read.unsettled.extend(move.after for move in touches.moves)
     if read.keys is None or not len(touches.serials) or not len(read.keys):
         return
     rows_at = pc.index_in(touches.keys, value_set=read.keys)

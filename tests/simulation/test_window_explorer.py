@@ -28,9 +28,9 @@ from replicator.capture.progress import (
     is_complete,
     next_reading,
     start_over,
-    with_keys,
+    with_moves,
 )
-from replicator.capture.window import Verdict, Window
+from replicator.capture.window import Move, Verdict, Window
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotKind, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, Seen, TableChanges, Visibility
@@ -135,6 +135,8 @@ class Faults:
     forget_ring: bool = False
     start_at_next: bool = False
     forget_keys: bool = False
+    forget_chains: bool = False
+    """Once the ranges are done, a change of key leads to no other reading."""
 
 
 @dataclass(frozen=True)
@@ -308,9 +310,11 @@ class World:
                 open_transaction=None, changes=[TableChanges(schema=SCHEMA, rows=rows)], events=1, transactions=ends
             )
             self.target = (*self.target, (number, change))
-        moved = self.window.deliver(batch, number).get(TABLE, ())
-        if moved and self.progress is not None and not self.faults.forget_keys:
-            self.progress = with_keys(self.progress, moved)
+        moves = self.window.deliver(batch, number).get(TABLE, ())
+        if moves and self.progress is not None and not self.faults.forget_keys:
+            is_read = all(part.is_done for part in self.progress.ranges)
+            if not (is_read and self.faults.forget_chains):
+                self.progress = with_moves(self.progress, moves)
         self.after_verdicts()
 
     def reach(self, mark: Mark) -> None:
@@ -459,12 +463,12 @@ def remembered(window: Window) -> Any:
         for part in window._touches.get(TABLE, ())
         for serial, key, lacks in zip(part.serials.tolist(), part.keys.to_pylist(), part.lacks.tolist(), strict=True)
     ]
-    moved = [c for part in window._touches.get(TABLE, ()) for c in part.moved]
+    moves = [m for part in window._touches.get(TABLE, ()) for m in part.moves]
     truncates = [ids.get(serial) for serial, _ in window._truncates]
     reads = [(r.verdict, r.states.tobytes(), tuple(r.unsettled), repr(r.visibility)) for r in window._reads]
     unknown = [id_ for serial, id_ in ids.items() if serial < known_from]
     return repr(
-        (window.ring_texts(), touches, moved, truncates, reads, unknown, window._outstanding, TABLE in window._watched)
+        (window.ring_texts(), touches, moves, truncates, reads, unknown, window._outstanding, TABLE in window._watched)
     )
 
 
@@ -600,28 +604,28 @@ def ended(world: World) -> str | None:
 class AfterKeyOnly(Window):
     """Takes no notice of the key that a row had before."""
 
-    def deliver(self, batch: LogBatch, base: int) -> Mapping[TableId, Sequence[tuple[str, ...]]]:
+    def deliver(self, batch: LogBatch, base: int) -> Mapping[TableId, Sequence[Move]]:
         return super().deliver(changed(batch, {"before": None}, only="UPDATE"), base)
 
 
 class TruncateIgnored(Window):
     """Takes no notice of TRUNCATE."""
 
-    def deliver(self, batch: LogBatch, base: int) -> Mapping[TableId, Sequence[tuple[str, ...]]]:
+    def deliver(self, batch: LogBatch, base: int) -> Mapping[TableId, Sequence[Move]]:
         return super().deliver(replace(batch, ddl=()), base)
 
 
 class AbsentIsNull(Window):
     """Takes a row that lacks columns for a whole one."""
 
-    def deliver(self, batch: LogBatch, base: int) -> Mapping[TableId, Sequence[tuple[str, ...]]]:
+    def deliver(self, batch: LogBatch, base: int) -> Mapping[TableId, Sequence[Move]]:
         return super().deliver(changed(batch, {"_absent": None}), base)
 
 
 class NeverCut(Window):
     """Leaves the read's row alone when a change lacks columns."""
 
-    def deliver(self, batch: LogBatch, base: int) -> Mapping[TableId, Sequence[tuple[str, ...]]]:
+    def deliver(self, batch: LogBatch, base: int) -> Mapping[TableId, Sequence[Move]]:
         partial = [
             c
             for c in batch.changes
@@ -684,6 +688,10 @@ FAULTS: dict[str, tuple[Faults, Scope]] = {
     "absent taken for NULL": (Faults(make_window=AbsentIsNull), ONE),
     "partial rows not cut": (Faults(make_window=NeverCut), ONE),
     "keys of incomplete rows forgotten": (Faults(forget_keys=True), ONE),
+    "keys of incomplete rows that move on forgotten": (
+        Faults(forget_chains=True),
+        Scope(ops=2, reads=3, crashes=0, chunk_rows=3, kinds=("partial_move",)),
+    ),
     "in-place start number above a delivered, unseen change": (Faults(start_at_next=True), ONE_RECREATED),
 }
 

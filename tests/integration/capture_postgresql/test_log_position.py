@@ -118,7 +118,6 @@ def test_acknowledged_is_only_what_is_sealed_and_an_idle_slot_moves(database: Sc
     assert_equal(captured, database, "hot")
 
 
-# On a fast machine the six writers change keys so often that the snapshot never ends (docs/sources/postgresql.md, Limits): then it fails.
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["stop", "kill9"])
 def test_capture_continues_when_the_server_comes_back(make: Make, how: str) -> None:

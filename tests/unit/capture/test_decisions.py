@@ -17,8 +17,9 @@ import pytest
 from replicator.capture.catalogue import Change, judge, truncated
 from replicator.capture.cursors import cursors
 from replicator.capture.marks import MarkBoard
-from replicator.capture.progress import after_chunk, is_complete, next_reading, start_over, with_keys
+from replicator.capture.progress import after_chunk, is_complete, next_reading, start_over, with_moves
 from replicator.capture.spool import Spool
+from replicator.capture.window import Move
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
@@ -51,19 +52,41 @@ def test_reading_follows_its_cursor_to_the_end() -> None:
     assert next_reading(progress, SCHEMA, 2) is None
 
 
+def moved(before: str, after: str) -> Move:
+    return Move((before,), (after,))
+
+
 def test_keys_are_read_last_and_stay_until_settled() -> None:
-    progress = with_keys(SnapshotProgress(ranges=(KeyRange(is_done=True),)), [("1",), ("2",), ("1",)])
+    progress = with_moves(SnapshotProgress(), [moved("7", "1"), moved("8", "2"), moved("9", "1")])
+    progress = replace(progress, ranges=(KeyRange(is_done=True),))
     reading = next_reading(progress, SCHEMA, 10)
     assert reading is not None
     assert reading.request().keys == (("1",), ("2",))
     assert not is_complete(progress)
     progress = after_chunk(progress, reading, cursor=None, is_last=True, rows=1, unsettled=[("2",), ("3",)])
-    assert progress.keys == (("2",), ("3",))
+    assert progress.keys == (("2",),), "3 came from a row that is complete, or it would have been on the list"
+
+
+def test_keys_that_stay_are_read_behind_the_others() -> None:
+    progress = SnapshotProgress(ranges=(KeyRange(is_done=True),), keys=(("1",), ("2",), ("3",)))
+    reading = next_reading(progress, SCHEMA, 2)
+    assert reading is not None
+    assert reading.keys == (("1",), ("2",))
+    progress = after_chunk(progress, reading, cursor=None, is_last=True, rows=1, unsettled=[("1",)])
+    assert progress.keys == (("3",), ("1",))
+
+
+def test_once_ranges_are_read_only_what_comes_from_a_key_of_the_list_joins_it() -> None:
+    progress = SnapshotProgress(ranges=(KeyRange(is_done=True),), keys=(("1",),))
+    assert with_moves(progress, [moved("7", "8"), moved("8", "9")]) is progress
+    assert with_moves(progress, [moved("1", "8"), moved("7", "6"), moved("8", "9")]).keys == (("1",), ("8",), ("9",))
+    half = replace(progress, ranges=(KeyRange(is_done=True), KeyRange()))
+    assert with_moves(half, [moved("7", "8")]).keys == (("1",), ("8",))
 
 
 def test_too_many_keys_begin_the_table_again() -> None:
     progress = SnapshotProgress(ranges=(KeyRange(after=("9",), is_done=True),), keys=(("1",),))
-    assert with_keys(progress, [("2",)], keys_max=1) == SnapshotProgress()
+    assert with_moves(progress, [moved("1", "2")], keys_max=1) == SnapshotProgress()
 
 
 def test_starting_over_keeps_the_bounds_of_ranges() -> None:

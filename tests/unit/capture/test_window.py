@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.capture.window import Verdict, Window
+from replicator.capture.window import Move, Verdict, Window
 from replicator.model.events import DDLEvent, DDLOperation, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, Seen, TableChanges, Visibility
@@ -174,7 +174,7 @@ def test_nothing_of_the_read_is_left_once_a_whole_row_came(window: Window, betwe
 
 def test_incomplete_move_asks_for_its_new_key_until_a_read_has_seen_it(window: Window) -> None:
     moved = window.deliver(batch(change("UPDATE", "7", row(2), before=key(1), absent=["b"])), 0)
-    assert moved == {TABLE: (("eu", "2"),)}
+    assert moved == {TABLE: (Move(("eu", "1"), ("eu", "2")),)}
     unseeing = window.add_chunk(SCHEMA, chunk(), Saw())
     assert unseeing.unsettled == [("eu", "2")]
     seeing = window.add_chunk(SCHEMA, chunk(2), Saw(frozenset({"7"})))
