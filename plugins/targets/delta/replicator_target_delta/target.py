@@ -295,11 +295,12 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
             now = datetime.now(UTC)
             # Not the session of the merges, whose statements may have an identifier at this moment.
             session = self._spark.newSession()
+            # Before executors read the log.
+            self._sharing.run(session, self._storage)
             condition = self._condition(held, session, maintenance.last_vacuum(self._storage, held.path, now))
             upkeep = maintenance.due(condition, self.config.maintenance, now)
             if upkeep is None:
                 return None
-            self._sharing.run(session, self._storage)
             retention = self.config.maintenance.vacuum_retention
             if held.direct is not None and not held.direct.make_way(upkeep, retention):
                 return None
