@@ -75,7 +75,8 @@ def after_chunk(
         cursor: Key of the chunk's last row.
         is_last: Whether it ends its range.
         rows: Rows emitted.
-        unsettled: `Read.unsettled`: of the keys that were to be read, these stay on the list.
+        unsettled: `Read.unsettled`. Of the keys that were to be read, these stay on the list. Those that a range did not see come to
+            it: they may have been taken off when the table was begun again (`start_over`).
     """
     ranges, keys = progress.ranges, progress.keys
     if reading.kind is ReadingKind.KEYS:
@@ -86,6 +87,7 @@ def after_chunk(
         part = ranges[reading.index]
         moved = replace(part, after=cursor if cursor is not None else part.after, is_done=is_last)
         ranges = (*ranges[: reading.index], moved, *ranges[reading.index + 1 :])
+        keys = tuple(dict.fromkeys((*keys, *unsettled)))
     return replace(progress, ranges=ranges, keys=keys, rows=progress.rows + rows)
 
 

@@ -17,7 +17,7 @@ import pytest
 from replicator.capture.catalogue import Change, judge, truncated
 from replicator.capture.cursors import cursors
 from replicator.capture.marks import MarkBoard
-from replicator.capture.progress import after_chunk, is_complete, next_reading, start_over, with_moves
+from replicator.capture.progress import Reading, after_chunk, is_complete, next_reading, start_over, with_moves
 from replicator.capture.spool import Spool
 from replicator.capture.window import Move
 from replicator.model.identity import TableIdentity
@@ -65,6 +65,14 @@ def test_keys_are_read_last_and_stay_until_settled() -> None:
     assert not is_complete(progress)
     progress = after_chunk(progress, reading, cursor=None, is_last=True, rows=1, unsettled=[("2",), ("3",)])
     assert progress.keys == (("2",),), "3 came from a row that is complete, or it would have been on the list"
+
+
+def test_a_range_that_did_not_see_a_move_brings_its_key_to_the_list() -> None:
+    """The list was emptied when the table was begun again, while the move was not visible yet."""
+    reading = Reading(schema=SCHEMA, limit=10)
+    progress = after_chunk(SnapshotProgress(), reading, cursor=("9",), is_last=True, rows=1, unsettled=[("2",), ("2",)])
+    assert progress.keys == (("2",),)
+    assert not is_complete(progress)
 
 
 def test_keys_that_stay_are_read_behind_the_others() -> None:

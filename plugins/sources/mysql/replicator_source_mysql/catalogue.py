@@ -72,12 +72,13 @@ class CatalogTable:
             often columns were added or dropped without a rebuild.
         unique_keys: In the order of the server, where it matters.
         created: When it was made or altered, as text; a TRUNCATE leaves it (seen on MySQL 9.7 and MariaDB 10.11).
+            None if the server does not say.
     """
 
     table: TableId
     kind: str
     engine: str
-    created: str
+    created: str | None
     storage: tuple[int | str, ...]
     columns: tuple[CatalogColumn, ...]
     unique_keys: tuple[UniqueKey, ...]
@@ -144,7 +145,7 @@ class CatalogTable:
     @cached_property
     def identity(self) -> TableIdentity:
         """No number of the server survives a rebuild: another storage may be another object."""
-        storage = ":".join(map(str, self.storage)) or self.created
+        storage = ":".join(map(str, self.storage)) or str(self.created)
         return TableIdentity(storage=storage, parts={"engine": self.engine}, altered=self.created)
 
     @property

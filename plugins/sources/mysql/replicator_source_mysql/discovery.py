@@ -116,7 +116,7 @@ def _read_some(
             table=table,
             kind=kind,
             engine=engine or "",
-            created=str(created),
+            created=None if created is None else str(created),
             storage=storage.get(table, ()),
             columns=tuple(_column(row, flavor) for row in columns[table]),
             unique_keys=_in_order(connection, table, _unique_keys(keys[table])),
