@@ -42,6 +42,10 @@ class BatchLimits:
         rows, size = sum(file.rows for file in unit.files), sum(file.bytes for file in unit.files)
         return BatchLimits(rows=max(1, min(self.rows, rows) // 2), bytes=max(1, min(self.bytes, size) // 2))
 
+    def divided(self, by: int) -> BatchLimits:
+        """Limits of a part of the size."""
+        return BatchLimits(rows=max(1, self.rows // by), bytes=max(1, self.bytes // by))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:

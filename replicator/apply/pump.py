@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import Any
 
 from replicator.apply.context import ApplyContext
+from replicator.apply.failures import crashed_too_often, is_exhausted, urgency, waited_too_long
 from replicator.apply.freshness import Freshness
 from replicator.apply.progress import TableProgress
 from replicator.apply.schedule import Schedule, Turn
@@ -21,13 +22,11 @@ from replicator.apply.upkeep import Upkeep
 from replicator.journal import JournalReader
 from replicator.model.control import Control
 from replicator.model.errors import (
-    FatalError,
-    FencedError,
     ReplicatorError,
     TableError,
+    TargetCrashedError,
     TargetUnavailableError,
     ThrottledError,
-    TransientError,
 )
 from replicator.model.isolation import INTERNAL, table_error
 from replicator.model.reports import AppliedTable, ApplyReport, WaitingReport
@@ -71,8 +70,9 @@ class Apply:
     a unit takes the next at once. An error of one table, foreseen or not, fails that table (see `table_error`). A
     throttled table waits for a time that the retry policy chooses, and fails when that gives it up. So does a table at
     which the target failed, as long as it takes others: after the first failure that is not known yet, and the table
-    waits alone; if it fails again and nothing was applied meanwhile, it is the target that is away. That, and any other
-    error, ends the loop once the units in flight are done, and is raised: a restart continues from the ledgers.
+    waits alone; if it fails again and nothing was applied meanwhile, it is the target that is away. That, a crash of the
+    target's engine (`_note_crash`), and any other error ends the loop once the units in flight are done, and is raised:
+    a restart continues from the ledgers.
 
     Args:
         target: Where to.
@@ -123,6 +123,7 @@ class Apply:
             pause_max_s=self._settings.upkeep_pause_max_s,
             audit_every_s=self._settings.audit_every_s if target.sees_others else math.inf,
             clock=clock,
+            now=store.now,
         )
         self._is_ending = False
         self._errors: list[BaseException] = []
@@ -152,7 +153,7 @@ class Apply:
             for thread in threads:
                 thread.join()
         if self._errors:
-            raise min(self._errors, key=_urgency)
+            raise min(self._errors, key=urgency)
 
     def progress(self) -> Mapping[TableId, TableProgress]:
         """How far each table is, as this process knows it. Thread-safe."""
@@ -203,8 +204,8 @@ class Apply:
             now = self._clock()
             self._schedule.hold(table, now=now, until=now + pause_s)
             return
-        if backlog > 0 or self._lacks_time(table, applier):
-            self._schedule.offer(table, now=self._clock(), backlog=backlog)
+        if backlog > 0 or applier.crashes or self._lacks_time(table, applier):
+            self._schedule.offer(table, now=self._clock(), backlog=backlog, crashes=applier.crashes)
         elif self._upkeep.is_due(table, applier) or self._upkeep.is_audit_due(table, applier):
             self._schedule.offer_upkeep(table)
 
@@ -301,6 +302,9 @@ class Apply:
         applier = self._tables[turn.table]
         try:
             self._work_on(turn, applier, control)
+        except TargetCrashedError as error:
+            self._note_crash(turn, applier, error)
+            raise
         except TargetUnavailableError as error:
             self._wait_or_fail(turn.table, applier, error)
         except Exception as error:
@@ -333,7 +337,7 @@ class Apply:
         if was_applied:
             control.announce("progress")
         self._resume_turns(turn.table, units=int(was_applied))
-        if applier.commits >= self._settings.maintain_every and not self._upkeep.is_put_off(turn.table):
+        if applier.commits >= self._settings.maintain_every and not self._upkeep.is_put_off(turn.table, applier):
             self._upkeep.look_after(turn.table, applier)
 
     def _wait_or_fail(self, table: TableId, applier: TableApplier, error: TargetUnavailableError) -> None:
@@ -346,8 +350,21 @@ class Apply:
         if not self._let_wait(table, error):
             if not is_of_table:
                 raise error
-            self._fail(applier, _exhausted(error, self._context.name))
+            self._fail(applier, waited_too_long(error, self._context.name))
             self._resume_turns(table)
+
+    def _note_crash(self, turn: Turn, applier: TableApplier, error: TargetCrashedError) -> None:
+        """What the engine worked on as it crashed is applied alone from now on, until something of it was applied.
+
+        A table at which it crashes even then fails. Not if the engine applied nothing else either, and other tables are suspected, too:
+        then it may be the machine.
+        """
+        applier.note_crash(error, was_alone=turn.is_alone)
+        with self._news:
+            others = [other for table, other in self._tables.items() if table != turn.table]
+            is_of_table = self._units > 0 or not any(other.crashes for other in others)
+        if is_exhausted(applier.record) and is_of_table:
+            self._fail(applier, crashed_too_often(error, turn.table))
 
     def _fail(self, applier: TableApplier, error: TableError) -> None:
         applier.fail(error)
@@ -446,7 +463,7 @@ class Apply:
                     last_batch=self._tables[table].last_batch,
                     engine=self._context.target.engine(table),
                     waiting=self._waiting(table),
-                    upkeep=self._upkeep.report(table),
+                    upkeep=self._upkeep.report(table, self._tables[table]),
                 )
                 for table, progress in self.progress().items()
                 if not self._is_removed(table)
@@ -465,22 +482,3 @@ class Apply:
             return WaitingReport(retry_in_s=round(waits_s, 1), code=wait.error.code, message=str(wait.error))
         rest_s = self._rest_s(table, applier) if backlog > 0 else 0.0
         return WaitingReport(retry_in_s=round(rest_s, 1), code=None, message=None) if rest_s > 0 else None
-
-
-def _exhausted(error: TargetUnavailableError, name: str) -> TableError:
-    """What becomes of an error of one table once it has been tried for as long as the retry budget allows."""
-    return TableError(
-        f"gave up after retry.give_up_after: {error.message}",
-        code=error.code,
-        table=error.table,
-        action=f"Nothing is lost. To retry: replicator pause {name}, then replicator resume {name}.",
-    )
-
-
-def _urgency(error: BaseException) -> int:
-    """What is raised when several threads failed: who lost the lease goes first, what passes by itself last."""
-    if isinstance(error, FencedError):
-        return 0
-    if isinstance(error, FatalError):
-        return 1
-    return 3 if isinstance(error, TransientError) else 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from replicator.model.schema import TableId
@@ -10,16 +10,23 @@ from replicator.model.schema import TableId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A table that a thread shall work on. With `is_upkeep` it has nothing to apply and is looked after."""
+    """A table that a thread shall work on.
+
+    With `is_upkeep` it has nothing to apply and is looked after. With `is_suspect` nothing is begun meanwhile; with `is_alone` nothing
+    else runs either: upkeep that was begun before may.
+    """
 
     table: TableId
     is_upkeep: bool = False
+    is_suspect: bool = False
+    is_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     since: float
     backlog: int
+    crashes: int = 0
 
 
 class Schedule:
@@ -30,7 +37,8 @@ class Schedule:
     `max_wait_s`; those go in the order of their waiting. A table waits from when it has something to apply, also while
     it may not have a turn: what has rested for so long does not wait as long again behind larger tables. So every table
     has its turn after all that began to wait before it, however much others have to do. Upkeep comes when no table
-    waits, and leaves a thread free if there are several.
+    waits, and leaves a thread free if there are several. A table at which the target's engine crashed goes after the
+    others, until it has waited for as long; then others' batches finish first, and none is begun meanwhile.
     """
 
     def __init__(self, *, threads: int, max_wait_s: float) -> None:
@@ -47,12 +55,13 @@ class Schedule:
         """Tables that have a thread."""
         return frozenset(self._busy)
 
-    def offer(self, table: TableId, *, now: float, backlog: int) -> None:
+    def offer(self, table: TableId, *, now: float, backlog: int, crashes: int = 0) -> None:
         """The table has something to apply.
 
-        `backlog` compares with that of other tables. Again while it waits: only the backlog changes.
+        `backlog` compares with that of other tables. Again while it waits: only that and `crashes` change. With `crashes` it needs to be
+        alone.
         """
-        self._waiting[table] = _Waiting(self._since(table, now), backlog)
+        self._waiting[table] = _Waiting(self._since(table, now), backlog, crashes)
         self._held.pop(table, None)
         self._rested.pop(table, None)
 
@@ -69,18 +78,31 @@ class Schedule:
 
     def take(self, now: float) -> Turn | None:
         """The next turn, for the thread that asks; None if there is none."""
+        if any(turn.is_suspect for turn in self._busy.values()):
+            return None
         free = {table: waiting for table, waiting in self._waiting.items() if table not in self._busy}
         if free:
             overdue = {t: w for t, w in free.items() if now - w.since >= self._max_wait_s}
-            chosen = min(overdue or free, key=lambda t: (0 if overdue else -free[t].backlog, free[t].since, t))
-            del self._waiting[chosen]
-            return self._start(Turn(table=chosen))
+            chosen = min(overdue or free, key=lambda t: (*(() if overdue else _order(free[t])), free[t].since, t))
+            if not free[chosen].crashes:
+                del self._waiting[chosen]
+                return self._start(Turn(table=chosen))
+            if any(not turn.is_upkeep for turn in self._busy.values()):
+                return None
+            return self._start(self._suspect(free))
         if sum(turn.is_upkeep for turn in self._busy.values()) < self._upkeep_max:
             for table in self._upkeep:
                 if table not in self._busy:
                     del self._upkeep[table]
                     return self._start(Turn(table=table, is_upkeep=True))
         return None
+
+    def _suspect(self, free: Mapping[TableId, _Waiting]) -> Turn:
+        """Those first that are most likely to be innocent: what is applied clears them."""
+        suspects = {table: waiting for table, waiting in free.items() if waiting.crashes}
+        chosen = min(suspects, key=lambda t: (suspects[t].crashes, suspects[t].since, t))
+        del self._waiting[chosen]
+        return Turn(table=chosen, is_suspect=True, is_alone=not self._busy)
 
     def rested(self, now: float) -> Sequence[TableId]:
         """Tables that are to be offered again by now; each is named once."""
@@ -104,3 +126,7 @@ class Schedule:
     def _start(self, turn: Turn) -> Turn:
         self._busy[turn.table] = turn
         return turn
+
+
+def _order(waiting: _Waiting) -> tuple[bool, int]:
+    return waiting.crashes > 0, -waiting.backlog

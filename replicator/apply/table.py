@@ -9,6 +9,7 @@ from typing import Any
 
 from replicator.apply import divergence, trust
 from replicator.apply.context import ApplyContext
+from replicator.apply.failures import is_exhausted
 from replicator.apply.plan import (
     APPEND_NOTHING,
     MORE,
@@ -34,6 +35,7 @@ from replicator.model.errors import (
     PluginError,
     ReplicatorError,
     TableError,
+    TargetCrashedError,
     ThrottledError,
     TransientError,
 )
@@ -44,6 +46,9 @@ from replicator.plugins.target import Batch, BatchFile, TargetTable
 from replicator.state import table_life
 from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TargetCopy
 
+_SMALLER_PER_CRASH = 10
+"""An engine that is killed for its memory may be able to apply smaller batches."""
+_TIMES_SMALLER_MAX = 3
 _log = get_logger(__name__)
 
 
@@ -72,6 +77,9 @@ class TableApplier:
         self._is_new = True
         # Smaller once the target could not take a batch; for the rest of this process.
         self._limits = context.settings.batch
+        if self._record.has_failed and is_exhausted(self._record) and self._record.claimed_by == context.epoch:
+            # Unlike after other failures: an attempt may cost the other tables an engine.
+            self._reach = self._reach.failed()
 
     @property
     def record(self) -> AppliedRecord:
@@ -82,6 +90,11 @@ class TableApplier:
     def has_failed(self) -> bool:
         """Whether this process has given the table up until a snapshot or an incarnation begins."""
         return self._reach.is_searching
+
+    @property
+    def crashes(self) -> int:
+        """How often the target's engine crashed while it worked on the table, and nothing of it was applied since; 0 once it has failed."""
+        return 0 if self.has_failed else self._record.crashes
 
     @property
     def is_complete(self) -> bool:
@@ -116,6 +129,17 @@ class TableApplier:
         """
         return self._commits >= (self._context.settings.maintain_idle if self._was_looked_after else 1)
 
+    def note_crash(self, error: TargetCrashedError, *, was_alone: bool) -> None:
+        """Note that the target's engine ended while it applied something of the table: its next batches are smaller, and applied alone."""
+        self._store(table_life.crashed(self._record, was_alone=was_alone))
+        _log.warning(
+            "engine_crashed", table=str(self._table), code=error.code, crashes=self._record.crashes, alone=was_alone
+        )
+
+    def note_upkeep_crash(self, error: TargetCrashedError) -> None:
+        """Note that the target's engine ended in the table's upkeep."""
+        self._put(upkeep_crash=ErrorRecord.of(error, self._context.store.now()))
+
     def step(self, fresh_to: datetime | None) -> bool:
         """Do the next unit; False if there is none, or if it was too large: the next time it is cut.
 
@@ -141,7 +165,7 @@ class TableApplier:
         if unit is None:
             self._see_whole(self._reach.looked_to)
             if not self._record.has_failed:
-                self._put(source_time=self._source_time(self._record, fresh_to))
+                self._put(crashes=0, source_time=self._source_time(self._record, fresh_to))
             return False
         if self._is_new and isinstance(unit, BatchUnit):
             self._is_new, self._is_behind = False, unit.following is not None
@@ -217,8 +241,12 @@ class TableApplier:
         return next_unit(items, incarnation=incarnation, is_whole=is_whole, limits=limits, append_below=bound)
 
     def _limits_now(self) -> BatchLimits:
-        rows_max = self._context.target.rows_max(self._table)
-        return self._limits if rows_max is None else replace(self._limits, rows=min(self._limits.rows, rows_max))
+        limits, rows_max = self._smaller(), self._context.target.rows_max(self._table)
+        return limits if rows_max is None else replace(limits, rows=min(limits.rows, rows_max))
+
+    def _smaller(self) -> BatchLimits:
+        """The limits, divided with every crash of the target's engine but the first, at which the table may have been a bystander."""
+        return self._limits.divided(_SMALLER_PER_CRASH ** min(_TIMES_SMALLER_MAX, max(0, self._record.crashes - 1)))
 
     def _begin(self, entry: EventEntry) -> None:
         self._claimed = None
@@ -344,6 +372,7 @@ class TableApplier:
         if smaller is None:
             return False
         self._limits = smaller
+        self.forget_claim()  # it may have been committed all the same
         _log.warning(
             "batch_size_reduced",
             table=str(self._table),
@@ -407,6 +436,7 @@ class TableApplier:
         reached = fresh_to if unit.following is None else self._context.freshness.below(unit.following)
         audited = self._audited(self._claimed, starts=unit.passed.starts, completes=unit.passed.completes)
         rows = sum(file.rows for file in unit.files) if isinstance(unit, BatchUnit) else 0
+        self._limits = self._smaller()
         taken_up = table_life.taken_up(self._record)
         record = replace(taken_up, last_applied=unit.last, rows=self._record.rows + rows, **audited)
         self._store(replace(record, source_time=self._source_time(record, reached)))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from replicator.apply.table import TableApplier
-from replicator.model.errors import FencedError, ReplicatorError
+from replicator.model.errors import FencedError, ReplicatorError, TargetCrashedError
 from replicator.model.isolation import INTERNAL, table_error
 from replicator.model.reports import UpkeepReport
 from replicator.model.schema import TableId
@@ -36,29 +37,40 @@ class Upkeep:
         pause_s, pause_max_s: Before a table is tried again, the first time and at most.
         audit_every_s: How often a table is audited that has nothing to apply; the first time so long after the start.
         clock: Monotonic seconds.
+        now: The time that `AppliedRecord.upkeep_crash` is recorded with.
     """
 
-    def __init__(self, *, pause_s: float, pause_max_s: float, audit_every_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        pause_s: float,
+        pause_max_s: float,
+        audit_every_s: float,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+    ) -> None:
         self._pause_s, self._pause_max_s, self._audit_every_s, self._clock = pause_s, pause_max_s, audit_every_s, clock
+        self._now = now
         self._began = clock()
         self._audited: dict[TableId, float] = {}
         self._failed: dict[TableId, _Failed] = {}
 
     def is_due(self, table: TableId, applier: TableApplier) -> bool:
         """Whether to look after a table that has nothing to apply."""
-        failed = self._failed.get(table)
-        return applier.is_upkeep_due if failed is None else self._clock() >= failed.retry_at and not applier.has_failed
+        if applier.has_failed or applier.crashes or self.is_put_off(table, applier):
+            return False
+        return applier.is_upkeep_due or table in self._failed
 
     def is_audit_due(self, table: TableId, applier: TableApplier) -> bool:
         """Whether to ask what others changed in a table that has nothing to apply."""
-        if applier.has_failed or applier.record.incarnation == 0 or self.is_put_off(table):
+        if applier.has_failed or applier.record.incarnation == 0 or self.is_put_off(table, applier):
             return False
         return self._clock() - self._audited.get(table, self._began) >= self._audit_every_s
 
-    def is_put_off(self, table: TableId) -> bool:
+    def is_put_off(self, table: TableId, applier: TableApplier) -> bool:
         """Whether the table is left alone after upkeep that failed."""
         failed = self._failed.get(table)
-        return failed is not None and self._clock() < failed.retry_at
+        return (failed is not None and self._clock() < failed.retry_at) or self._crashed_s(applier) is not None
 
     def look_after(self, table: TableId, applier: TableApplier) -> None:
         """Let the target look after a table that is claimed.
@@ -85,15 +97,19 @@ class Upkeep:
             raise
         except Exception as error:  # noqa: BLE001 - shown in the status, and tried again
             applier.forget_claim()
+            if isinstance(error, TargetCrashedError):
+                applier.note_upkeep_crash(
+                    error
+                )  # other tables may have been in the engine: the loop ends, and a new one must know
             self._put_off(table, error)
             return False
         return True
 
-    def report(self, table: TableId) -> UpkeepReport | None:
+    def report(self, table: TableId, applier: TableApplier) -> UpkeepReport | None:
         """The failures in a row, the last one, and when it is tried again; None if the last upkeep did not fail."""
         failed = self._failed.get(table)
         if failed is None:
-            return None
+            return self._crash_report(applier)
         now = self._clock()
         return UpkeepReport(
             failures=failed.failures,
@@ -102,6 +118,27 @@ class Upkeep:
             action=failed.error.action,
             failed_s=round(now - failed.at, 1),
             retry_in_s=round(max(0.0, failed.retry_at - now), 1),
+        )
+
+    def _crashed_s(self, applier: TableApplier) -> float | None:
+        """Seconds since the target's engine crashed in the table's upkeep, perhaps in an earlier process; None once that is long enough."""
+        crash = applier.record.upkeep_crash
+        if crash is None:
+            return None
+        passed_s = (self._now() - crash.at).total_seconds()
+        return passed_s if passed_s < self._pause_max_s else None
+
+    def _crash_report(self, applier: TableApplier) -> UpkeepReport | None:
+        crash, passed_s = applier.record.upkeep_crash, self._crashed_s(applier)
+        if crash is None or passed_s is None:
+            return None
+        return UpkeepReport(
+            failures=1,
+            code=crash.code,
+            message=crash.message,
+            action=crash.action,
+            failed_s=round(passed_s, 1),
+            retry_in_s=round(self._pause_max_s - passed_s, 1),
         )
 
     def _put_off(self, table: TableId, error: Exception) -> None:

@@ -89,6 +89,10 @@ class TargetUnavailableError(TransientError):
     """
 
 
+class TargetCrashedError(TargetUnavailableError):
+    """The target's engine ended while it worked, perhaps because of what it worked on: a table that does it again and again fails."""
+
+
 class ThrottledError(TargetUnavailableError):
     """The target cannot accept a table's data now: only that table waits, the others continue.
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from replicator.config import SparkConfig
-from replicator.model.errors import ConfigError, ReplicatorError, TargetUnavailableError
+from replicator.model.errors import ConfigError, ReplicatorError, TargetCrashedError, TargetUnavailableError
 from replicator.observability import get_logger
 from replicator.plugins.target import SparkNeeds
 from replicator.spark.executors import ExecutorWatch, end_reason
@@ -332,14 +332,14 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
     if reason := end_reason():
         return reason
     if not lost:
-        return TargetUnavailableError(
+        return TargetCrashedError(
             "Spark has ended this application.",
             code="spark_lost",
             action="It restarts automatically. If it happens again, check the logs of the executors (work folders of the workers), the "
             "driver and the master: a master ends an application whose executors ended ten times right after their start, for example "
             "because they could not connect to the driver.",
         )
-    return TargetUnavailableError(
+    return TargetCrashedError(
         "Spark's JVM has died.",
         code="spark_lost",
         action="It restarts automatically. If it dies again, give it more memory.",

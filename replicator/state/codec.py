@@ -109,6 +109,7 @@ _APPLIED: Final = _Stored(
     state="state",
     error="error",
     audit=("copy", "merged", "audited_to", "alarms"),
+    engine=("crashes", "upkeep_crash"),
 )
 _FILES: Final = _Stored(
     SegmentFile,

@@ -307,6 +307,12 @@ def _identity_5(parts: dict[str, Any]) -> dict[str, Any]:
     return {"object": None if object_ is None else str(object_), "storage": storage, "parts": parts}
 
 
+def _crashes(connection: Connection) -> None:
+    """A worker of the version before that still runs leaves the column as it is."""
+    nothing = _text({"crashes": 0, "upkeep_crash": None})
+    connection.exec_driver_sql(f"ALTER TABLE applied ADD COLUMN engine TEXT NOT NULL DEFAULT '{nothing}'")
+
+
 def _text(document: dict[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
@@ -317,6 +323,7 @@ MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (
     _audits,
     _explicit_states,
     _typed_identities,
+    _crashes,
 )
 FORMAT_VERSION: Final = len(MIGRATIONS)
 

@@ -244,6 +244,9 @@ class AppliedRecord:
         merged: Counts of the incarnation, as the target had them at the last audit.
         audited_to: Position of the last audit, in the target's own format; None before the incarnation's first.
         alarms: One per code.
+        crashes: How often the target's engine crashed while it worked on this table alone, plus one if it was suspected before
+            that; 0 once something was applied since.
+        upkeep_crash: The engine crashed in the table's upkeep, when it did last; None if it never did in this incarnation.
     """
 
     table: StoredTableId
@@ -258,6 +261,8 @@ class AppliedRecord:
     merged: Merged = field(default_factory=Merged)
     audited_to: str | None = None
     alarms: tuple[AlarmRecord, ...] = ()
+    crashes: int = 0
+    upkeep_crash: ErrorRecord | None = None
 
     @property
     def has_failed(self) -> bool:

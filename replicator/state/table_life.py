@@ -12,7 +12,8 @@ Capture's word (`TableRecord.stage`):
 Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
 
 Apply's word (`AppliedRecord.state`): `refused` ──▶ FAILED, `taken_up` ──▶ APPLYING, `begun_in_target` begins again with the next
-incarnation. It does not change capture's word: capture continues, and the journal keeps what apply will need.
+incarnation; `crashed` counts and changes no state. It does not change capture's word: capture continues, and the journal keeps what
+apply will need.
 
 Both together are what is shown (`has_failed`) and what the journal must keep (`needs_journal`). A table whose changes the journal had to
 drop (`journal_given_up`) needs nothing of it until its next snapshot.
@@ -210,7 +211,12 @@ def refused(applied: AppliedRecord, error: ErrorRecord) -> AppliedRecord:
 
 def taken_up(applied: AppliedRecord) -> AppliedRecord:
     """Something was applied, or a snapshot makes up for what could not be."""
-    return replace(applied, state=ApplyState.APPLYING, error=None)
+    return replace(applied, state=ApplyState.APPLYING, error=None, crashes=0)
+
+
+def crashed(applied: AppliedRecord, *, was_alone: bool) -> AppliedRecord:
+    """The target's engine ended while it worked on the table: alone, or together with others that may be the cause."""
+    return replace(applied, crashes=max(1, applied.crashes + was_alone))
 
 
 def begun_in_target(applied: AppliedRecord, incarnation: int, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:

@@ -204,6 +204,8 @@ APPLIED: Final = Table(
     Column("error", Json),
     # What audits of the target found.
     Column("audit", Json, nullable=False),
+    # What the target's engine did while it worked on the table.
+    Column("engine", Json, nullable=False),
 )
 
 REQUESTS: Final = Table(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from replicator.model.errors import FencedError, TableError
+from replicator.model.errors import FencedError, TableError, TargetUnavailableError
 from replicator.model.events import DDLOperation
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, Claim, Ledger
@@ -19,6 +19,16 @@ from replicator.testing.target_harness import ITEMS, STRANGER, TargetHarness, Ta
 
 class FencingContract(TargetSuite):
     """The part of `TargetContract` about who may write."""
+
+    def test_a_batch_that_begins_above_the_ledger_is_refused(self, harness: TargetHarness, tmp_path: Path) -> None:
+        """The table was set back: what lies between would be lost."""
+        copy = self.copy(harness, tmp_path)
+        copy.create()
+        copy.apply(insert(1, item(1, "a")))
+        with pytest.raises(TargetUnavailableError):
+            copy.apply(insert(9, item(9, "b")), skip_to=7)
+        assert copy.restart().last_applied == 1
+        assert copy.live() == as_tuples(copy.schema, [item(1, "a")])
 
     def test_a_new_incarnation_begins_with_an_empty_ledger_and_replaces_the_table(
         self, harness: TargetHarness, tmp_path: Path

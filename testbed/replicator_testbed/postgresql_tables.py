@@ -229,7 +229,7 @@ _COLLATIONS: Final = (
 
 
 def make_tables(database: ScratchDatabase, *, rows: int, seed: int = 1, only: int | None = None) -> list[OddTable]:
-    """Make the tables, each with some rows. A server without ICU has none with collations of its own.
+    """Make the tables, each with some rows. A server without ICU or XML has none with them.
 
     Args:
         database: A fresh one.
@@ -241,7 +241,8 @@ def make_tables(database: ScratchDatabase, *, rows: int, seed: int = 1, only: in
     available = {name for (name,) in database.execute("SELECT name FROM pg_available_extensions")}
     extensions = {name: values for extension, (name, values) in _EXTENSIONS.items() if extension in available}
     database.execute(*(f"CREATE EXTENSION {name}" for name in _EXTENSIONS if name in available))
-    has_icu = bool(database.execute("SELECT 1 FROM pg_collation WHERE collprovider = 'i' LIMIT 1"))
+    icu = "SELECT 1 FROM pg_collation WHERE collprovider = 'i' AND collname <> 'unicode' LIMIT 1"
+    has_icu = bool(database.execute(icu))
     if has_icu:
         database.execute(*_COLLATIONS)
     tables = [*_of_values(database, extensions), *_of_keys(extensions, has_icu=has_icu), *_of_kinds(has_icu=has_icu)]
@@ -258,13 +259,24 @@ def make_tables(database: ScratchDatabase, *, rows: int, seed: int = 1, only: in
 
 def _of_values(database: ScratchDatabase, extensions: Mapping[str, Sequence[str]]) -> Iterator[OddTable]:
     newer = _MULTIRANGES if database.server.major_version >= 14 else {}
-    for number, (type_, values) in enumerate({**VALUES, **newer, **extensions}.items()):
+    types = {**VALUES, **newer, **extensions}
+    if not _has_xml(database):
+        del types["xml"]
+    for number, (type_, values) in enumerate(types.items()):
         name = f"v{number}"
         yield OddTable(
             name=name,
             statements=(f"CREATE TABLE {name} (id int PRIMARY KEY, v {type_})",),
             columns={"id": NUMBERS, "v": _texts(*values)},
         )
+
+
+def _has_xml(database: ScratchDatabase) -> bool:
+    try:
+        database.execute("SELECT '<a/>'::xml")
+    except psycopg.errors.FeatureNotSupported:
+        return False
+    return True
 
 
 def _of_keys(extensions: Mapping[str, Sequence[str]], *, has_icu: bool) -> Iterator[OddTable]:

@@ -157,6 +157,29 @@ def test_values_that_are_too_large_for_spark_s_memory_stop_their_table_alone(rig
     assert "spark_lost" not in rig.output()
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("rig", ["spark"], indirect=True)
+def test_a_table_whose_values_end_spark_s_jvm_again_and_again_fails_alone(rig: Rig) -> None:
+    """As where a container's memory ends it. It dies at the same values as in the test before."""
+    settings = {"spark.driver.memory": MEMORY, **short_lived_options("-XX:+ExitOnOutOfMemoryError")}
+    rig.extra = f"spark:\n  settings: {json.dumps(settings)}\n"
+    rig.write_yaml()
+    database = with_large_values(rig)
+    process = rig.start()
+    rig.wait_for_status(is_fresh, process, timeout_s=900)
+    change_large_values(database)
+
+    def has_failed(status: ReplicatorStatus) -> bool:
+        large, small = sorted(status.tables, key=lambda table: table.table)
+        return large.error is not None and large.error.code == "engine_crashed" and small.merged.matched == 100
+
+    rig.wait_for_status(has_failed, process, timeout_s=1200)
+    database.execute("UPDATE small SET n = 2")
+    rig.wait_for_status(lambda status: max(t.merged.matched for t in status.tables) == 200, process, timeout_s=600)
+    assert rig.stop(process) == 0, rig.output()
+
+
 COLUMNS: Final = 1_000
 
 

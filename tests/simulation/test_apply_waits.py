@@ -389,7 +389,8 @@ def test_a_way_on_that_is_throttled_is_found_again(shop: Shop) -> None:
     start = shop.start_in_place(A)
     shop.rows(A, insert(0, item(1, "again"), is_snapshot=True), commit=False)
     shop.complete(A, start)
-    advance, times = target.advance, []
+    target, times = shop.target(), []
+    advance = target.advance
 
     def refuse(table: TargetTable, sequence_num: int) -> None:
         times.append(1)
@@ -397,7 +398,6 @@ def test_a_way_on_that_is_throttled_is_found_again(shop: Shop) -> None:
             raise ThrottledError("slower", code="target_throttled", table=str(A))
         advance(table, sequence_num)
 
-    target = shop.target()
     target.faults.script("apply_batch", TableError("refused", code="refused", table=str(A)))
     target.advance = refuse  # type: ignore[method-assign]
     shop.run(target, clock=Minutes(), is_done=lambda: shop.applied(A).last_applied >= shop.highest(A))

@@ -137,6 +137,8 @@ class Faults:
     forget_keys: bool = False
     forget_chains: bool = False
     """Once the ranges are done, a change of key leads to no other reading."""
+    forget_unseen: bool = False
+    """A range that did not see a change of key leads to no other reading, as if the key were always on the list."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,7 @@ class World:
     ops_left: int
     reads_left: int
     crashes_left: int
+    keys_max: int | None = None
     state: State = field(default_factory=lambda: dict(START))
     visible: frozenset[int] = frozenset()
     hidden: tuple[Transaction, ...] = ()
@@ -314,7 +317,9 @@ class World:
         if moves and self.progress is not None and not self.faults.forget_keys:
             is_read = all(part.is_done for part in self.progress.ranges)
             if not (is_read and self.faults.forget_chains):
-                self.progress = with_moves(self.progress, moves)
+                before, self.progress = self.progress, with_moves(self.progress, moves, self.keys_max)
+                if self.progress is not before and not self.progress.keys:
+                    self.lose()
         self.after_verdicts()
 
     def reach(self, mark: Mark) -> None:
@@ -332,7 +337,10 @@ class World:
         self.target = (*self.target, *emitted)
         self.next_number += len(emitted)
         self.made = self.made[1:]
-        self.progress = advanced(self.progress, waiting, () if self.faults.forget_keys else tuple(read.unsettled))
+        is_forgotten = self.faults.forget_keys or (
+            self.faults.forget_unseen and waiting.reading.kind is ReadingKind.RANGE
+        )
+        self.progress = advanced(self.progress, waiting, () if is_forgotten else tuple(read.unsettled))
         if is_complete(self.progress):
             self.target = (*self.target, (self.next_number, {"event": "complete", "start": self.progress.start_number}))
             self.next_number += 1
@@ -348,6 +356,9 @@ class World:
         if Verdict.START_OVER in verdicts:
             assert self.progress is not None
             self.progress = start_over(self.progress)
+        self.lose()
+
+    def lose(self) -> None:
         for read in self.window.reads:
             self.window.drop(read)
         for waiting in self.made:
@@ -535,6 +546,7 @@ class Scope:
     chunk_rows: int = 2
     is_in_place: bool = False
     is_recreated: bool = False
+    keys_max: int | None = None
     kinds: tuple[str, ...] = ("insert", "update", "partial", "delete", "move", "partial_move", "truncate")
 
 
@@ -586,7 +598,7 @@ def sample(scope: Scope, faults: Faults, seed: int, schedules: int) -> tuple[Cou
 def make(scope: Scope, faults: Faults) -> World:
     world = World(
         faults=faults, chunk_rows=scope.chunk_rows, is_in_place=scope.is_in_place, is_recreated=scope.is_recreated,
-        ops_left=scope.ops, reads_left=scope.reads, crashes_left=scope.crashes,
+        ops_left=scope.ops, reads_left=scope.reads, crashes_left=scope.crashes, keys_max=scope.keys_max,
     )  # fmt: skip
     return world.begin()
 
@@ -663,12 +675,14 @@ TWO = Scope(ops=2, reads=1, crashes=0)
 SEVERAL = Scope(ops=3, reads=3, crashes=1)
 SEVERAL_IN_PLACE = replace(SEVERAL, is_in_place=True)
 SMALL_CHUNKS = Scope(ops=2, reads=3, crashes=1, chunk_rows=1)
+TOO_MANY_KEYS = Scope(ops=2, reads=2, crashes=0, keys_max=0, kinds=("partial_move",))
 
 BOUNDED = {
     "one change, two reads, a crash": ONE_CRASH,
     "the same in place": ONE_IN_PLACE,
     "in place, asked for again": ONE_RECREATED,
     "two changes": TWO,
+    "more keys than may be listed": TOO_MANY_KEYS,
 }
 THOROUGH = {
     "two changes, two reads": Scope(ops=2, reads=2, crashes=0),
@@ -678,6 +692,7 @@ THOROUGH = {
         ops=2, reads=2, crashes=1, kinds=("partial", "delete", "move", "partial_move")
     ),
     "chunks of one row": Scope(ops=1, reads=3, crashes=1, chunk_rows=1),
+    "a truncate, then changes of key": Scope(ops=3, reads=2, crashes=0, kinds=("truncate", "insert", "partial_move")),
 }
 FAULTS: dict[str, tuple[Faults, Scope]] = {
     "no visibility rule": (Faults(make_window=PublishedWindow), ONE),
@@ -692,6 +707,7 @@ FAULTS: dict[str, tuple[Faults, Scope]] = {
         Faults(forget_chains=True),
         Scope(ops=2, reads=3, crashes=0, chunk_rows=3, kinds=("partial_move",)),
     ),
+    "keys that a range did not see forgotten, more than may be listed": (Faults(forget_unseen=True), TOO_MANY_KEYS),
     "in-place start number above a delivered, unseen change": (Faults(start_at_next=True), ONE_RECREATED),
 }
 

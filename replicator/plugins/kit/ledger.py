@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from replicator.model.crash import crash_point
-from replicator.model.errors import FencedError, SchemaConflictError, TableError
+from replicator.model.errors import FencedError, SchemaConflictError, TableError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import (
@@ -122,6 +122,8 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
         with self.holding(table, batch) as held:
             if batch.last <= held.last:
                 return BatchResult(was_skipped=True)
+            if batch.skip_to > held.last:
+                raise set_back(table, held.last, batch.skip_to)
             if not batch.rows:
                 self.move_ledger(held, batch.last)
                 held.last = batch.last
@@ -191,6 +193,16 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
             if sequence_num > held.last:
                 change(held)
                 held.last = sequence_num
+
+
+def set_back(table: TargetTable, last: int, applied: int) -> TargetUnavailableError:
+    """The error where the ledger is lower than this process left it: the host continues from what the ledger says."""
+    return TargetUnavailableError(
+        f"The table was set back: its ledger says {last}, and this process has applied {applied}.",
+        code="target_busy",
+        table=str(table.table),
+        action="It is retried automatically, from what the ledger says.",
+    )
 
 
 def last_applied(table: TargetTable, owner: str, found: Ledger, *, may_adopt: bool, setting: str) -> int:

@@ -121,3 +121,50 @@ def test_no_table_starves_among_tables_that_always_have_more_to_do() -> None:
         served.setdefault(turn.table, now)
         schedule.release(turn.table)
     assert served[C] <= 5 + 2, "only those that had waited for as long go first"
+
+
+def test_a_table_that_must_be_alone_waits_until_nothing_runs_and_nothing_runs_beside_it() -> None:
+    schedule = Schedule(threads=2, max_wait_s=5)
+    schedule.offer(A, now=0, backlog=100, crashes=1)
+    schedule.offer(B, now=1, backlog=1)
+    assert schedule.take(2) == Turn(table=B)
+    assert schedule.take(2) is None
+    schedule.release(B)
+    assert schedule.take(3) == Turn(table=A, is_suspect=True, is_alone=True)
+    schedule.offer(C, now=3, backlog=1)
+    schedule.offer_upkeep(B)
+    assert schedule.take(4) is None
+    schedule.release(A)
+    assert schedule.take(5) == Turn(table=C)
+
+
+def test_a_table_that_must_be_alone_does_not_wait_forever() -> None:
+    schedule = Schedule(threads=2, max_wait_s=5)
+    schedule.offer(B, now=0, backlog=1)
+    assert schedule.take(0) == Turn(table=B)
+    schedule.offer(A, now=1, backlog=1, crashes=3)
+    schedule.offer(C, now=2, backlog=9)
+    assert schedule.take(6) is None
+    schedule.release(B)
+    assert schedule.take(6) == Turn(table=A, is_suspect=True, is_alone=True)
+
+
+def test_of_tables_that_must_be_alone_the_one_with_fewer_crashes_goes_first() -> None:
+    schedule = Schedule(threads=2, max_wait_s=5)
+    schedule.offer(A, now=0, backlog=100, crashes=3)
+    schedule.offer(B, now=1, backlog=1, crashes=1)
+    assert schedule.take(9) == Turn(table=B, is_suspect=True, is_alone=True)
+    schedule.release(B)
+    assert schedule.take(9) == Turn(table=A, is_suspect=True, is_alone=True)
+
+
+def test_a_table_that_must_be_alone_does_not_wait_for_upkeep_and_is_not_alone_then() -> None:
+    schedule = Schedule(threads=2, max_wait_s=5)
+    schedule.offer_upkeep(C)
+    assert schedule.take(0) == Turn(table=C, is_upkeep=True)
+    schedule.offer(A, now=0, backlog=1, crashes=2)
+    assert schedule.take(1) == Turn(table=A, is_suspect=True)
+    schedule.offer(B, now=1, backlog=1)
+    assert schedule.take(2) is None
+    schedule.release(A)
+    assert schedule.take(2) == Turn(table=B)

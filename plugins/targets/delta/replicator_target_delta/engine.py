@@ -21,6 +21,7 @@ from replicator_target_delta.maintenance import Condition, Upkeep, condition_of_
 from replicator_target_delta.storage import Storage
 
 if TYPE_CHECKING:
+    from replicator_target_delta.lane.bulk import Bulk
     from replicator_target_delta.lane.index import IndexCache
     from replicator_target_delta.lane.lane import Applied, Lane
     from replicator_target_delta.lane.rewrite import Rewritten
@@ -42,7 +43,7 @@ def merged_by_spark(reason: str) -> EngineReport:
     return EngineReport(rung="L0", reason=reason)
 
 
-TOO_LARGE: Final = merged_by_spark(BATCH_TOO_LARGE)
+FOUND_BY_SPARK: Final = EngineReport(rung="L2", reason=BATCH_TOO_LARGE)
 
 
 class Pace:
@@ -111,6 +112,19 @@ class DirectTable:
         """As `Lane.apply`: what that did, for logs and status, and the bytes that it wrote; ends and begins upkeep that is due."""
         self.finish(table)
         applied = self._lane.apply(table, batch, last)
+        if applied is None:
+            return None, 0
+        self._begin(table, batch.schema, applied.version)
+        return _details(applied, batch), applied.bytes
+
+    def apply_bulk(
+        self, table: TargetTable, batch: Batch, bulk: Bulk, last: int
+    ) -> tuple[Mapping[str, Any] | None, int]:
+        """As `apply`, of a batch that is folded somewhere else."""
+        from replicator_target_delta.lane.bulk import apply_bulk
+
+        self.finish(table)
+        applied = apply_bulk(self._lane, table, batch, bulk, last)
         if applied is None:
             return None, 0
         self._begin(table, batch.schema, applied.version)

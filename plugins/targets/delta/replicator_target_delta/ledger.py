@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from replicator.model.errors import TableError, TargetUnavailableError
-from replicator.plugins.kit.ledger import fenced, not_ours
+from replicator.plugins.kit.ledger import fenced, not_ours, set_back
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
 from replicator_target_delta.logstore import LogStore, commit, obstacle
 from replicator_target_delta.scala import Scala
@@ -156,12 +156,7 @@ def check_last(table: TargetTable, own: Entry | None, last: int | None) -> None:
     if own.last > last:
         raise fenced(table, own.epoch, table.incarnation)
     if own.last < last:
-        raise TargetUnavailableError(
-            f"The table was set back: its ledger says {own.last}, and this process has applied {last}.",
-            code="target_busy",
-            table=str(table.table),
-            action="It is retried automatically, from what the ledger says.",
-        )
+        raise set_back(table, own.last, last)
 
 
 def adopted(table: TargetTable) -> TableError:

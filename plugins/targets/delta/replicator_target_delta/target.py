@@ -30,10 +30,10 @@ from replicator_target_delta import ddl, history, maintenance, spark_engine
 from replicator_target_delta.check import existing_problems, length_problems, path_problems
 from replicator_target_delta.comments import comment_notices
 from replicator_target_delta.config import DIRECT_ROWS_MAX, LOG_RETENTION_MIN, DeltaConfig
-from replicator_target_delta.engine import DIRECT, TOO_LARGE, DirectTable, Lanes, Pace, merged_by_spark
+from replicator_target_delta.engine import DIRECT, FOUND_BY_SPARK, DirectTable, Lanes, Pace, merged_by_spark
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.held import HeldTable
-from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.lane.needed import BATCH_TOO_LARGE, SparkNeededError
 from replicator_target_delta.ledger import (
     EPOCH_MAX,
     Claimed,
@@ -241,12 +241,10 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
     def merge_batch(self, held: HeldTable, batch: Batch) -> Mapping[str, Any] | None:
         """Commit the batch by the table's lane, or let Spark merge it where the lane refuses."""
         try:
-            details, written = self._direct(held).apply(held.table, batch, held.last)
-            self._pace.committed(held.table.table, written)
-            self._engines[held.table.table] = DIRECT
+            details, engine = self._apply_directly(held, batch)
         except SparkNeededError as refused:
-            details = self._merge_by_spark(held, batch)
-            self._engines[held.table.table] = merged_by_spark(str(refused))
+            details, engine = self._merge_by_spark(held, batch), merged_by_spark(str(refused))
+        self._engines[held.table.table] = engine
         if details is None:
             spark_engine.check_applied(held, batch.last)
         return details
@@ -258,7 +256,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
     def rows_max(self, table: TableId) -> int | None:
         """What the lane takes at once, unless the table is one that Spark merges."""
         last = self._engines.get(table, DIRECT)
-        return DIRECT_ROWS_MAX if self.config.engine == "auto" and last in (DIRECT, TOO_LARGE) else None
+        return DIRECT_ROWS_MAX if self.config.engine == "auto" and last in (DIRECT, FOUND_BY_SPARK) else None
 
     def engine(self, table: TableId) -> EngineReport | None:
         """The lane, or Spark and why."""
@@ -269,6 +267,30 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
         if held.direct is None:
             held.direct = self._lanes.open(held.session, self._storage, held.path)
         return held.direct
+
+    def _apply_directly(self, held: HeldTable, batch: Batch) -> tuple[Mapping[str, Any] | None, EngineReport]:
+        """By the lane alone; what is too large for it Spark finds and writes.
+
+        Raises:
+            SparkNeededError: Nothing was changed; Spark must merge the batch.
+        """
+        direct, engine = self._direct(held), DIRECT
+        try:
+            details, written = direct.apply(held.table, batch, held.last)
+        except SparkNeededError as refused:
+            if str(refused) != BATCH_TOO_LARGE:
+                raise
+            from replicator_target_delta.bulk import bulk_of
+
+            self._sharing.run(held.session, self._storage)
+            with (
+                readable_files([file.uri for file in batch.files], batch.schema, self._storage) as uris,
+                bulk_of(held, batch, uris) as bulk,
+            ):
+                details, written = direct.apply_bulk(held.table, batch, bulk, held.last)
+            engine = FOUND_BY_SPARK
+        self._pace.committed(held.table.table, written)
+        return details, engine
 
     def _merge_by_spark(self, held: HeldTable, batch: Batch) -> Mapping[str, Any] | None:
         """Merge, or append where the batch allows it."""

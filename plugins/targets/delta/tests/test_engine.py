@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
 
@@ -23,8 +24,10 @@ from replicator.plugins.target import EngineReport, TableOptions
 from replicator.testing.waiting import wait_until
 from replicator.testing.workloads import SCHEMA, Replay, Workloads, change_table
 from replicator_target_delta import engine, history, logstore, target
-from replicator_target_delta.engine import DIRECT, TOO_LARGE, DirectTable, merged_by_spark
+from replicator_target_delta.bulk import SparkBulk
+from replicator_target_delta.engine import DIRECT, FOUND_BY_SPARK, DirectTable, merged_by_spark
 from replicator_target_delta.lane import lane
+from replicator_target_delta.lane.bulk import BulkHits
 from replicator_target_delta.lane.rewrite import FILES_PER_TIER
 from replicator_target_delta.maintenance import Upkeep
 from replicator_target_delta.target import DeltaLakeTarget
@@ -55,7 +58,7 @@ def direct(new_lake: Callable[..., Lake]) -> Lake:
 # -- one table, both engines ------------------------------------------------------------------------------------------
 
 
-def alternate(lake: Lake, seed: int, rounds: int) -> None:
+def alternate(lake: Lake, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random batches by either engine, with upkeep, claims and other processes between them, against a plain replay."""
     rng, replay, numbers = random.Random(seed), Replay(), itertools.count(lake.next)
     possible = Workloads(seed, range(40), numbers, valid=True)
@@ -63,15 +66,20 @@ def alternate(lake: Lake, seed: int, rounds: int) -> None:
     lakes = {kind: _process(lake, kind) for kind in ("auto", "spark")}
     epoch, kind, seen = 1, "", set()
     for number in range(rounds):
+        is_large = number == 3 or rng.random() < 0.3
+        # Large batches whose rows lack columns are Spark's.
+        possible._absent = arbitrary._absent = not is_large
+        monkeypatch.setattr(lane, "DIRECT_ROWS_MAX", 0 if is_large else 1000)
         changes = possible.round(3) + arbitrary.round(3)
         for change in changes:
             replay.apply(change)
-        before, kind = kind, "spark" if number == 2 else rng.choice(["auto", "auto", "auto", "spark"])
+        forced = {2: "spark", 3: "auto"}
+        before, kind = kind, forced.get(number) or rng.choice(["auto", "auto", "auto", "spark"])
         if kind != before:
             epoch += 1
             lake.table = lake.owned(epoch=epoch)
             lakes[kind].claim(lake.table)
-        result = lakes[kind].apply_batch(lake.table, lake.batch_of(change_table(changes)))
+        result = lakes[kind].apply_batch(lake.table, lake.batch_of(change_table(changes), has_absent=not is_large))
         assert not result.was_skipped
         seen.add(present(lakes[kind].engine(lake.table.table)).rung)
         match rng.choice(["optimize", "purge", "vacuum", "checkpoint", "nothing", "nothing", "nothing"]):
@@ -93,7 +101,7 @@ def alternate(lake: Lake, seed: int, rounds: int) -> None:
             )
             assert len(read) == len(wanted)
             assert {tuple(row) for row in read} ^ wanted == set()
-    assert seen == {"L0", "L1"}
+    assert seen == {"L0", "L1", "L2"}
 
 
 def _process(lake: Lake, kind: str) -> DeltaLakeTarget:
@@ -101,15 +109,19 @@ def _process(lake: Lake, kind: str) -> DeltaLakeTarget:
     return lake.process()
 
 
-def test_engines_continue_behind_each_other_s_versions(new_lake: Callable[..., Lake]) -> None:
-    alternate(new_lake(SCHEMA), 1, 7)
+def test_engines_continue_behind_each_other_s_versions(
+    new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alternate(new_lake(SCHEMA), 1, 7, monkeypatch)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(10, 20))  # of 40 batches each
-def test_engines_continue_behind_each_other_s_versions_for_long(new_lake: Callable[..., Lake], seed: int) -> None:
-    alternate(new_lake(SCHEMA), seed, 40)
+def test_engines_continue_behind_each_other_s_versions_for_long(
+    new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    alternate(new_lake(SCHEMA), seed, 40, monkeypatch)
 
 
 @pytest.mark.parametrize("absent", [False, True])
@@ -131,6 +143,32 @@ def test_both_engines_make_the_same_table(
     assert [present(used(lake)).rung for lake in lakes] == ["L1", "L0"]
     marks = ["_sequence_num", "_source_timestamp", *(["_is_deleted"] if deletes == "soft" else [])]
     found = [lake.rows("workload", "id", "a", "b", "c", *marks) for lake in lakes]
+    assert len(found[0]) > 500
+    assert found[0] ^ found[1] == set()
+    counts = [lake.target.audit(lake.table, begin).merged for lake, begin in zip(lakes, begins, strict=True)]
+    assert counts[0] == counts[1]
+    assert counts[0].not_found > 0
+    ledgers = [lake.target.read_ledger(lake.table) for lake in lakes]
+    assert ledgers[0] == ledgers[1]
+
+
+def test_a_batch_that_spark_finds_and_writes_makes_the_same_table(
+    new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, through the rung for large batches."""
+    monkeypatch.setattr(lane, "DIRECT_ROWS_MAX", 0)
+    options = TableOptions(source_timestamp=True)
+    lakes = [new_lake(SCHEMA, options, folder=kind, engine=kind) for kind in ("auto", "spark")]
+    begins = [lake.target.audit(lake.table, None).position for lake in lakes]
+    numbers = itertools.count(lakes[0].next)
+    possible = Workloads(41, range(300), numbers, valid=True, absent=False)
+    arbitrary = Workloads(42, range(300, 600), numbers, valid=False, absent=False)
+    for _ in range(3):
+        rows = change_table(possible.round(6) + arbitrary.round(6))
+        for lake in lakes:
+            lake.target.apply_batch(lake.table, lake.batch_of(rows, expects_rows=True, has_absent=False))
+    assert [present(used(lake)).rung for lake in lakes] == ["L2", "L0"]
+    found = [lake.rows("workload", "id", "a", "b", "c", "_sequence_num", "_source_timestamp") for lake in lakes]
     assert len(found[0]) > 500
     assert found[0] ^ found[1] == set()
     counts = [lake.target.audit(lake.table, begin).merged for lake, begin in zip(lakes, begins, strict=True)]
@@ -303,18 +341,86 @@ def test_a_table_without_a_key_is_spark_s(new_lake: Callable[..., Lake]) -> None
     assert lake.target.rows_max(lake.table.table) is None
 
 
-def test_a_larger_batch_is_merged_and_the_next_ones_are_of_the_lane_s_size(
+def test_a_larger_batch_is_found_by_spark_and_the_next_ones_are_of_the_lane_s_size(
     direct: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane, "DIRECT_ROWS_MAX", 2)
     monkeypatch.setattr(target, "DIRECT_ROWS_MAX", 2)
     assert direct.target.rows_max(direct.table.table) == 2
-    direct.apply(*(direct.insert(id=number, name="a", note="x") for number in range(3)))
-    assert used(direct) == TOO_LARGE
+    direct.apply(*(direct.insert(id=number, name="a", note="x") for number in range(3)), has_absent=False)
+    assert used(direct) == FOUND_BY_SPARK
     assert direct.target.rows_max(direct.table.table) == 2
     direct.apply(*(direct.update(id=number, name="b", note="x") for number in range(2)))
     assert used(direct) == DIRECT
     assert direct.rows() == {(0, "b", "x"), (1, "b", "x"), (2, "a", "x")}
+
+
+@pytest.fixture
+def bulk(direct: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """The lane takes no batch by itself."""
+    direct.apply(*(direct.insert(id=number, name="a", note="x") for number in range(6)))
+    monkeypatch.setattr(lane, "DIRECT_ROWS_MAX", 0)
+    return direct
+
+
+def test_what_others_commit_while_spark_finds_rows_is_found_again(bulk: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are in another file afterwards, and two of them are not there any more."""
+    find, versions = SparkBulk.find, list[int]()
+
+    def beside(self: SparkBulk, version: int, names: Mapping[str, int]) -> BulkHits:
+        versions.append(version)
+        hits = find(self, version, names)
+        if len(versions) == 1:
+            bulk.spark.sql(f"DELETE FROM delta.`{bulk.path}` WHERE id IN (1, 4)")
+            bulk.spark.sql(f"REORG TABLE delta.`{bulk.path}` APPLY (PURGE)")
+        return hits
+
+    monkeypatch.setattr(SparkBulk, "find", beside)
+    since = bulk.target.audit(bulk.table, None).position
+    changes = [bulk.update(id=0, name="b", note="x"), bulk.update(id=1, name="b", note="x"), bulk.delete(id=2)]
+    bulk.apply(*changes, bulk.insert(id=9, name="b", note="x"), has_absent=False, expects_rows=True)
+    assert used(bulk) == FOUND_BY_SPARK
+    assert len(versions) == 2
+    assert bulk.rows() == {(0, "b", "x"), (1, "b", "x"), (3, "a", "x"), (5, "a", "x"), (9, "b", "x")}
+    assert bulk.target.audit(bulk.table, since).merged.not_found == 1
+
+
+def test_an_older_epoch_finds_the_newer_one_s_claim_and_leaves_nothing(
+    bulk: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = SparkBulk.find
+
+    def beside(self: SparkBulk, version: int, names: Mapping[str, int]) -> BulkHits:
+        hits = find(self, version, names)
+        bulk.process().claim(bulk.owned(epoch=2))
+        return hits
+
+    monkeypatch.setattr(SparkBulk, "find", beside)
+    before = set(bulk.path.glob("**/*.parquet"))
+    with pytest.raises(FencedError):
+        bulk.apply(bulk.update(id=0, name="b", note="x"), has_absent=False)
+    assert (0, "a", "x") in bulk.rows()
+    # Spark leaves a file without rows where a job has nothing for its first partition.
+    assert [path for path in {*bulk.path.glob("**/*.parquet")} - before if pq.read_metadata(path).num_rows] == []
+
+
+def test_large_batches_that_spark_cannot_find_are_merged(bulk: Lake) -> None:
+    """A key that stands in the table twice, and rows that lack columns."""
+    bulk.apply(bulk.update(id=0, name="b", absent=["note"]), has_absent=True)
+    assert used(bulk) == merged_by_spark("a large batch has rows that lack columns")
+    twice = "SELECT CAST(id AS BIGINT) id, 'c' name, 'x' note, CAST(0 AS BIGINT) _sequence_num FROM VALUES (1) AS v(id)"
+    bulk.spark.sql(f"INSERT INTO delta.`{bulk.path}` {twice}")
+    bulk.apply(bulk.delete(id=1), has_absent=False)
+    assert used(bulk) == merged_by_spark("a key stands in the table twice")
+    assert {row[0] for row in bulk.rows()} == {0, 2, 3, 4, 5}
+
+
+def test_a_large_append_is_written_by_spark_for_the_lane(bulk: Lake) -> None:
+    rows = [bulk.insert(id=number, name="b", note=None) for number in range(10, 13)]
+    bulk.apply(*rows, has_absent=False, is_append=True)
+    assert used(bulk) == FOUND_BY_SPARK
+    assert {row[0] for row in bulk.rows()} == {*range(6), 10, 11, 12}
+    assert commits(bulk)[-1]["isBlindAppend"] is True
 
 
 def test_what_a_user_switches_on_sends_the_table_to_spark_and_back(direct: Lake) -> None:

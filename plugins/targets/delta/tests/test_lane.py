@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import random
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -918,3 +920,20 @@ def test_without_a_wait_nothing_rests() -> None:
     pace = Pace(0.0, clock=lambda: 100.0)
     pace.committed(TableId("s", "t"), 3 * BYTES_PER_S)
     assert pace.rest_s(TableId("s", "t")) == 0
+
+
+def test_an_index_for_which_the_disk_has_no_room_stays_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made for a batch that is committed already, too."""
+
+    def full(**_: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    bare = Bare(tmp_path, schema_of(["id"], id=pa.string(), v=pa.string()))
+    monkeypatch.setattr(index, "_SPILLED_FROM", 1 << 10)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    bare.apply(*[insert(0, {"id": f"k{i}", "v": "a"}) for i in range(300)])
+    bare.lane = bare.new_lane()
+    bare.apply(*[insert(0, {"id": f"k{i}", "v": "b"}) for i in range(100, 400)])
+    assert sorted(bare.rows("id", "v")) == sorted((f"k{i}", "a" if i < 100 else "b") for i in range(400))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +12,12 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from replicator.model.events import IS_DELETED
-from replicator_target_delta.lane import vectors
-from replicator_target_delta.lane.actions import Counts
+from replicator_target_delta.lane import actions, vectors
+from replicator_target_delta.lane.actions import Action, Counts
 from replicator_target_delta.lane.fold import Folded
 from replicator_target_delta.lane.known import TargetColumn
 from replicator_target_delta.lane.log import LiveFile
+from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.lane.parquet import check_size
 from replicator_target_delta.lane.replay import completed, picked
 
@@ -32,6 +34,23 @@ class Hidden:
     file: LiveFile
     rows: BitMap
     vector: vectors.Descriptor | None
+
+    def actions(self, now_ms: int) -> Sequence[Action]:
+        """A file gets another vector by being removed and added; one without a row is only removed."""
+        removal = actions.removal(self.file, now_ms)
+        return [removal] if self.vector is None else [removal, actions.with_vector(self.file, self.vector)]
+
+
+def hide(file: LiveFile, rows: npt.NDArray[Any], deleted: BitMap, output: vectors.VectorFile) -> Hidden:
+    """Hide more rows of a file, of which some are deleted already.
+
+    Raises:
+        SparkNeededError: They are not rows of the file that stand there.
+    """
+    union = deleted | vectors.bitmap(rows)
+    if len(union) != len(deleted) + len(rows) or len(union) > file.rows or int(union.max()) >= file.rows:
+        raise SparkNeededError("a deletion vector does not add up")
+    return Hidden(file=file, rows=union, vector=output.add(union) if len(union) < file.rows else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

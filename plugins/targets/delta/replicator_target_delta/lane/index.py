@@ -26,13 +26,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from replicator.plugins import get_logger
 from replicator_target_delta.lane.keys import Int64s, KeyForm, hashes
 from replicator_target_delta.lane.needed import SparkNeededError
 
 _SPILLED_FROM: Final = 1 << 20
-_FILES_MAX: Final = 256
+_MAPPED_MAX: Final = 128
+"""Indexes with mapped parts: each part, of which an index has up to four, keeps a file open."""
 _ROWS_PER_READ: Final = 1 << 17
 _ROWS_MAX: Final = 1 << 32
+
+_log = get_logger("target.delta")
 
 Array = npt.NDArray[Any]
 
@@ -165,7 +169,7 @@ class IndexCache:
             self._indexes[path] = index
             self._bytes += index.bytes
             self._mapped += index.bytes >= _SPILLED_FROM
-            while self._indexes and (self._bytes > self._bytes_max or self._mapped > _FILES_MAX):
+            while self._indexes and (self._bytes > self._bytes_max or self._mapped > _MAPPED_MAX):
                 self._drop(next(iter(self._indexes)))
         return index
 
@@ -183,10 +187,15 @@ class IndexCache:
     def _spill(self, array: Array) -> Array:
         if array.nbytes < _SPILLED_FROM:
             return np.array(array)
-        with tempfile.TemporaryFile(dir=self._folder) as file:
-            file.write(np.ascontiguousarray(array).data.cast("B"))
-            file.flush()
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                file.write(np.ascontiguousarray(array).data.cast("B"))
+                file.flush()
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            # The disk is full, for example. An index is only a help, perhaps for a batch that is committed already.
+            _log.warning("index_kept_in_memory", reason=error.strerror or type(error).__name__)
+            return np.array(array)
         return np.frombuffer(mapped, array.dtype)
 
 

@@ -14,7 +14,6 @@ What the lane is not sure about it refuses before it has changed anything (`Spar
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ from replicator_target_delta.lane.actions import Action, Counts
 from replicator_target_delta.lane.clear import cleared
 from replicator_target_delta.lane.commits import Commits
 from replicator_target_delta.lane.fold import Folded, key_form, rows_of
-from replicator_target_delta.lane.found import Found, Hidden, complete, marked
+from replicator_target_delta.lane.found import Found, Hidden, complete, hide, marked
 from replicator_target_delta.lane.index import Hits, IndexCache, Wanted, read_keys
 from replicator_target_delta.lane.keys import KeyForm
 from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
@@ -53,7 +52,7 @@ from replicator_target_delta.ledger import Entry, check_last, claim_lost, exists
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import SCHEMA, UUID
 
-_ATTEMPTS_MAX: Final = 10
+ATTEMPTS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +102,7 @@ class Lane:
             ReplicatorError: The table is not as it was left (`not_ours`, `claim_lost`, `check_last`).
         """
         form, began = key_form(batch.schema), self._clock()
-        columns = self._check(self._log.refresh(), table, batch, last)
+        columns = self.check(self._log.refresh(), table, batch, last)
         if columns is None:
             return None
         # Last: a reason that lies in the table holds for batches of any size.
@@ -112,23 +111,23 @@ class Lane:
         work = work_of(table, batch, form)
         written: Action | None = None
         try:
-            for _ in range(_ATTEMPTS_MAX):
+            for _ in range(ATTEMPTS_MAX):
                 if written is None and work.rows.num_rows and work.is_complete:
                     written = self._write(work.rows, columns)
                 applied = self._attempt(work, columns, written, began)
                 if applied is not None:
                     return applied
-                before, columns = columns, self._check(self._log.refresh(), table, batch, last)
+                before, columns = columns, self.check(self._log.refresh(), table, batch, last)
                 if columns != before:
-                    self._discard(written)
+                    self.remove(written)
                     written = None
                 if columns is None:
                     return None
         except (SparkNeededError, ReplicatorError):
             # Both come before a version is put; after any other error nobody knows whether it names the file.
-            self._discard(written)
+            self.remove(written)
             raise
-        self._discard(written)
+        self.remove(written)
         raise SparkNeededError("others commit without a pause")
 
     def clear(self, table: TargetTable, sequence_num: int, below: int | None, last: int | None = None) -> int | None:
@@ -140,21 +139,34 @@ class Lane:
         """
         if table.options.deletes == "soft":
             raise SparkNeededError("rows are to be marked as deleted")
-        for _ in range(_ATTEMPTS_MAX):
+        for _ in range(ATTEMPTS_MAX):
             state = self._log.refresh()
             if not self._may_follow(state, table, sequence_num, last):
                 return None
             names = {column.name: column.physical for column in columns_as_found(state)}
             output, now_ms, identity = vectors.VectorFile(), int(self._clock() * 1000), str(uuid4())
-            hidden = list(cleared(state.files.values(), below, names[SEQUENCE_NUM], self._read, self._deleted, output))
-            deleted = sum(len(one.rows) - len(self._deleted(one.file)) for one in hidden)
+            hidden = list(cleared(state.files.values(), below, names[SEQUENCE_NUM], self._read, self.deleted, output))
+            deleted = sum(len(one.rows) - len(self.deleted(one.file)) for one in hidden)
             info = actions.clear_info(deleted=deleted, read_version=state.version, identity=identity, now_ms=now_ms)
             ledger = actions.transaction(table.ledger_name, Entry(table.epoch, sequence_num).version, now_ms)
-            changes = [info, ledger, *(action for one in hidden for action in _actions_of(one, now_ms))]
-            if self._commit(changes, output, identity):
-                self._remember(hidden, None, pa.array([], pa.int64()))
+            changes = [info, ledger, *(action for one in hidden for action in one.actions(now_ms))]
+            if self.commit(changes, output, identity):
+                self.remember(hidden, None, pa.array([], pa.int64()))
                 return self._log.state.version
         raise SparkNeededError("others commit without a pause")
+
+    @property
+    def state(self) -> LogState:
+        """The table as of the newest version that was read."""
+        return self._log.state
+
+    def refresh(self) -> LogState:
+        """Read the commits that are new.
+
+        Raises:
+            SparkNeededError: The log is not understood.
+        """
+        return self._log.refresh()
 
     def files(self) -> Collection[LiveFile]:
         """The files of the newest version.
@@ -183,7 +195,7 @@ class Lane:
         fields = ddl.new_table(table, schema, clustering=False).fields
         return Rewrite(
             files=files,
-            deleted=[self._deleted(file) for file in files],
+            deleted=[self.deleted(file) for file in files],
             fields=fields,
             columns=known_columns(state, fields),
             shape=rows_of(change_schema(schema).empty_table(), schema, table.options).schema,
@@ -205,7 +217,7 @@ class Lane:
 
     def discard(self, done: Rewritten) -> None:
         """Remove a new file that is not to be committed."""
-        self._discard(done.add)
+        self.remove(done.add)
 
     def commit_rewrite(self, table: TargetTable, done: Rewritten) -> bool:
         """Put the new file in place of the old ones; False: they are no longer all there, and the new one was removed.
@@ -214,7 +226,7 @@ class Lane:
             SparkNeededError: Nothing was changed: the log is not what it was.
         """
         try:
-            for _ in range(_ATTEMPTS_MAX):
+            for _ in range(ATTEMPTS_MAX):
                 state = self._log.refresh()
                 now = [state.files.get(file.path) for file in done.plan.files]
                 moved = {f.path for f, at in zip(done.plan.files, now, strict=True) if at is None}
@@ -232,31 +244,31 @@ class Lane:
                 if self._attempt_rewrite(done, now):
                     return True
         except (SparkNeededError, ReplicatorError):
-            self._discard(done.add)
+            self.remove(done.add)
             raise
-        self._discard(done.add)
+        self.remove(done.add)
         return False
 
     def _attempt_rewrite(self, done: Rewritten, now: Sequence[LiveFile | None]) -> bool:
         state, now_ms, identity = self._log.state, int(self._clock() * 1000), str(uuid4())
         output, add = vectors.VectorFile(), done.add
-        since = carried(done, [None if file is None else self._deleted(file) for file in now])
+        since = carried(done, [None if file is None else self.deleted(file) for file in now])
         old = [file for file in now if file is not None]
         if add is not None and since:
             add = None if len(since) == len(done.keys) else actions.hidden(add, output.add(since))
         changes = [actions.rewrite_info(read_version=state.version, identity=identity, now_ms=now_ms)]
         changes += [actions.removal(file, now_ms, changes_data=False) for file in old]
         changes += [{"add": add}] if add is not None else []
-        if not self._commit(changes, output, identity):
+        if not self.commit(changes, output, identity):
             return False
         if add is None:
-            self._discard(done.add)
+            self.remove(done.add)
         for file in old:
             self._vectors.pop(file.path, None)
             self._indexes.forget(f"{self._path}/{unquote(file.path)}")
         return True
 
-    def _check(
+    def check(
         self, state: LogState, table: TargetTable, batch: Batch, last: int | None
     ) -> Sequence[TargetColumn] | None:
         """The table's columns, if the batch may be applied to this version; None if its ledger says that it must not."""
@@ -314,12 +326,12 @@ class Lane:
             took_ms=max(0, now_ms - int(began * 1000)),
         )
         changes = [info, actions.transaction(work.table.ledger_name, version, now_ms)]
-        changes += [action for one in hidden for action in _actions_of(one, now_ms)]
+        changes += [action for one in hidden for action in one.actions(now_ms)]
         changes += [{"add": written}] if written is not None else []
-        if not self._commit(changes, output, identity):
-            self._discard(own)
+        if not self.commit(changes, output, identity):
+            self.remove(own)
             return None
-        self._remember(hidden, written, keys)
+        self.remember(hidden, written, keys)
         return Applied(
             counts=counts,
             version=self._log.state.version,
@@ -346,18 +358,14 @@ class Lane:
             if _cannot_have(file, physical, wanted):
                 continue
             found = self._hits(file, physical, work.form, wanted)
-            deleted = self._deleted(file)
+            deleted = self.deleted(file)
             positions, rows = _alive(found, deleted)
             if not len(rows):
                 continue
             np.add.at(hits, positions, 1)
             at_file[positions], at_row[positions] = len(files), rows
             files.append(file)
-            union = deleted | vectors.bitmap(rows)
-            if len(union) != len(deleted) + len(rows) or len(union) > file.rows or int(union.max()) >= file.rows:
-                raise SparkNeededError("a deletion vector does not add up")
-            vector = output.add(union) if len(union) < file.rows else None
-            hidden.append(Hidden(file=file, rows=union, vector=vector))
+            hidden.append(hide(file, rows, deleted, output))
         if bool((hits > 1).any()):
             raise SparkNeededError("a key stands in the table twice")
         is_there = hits == 1
@@ -398,7 +406,7 @@ class Lane:
             raise SparkNeededError("a data file's number of rows changed")
         return index.find(wanted)
 
-    def _deleted(self, file: LiveFile) -> BitMap:
+    def deleted(self, file: LiveFile) -> BitMap:
         """The rows of a file that are deleted."""
         if file.vector is None:
             return BitMap()
@@ -409,7 +417,7 @@ class Lane:
         self._vectors[file.path] = (file.vector, rows)
         return rows
 
-    def _commit(self, changes: Sequence[Action], output: vectors.VectorFile, identity: str) -> bool:
+    def commit(self, changes: Sequence[Action], output: vectors.VectorFile, identity: str) -> bool:
         """Write the deletion vectors and the next version; False if it is somebody else's.
 
         What stands in the log decides, not what the writer was told.
@@ -429,14 +437,14 @@ class Lane:
         data = self._log.commit(version)
         if data is None:
             raise failure or OSError(f"Version {version} of {self._path} was written and is not there.")
-        if _identity(data) != identity:
+        if actions.identity_of(data) != identity:
             if output.data:
                 self._storage.remove(f"{self._path}/{output.name}")
             return False
         self._log.accept(lines, data)
         return True
 
-    def _remember(self, hidden: Sequence[Hidden], written: Action | None, keys: pa.Array) -> None:
+    def remember(self, hidden: Sequence[Hidden], written: Action | None, keys: pa.Array) -> None:
         """What the commit changed, so that nothing of it is read again."""
         for one in hidden:
             if one.vector is None:
@@ -452,7 +460,8 @@ class Lane:
         if len(self._vectors) > len(files):
             self._vectors = {path: known for path, known in self._vectors.items() if path in files}
 
-    def _discard(self, written: Action | None) -> None:
+    def remove(self, written: Action | None) -> None:
+        """Remove a data file that no version names."""
         if written is not None:
             self._storage.remove(f"{self._path}/{written['path']}")
 
@@ -477,18 +486,3 @@ def _alive(found: Hits, deleted: BitMap) -> Hits:
         return found
     mask = ~np.isin(found.rows, vectors.numbers(dead))
     return Hits(found.positions[mask], found.rows[mask])
-
-
-def _actions_of(hidden: Hidden, now_ms: int) -> Sequence[Action]:
-    """A file gets another vector by being removed and added; one without a row is only removed."""
-    removal = actions.removal(hidden.file, now_ms)
-    return [removal] if hidden.vector is None else [removal, actions.with_vector(hidden.file, hidden.vector)]
-
-
-def _identity(data: bytes) -> str | None:
-    """The identity of a commit; None if it has none."""
-    for line in data.splitlines():
-        if line.startswith(b'{"commitInfo"'):
-            identity: str | None = json.loads(line)["commitInfo"].get("txnId")
-            return identity
-    return None

@@ -1,0 +1,159 @@
+"""Applies a batch that is too large for this process: Spark finds the rows that stand at its keys and writes the new ones.
+
+The commit is the lane's own, with the same checks: only who reads and writes the data files differs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from replicator.model.crash import crash_point
+from replicator.model.errors import ReplicatorError
+from replicator.plugins.target import Batch, TargetTable
+from replicator_target_delta.lane import actions, vectors
+from replicator_target_delta.lane.actions import Action, Counts
+from replicator_target_delta.lane.fold import key_form
+from replicator_target_delta.lane.found import Hidden, hide
+from replicator_target_delta.lane.lane import ATTEMPTS_MAX, Applied, Lane
+from replicator_target_delta.lane.log import LiveFile
+from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.ledger import Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkHits:
+    """The rows that stand at a batch's keys, one entry per row.
+
+    Attributes:
+        file: Which of the files that were asked about has the row; -1: another one.
+        row: Its number there.
+        is_removed: The batch leaves no row at the key.
+        key: A hash of the key. Two rows with one hash may have one key.
+        expects: The batch's first change of the key expected a row there.
+    """
+
+    file: npt.NDArray[np.int64]
+    row: npt.NDArray[np.int64]
+    is_removed: npt.NDArray[np.bool_]
+    expects: npt.NDArray[np.bool_]
+    key: npt.NDArray[np.int64]
+
+
+class Bulk(Protocol):
+    """A batch that is folded somewhere else."""
+
+    def write(self) -> Sequence[Action]:
+        """Write the rows that the batch leaves into new data files: their `add` actions."""
+
+    def find(self, version: int, names: Mapping[str, int]) -> BulkHits:
+        """Find the rows that stand in a version of the table at the keys of the batch.
+
+        Args:
+            version: The version.
+            names: The base names of its files, with the numbers to call them by.
+
+        Raises:
+            SparkNeededError: There are too many.
+        """
+
+    def expected(self) -> int:
+        """How many keys expect a row in the target."""
+
+
+def apply_bulk(lane: Lane, table: TargetTable, batch: Batch, bulk: Bulk, last: int | None) -> Applied | None:
+    """Apply a batch behind `last`, where that is known; None if the ledger is there already, or a newer epoch's.
+
+    Raises:
+        SparkNeededError: Nothing was changed; Spark must merge the batch.
+        ReplicatorError: The table is not as it was left (`Lane.apply`).
+    """
+    began = time.time()
+    key_form(batch.schema)  # refuses what the lane cannot compare
+    columns = lane.check(lane.refresh(), table, batch, last)
+    if columns is None:
+        return None
+    written = bulk.write()
+    crash_point("lane.rows_written")
+    try:
+        new = [LiveFile.of(add) for add in written]
+        for _ in range(ATTEMPTS_MAX):
+            applied = _attempt(lane, table, batch, bulk, new, began)
+            if applied is not None:
+                return applied
+            before, columns = columns, lane.check(lane.refresh(), table, batch, last)
+            if columns != before:
+                break
+    except (SparkNeededError, ReplicatorError):
+        # Both come before a version is put; after any other error nobody knows whether it names the files.
+        _remove(lane, written)
+        raise
+    _remove(lane, written)
+    if columns is None:
+        return None
+    raise SparkNeededError("others change the table at the same time")
+
+
+def _attempt(
+    lane: Lane, table: TargetTable, batch: Batch, bulk: Bulk, new: Sequence[LiveFile], began: float
+) -> Applied | None:
+    """Commit the batch as the next version; None if somebody else was first."""
+    state, output = lane.state, vectors.VectorFile()
+    rows = sum(file.rows for file in new)
+    counts, hidden = Counts(inserted=rows), list[Hidden]()
+    if not batch.is_append:
+        files = list(state.files.values())
+        hits = bulk.find(state.version, _names(files))
+        hidden = _hidden(lane, files, hits, output)
+        matched, deleted = int((~hits.is_removed).sum()), int(hits.is_removed.sum())
+        missing = bulk.expected() - int(hits.expects.sum()) if batch.expects_rows else 0
+        counts = Counts(matched=matched, inserted=rows - matched, deleted=deleted, not_found=missing)
+    identity, now_ms = str(uuid4()), int(time.time() * 1000)
+    info = actions.commit_info(
+        counts=counts,
+        is_append=batch.is_append,
+        is_counted=batch.expects_rows and not batch.is_append,
+        read_version=state.version,
+        identity=identity,
+        now_ms=now_ms,
+        took_ms=max(0, now_ms - int(began * 1000)),
+    )
+    changes = [info, actions.transaction(table.ledger_name, Entry(table.epoch, batch.last).version, now_ms)]
+    changes += [action for one in hidden for action in one.actions(now_ms)]
+    changes += [{"add": file.add} for file in new]
+    if not lane.commit(changes, output, identity):
+        return None
+    lane.remember(hidden, None, pa.array([], pa.int64()))
+    size = len(output.data) + sum(int(file.add["size"]) for file in new)
+    return Applied(counts=counts, version=lane.state.version, is_append=batch.is_append, bytes=size)
+
+
+def _names(files: Sequence[LiveFile]) -> Mapping[str, int]:
+    names = {file.path.rsplit("/", 1)[-1]: number for number, file in enumerate(files)}
+    if len(names) != len(files) or any("%" in name for name in names):
+        raise SparkNeededError("the names of the table's files do not tell them apart")
+    return names
+
+
+def _hidden(lane: Lane, files: Sequence[LiveFile], hits: BulkHits, output: vectors.VectorFile) -> list[Hidden]:
+    if bool((hits.file < 0).any()):
+        raise SparkNeededError("Spark found rows in files that the log does not name")
+    if len(np.unique(hits.key)) != len(hits.key):
+        raise SparkNeededError("a key stands in the table twice")
+    hidden = []
+    for number in np.unique(hits.file):
+        file = files[number]
+        hidden.append(hide(file, hits.row[hits.file == number], lane.deleted(file), output))
+    return hidden
+
+
+def _remove(lane: Lane, written: Sequence[Action]) -> None:
+    for add in written:
+        lane.remove(add)
