@@ -12,8 +12,11 @@ from replicator.model.schema import TableId
 class Turn:
     """A table that a thread shall work on.
 
-    With `is_upkeep` it has nothing to apply and is looked after. With `is_suspect` nothing is begun meanwhile; with `is_alone` nothing
-    else runs either: upkeep that was begun before may.
+    Attributes:
+        table: The table.
+        is_upkeep: It has nothing to apply and is looked after.
+        is_suspect: The target's engine crashed at it: no other turn starts before this one ends.
+        is_alone: Nothing else was running when it started; otherwise upkeep of other tables was.
     """
 
     table: TableId

@@ -164,8 +164,10 @@ class TableApplier:
             unit = self._plan()
         if unit is None:
             self._see_whole(self._reach.looked_to)
+            # Of a failed table, too: it would be offered again and again.
+            self._put(crashes=0)
             if not self._record.has_failed:
-                self._put(crashes=0, source_time=self._source_time(self._record, fresh_to))
+                self._put(source_time=self._source_time(self._record, fresh_to))
             return False
         if self._is_new and isinstance(unit, BatchUnit):
             self._is_new, self._is_behind = False, unit.following is not None

@@ -98,9 +98,8 @@ class Upkeep:
         except Exception as error:  # noqa: BLE001 - shown in the status, and tried again
             applier.forget_claim()
             if isinstance(error, TargetCrashedError):
-                applier.note_upkeep_crash(
-                    error
-                )  # other tables may have been in the engine: the loop ends, and a new one must know
+                # Other tables may have been in the engine: the loop ends, and a new one must know.
+                applier.note_upkeep_crash(error)
             self._put_off(table, error)
             return False
         return True

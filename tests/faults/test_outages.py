@@ -221,7 +221,11 @@ def test_the_target_cannot_be_written_for_a_while(replication: Replication) -> N
     replication.needs_disks()
     lake = str(replication.rig.lake)
     with replication.outage():
-        subprocess.run(["mount", "-o", "remount,ro", lake], check=True)
+        # Not while a file of it is open for writing.
+        wait_until(
+            lambda: not subprocess.run(["mount", "-o", "remount,ro", lake], check=False).returncode,
+            "the lake is read-only",
+        )
         replication.wait_for_retry("apply")
         subprocess.run(["mount", "-o", "remount,rw", lake], check=True)
 

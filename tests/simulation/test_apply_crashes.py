@@ -109,6 +109,7 @@ def test_a_batch_that_was_committed_as_the_engine_crashed_clears_its_table(three
     with pytest.raises(TargetCrashedError):
         three.run(target)
     assert three.applied(B).crashes == 1
+    three.rows(A, insert(0, item(2, "more")))  # the first one may have been applied before B's
     run_again_and_again(three, crashing(three, "apply_batch", A))
     assert three.applied(A).has_failed
     assert three.applied(B).crashes == 0
@@ -137,6 +138,21 @@ def test_a_new_supervisor_tries_a_table_that_failed_so_once_more(three: Shop) ->
     three.run(is_done=lambda: three.applied(A).last_applied == three.highest(A))
     assert three.names(A) == {1: "snapshot"}
     assert (three.applied(A).has_failed, three.applied(A).crashes) == (False, 0)
+
+
+def test_a_failed_table_with_nothing_left_to_apply_is_left_alone(shop: Shop) -> None:
+    """Its last batch was committed as the engine crashed once more; a new process finds that there is nothing to do."""
+    shop.copy(A, 1)
+    run_again_and_again(shop, crashing(shop, "apply_batch", A))
+    shop.new_epoch()
+    with pytest.raises(TargetCrashedError):
+        shop.run(crashing(shop, "apply_batch.after", A)())
+    assert shop.applied(A).has_failed
+    shop.new_epoch()
+    looks = itertools.count()
+    shop.run(is_done=lambda: next(looks) > 30)
+    assert shop.applied(A).crashes == 0
+    assert shop.names(A) == {1: "snapshot"}
 
 
 def test_a_crash_ends_the_loop_though_the_table_had_waited_while_others_were_applied(three: Shop) -> None:

@@ -59,8 +59,6 @@ class SparkBulk:
         """As `Bulk.find`: one join on the key alone."""
         session, schema, source = self._held.session, self._batch.schema, self._source
         assert source is not None, "an append looks for nothing"
-        if any(column.name.lower() == _METADATA for column in schema.columns):
-            raise SparkNeededError(f"a column is called {_METADATA}")
         at = [F.col(f"{_METADATA}.file_name").alias("name"), F.col(f"{_METADATA}.row_index").alias("row")]
         keys = [F.col(quoted(name)).alias(f"t{i}") for i, name in enumerate(schema.key)]
         table = self._table(version).select(*at, *keys)
@@ -110,6 +108,8 @@ def bulk_of(held: HeldTable, batch: Batch, uris: Sequence[str]) -> Iterator[Spar
         raise SparkNeededError("a large batch has rows that lack columns")
     if held.table.options.deletes == "soft" and not batch.is_append:
         raise SparkNeededError("a large batch, and deleted rows are kept")
+    if any(column.name.lower() == _METADATA for column in batch.schema.columns) and not batch.is_append:
+        raise SparkNeededError(f"a large batch, and a column is called {_METADATA}")
     changes = read_changes(held.session, uris, batch.schema, skip_to=batch.skip_to)
     if batch.is_append:
         yield SparkBulk(held, batch, changes, None)

@@ -33,7 +33,7 @@ from replicator_target_delta.config import DIRECT_ROWS_MAX, LOG_RETENTION_MIN, D
 from replicator_target_delta.engine import DIRECT, FOUND_BY_SPARK, DirectTable, Lanes, Pace, merged_by_spark
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.held import HeldTable
-from replicator_target_delta.lane.needed import BATCH_TOO_LARGE, SparkNeededError
+from replicator_target_delta.lane.needed import SparkNeededError, TooLargeError
 from replicator_target_delta.ledger import (
     EPOCH_MAX,
     Claimed,
@@ -78,6 +78,8 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
         self._lanes = Lanes(config)
         self._pace = Pace(context.max_wait_s)
         self._engines: dict[TableId, EngineReport] = {}
+        # Tables that Spark merges whatever the size of a batch.
+        self._sparks: set[TableId] = set()
 
     @classmethod
     def default_max_wait_s(cls, config: DeltaConfig) -> float:
@@ -240,11 +242,14 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
 
     def merge_batch(self, held: HeldTable, batch: Batch) -> Mapping[str, Any] | None:
         """Commit the batch by the table's lane, or let Spark merge it where the lane refuses."""
+        table = held.table.table
         try:
             details, engine = self._apply_directly(held, batch)
+            self._sparks.discard(table)
         except SparkNeededError as refused:
+            (self._sparks.discard if isinstance(refused, TooLargeError) else self._sparks.add)(table)
             details, engine = self._merge_by_spark(held, batch), merged_by_spark(str(refused))
-        self._engines[held.table.table] = engine
+        self._engines[table] = engine
         if details is None:
             spark_engine.check_applied(held, batch.last)
         return details
@@ -255,8 +260,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
 
     def rows_max(self, table: TableId) -> int | None:
         """What the lane takes at once, unless the table is one that Spark merges."""
-        last = self._engines.get(table, DIRECT)
-        return DIRECT_ROWS_MAX if self.config.engine == "auto" and last in (DIRECT, FOUND_BY_SPARK) else None
+        return DIRECT_ROWS_MAX if self.config.engine == "auto" and table not in self._sparks else None
 
     def engine(self, table: TableId) -> EngineReport | None:
         """The lane, or Spark and why."""
@@ -277,20 +281,24 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
         direct, engine = self._direct(held), DIRECT
         try:
             details, written = direct.apply(held.table, batch, held.last)
-        except SparkNeededError as refused:
-            if str(refused) != BATCH_TOO_LARGE:
-                raise
-            from replicator_target_delta.bulk import bulk_of
+        except TooLargeError:
+            details, written = self._apply_bulk(held, batch, direct)
+            engine = FOUND_BY_SPARK
+        self._pace.committed(held.table.table, written)
+        return details, engine
 
-            self._sharing.run(held.session, self._storage)
+    def _apply_bulk(self, held: HeldTable, batch: Batch, direct: DirectTable) -> tuple[Mapping[str, Any] | None, int]:
+        from replicator_target_delta.bulk import bulk_of
+
+        self._sharing.run(held.session, self._storage)
+        try:
             with (
                 readable_files([file.uri for file in batch.files], batch.schema, self._storage) as uris,
                 bulk_of(held, batch, uris) as bulk,
             ):
-                details, written = direct.apply_bulk(held.table, batch, bulk, held.last)
-            engine = FOUND_BY_SPARK
-        self._pace.committed(held.table.table, written)
-        return details, engine
+                return direct.apply_bulk(held.table, batch, bulk, held.last)
+        except SparkNeededError as refused:
+            raise TooLargeError(str(refused)) from refused
 
     def _merge_by_spark(self, held: HeldTable, batch: Batch) -> Mapping[str, Any] | None:
         """Merge, or append where the batch allows it."""

@@ -59,9 +59,6 @@ class Bulk(Protocol):
         Args:
             version: The version.
             names: The base names of its files, with the numbers to call them by.
-
-        Raises:
-            SparkNeededError: There are too many.
         """
 
     def expected(self) -> int:

@@ -44,7 +44,7 @@ from replicator_target_delta.lane.index import Hits, IndexCache, Wanted, read_ke
 from replicator_target_delta.lane.keys import KeyForm
 from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
 from replicator_target_delta.lane.log import LiveFile, LogReader, LogState
-from replicator_target_delta.lane.needed import BATCH_TOO_LARGE, SparkNeededError
+from replicator_target_delta.lane.needed import SparkNeededError, TooLargeError
 from replicator_target_delta.lane.parquet import read_rows, write_rows
 from replicator_target_delta.lane.rewrite import Rewrite, Rewritten, carried, due, rewrite_files, still_stands
 from replicator_target_delta.lane.work import Work, work_of
@@ -98,6 +98,7 @@ class Lane:
         """Apply a batch behind `last`, where that is known; None if the ledger is there already, or a newer epoch's.
 
         Raises:
+            TooLargeError: The lane would apply the batch if it were smaller.
             SparkNeededError: Nothing was changed; Spark must merge the batch.
             ReplicatorError: The table is not as it was left (`not_ours`, `claim_lost`, `check_last`).
         """
@@ -107,7 +108,7 @@ class Lane:
             return None
         # Last: a reason that lies in the table holds for batches of any size.
         if batch.rows > DIRECT_ROWS_MAX:
-            raise SparkNeededError(BATCH_TOO_LARGE)
+            raise TooLargeError
         work = work_of(table, batch, form)
         written: Action | None = None
         try:

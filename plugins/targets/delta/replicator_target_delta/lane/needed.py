@@ -12,3 +12,10 @@ class SparkNeededError(Exception):
 
     Never an error for the user: what is unsure goes to Spark.
     """
+
+
+class TooLargeError(SparkNeededError):
+    """As `SparkNeededError`, of a batch that the lane would apply if it were smaller."""
+
+    def __init__(self, reason: str = BATCH_TOO_LARGE) -> None:
+        super().__init__(reason)
