@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -10,13 +12,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documentation has it
 
+from replicator.model.events import IS_DELETED, ROW, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.plugins.target import Batch
 from replicator.spark import reduce
 from replicator.spark.journal import read_changes
-from replicator.spark.reduce import EXPECTS, IS_REMOVED, KEY
+from replicator.spark.reduce import EXPECTS, IS_REMOVED, KEY, SENT
 from replicator_target_delta import merge
 from replicator_target_delta.ddl import quoted
 from replicator_target_delta.held import HeldTable
@@ -28,6 +31,7 @@ from replicator_target_delta.scala import Scala
 _ROWS_MAX: Final = 10_000_000
 """Changes of a batch: for each of the rows at its keys, at most two a change, some 30 bytes pass through this process."""
 _METADATA: Final = "_metadata"
+_DEAD: Final = "dead"
 
 
 class SparkBulk:
@@ -42,36 +46,84 @@ class SparkBulk:
 
     def __init__(self, held: HeldTable, batch: Batch, changes: DataFrame, source: DataFrame | None) -> None:
         self._held, self._batch, self._changes, self._source = held, batch, changes, source
+        self._is_soft = held.table.options.deletes == "soft"
 
-    def write(self) -> Sequence[Action]:
+    @property
+    def is_complete(self) -> bool:
+        """As `Bulk.is_complete`: what is marked as deleted keeps the values of the target."""
+        return self._source is None or not (self._batch.has_absent or self._is_soft)
+
+    def write(self, version: int) -> Sequence[Action]:
         """As `Bulk.write`: Delta writes the files, with its statistics and names of columns, and commits nothing."""
-        session, schema = self._held.session, self._batch.schema
-        rows = self._changes if self._source is None else self._source.where(~F.col(IS_REMOVED))
-        frame = merge.append_rows(rows, schema, self._held.table.options)
-        types = {field.name: field.dataType for field in self._table().schema}
+        session, options = self._held.session, self._held.table.options
+        table = self._table(version)
+        if self._source is None:
+            frame = merge.append_rows(self._changes, self._batch.schema, options)
+        elif self.is_complete:
+            frame = merge.append_rows(self._source.where(~F.col(IS_REMOVED)), self._batch.schema, options)
+        else:
+            frame = self._completed(self._source, table)
+        types = {field.name: field.dataType for field in table.schema}
+        if types.keys() != set(frame.columns):
+            raise SparkNeededError("the table's columns are not those of the source")
         frame = frame.select(*[F.col(quoted(name)).cast(types[name]).alias(name) for name in frame.columns])
         scala = Scala(session)
         log = scala.delta.DeltaLog.forTable(session._jsparkSession, self._held.path)  # noqa: SLF001 - as `Transaction`
         written = scala.list(log.startTransaction().writeFiles(frame._jdf))  # noqa: SLF001 - Java's frame has no public name
         return [json.loads(file.json())["add"] for file in written]
 
+    def _completed(self, source: DataFrame, table: DataFrame) -> DataFrame:
+        """The rows that the batch leaves, with what only the table has of them: as a MERGE would (`merge.merge_statement`)."""
+        schema, options, has_absent = self._batch.schema, self._held.table.options, self._batch.has_absent
+        if has_absent and self._batch.has_key_changes:
+            rows = merge.living_rows(table, schema, options)
+            source = reduce.fill_from_origin(source, rows, schema.key_fields, list(schema.fields.values()))
+        if not self._is_soft:
+            source = source.where(~F.col(IS_REMOVED))
+        others = [column.name for column in schema.columns if column.name not in schema.key]
+        fields = {name: quoted(schema.fields[name]) for name in others}
+        lacks = F.col(ROW).isNull()
+        if has_absent:
+            lacks = functools.reduce(operator.or_, (~F.col(f"{SENT}.{field}") for field in fields.values()), lacks)
+        lacks = F.coalesce(lacks, F.lit(True))
+
+        def row(values: Sequence[Column]) -> list[Column]:
+            # The key as it is folded: of a row that moved, or was not sent as a whole, `row` has another one or none.
+            columns = [F.col(f"{KEY}.{quoted(schema.fields[name])}").alias(name) for name in schema.key]
+            columns += [value.alias(name) for name, value in zip(others, values, strict=True)]
+            columns.append(F.col(SEQUENCE_NUM))
+            columns += [F.col(IS_REMOVED).alias(IS_DELETED)] if self._is_soft else []
+            return columns + ([F.col(SOURCE_TIMESTAMP)] if options.source_timestamp else [])
+
+        sent = [F.col(f"{ROW}.{field}") for field in fields.values()]
+        values = list[Column]()
+        for number, (field, new) in enumerate(zip(fields.values(), sent, strict=True)):
+            old = F.col(f"v{number}")
+            # A row that is marked as deleted is no row to take columns from.
+            kept = F.when(~F.coalesce(F.col(_DEAD), F.lit(False)), old)
+            written = F.when(F.col(f"{SENT}.{field}"), new).otherwise(kept) if has_absent else new
+            values.append(F.when(F.col(ROW).isNull(), old).otherwise(written))
+        held = self._keys(table, *[F.col(quoted(name)).alias(f"v{i}") for i, name in enumerate(others)])
+        joined = source.where(lacks).join(held, self._same(f"{KEY}."), "left")
+        joined = joined.where(F.col(ROW).isNotNull() | F.col("t0").isNotNull()).select(*row(values))
+        return source.where(~lacks).select(*row(sent)).unionByName(joined)
+
     def find(self, version: int, names: Mapping[str, int]) -> BulkHits:
         """As `Bulk.find`: one join on the key alone."""
         session, schema, source = self._held.session, self._batch.schema, self._source
         assert source is not None, "an append looks for nothing"
         at = [F.col(f"{_METADATA}.file_name").alias("name"), F.col(f"{_METADATA}.row_index").alias("row")]
-        keys = [F.col(quoted(name)).alias(f"t{i}") for i, name in enumerate(schema.key)]
-        table = self._table(version).select(*at, *keys)
-        sought = [F.col(f"{KEY}.{quoted(field)}").alias(f"s{i}") for i, field in enumerate(schema.key_fields)]
+        sought = [F.col(f"{KEY}.{quoted(field)}").alias(f"f{i}") for i, field in enumerate(schema.key_fields)]
         touched = source.select(IS_REMOVED, EXPECTS, *sought)
-        found = table.join(touched, [F.col(f"t{i}") == F.col(f"s{i}") for i in range(len(keys))])
+        found = self._keys(self._table(version), *at).join(touched, self._same())
         numbers = session.createDataFrame(list(names.items()) or [("", 0)], "name string, number long")
         hits = found.join(F.broadcast(numbers), "name", "left").select(
             F.coalesce("number", F.lit(-1)).alias("file"),
             "row",
-            IS_REMOVED,
-            EXPECTS,
-            F.xxhash64(*[f"s{i}" for i in range(len(keys))]).alias("key"),
+            # A row that is to be marked is written again, with its mark.
+            (F.lit(False) if self._is_soft else F.col(IS_REMOVED)).alias(IS_REMOVED),
+            (F.col(EXPECTS) & ~F.col(_DEAD)).alias(EXPECTS),
+            F.xxhash64(*[f"f{i}" for i in range(len(sought))]).alias("key"),
         )
         held = hits.toArrow()
         return BulkHits(
@@ -82,15 +134,24 @@ class SparkBulk:
             key=_numbers(held, "key"),
         )
 
+    def _keys(self, table: DataFrame, *more: Column) -> DataFrame:
+        """Key columns as `t0`, `t1` …, whether the row is marked as deleted, and more."""
+        keys = [F.col(quoted(name)).alias(f"t{i}") for i, name in enumerate(self._batch.schema.key)]
+        dead = F.col(quoted(IS_DELETED)) if self._is_soft else F.lit(False)
+        return table.select(*keys, dead.alias(_DEAD), *more)
+
+    def _same(self, prefix: str = "") -> list[Column]:
+        fields = self._batch.schema.key_fields
+        names = [f"{prefix}{quoted(field)}" for field in fields] if prefix else [f"f{i}" for i in range(len(fields))]
+        return [F.col(f"t{i}") == F.col(name) for i, name in enumerate(names)]
+
     def expected(self) -> int:
         """As `Bulk.expected`."""
         assert self._source is not None, "an append expects nothing"
         return self._source.where(EXPECTS).count()
 
-    def _table(self, version: int | None = None) -> DataFrame:
-        reader = self._held.session.read.format("delta")
-        if version is not None:
-            reader = reader.option("versionAsOf", version)
+    def _table(self, version: int) -> DataFrame:
+        reader = self._held.session.read.format("delta").option("versionAsOf", version)
         frame: DataFrame = reader.load(self._held.path)
         return frame
 
@@ -104,18 +165,19 @@ def bulk_of(held: HeldTable, batch: Batch, uris: Sequence[str]) -> Iterator[Spar
     """
     if batch.rows > _ROWS_MAX and not batch.is_append:
         raise SparkNeededError("the batch has too many changes to be found")
-    if batch.has_absent and not batch.is_append:
-        raise SparkNeededError("a large batch has rows that lack columns")
-    if held.table.options.deletes == "soft" and not batch.is_append:
-        raise SparkNeededError("a large batch, and deleted rows are kept")
     if any(column.name.lower() == _METADATA for column in batch.schema.columns) and not batch.is_append:
         raise SparkNeededError(f"a large batch, and a column is called {_METADATA}")
     changes = read_changes(held.session, uris, batch.schema, skip_to=batch.skip_to)
     if batch.is_append:
         yield SparkBulk(held, batch, changes, None)
         return
-    key = batch.schema.key_fields
-    source = reduce.reduce_whole_rows(changes, key, has_key_changes=batch.has_key_changes, keep_removed=False)
+    key, has_key_changes = batch.schema.key_fields, batch.has_key_changes
+    if batch.has_absent:
+        fields = list(batch.schema.fields.values())
+        source = reduce.reduce_partial_rows(changes, key, fields, has_key_changes=has_key_changes)
+    else:
+        is_soft = held.table.options.deletes == "soft"
+        source = reduce.reduce_whole_rows(changes, key, has_key_changes=has_key_changes, keep_removed=is_soft)
     source = source.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield SparkBulk(held, batch, changes, source)

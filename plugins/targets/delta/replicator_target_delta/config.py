@@ -73,6 +73,7 @@ class DeltaConfig(ConfigModel):
         512 << 20,
         ge=1 << 20,
         description="Memory for the keys of data files, of all tables together: 8 to 12 bytes per row for "
-        "whole-number keys, more for others. Beyond it they are read again. Large ones are mapped from the temporary folder.",
+        "whole-number keys, more for others. If a batch needs more, Spark looks its keys up. "
+        "Large ones are mapped from the temporary folder.",
     )
     maintenance: MaintenanceConfig = Field(MaintenanceConfig(), description="When upkeep of a table is due.")

@@ -15,7 +15,7 @@ from replicator.plugins import get_logger
 from replicator.plugins.target import Batch, EngineReport, TargetTable
 from replicator_target_delta.config import DeltaConfig, MaintenanceConfig
 from replicator_target_delta.ddl import NewTable
-from replicator_target_delta.lane.needed import BATCH_TOO_LARGE, SparkNeededError
+from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.logstore import LogStore, create
 from replicator_target_delta.maintenance import Condition, Upkeep, condition_of_files, takes_turn
 from replicator_target_delta.storage import Storage
@@ -43,7 +43,9 @@ def merged_by_spark(reason: str) -> EngineReport:
     return EngineReport(rung="L0", reason=reason)
 
 
-FOUND_BY_SPARK: Final = EngineReport(rung="L2", reason=BATCH_TOO_LARGE)
+def found_by_spark(reason: str) -> EngineReport:
+    """The engine of a batch whose rows Spark finds and writes, and the lane commits."""
+    return EngineReport(rung="L2", reason=reason)
 
 
 class Pace:
@@ -95,11 +97,16 @@ class DirectTable:
         lane: The lane.
         commits: Makes checkpoints.
         background: Does the work.
+        vacuums: Does what takes minutes.
         config: When files are rewritten.
     """
 
-    def __init__(self, lane: Lane, commits: SparkCommits, background: Executor, config: MaintenanceConfig) -> None:
-        self._lane, self._commits, self._background, self._config = lane, commits, background, config
+    def __init__(
+        self, lane: Lane, commits: SparkCommits, background: Executor, vacuums: Executor, config: MaintenanceConfig
+    ) -> None:
+        self._lane, self._commits, self._config = lane, commits, config
+        self._background, self._vacuums = background, vacuums
+        self._vacuum: Future[object] | None = None
         self._rewriting: Future[Rewritten] | None = None
         self._checkpoint: Future[None] | None = None
         # Of so many intervals the versions are there; the one that ends an interval may be anybody's.
@@ -115,7 +122,7 @@ class DirectTable:
         if applied is None:
             return None, 0
         self._begin(table, batch.schema, applied.version)
-        return _details(applied, batch), applied.bytes
+        return _details(applied, batch, "direct"), applied.bytes
 
     def apply_bulk(
         self, table: TargetTable, batch: Batch, bulk: Bulk, last: int
@@ -128,7 +135,7 @@ class DirectTable:
         if applied is None:
             return None, 0
         self._begin(table, batch.schema, applied.version)
-        return _details(applied, batch), applied.bytes
+        return _details(applied, batch, "bulk"), applied.bytes
 
     def clear(self, table: TargetTable, sequence_num: int, below: int | None, last: int) -> bool:
         """As `Lane.clear`; False: it was recorded already."""
@@ -161,8 +168,18 @@ class DirectTable:
     def check(self) -> None:
         """Raise what failed in the background since the last call."""
         failure, self._failure = self._failure, None
+        if failure is None and self._vacuum is not None and self._vacuum.done():
+            vacuum, self._vacuum = self._vacuum, None
+            vacuum.result()
         if failure is not None:
             raise failure
+
+    def vacuum(self, work: Callable[..., object], *arguments: object) -> bool:
+        """Begin a VACUUM in the background; False if one has not come to its end."""
+        if self._vacuum is not None:
+            return False
+        self._vacuum = self._vacuums.submit(work, *arguments)
+        return True
 
     def make_way(self, upkeep: Upkeep, retention: timedelta) -> bool:
         """Whether Spark's upkeep may begin now: files are rewritten by one of the two; what a VACUUM would remove is given up."""
@@ -212,7 +229,7 @@ class DirectTable:
 
 
 class Lanes:
-    """The lanes of a process, which share the memory for their indexes and a thread for their upkeep; thread-safe.
+    """The lanes of a process, which share the memory for their indexes and two threads for their upkeep; thread-safe.
 
     Args:
         config: The target's.
@@ -223,6 +240,7 @@ class Lanes:
         self._lock = threading.Lock()
         self._indexes: IndexCache | None = None
         self._background: ThreadPoolExecutor | None = None
+        self._vacuums: ThreadPoolExecutor | None = None
         self._checked: dict[str, str | None] = {}
 
     def create(self, session: Any, storage: Storage, path: str, new: NewTable, ledgers: Mapping[str, int]) -> bool:
@@ -251,11 +269,13 @@ class Lanes:
         with self._lock:
             if self._indexes is None:
                 self._indexes = IndexCache(self._config.index_memory)
-            if self._background is None:
+            if self._background is None or self._vacuums is None:
                 self._background = ThreadPoolExecutor(1, thread_name_prefix="delta-upkeep")
-            indexes, background = self._indexes, self._background
+                self._vacuums = ThreadPoolExecutor(1, thread_name_prefix="delta-vacuum")
+            indexes, background, vacuums = self._indexes, self._background, self._vacuums
         commits = SparkCommits(session, path)
-        return DirectTable(Lane(storage, path, commits, indexes), commits, background, self._config.maintenance)
+        lane = Lane(storage, path, commits, indexes)
+        return DirectTable(lane, commits, background, vacuums, self._config.maintenance)
 
     def _check(self, session: Any, storage: Storage) -> None:
         if self._config.engine == "spark":
@@ -270,16 +290,17 @@ class Lanes:
     def close(self) -> None:
         """Begin nothing more; what is being done comes to its end."""
         with self._lock:
-            background, self._background = self._background, None
-        if background is not None:
-            background.shutdown(wait=False, cancel_futures=True)
+            executors, self._background, self._vacuums = (self._background, self._vacuums), None, None
+        for executor in executors:
+            if executor is not None:
+                executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _details(applied: Applied, batch: Batch) -> Mapping[str, Any]:
+def _details(applied: Applied, batch: Batch, way: str) -> Mapping[str, Any]:
     if applied.is_append:
         return {"way": "append", "rows": batch.rows}
     counts = applied.counts
-    return {"way": "direct", "matched": counts.matched, "inserted": counts.inserted, "deleted": counts.deleted}
+    return {"way": way, "matched": counts.matched, "inserted": counts.inserted, "deleted": counts.deleted}
 
 
 def _why_apart(session: Any, storage: Storage) -> str | None:

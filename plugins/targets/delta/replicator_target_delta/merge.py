@@ -133,7 +133,11 @@ def multiset_source(balance: DataFrame, target: DataFrame, schema: TableSchema) 
 
 def target_rows(session: Any, path: str, schema: TableSchema, options: TableOptions) -> DataFrame:
     """The rows that the table holds now, under their field names, with `_sequence_num`; those marked as deleted left out."""
-    rows: DataFrame = session.read.format("delta").load(path)
+    return living_rows(session.read.format("delta").load(path), schema, options)
+
+
+def living_rows(rows: DataFrame, schema: TableSchema, options: TableOptions) -> DataFrame:
+    """The same of a version of the table."""
     if options.deletes == "soft":
         rows = rows.where(f"NOT {quoted(IS_DELETED)}")
     columns = [F.col(quoted(c.name)).alias(schema.fields[c.name]) for c in schema.columns]

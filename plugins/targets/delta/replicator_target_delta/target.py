@@ -15,6 +15,7 @@ import pyarrow.fs as pafs
 from replicator.model.errors import FatalError, Problem, TableError
 from replicator.model.naming import check_names, refuse_columns
 from replicator.model.schema import TableId, TableSchema
+from replicator.plugins import get_logger
 from replicator.plugins.kit.ledger import LedgerTarget, fenced
 from replicator.plugins.target import (
     EMPTY_LEDGER,
@@ -30,7 +31,7 @@ from replicator_target_delta import ddl, history, maintenance, spark_engine
 from replicator_target_delta.check import existing_problems, length_problems, path_problems
 from replicator_target_delta.comments import comment_notices
 from replicator_target_delta.config import DIRECT_ROWS_MAX, LOG_RETENTION_MIN, DeltaConfig
-from replicator_target_delta.engine import DIRECT, FOUND_BY_SPARK, DirectTable, Lanes, Pace, merged_by_spark
+from replicator_target_delta.engine import DIRECT, DirectTable, Lanes, Pace, found_by_spark, merged_by_spark
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.lane.needed import SparkNeededError, TooLargeError
@@ -55,6 +56,8 @@ from replicator_target_delta.spark import SPARK_NEEDS
 from replicator_target_delta.storage import DROP_MARK, Storage, absolute
 from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, DamagedLogError, read_log
 from replicator_target_delta.types import type_problems
+
+_log = get_logger("target.delta")
 
 
 class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
@@ -245,11 +248,10 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
         table = held.table.table
         try:
             details, engine = self._apply_directly(held, batch)
-            self._sparks.discard(table)
         except SparkNeededError as refused:
-            (self._sparks.discard if isinstance(refused, TooLargeError) else self._sparks.add)(table)
+            self._note_refusal(table, refused)
             details, engine = self._merge_by_spark(held, batch), merged_by_spark(str(refused))
-        self._engines[table] = engine
+        self._note_engine(table, engine)
         if details is None:
             spark_engine.check_applied(held, batch.last)
         return details
@@ -273,7 +275,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
         return held.direct
 
     def _apply_directly(self, held: HeldTable, batch: Batch) -> tuple[Mapping[str, Any] | None, EngineReport]:
-        """By the lane alone; what is too large for it Spark finds and writes.
+        """By the lane alone; what is too large for it Spark finds and writes for it.
 
         Raises:
             SparkNeededError: Nothing was changed; Spark must merge the batch.
@@ -281,11 +283,23 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
         direct, engine = self._direct(held), DIRECT
         try:
             details, written = direct.apply(held.table, batch, held.last)
-        except TooLargeError:
+            self._sparks.discard(held.table.table)
+        except TooLargeError as refused:
+            self._note_refusal(held.table.table, refused)
             details, written = self._apply_bulk(held, batch, direct)
-            engine = FOUND_BY_SPARK
+            engine = found_by_spark(str(refused))
         self._pace.committed(held.table.table, written)
         return details, engine
+
+    def _note_refusal(self, table: TableId, refused: SparkNeededError) -> None:
+        if refused.is_of_table:
+            self._sparks.add(table)
+
+    def _note_engine(self, table: TableId, engine: EngineReport) -> None:
+        before = self._engines.get(table, DIRECT)
+        if engine != before and "L0" in (engine.rung, before.rung):
+            _log.info("engine_changed", table=str(table), rung=engine.rung, reason=engine.reason)
+        self._engines[table] = engine
 
     def _apply_bulk(self, held: HeldTable, batch: Batch, direct: DirectTable) -> tuple[Mapping[str, Any] | None, int]:
         from replicator_target_delta.bulk import bulk_of
@@ -298,7 +312,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
             ):
                 return direct.apply_bulk(held.table, batch, bulk, held.last)
         except SparkNeededError as refused:
-            raise TooLargeError(str(refused)) from refused
+            raise TooLargeError(str(refused)) from refused  # of this batch
 
     def _merge_by_spark(self, held: HeldTable, batch: Batch) -> Mapping[str, Any] | None:
         """Merge, or append where the batch allows it."""
@@ -334,7 +348,13 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
             retention = self.config.maintenance.vacuum_retention
             if held.direct is not None and not held.direct.make_way(upkeep, retention):
                 return None
-            outcome = self._maintain(session, held.path, self._turns(table.table), upkeep, now)
+            work = (session, held.path, self._turns(table.table), upkeep, now)
+            if held.direct is None or maintenance.takes_turn(upkeep, retention):
+                outcome = self._maintain(*work)
+            elif held.direct.vacuum(self._maintain, *work):
+                outcome = "begun"
+            else:
+                return None
         return maintenance.report(upkeep, condition, outcome)
 
     # -- one table ----------------------------------------------------------------------------------------------------

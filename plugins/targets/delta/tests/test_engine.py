@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,13 +24,16 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import EngineReport, TableOptions
 from replicator.testing.waiting import wait_until
 from replicator.testing.workloads import SCHEMA, Replay, Workloads, change_table
-from replicator_target_delta import engine, history, logstore, target
+from replicator_target_delta import engine, history, logstore, maintenance, target
 from replicator_target_delta.bulk import SparkBulk
-from replicator_target_delta.engine import DIRECT, FOUND_BY_SPARK, DirectTable, merged_by_spark
-from replicator_target_delta.lane import lane
+from replicator_target_delta.engine import DIRECT, DirectTable, found_by_spark, merged_by_spark
+from replicator_target_delta.lane import fold, keys, lane, parquet
+from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.bulk import BulkHits
+from replicator_target_delta.lane.needed import BATCH_TOO_LARGE, KEYS_TOO_LARGE
 from replicator_target_delta.lane.rewrite import FILES_PER_TIER
 from replicator_target_delta.maintenance import Upkeep
+from replicator_target_delta.tablelog import read_log
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.present import present
 
@@ -67,8 +71,8 @@ def alternate(lake: Lake, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatc
     epoch, kind, seen = 1, "", set()
     for number in range(rounds):
         is_large = number == 3 or rng.random() < 0.3
-        # Large batches whose rows lack columns are Spark's.
-        possible._absent = arbitrary._absent = not is_large
+        has_absent = rng.random() < 0.7
+        possible._absent = arbitrary._absent = has_absent
         monkeypatch.setattr(lane, "DIRECT_ROWS_MAX", 0 if is_large else 1000)
         changes = possible.round(3) + arbitrary.round(3)
         for change in changes:
@@ -79,7 +83,7 @@ def alternate(lake: Lake, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatc
             epoch += 1
             lake.table = lake.owned(epoch=epoch)
             lakes[kind].claim(lake.table)
-        result = lakes[kind].apply_batch(lake.table, lake.batch_of(change_table(changes), has_absent=not is_large))
+        result = lakes[kind].apply_batch(lake.table, lake.batch_of(change_table(changes), has_absent=has_absent))
         assert not result.was_skipped
         seen.add(present(lakes[kind].engine(lake.table.table)).rung)
         match rng.choice(["optimize", "purge", "vacuum", "checkpoint", "nothing", "nothing", "nothing"]):
@@ -124,58 +128,67 @@ def test_engines_continue_behind_each_other_s_versions_for_long(
     alternate(new_lake(SCHEMA), seed, 40, monkeypatch)
 
 
-@pytest.mark.parametrize("absent", [False, True])
+def apply_by_every_rung(
+    new_lake: Callable[..., Lake], options: TableOptions, seed: int, *, batches: int, has_absent: bool
+) -> None:
+    """The same batches, possible and impossible ones, into three tables: rows with all their marks, ledgers and counts are equal."""
+    lakes = {
+        rung: new_lake(SCHEMA, options, folder=rung, engine="spark" if rung == "L0" else "auto")
+        for rung in ("L0", "L1", "L2")
+    }
+    first, replay, rng = lakes["L0"], Replay(), random.Random(seed)
+    begins = {rung: lake.target.audit(lake.table, None).position for rung, lake in lakes.items()}
+    numbers = itertools.count(first.next)
+    possible = Workloads(seed, range(300), numbers, valid=True, absent=has_absent)
+    arbitrary = Workloads(seed + 1, range(300, 600), numbers, valid=False, absent=has_absent)
+    marks = ["_sequence_num", "_source_timestamp", *(["_is_deleted"] if options.deletes == "soft" else [])]
+    columns = ["workload", "id", "a", "b", "c"]
+    for number in range(batches):
+        changes = possible.round(6) + arbitrary.round(6)
+        for change in changes:
+            replay.apply(change)
+        rows = change_table(changes)
+        for rung, lake in lakes.items():
+            with pytest.MonkeyPatch.context() as patch:
+                if rung == "L2":
+                    patch.setattr(lane, "DIRECT_ROWS_MAX", 0)
+                lake.target.apply_batch(lake.table, lake.batch_of(rows, expects_rows=True, has_absent=has_absent))
+            assert present(used(lake)).rung == rung
+        if rng.random() < 0.1 and number < batches - 1:
+            replay.rows.clear()
+            possible.source.clear()
+            arbitrary.source.clear()
+            truncation = next(numbers)
+            for lake in lakes.values():
+                event = DDLEvent(operation=DDLOperation.TRUNCATE_TABLE, table=lake.schema.table)
+                lake.target.apply_ddl(lake.table, event, truncation)
+        found = {rung: lake.rows(*columns, *marks) for rung, lake in lakes.items()}
+        assert found["L1"] ^ found["L0"] == set()
+        assert found["L2"] ^ found["L0"] == set()
+        living = {row[:5] for row in found["L0"] if options.deletes == "hard" or not row[-1]}
+        assert living == {(*key, *values) for key, values in replay.rows.items()}
+        ledgers = [lake.target.read_ledger(lake.table) for lake in lakes.values()]
+        assert ledgers == [ledgers[0]] * 3
+    counts = [lake.target.audit(lake.table, begins[rung]).merged for rung, lake in lakes.items()]
+    assert counts == [counts[0]] * 3
+    assert counts[0].not_found > 0
+
+
+@pytest.mark.parametrize("has_absent", [False, True])
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
-def test_both_engines_make_the_same_table(
-    new_lake: Callable[..., Lake], deletes: Literal["hard", "soft"], absent: bool
+def test_every_rung_makes_the_same_table(
+    new_lake: Callable[..., Lake], deletes: Literal["hard", "soft"], has_absent: bool
 ) -> None:
-    """The same batches, possible and impossible ones, into two tables: rows with all their marks, ledgers and counts."""
     options = TableOptions(deletes=deletes, source_timestamp=True)
-    lakes = [new_lake(SCHEMA, options, folder=kind, engine=kind) for kind in ("auto", "spark")]
-    begins = [lake.target.audit(lake.table, None).position for lake in lakes]
-    numbers = itertools.count(lakes[0].next)
-    possible = Workloads(31, range(300), numbers, valid=True, absent=absent)
-    arbitrary = Workloads(32, range(300, 600), numbers, valid=False, absent=absent)
-    for _ in range(3):
-        rows = change_table(possible.round(6) + arbitrary.round(6))
-        for lake in lakes:
-            lake.target.apply_batch(lake.table, lake.batch_of(rows, expects_rows=True))
-    assert [present(used(lake)).rung for lake in lakes] == ["L1", "L0"]
-    marks = ["_sequence_num", "_source_timestamp", *(["_is_deleted"] if deletes == "soft" else [])]
-    found = [lake.rows("workload", "id", "a", "b", "c", *marks) for lake in lakes]
-    assert len(found[0]) > 500
-    assert found[0] ^ found[1] == set()
-    counts = [lake.target.audit(lake.table, begin).merged for lake, begin in zip(lakes, begins, strict=True)]
-    assert counts[0] == counts[1]
-    assert counts[0].not_found > 0
-    ledgers = [lake.target.read_ledger(lake.table) for lake in lakes]
-    assert ledgers[0] == ledgers[1]
+    apply_by_every_rung(new_lake, options, 31, batches=3, has_absent=has_absent)
 
 
-def test_a_batch_that_spark_finds_and_writes_makes_the_same_table(
-    new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As above, through the rung for large batches."""
-    monkeypatch.setattr(lane, "DIRECT_ROWS_MAX", 0)
-    options = TableOptions(source_timestamp=True)
-    lakes = [new_lake(SCHEMA, options, folder=kind, engine=kind) for kind in ("auto", "spark")]
-    begins = [lake.target.audit(lake.table, None).position for lake in lakes]
-    numbers = itertools.count(lakes[0].next)
-    possible = Workloads(41, range(300), numbers, valid=True, absent=False)
-    arbitrary = Workloads(42, range(300, 600), numbers, valid=False, absent=False)
-    for _ in range(3):
-        rows = change_table(possible.round(6) + arbitrary.round(6))
-        for lake in lakes:
-            lake.target.apply_batch(lake.table, lake.batch_of(rows, expects_rows=True, has_absent=False))
-    assert [present(used(lake)).rung for lake in lakes] == ["L2", "L0"]
-    found = [lake.rows("workload", "id", "a", "b", "c", "_sequence_num", "_source_timestamp") for lake in lakes]
-    assert len(found[0]) > 500
-    assert found[0] ^ found[1] == set()
-    counts = [lake.target.audit(lake.table, begin).merged for lake, begin in zip(lakes, begins, strict=True)]
-    assert counts[0] == counts[1]
-    assert counts[0].not_found > 0
-    ledgers = [lake.target.read_ledger(lake.table) for lake in lakes]
-    assert ledgers[0] == ledgers[1]
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_every_rung_makes_the_same_table_for_long(new_lake: Callable[..., Lake], seed: int) -> None:
+    options = TableOptions(deletes="soft" if seed % 2 else "hard", source_timestamp=True)
+    apply_by_every_rung(new_lake, options, seed, batches=10, has_absent=seed % 4 < 2)
 
 
 def test_rows_are_cleared_by_either_engine(new_lake: Callable[..., Lake]) -> None:
@@ -348,7 +361,7 @@ def test_a_larger_batch_is_found_by_spark_and_the_next_ones_are_of_the_lane_s_si
     monkeypatch.setattr(target, "DIRECT_ROWS_MAX", 2)
     assert direct.target.rows_max(direct.table.table) == 2
     direct.apply(*(direct.insert(id=number, name="a", note="x") for number in range(3)), has_absent=False)
-    assert used(direct) == FOUND_BY_SPARK
+    assert used(direct) == found_by_spark(BATCH_TOO_LARGE)
     assert direct.target.rows_max(direct.table.table) == 2
     direct.apply(*(direct.update(id=number, name="b", note="x") for number in range(2)))
     assert used(direct) == DIRECT
@@ -379,10 +392,57 @@ def test_what_others_commit_while_spark_finds_rows_is_found_again(bulk: Lake, mo
     since = bulk.target.audit(bulk.table, None).position
     changes = [bulk.update(id=0, name="b", note="x"), bulk.update(id=1, name="b", note="x"), bulk.delete(id=2)]
     bulk.apply(*changes, bulk.insert(id=9, name="b", note="x"), has_absent=False, expects_rows=True)
-    assert used(bulk) == FOUND_BY_SPARK
+    assert used(bulk) == found_by_spark(BATCH_TOO_LARGE)
     assert len(versions) == 2
     assert bulk.rows() == {(0, "b", "x"), (1, "b", "x"), (3, "a", "x"), (5, "a", "x"), (9, "b", "x")}
     assert bulk.target.audit(bulk.table, since).merged.not_found == 1
+
+
+def test_what_others_change_while_rows_are_completed_is_what_they_are_completed_with(
+    bulk: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, versions = SparkBulk.write, list[int]()
+
+    def beside(self: SparkBulk, version: int) -> Sequence[Action]:
+        versions.append(version)
+        written = write(self, version)
+        if len(versions) == 1:
+            bulk.spark.sql(f"UPDATE delta.`{bulk.path}` SET note = 'theirs' WHERE id = 0")
+        return written
+
+    monkeypatch.setattr(SparkBulk, "write", beside)
+    before = set(bulk.path.glob("**/*.parquet"))
+    bulk.apply(bulk.update(id=0, name="b", absent=["note"]), bulk.update(id=1, name="b", note="new"), has_absent=True)
+    assert used(bulk) == found_by_spark(BATCH_TOO_LARGE)
+    assert len(versions) == 2
+    assert bulk.rows() == {(0, "b", "theirs"), (1, "b", "new"), *((i, "a", "x") for i in range(2, 6))}
+    live = {
+        Path(file.replace("file:", "")) for file in bulk.spark.read.format("delta").load(str(bulk.path)).inputFiles()
+    }
+    # Files that Spark wrote; upkeep of the lane may have begun one of its own.
+    found = {path for path in {*bulk.path.glob("*/*.parquet")} - before if pq.read_metadata(path).num_rows}
+    assert len(found - live) <= 1  # theirs, whose row is in ours by now
+
+
+@pytest.mark.parametrize(("module", "limit"), [(fold, "_BYTES_MAX"), (parquet, "BYTES_MAX")])
+def test_batches_of_few_but_large_rows_are_large(
+    direct: Lake, monkeypatch: pytest.MonkeyPatch, module: Any, limit: str
+) -> None:
+    direct.apply(direct.insert(id=1, name="a", note="x"), direct.insert(id=2, name="a", note="x"))
+    monkeypatch.setattr(module, limit, 1)
+    direct.apply(direct.update(id=1, name="b", absent=["note"]), direct.delete(id=2))
+    assert present(used(direct)).rung == "L2"
+    assert direct.target.rows_max(direct.table.table) is not None
+    assert direct.rows() == {(1, "b", "x")}
+
+
+def test_keys_that_do_not_fit_into_memory_are_found_by_spark(direct: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    direct.apply(*(direct.insert(id=number, name="a", note="x") for number in range(3)))
+    monkeypatch.setattr(keys, "_BYTES_PER_INTEGER", 1 << 40)
+    direct.apply(direct.update(id=1, name="b", note="x"))
+    assert used(direct) == found_by_spark(KEYS_TOO_LARGE)
+    assert direct.target.rows_max(direct.table.table) is None  # each of its batches reads all of them
+    assert direct.rows() == {(0, "a", "x"), (1, "b", "x"), (2, "a", "x")}
 
 
 def test_an_older_epoch_finds_the_newer_one_s_claim_and_leaves_nothing(
@@ -405,23 +465,67 @@ def test_an_older_epoch_finds_the_newer_one_s_claim_and_leaves_nothing(
 
 
 def test_large_batches_that_spark_cannot_find_are_merged(bulk: Lake) -> None:
-    """A key that stands in the table twice, and rows that lack columns."""
-    bulk.apply(bulk.update(id=0, name="b", absent=["note"]), has_absent=True)
-    assert used(bulk) == merged_by_spark("a large batch has rows that lack columns")
-    assert bulk.target.rows_max(bulk.table.table) is not None  # smaller ones are for the lane
+    """A key that stands in the table twice."""
     twice = "SELECT CAST(id AS BIGINT) id, 'c' name, 'x' note, CAST(0 AS BIGINT) _sequence_num FROM VALUES (1) AS v(id)"
     bulk.spark.sql(f"INSERT INTO delta.`{bulk.path}` {twice}")
     bulk.apply(bulk.delete(id=1), has_absent=False)
     assert used(bulk) == merged_by_spark("a key stands in the table twice")
+    assert bulk.target.rows_max(bulk.table.table) is not None  # smaller ones are for the lane
     assert {row[0] for row in bulk.rows()} == {0, 2, 3, 4, 5}
 
 
 def test_a_large_append_is_written_by_spark_for_the_lane(bulk: Lake) -> None:
     rows = [bulk.insert(id=number, name="b", note=None) for number in range(10, 13)]
     bulk.apply(*rows, has_absent=False, is_append=True)
-    assert used(bulk) == FOUND_BY_SPARK
+    assert used(bulk) == found_by_spark(BATCH_TOO_LARGE)
     assert {row[0] for row in bulk.rows()} == {*range(6), 10, 11, 12}
     assert commits(bulk)[-1]["isBlindAppend"] is True
+
+
+@pytest.fixture
+def due_for_a_vacuum(direct: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A table whose last VACUUM was long ago, whatever it does."""
+    direct.apply(direct.insert(id=1, name="a", note="x"))
+    monkeypatch.setattr(maintenance, "last_vacuum", lambda *_: datetime(2000, 1, 1, tzinfo=UTC))
+    return direct
+
+
+def test_batches_are_committed_while_a_vacuum_runs(due_for_a_vacuum: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, vacuum = due_for_a_vacuum, maintenance.carry_out
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def carry_out(*arguments: Any) -> bool:
+        has_begun.set()
+        assert may_end.wait(120)
+        return vacuum(*arguments)
+
+    monkeypatch.setattr(maintenance, "carry_out", carry_out)
+    report = present(lake.target.maintain(lake.table))
+    assert (report["upkeep"], report["outcome"]) == ("vacuum", "begun")
+    assert has_begun.wait(120)
+    lake.apply(lake.insert(id=2, name="b", note="x"))
+    assert used(lake) == DIRECT
+    assert lake.target.maintain(lake.table) is None
+    may_end.set()
+    storage = lake.target._storage
+    wait_until(
+        lambda: maintenance.VACUUM_LEDGER in present(read_log(storage, str(lake.path))).transactions, "it is recorded"
+    )
+    assert lake.rows("id") == {(1,), (2,)}
+
+
+def test_a_vacuum_that_fails_in_the_background_is_told_at_the_next_upkeep(
+    due_for_a_vacuum: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = due_for_a_vacuum
+
+    def carry_out(*_: Any) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(maintenance, "carry_out", carry_out)
+    assert present(lake.target.maintain(lake.table))["outcome"] == "begun"
+    with pytest.raises(TargetUnavailableError, match="No space left"):
+        wait_until(lambda: lake.target.maintain(lake.table) is not None, "it is told")
 
 
 def test_what_a_user_switches_on_sends_the_table_to_spark_and_back(direct: Lake) -> None:

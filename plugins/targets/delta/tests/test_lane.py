@@ -441,6 +441,20 @@ def test_many_rows_are_joined_in_several_portions(bare: Bare, monkeypatch: pytes
     assert (11_999, "new") in bare.rows("id", "name")
 
 
+def test_a_file_that_is_too_large_to_be_rewritten_does_not_keep_small_ones_from_being_joined(
+    bare: Bare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [insert(0, item(i, f"{i:x}" * 20)) for i in range(2_000)]
+    bare.apply(*rows)
+    bare.apply(delete(0, item(0)))
+    for i in range(rewrite.FILES_PER_TIER):
+        bare.apply(insert(0, item(3_000 + i)))
+    monkeypatch.setattr(rewrite, "_BYTES_MAX", 20_000)
+    plan = planned(bare, deleted_share_max=0.0)
+    assert plan is not None
+    assert [file.rows for file in plan.files] == [1] * rewrite.FILES_PER_TIER
+
+
 def test_a_new_file_that_a_vacuum_removed_meanwhile_is_not_committed(bare: Bare) -> None:
     """While a table is idle what was rewritten waits for the next batch: longer than files without a commit are kept."""
     bare.apply(*[insert(0, item(i)) for i in range(10)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import uuid4
 
 import numpy as np
@@ -22,10 +22,13 @@ from replicator_target_delta.lane import actions, vectors
 from replicator_target_delta.lane.actions import Action, Counts
 from replicator_target_delta.lane.fold import key_form
 from replicator_target_delta.lane.found import Hidden, hide
-from replicator_target_delta.lane.lane import ATTEMPTS_MAX, Applied, Lane
+from replicator_target_delta.lane.lane import Applied, Lane
 from replicator_target_delta.lane.log import LiveFile
 from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.ledger import Entry
+
+_ATTEMPTS_MAX: Final = 3
+"""Each reads the table's keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +38,9 @@ class BulkHits:
     Attributes:
         file: Which of the files that were asked about has the row; -1: another one.
         row: Its number there.
-        is_removed: The batch leaves no row at the key.
+        is_removed: The batch leaves no row at the key; never so where deleted rows are kept.
         key: A hash of the key. Two rows with one hash may have one key.
-        expects: The batch's first change of the key expected a row there.
+        expects: The batch's first change of the key expected a row there, and it is one that is not marked as deleted.
     """
 
     file: npt.NDArray[np.int64]
@@ -50,8 +53,16 @@ class BulkHits:
 class Bulk(Protocol):
     """A batch that is folded somewhere else."""
 
-    def write(self) -> Sequence[Action]:
-        """Write the rows that the batch leaves into new data files: their `add` actions."""
+    @property
+    def is_complete(self) -> bool:
+        """The rows that it leaves do not depend on what stands in the table."""
+
+    def write(self, version: int) -> Sequence[Action]:
+        """Write the rows that the batch leaves in a version of the table into new data files: their `add` actions.
+
+        Raises:
+            SparkNeededError: The table's columns are not those of the batch.
+        """
 
     def find(self, version: int, names: Mapping[str, int]) -> BulkHits:
         """Find the rows that stand in a version of the table at the keys of the batch.
@@ -77,17 +88,20 @@ def apply_bulk(lane: Lane, table: TargetTable, batch: Batch, bulk: Bulk, last: i
     columns = lane.check(lane.refresh(), table, batch, last)
     if columns is None:
         return None
-    written = bulk.write()
-    crash_point("lane.rows_written")
+    written: Sequence[Action] = ()
+    if bulk.is_complete:
+        written = bulk.write(lane.state.version)
+        crash_point("lane.rows_written")
     try:
-        new = [LiveFile.of(add) for add in written]
-        for _ in range(ATTEMPTS_MAX):
-            applied = _attempt(lane, table, batch, bulk, new, began)
-            if applied is not None:
-                return applied
+        expected = bulk.expected() if batch.expects_rows and not batch.is_append else None
+        for _ in range(_ATTEMPTS_MAX):
+            # Others may have committed since: what is found in an older version is found in vain.
             before, columns = columns, lane.check(lane.refresh(), table, batch, last)
             if columns != before:
                 break
+            applied = _attempt(lane, table, batch, bulk, written, expected, began)
+            if applied is not None:
+                return applied
     except (SparkNeededError, ReplicatorError):
         # Both come before a version is put; after any other error nobody knows whether it names the files.
         _remove(lane, written)
@@ -99,37 +113,57 @@ def apply_bulk(lane: Lane, table: TargetTable, batch: Batch, bulk: Bulk, last: i
 
 
 def _attempt(
-    lane: Lane, table: TargetTable, batch: Batch, bulk: Bulk, new: Sequence[LiveFile], began: float
+    lane: Lane,
+    table: TargetTable,
+    batch: Batch,
+    bulk: Bulk,
+    written: Sequence[Action],
+    expected: int | None,
+    began: float,
 ) -> Applied | None:
     """Commit the batch as the next version; None if somebody else was first."""
-    state, output = lane.state, vectors.VectorFile()
-    rows = sum(file.rows for file in new)
-    counts, hidden = Counts(inserted=rows), list[Hidden]()
-    if not batch.is_append:
-        files = list(state.files.values())
-        hits = bulk.find(state.version, _names(files))
-        hidden = _hidden(lane, files, hits, output)
-        matched, deleted = int((~hits.is_removed).sum()), int(hits.is_removed.sum())
-        missing = bulk.expected() - int(hits.expects.sum()) if batch.expects_rows else 0
-        counts = Counts(matched=matched, inserted=rows - matched, deleted=deleted, not_found=missing)
-    identity, now_ms = str(uuid4()), int(time.time() * 1000)
-    info = actions.commit_info(
-        counts=counts,
-        is_append=batch.is_append,
-        is_counted=batch.expects_rows and not batch.is_append,
-        read_version=state.version,
-        identity=identity,
-        now_ms=now_ms,
-        took_ms=max(0, now_ms - int(began * 1000)),
-    )
-    changes = [info, actions.transaction(table.ledger_name, Entry(table.epoch, batch.last).version, now_ms)]
-    changes += [action for one in hidden for action in one.actions(now_ms)]
-    changes += [{"add": file.add} for file in new]
-    if not lane.commit(changes, output, identity):
-        return None
+    state, output, own = lane.state, vectors.VectorFile(), list[Action]()
+    try:
+        hidden, hits = list[Hidden](), None
+        if not batch.is_append:
+            files = list(state.files.values())
+            hits = bulk.find(state.version, _names(files))
+            hidden = _hidden(lane, files, hits, output)
+        if not bulk.is_complete:
+            own += bulk.write(state.version)
+            crash_point("lane.rows_written")
+        new = [LiveFile.of(add) for add in own or written]
+        counts = _counts(sum(file.rows for file in new), hits, expected)
+        identity, now_ms = str(uuid4()), int(time.time() * 1000)
+        info = actions.commit_info(
+            counts=counts,
+            is_append=batch.is_append,
+            is_counted=batch.expects_rows and not batch.is_append,
+            read_version=state.version,
+            identity=identity,
+            now_ms=now_ms,
+            took_ms=max(0, now_ms - int(began * 1000)),
+        )
+        changes = [info, actions.transaction(table.ledger_name, Entry(table.epoch, batch.last).version, now_ms)]
+        changes += [action for one in hidden for action in one.actions(now_ms)]
+        changes += [{"add": file.add} for file in new]
+        if not lane.commit(changes, output, identity):
+            _remove(lane, own)
+            return None
+    except (SparkNeededError, ReplicatorError):
+        _remove(lane, own)  # as in `apply_bulk`
+        raise
     lane.remember(hidden, None, pa.array([], pa.int64()))
     size = len(output.data) + sum(int(file.add["size"]) for file in new)
     return Applied(counts=counts, version=lane.state.version, is_append=batch.is_append, bytes=size)
+
+
+def _counts(rows: int, hits: BulkHits | None, expected: int | None) -> Counts:
+    if hits is None:
+        return Counts(inserted=rows)
+    matched, deleted = int((~hits.is_removed).sum()), int(hits.is_removed.sum())
+    missing = 0 if expected is None else expected - int(hits.expects.sum())
+    return Counts(matched=matched, inserted=rows - matched, deleted=deleted, not_found=missing)
 
 
 def _names(files: Sequence[LiveFile]) -> Mapping[str, int]:

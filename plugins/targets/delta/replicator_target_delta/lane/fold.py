@@ -36,7 +36,7 @@ from replicator.model.events import (
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import Batch, TableOptions
 from replicator_target_delta.lane.keys import KeyForm
-from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.lane.needed import SparkNeededError, TooLargeError
 from replicator_target_delta.lane.replay import NONE, Replayed, Touches, picked, replay, sent_columns, whole
 from replicator_target_delta.lane.values import as_stored, stored_type
 
@@ -92,7 +92,8 @@ def read_changes(batch: Batch) -> pa.Table:
     """The batch's changes above `skip_to`, in the order of their numbers.
 
     Raises:
-        SparkNeededError: They are more than fit into memory, or not readable: Spark then says what is wrong.
+        TooLargeError: They are more than fit into memory.
+        SparkNeededError: They are not readable: Spark then says what is wrong.
     """
     layout = change_schema(batch.schema)
     wanted = pa.schema([layout.field(name) for name in _COLUMNS])
@@ -105,13 +106,13 @@ def read_changes(batch: Batch) -> pa.Table:
                 groups = parquet.metadata
                 size += sum(groups.row_group(i).total_byte_size for i in range(groups.num_row_groups))
                 if size > _BYTES_MAX:
-                    raise SparkNeededError("the batch is too large")
+                    raise TooLargeError
                 tables.append(parquet.read(columns=list(_COLUMNS)).select(_COLUMNS).cast(wanted))
         except (OSError, pa.ArrowException, KeyError, ValueError) as error:
             raise SparkNeededError("the journal's files cannot be read") from error
     changes = pa.concat_tables([wanted.empty_table(), *tables])
     if changes.nbytes > _BYTES_MAX:
-        raise SparkNeededError("the batch is too large")
+        raise TooLargeError
     changes = changes.filter(pc.field(SEQUENCE_NUM) > batch.skip_to).combine_chunks()
     numbers = changes.column(SEQUENCE_NUM).to_numpy()
     if bool((numbers[1:] <= numbers[:-1]).any()):

@@ -32,7 +32,7 @@ from replicator_target_delta.lane.needed import SparkNeededError
 
 _SPILLED_FROM: Final = 1 << 20
 _MAPPED_MAX: Final = 128
-"""Indexes with mapped parts: each part, of which an index has up to four, keeps a file open."""
+"""Indexes with mapped parts, further ones stay in memory: each part, of which an index has up to four, keeps a file open."""
 _ROWS_PER_READ: Final = 1 << 17
 _ROWS_MAX: Final = 1 << 32
 
@@ -135,12 +135,12 @@ class IndexCache:
     """
 
     def __init__(self, bytes_max: int, folder: Path | None = None) -> None:
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._folder = folder
         self._lock = threading.Lock()
         self._indexes: OrderedDict[str, KeyIndex] = OrderedDict()
         self._bytes = 0
-        self._mapped = 0
+        self._mapped: set[str] = set()
 
     @property
     def bytes(self) -> int:
@@ -163,13 +163,15 @@ class IndexCache:
 
     def put(self, path: str, keys: pa.Array) -> KeyIndex:
         """Keep the index of a data file whose keys are known."""
-        index = KeyIndex(keys, self._spill)
+        may_map = len(self._mapped) < _MAPPED_MAX
+        index = KeyIndex(keys, self._spill if may_map else np.array)
         with self._lock:
             self._drop(path)
             self._indexes[path] = index
             self._bytes += index.bytes
-            self._mapped += index.bytes >= _SPILLED_FROM
-            while self._indexes and (self._bytes > self._bytes_max or self._mapped > _MAPPED_MAX):
+            if may_map and index.bytes >= _SPILLED_FROM:
+                self._mapped.add(path)
+            while self._indexes and self._bytes > self.bytes_max:
                 self._drop(next(iter(self._indexes)))
         return index
 
@@ -182,7 +184,7 @@ class IndexCache:
         index = self._indexes.pop(path, None)
         if index is not None:
             self._bytes -= index.bytes
-            self._mapped -= index.bytes >= _SPILLED_FROM
+            self._mapped.discard(path)
 
     def _spill(self, array: Array) -> Array:
         if array.nbytes < _SPILLED_FROM:

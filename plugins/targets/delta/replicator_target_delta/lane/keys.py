@@ -31,6 +31,10 @@ _INTEGERS: Final[dict[pa.DataType, pa.DataType | None]] = {
 }
 """Types that are whole numbers, and as which type they are read as such first."""
 
+_BYTES_PER_INTEGER: Final = 12
+_BYTES_PER_KEY: Final = 40
+"""What an index needs for a row, with a key of some 20 bytes."""
+
 _LENGTH_BYTES: Final = 4
 _WORD: Final = 8
 # Constants of MurmurHash3's and SplitMix's finalizers: odd, with bits in all parts.
@@ -54,6 +58,7 @@ class KeyForm:
                 raise SparkNeededError(f"the key has a column of type {type_}")
         self.types = tuple(types)
         self.is_integer = len(types) == 1 and types[0] in _INTEGERS
+        self.bytes_per_row = _BYTES_PER_INTEGER if self.is_integer else _BYTES_PER_KEY
 
     def keys(self, columns: Sequence[pa.Array]) -> pa.Array:
         """The keys of rows: int64, or large binary.

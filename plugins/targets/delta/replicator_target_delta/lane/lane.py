@@ -44,7 +44,7 @@ from replicator_target_delta.lane.index import Hits, IndexCache, Wanted, read_ke
 from replicator_target_delta.lane.keys import KeyForm
 from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
 from replicator_target_delta.lane.log import LiveFile, LogReader, LogState
-from replicator_target_delta.lane.needed import SparkNeededError, TooLargeError
+from replicator_target_delta.lane.needed import KEYS_TOO_LARGE, SparkNeededError, TooLargeError
 from replicator_target_delta.lane.parquet import read_rows, write_rows
 from replicator_target_delta.lane.rewrite import Rewrite, Rewritten, carried, due, rewrite_files, still_stands
 from replicator_target_delta.lane.work import Work, work_of
@@ -98,7 +98,7 @@ class Lane:
         """Apply a batch behind `last`, where that is known; None if the ledger is there already, or a newer epoch's.
 
         Raises:
-            TooLargeError: The lane would apply the batch if it were smaller.
+            TooLargeError: Nothing was changed; Spark can find and write the rows.
             SparkNeededError: Nothing was changed; Spark must merge the batch.
             ReplicatorError: The table is not as it was left (`not_ours`, `claim_lost`, `check_last`).
         """
@@ -355,9 +355,11 @@ class Lane:
         at_file, at_row = np.full(len(hits), -1), np.full(len(hits), -1)
         names = {column.name: column.physical for column in columns}
         physical = [names[name] for name in work.batch.schema.key]
-        for file in state.files.values():
-            if _cannot_have(file, physical, wanted):
-                continue
+        candidates = [file for file in state.files.values() if not _cannot_have(file, physical, wanted)]
+        if sum(file.rows for file in candidates) * work.form.bytes_per_row > self._indexes.bytes_max:
+            # Each batch would read them again.
+            raise TooLargeError(KEYS_TOO_LARGE, is_of_table=True)
+        for file in candidates:
             found = self._hits(file, physical, work.form, wanted)
             deleted = self.deleted(file)
             positions, rows = _alive(found, deleted)

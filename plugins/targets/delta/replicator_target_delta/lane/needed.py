@@ -5,17 +5,27 @@ from __future__ import annotations
 from typing import Final
 
 BATCH_TOO_LARGE: Final = "the batch is too large"
+KEYS_TOO_LARGE: Final = "the table's keys do not fit into target.index_memory"
 
 
 class SparkNeededError(Exception):
-    """The lane does not apply this batch, and has changed nothing: Spark must merge it. The message says why, in a few words.
+    """The lane does not apply this batch, and has changed nothing: Spark must do it. The message says why, in a few words.
 
     Never an error for the user: what is unsure goes to Spark.
     """
 
+    is_of_table = True
+    """The reason is the table's, whatever the size of a batch."""
+
 
 class TooLargeError(SparkNeededError):
-    """As `SparkNeededError`, of a batch that the lane would apply if it were smaller."""
+    """Spark can find and write the rows for the lane (`lane.bulk`).
 
-    def __init__(self, reason: str = BATCH_TOO_LARGE) -> None:
+    Args:
+        reason: Why the lane does not do so itself.
+        is_of_table: Smaller batches of the table would be too large, too.
+    """
+
+    def __init__(self, reason: str = BATCH_TOO_LARGE, *, is_of_table: bool = False) -> None:
         super().__init__(reason)
+        self.is_of_table = is_of_table

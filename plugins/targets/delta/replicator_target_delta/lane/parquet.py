@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from replicator_target_delta.lane.known import TargetColumn
-from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.lane.needed import SparkNeededError, TooLargeError
 from replicator_target_delta.lane.stats import Statistics, columns_with_statistics
 from replicator_target_delta.storage import Storage
 
@@ -174,14 +174,14 @@ def check_size(rows: pa.Table) -> None:
     """Check that rows of the target that are read for a batch fit into memory.
 
     Raises:
-        SparkNeededError: They do not.
+        TooLargeError: They do not.
     """
     _check(rows.nbytes)
 
 
 def _check(size: int) -> None:
     if size > BYTES_MAX:
-        raise SparkNeededError("rows of the table are too large")
+        raise TooLargeError("rows of the table are too large")
 
 
 def _has_nan(values: pa.ChunkedArray) -> bool:

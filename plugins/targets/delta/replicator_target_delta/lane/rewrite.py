@@ -101,7 +101,8 @@ def due(files: Collection[LiveFile], *, small_file_size: int, deleted_share_max:
         chosen = sorted(
             (f for f in files if _hidden(f)), key=lambda file: _hidden(file) / max(1, file.rows), reverse=True
         )
-        return _portion(chosen)
+        if portion := _portion(chosen):
+            return portion
     tiers: dict[int, list[LiveFile]] = {}
     for file in files:
         if _size(file) < small_file_size:
@@ -219,13 +220,12 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _portion(files: Sequence[LiveFile]) -> Sequence[LiveFile]:
-    """As many of the files, from the first, as are rewritten at once."""
-    taken, size = list[LiveFile](), 0
+    """As many of the files as are rewritten at once; a larger one among them is left out."""
+    taken, left = list[LiveFile](), _BYTES_MAX
     for file in files:
-        size += _size(file)
-        if size > _BYTES_MAX:
-            break
-        taken.append(file)
+        if _size(file) <= left:
+            taken.append(file)
+            left -= _size(file)
     return taken
 
 
