@@ -219,7 +219,7 @@ class Capture:
         """Have the source prepared in the control thread; meanwhile say what it waits for."""
         parts = self._parts
         captured = {tracked.table for tracked in tables.all(*table_life.CAPTURED)}
-        call = parts.control.submit(lambda: prepare(parts.source, parts.selected, is_first=is_first, captured=captured))
+        call = parts.control.submit(prepare, parts.source, parts.selected, is_first=is_first, captured=captured)
         while not call.done():
             if control.should_stop():
                 return None

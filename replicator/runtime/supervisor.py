@@ -206,7 +206,7 @@ class Supervisor:
     def _deliver(self, message: Message) -> None:
         """Called from the reader threads: what apply must know at once goes there directly."""
         if message.event == messages.SEALED and (apply := self._workers.get(Role.APPLY)):
-            apply.tell(f"{messages.SEALED} {message.fields.get('last')}")
+            apply.tell(messages.SEALED)
         self._messages.put(message)
 
     def _handle(self, message: Message) -> Outcome | None:
