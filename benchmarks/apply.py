@@ -23,7 +23,7 @@ from replicator.config import SparkConfig
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import Batch, TargetContext, TargetTable
 from replicator.spark.session import SparkHost
-from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.spark import SPARK_NEEDS
 from replicator_target_delta.target import DeltaLakeTarget
 
@@ -117,7 +117,7 @@ def _target(engine: Engine) -> Iterator[tuple[DeltaLakeTarget, SparkHost]]:
     with tempfile.TemporaryDirectory(prefix="bench-lake-") as folder:
         host = SparkHost(SparkConfig(), SPARK_NEEDS, cores=os.cpu_count() or 1)
         context = TargetContext(replicator="bench", uuid=_UUID, epoch=1, spark=host.session, max_wait_s=0.0)
-        target = DeltaLakeTarget(DeltaConfig(path=folder, engine=engine), context)
+        target = DeltaLakeTarget(DeltaLakeConfig(path=folder, engine=engine), context)
         try:
             yield target, host
         finally:

@@ -46,7 +46,7 @@ def waited_too_long(error: TargetUnavailableError, name: str) -> TableError:
 
 
 def urgency(error: BaseException) -> int:
-    """What is raised when several threads failed, lowest first: who lost the lease goes first, what passes by itself last."""
+    """What is raised when several threads failed, lowest first: who lost the lease comes first, what passes by itself last."""
     if isinstance(error, FencedError):
         return 0
     if isinstance(error, FatalError):

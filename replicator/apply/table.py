@@ -59,7 +59,7 @@ class TableApplier:
 
     1. For a new incarnation, its number is recorded. It is claimed next time; the target still holds the old table.
     2. Once per process and incarnation the ledger is read, the epoch recorded, and the table claimed in the target. It is claimed again.
-    3. The unit is applied together with the ledger. The ledger says so; the record lags behind and follows at the next claim.
+    3. The unit is applied together with the ledger. The ledger says so; the record lags behind until the next claim.
     4. The record of the table is brought up to the ledger.
     """
 
@@ -465,7 +465,7 @@ class TableApplier:
         return changes
 
     def _source_time(self, record: AppliedRecord, reached: datetime | None) -> datetime | None:
-        """While a snapshot is under way there is no source time; otherwise it goes back only with the source's clock."""
+        """While a snapshot is under way there is no source time; otherwise it moves back only with the source's clock."""
         if record.copy is TargetCopy.SNAPSHOT:
             return None
         return self._context.freshness.later(record.source_time, reached)

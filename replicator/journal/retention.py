@@ -32,7 +32,7 @@ class Needs:
         items: list[SegmentFile | EventEntry] = [*segment.files, *segment.events]
         return frozenset(item.table for item in items if self._needs(item))
 
-    def failing(self) -> frozenset[TableId]:
+    def failed(self) -> frozenset[TableId]:
         """Tables that have failed in capture or apply."""
         return frozenset(t for t, record in self.tables.items() if table_life.has_failed(record, self.applied.get(t)))
 
@@ -88,7 +88,7 @@ def plan_retention(
             chosen[segment.id] = segment
             total -= _bytes(segment)
     given_up: frozenset[TableId] = frozenset()
-    for expendable in (frozenset[TableId](), needs.failing()):
+    for expendable in (frozenset[TableId](), needs.failed()):
         for segment in segments:
             if total < full:
                 break

@@ -1,6 +1,6 @@
 """What the processes of a running replicator report of themselves. Hints: only the status reads them.
 
-A report goes through the state store, where a process of another version may have written it: `read` leaves out what this version does
+A report passes through the state store, where a process of another version may have written it: `read` leaves out what this version does
 not know, and every field that was added after the first has a default.
 """
 

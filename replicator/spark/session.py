@@ -126,7 +126,7 @@ class SparkHost:
         config: The `spark:` block.
         needs: What the target asks for.
         cores: Cores of this machine.
-        log_file: Where the output of Spark, Ivy and log4j goes; None: a file that is deleted at the end.
+        log_file: The output of Spark, Ivy and log4j; None: a file that is deleted at the end.
         scratch: Folder for Spark's temporary files; None: one in the system's folder for such.
     """
 

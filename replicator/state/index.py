@@ -28,7 +28,7 @@ def insert_segments(
 ) -> None:
     """Append segments that follow the newest one without a gap.
 
-    The newest segment goes if it is empty: it only carried the offset and the numbering, which the new ones do from now on.
+    The newest segment is deleted if it is empty: it only carried the offset and the numbering, which the new ones do from now on.
 
     Raises:
         FatalError: `index_conflict`: another process has written under the same epoch.

@@ -29,7 +29,7 @@ from replicator.plugins.target import (
 from replicator_target_delta import ddl, history, maintenance, spark_engine
 from replicator_target_delta.check import existing_problems, length_problems, path_problems
 from replicator_target_delta.comments import comment_notices
-from replicator_target_delta.config import DIRECT_ROWS_MAX, LOG_RETENTION_MIN, DeltaConfig
+from replicator_target_delta.config import DIRECT_ROWS_MAX, LOG_RETENTION_MIN, DeltaLakeConfig
 from replicator_target_delta.engine import DIRECT, FOUND_BY_SPARK, DirectTable, Lanes, Pace, merged_by_spark
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.held import HeldTable
@@ -57,7 +57,7 @@ from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, Damag
 from replicator_target_delta.types import type_problems
 
 
-class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
+class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
     """Tables of a Delta lake, each at `<path>/<namespace>/<table>`.
 
     Every change of a table is one commit of its log, and each such commit carries the ledger. A crash before it
@@ -65,11 +65,11 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
     """
 
     type_name: ClassVar[str] = "delta"
-    config_model: ClassVar[type[DeltaConfig]] = DeltaConfig
+    config_model: ClassVar[type[DeltaLakeConfig]] = DeltaLakeConfig
     sees_others: ClassVar[bool] = True
     spark_needs: ClassVar[SparkNeeds | None] = SPARK_NEEDS
 
-    def __init__(self, config: DeltaConfig, context: TargetContext) -> None:
+    def __init__(self, config: DeltaLakeConfig, context: TargetContext) -> None:
         super().__init__(config, context)
         self._root = absolute(config.path)
         self._turns_of: dict[TableId, maintenance.Turns] = {}
@@ -82,7 +82,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
         self._sparks: set[TableId] = set()
 
     @classmethod
-    def default_max_wait_s(cls, config: DeltaConfig) -> float:
+    def default_max_wait_s(cls, config: DeltaLakeConfig) -> float:
         """A direct commit costs little."""
         return 1.0 if config.engine == "auto" else super().default_max_wait_s(config)
 

@@ -10,7 +10,7 @@ BATCH_TOO_LARGE: Final = "the batch is too large"
 class SparkNeededError(Exception):
     """The lane does not apply this batch, and has changed nothing: Spark must merge it. The message says why, in a few words.
 
-    Never an error for the user: what is unsure goes to Spark.
+    Never an error for the user: Spark takes what is unsure.
     """
 
 
