@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 from replicator.model.errors import FatalError, Problem, TableError
 from replicator.model.naming import check_names, refuse_columns
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.kit.ledger import LedgerTarget, fenced
+from replicator.plugins.kit.ledger import LedgerTarget, fenced, refuse_soft_multiset
 from replicator.plugins.target import (
     EMPTY_LEDGER,
     Audit,
@@ -171,6 +171,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
     def create_table(self, held: HeldTable, schema: TableSchema, sequence_num: int) -> None:
         """Replace what is there by an empty table; databases are folders and need nothing."""
         table = held.table
+        refuse_soft_multiset(table, schema)
         refuse_columns(schema, column_problems(schema))
         retention = max(self.config.maintenance.vacuum_retention, LOG_RETENTION_MIN)
         new = ddl.with_log_retention(ddl.new_table(table, schema, clustering=self.config.clustering), retention)
