@@ -305,7 +305,7 @@ class CatalogTracker:
                 f"{UNEXPLAINED[change]}, and the log does not show it.",
                 code="unexplained_change",
                 table=str(tracked.table),
-                action="Take a new snapshot of it (`replicator snapshot NAME TABLE`), or set `snapshot.unexplained_change: resnapshot`.",
+                action="Run `replicator snapshot NAME TABLE`, or set `snapshot.unexplained_change: resnapshot`.",
             )
         self._suspend(tracked)
         return tracked.table
