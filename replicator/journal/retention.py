@@ -164,7 +164,7 @@ class Retention:
     def _give_up(self, record: TableRecord, now: datetime) -> TableRecord:
         return table_life.journal_lost(
             record,
-            f"The journal reached its limit of {self._bytes_max} bytes, so changes that only failed tables needed were deleted.",
+            f"The journal reached its limit of {self._bytes_max} bytes, so changes of this failed table were deleted.",
             action=f"Run `replicator snapshot {self._name} {record.table}`.",
             at=now,
         )

@@ -333,11 +333,11 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
         return reason
     if not lost:
         return TargetCrashedError(
-            "Spark has ended this application.",
+            "Spark ended this application.",
             code="spark_lost",
-            action="It restarts automatically. If it happens again, check the logs of the executors (work folders of the workers), the "
-            "driver and the master: a master ends an application whose executors ended ten times right after their start, for example "
-            "because they could not connect to the driver.",
+            action="It restarts automatically. If it ends again, read the logs of the driver, the master and the executors (work folders "
+            "of the workers). A master ends an application when its executors end ten times right after their start. Often they cannot "
+            "connect to the driver.",
         )
     return TargetCrashedError(
         "Spark's JVM has died.",
