@@ -26,6 +26,7 @@ from replicator.spark.session import SparkHost
 from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.spark import SPARK_NEEDS
 from replicator_target_delta.target import DeltaLakeTarget
+from replicator_testbed.java import jvm_pid
 
 GOAL: Final = 100_000
 _LARGE: Final = 100_000
@@ -95,8 +96,9 @@ def _median(taken: Sequence[_Merge], of: Callable[[_Merge], float]) -> float:
 
 
 def _timed(target: DeltaLakeTarget, host: SparkHost, batch: Batch) -> _Merge:
-    assert host.jvm_pid is not None, "Spark runs"
-    processes = psutil.Process(), psutil.Process(host.jvm_pid)
+    pid = jvm_pid(host)
+    assert pid is not None, "Spark runs"
+    processes = psutil.Process(), psutil.Process(pid)
     before, start = _cpu_s(processes), time.perf_counter()
     result = target.apply_batch(_TABLE, batch)
     wall, after = time.perf_counter() - start, _cpu_s(processes)

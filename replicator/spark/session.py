@@ -164,12 +164,6 @@ class SparkHost:
                 self._start()
             return self._session
 
-    @property
-    def jvm_pid(self) -> int | None:
-        """The JVM's process id while it runs; None without one."""
-        process = self._process
-        return process.pid if process is not None and process.poll() is None else None
-
     def stop(self) -> None:
         """End Spark and its JVM. May be called twice."""
         with self._lock:

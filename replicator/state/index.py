@@ -62,11 +62,9 @@ def last_segment(connection: Connection, name: str) -> Segment | None:
     return None if newest is None else _with_contents(connection, name, [newest])[0]
 
 
-def list_segments(connection: Connection, name: str, after_id: int, limit: int, above: int) -> Sequence[Segment]:
-    """Segments in order that cover a number above `above`, or none at all."""
+def list_segments(connection: Connection, name: str, after_id: int, limit: int) -> Sequence[Segment]:
+    """Segments in order of their ids, from the first above `after_id`."""
     mine = (SEGMENTS.c.replicator == name) & (SEGMENTS.c.id > after_id)
-    if above >= 0:
-        mine &= (SEGMENTS.c.last_num > above) | SEGMENTS.c.is_empty
     rows = connection.execute(select(SEGMENTS).where(mine).order_by(SEGMENTS.c.id).limit(limit)).all()
     return _with_contents(connection, name, rows)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import os
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,6 @@ from replicator_target_delta import ddl, history
 from replicator_target_delta.config import MaintenanceConfig
 from replicator_target_delta.engine import BYTES_PER_S, DirectTable, Pace
 from replicator_target_delta.lane import index, keys, lane, parquet, rewrite, vectors
-from replicator_target_delta.lane.commits import LinkedCommits
 from replicator_target_delta.lane.index import IndexCache
 from replicator_target_delta.lane.known import known_columns
 from replicator_target_delta.lane.lane import Lane
@@ -44,6 +44,35 @@ from replicator_testbed.delta import read_delta, rows_of
 
 NAME = TableId("shop", "items")
 PLAIN = TableOptions()
+
+
+class LinkedCommits:
+    """Versions of a table on a local disk, moved to its name by link(2), which never replaces a file.
+
+    Not for a table that Spark commits to at the same time: on a local disk Delta's LogStore looks first and renames
+    then, which replaces a file, and is safe only against writers in the same JVM. So the target commits through that.
+
+    Args:
+        folder: The table's `_delta_log`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, version: int, lines: Sequence[str]) -> bool:
+        """As `Commits.put`."""
+        temporary = self._folder / f".{uuid4().hex}.tmp"
+        try:
+            with temporary.open("wb") as file:
+                file.write("".join(f"{line}\n" for line in lines).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(temporary, self._folder / f"{version:020}.json")
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
 
 
 def schema_of(key: Sequence[str], **types: pa.DataType) -> TableSchema:
