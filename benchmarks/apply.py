@@ -23,9 +23,10 @@ from replicator.config import SparkConfig
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import Batch, TargetContext, TargetTable
 from replicator.spark.session import SparkHost
-from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.spark import SPARK_NEEDS
 from replicator_target_delta.target import DeltaLakeTarget
+from replicator_testbed.java import jvm_pid
 
 GOAL: Final = 100_000
 _LARGE: Final = 100_000
@@ -95,8 +96,9 @@ def _median(taken: Sequence[_Merge], of: Callable[[_Merge], float]) -> float:
 
 
 def _timed(target: DeltaLakeTarget, host: SparkHost, batch: Batch) -> _Merge:
-    assert host.jvm_pid is not None, "Spark runs"
-    processes = psutil.Process(), psutil.Process(host.jvm_pid)
+    pid = jvm_pid(host)
+    assert pid is not None, "Spark runs"
+    processes = psutil.Process(), psutil.Process(pid)
     before, start = _cpu_s(processes), time.perf_counter()
     result = target.apply_batch(_TABLE, batch)
     wall, after = time.perf_counter() - start, _cpu_s(processes)
@@ -117,7 +119,7 @@ def _target(engine: Engine) -> Iterator[tuple[DeltaLakeTarget, SparkHost]]:
     with tempfile.TemporaryDirectory(prefix="bench-lake-") as folder:
         host = SparkHost(SparkConfig(), SPARK_NEEDS, cores=os.cpu_count() or 1)
         context = TargetContext(replicator="bench", uuid=_UUID, epoch=1, spark=host.session, max_wait_s=0.0)
-        target = DeltaLakeTarget(DeltaConfig(path=folder, engine=engine), context)
+        target = DeltaLakeTarget(DeltaLakeConfig(path=folder, engine=engine), context)
         try:
             yield target, host
         finally:

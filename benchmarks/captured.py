@@ -38,7 +38,8 @@ _SEGMENTS_MAX: Final = 1_000_000
 class _Control:
     """Begins the clock with capture's first turn, when the source is prepared, and ends it when a sequence number is sealed."""
 
-    def __init__(self, clock: Clock, last: int | None = None) -> None:
+    def __init__(self, store: StateStore, clock: Clock, last: int | None = None) -> None:
+        self._store = store
         self._clock = clock
         self._last = last
         self._sealed = -1
@@ -53,9 +54,9 @@ class _Control:
     def wait(self, timeout_s: float) -> None:
         time.sleep(min(timeout_s, _WAIT_S))
 
-    def announce(self, event: str, **fields: Any) -> None:
-        if event == "sealed":
-            self._sealed = fields["last"]
+    def announce(self, event: str, **_: Any) -> None:
+        if event == "sealed" and (segment := self._store.last_segment(_NAME)):
+            self._sealed = segment.last
 
     def report(self, report: Report) -> None:
         self._has_begun = isinstance(report, CaptureReport) and report.stage is CaptureStage.CAPTURING
@@ -144,7 +145,7 @@ def _changes(source: DeltaSource[Any], table: TableId, changes: int) -> Iterator
     with _capture(source, table, mode="never") as (capture, store):
 
         def work(clock: Clock) -> int:
-            capture.run(_Control(clock, changes))
+            capture.run(_Control(store, clock, changes))
             return _sealed_rows(store)
 
         yield work
@@ -155,7 +156,7 @@ def _copy(source: DeltaSource[Any], table: TableId, chunk_rows: int) -> Iterator
     with _capture(source, table, mode="only", chunk_rows=chunk_rows) as (capture, store):
 
         def work(clock: Clock) -> int:
-            capture.run(_Control(clock))
+            capture.run(_Control(store, clock))
             return _sealed_rows(store)
 
         yield work

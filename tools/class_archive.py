@@ -15,7 +15,7 @@ from replicator.plugins.target import TargetContext, TargetTable
 from replicator.spark.session import SparkHost
 from replicator.testing.batches import delete, insert, update, write_batch
 from replicator.testing.target_harness import item, items_schema
-from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.spark import SPARK_NEEDS
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.java import CLASS_ARCHIVE, short_lived_options
@@ -33,7 +33,7 @@ def main() -> None:
         settings = short_lived_options(f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}")
         host = SparkHost(SparkConfig(settings=settings), SPARK_NEEDS, cores=2, log_file=folder / "spark.log")
         context = TargetContext(replicator="archive", uuid=UUID, epoch=1, spark=host.session, max_wait_s=0.0)
-        target = DeltaLakeTarget(DeltaConfig(path=str(folder / "lake")), context)
+        target = DeltaLakeTarget(DeltaLakeConfig(path=str(folder / "lake")), context)
         target.claim(table)
         target.apply_ddl(table, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=schema.table, schema=schema), 0)
         rows = [insert(n, item(n), is_snapshot=True) for n in range(1, 100)]

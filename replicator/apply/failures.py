@@ -26,11 +26,11 @@ def is_exhausted(applied: AppliedRecord) -> bool:
 def crashed_too_often(error: TargetCrashedError, table: TableId) -> TableError:
     """What a table is shown with at which the target's engine crashed again and again."""
     return TableError(
-        f"The target's engine crashed {_CRASHES_ALONE_MAX} times while this table alone was applied, in smaller and smaller batches. "
-        f"The last time: {error.message}",
+        f"The target's engine crashed {_CRASHES_ALONE_MAX} times while it applied this table alone, also with smaller batches. "
+        f"The last error: {error.message}",
         code="engine_crashed",
         table=str(table),
-        action="Look for the cause in the engine's log (for Spark, NAME.spark.log): often too little memory for the table's values. "
+        action="Read the engine's log (for Spark, NAME.spark.log). Often it has too little memory for the table's values. "
         "To retry: replicator pause NAME, then replicator resume NAME.",
     )
 
@@ -46,7 +46,7 @@ def waited_too_long(error: TargetUnavailableError, name: str) -> TableError:
 
 
 def urgency(error: BaseException) -> int:
-    """What is raised when several threads failed, lowest first: who lost the lease goes first, what passes by itself last."""
+    """What is raised when several threads failed, lowest first: who lost the lease comes first, what passes by itself last."""
     if isinstance(error, FencedError):
         return 0
     if isinstance(error, FatalError):

@@ -114,12 +114,12 @@ def next_unit(
     Args:
         items: Of one table, in order, above its ledger; those of lower incarnations are passed over.
         incarnation: That the target holds, 0 if none.
-        is_whole: Nothing follows `items` in the journal yet.
+        is_whole: The journal has nothing after `items` yet.
         limits: Of a batch.
         append_below: See `append_bound`.
 
     Returns:
-        The unit; None if there is nothing to do; MORE if that depends on what follows `items`.
+        The unit; None if there is nothing to do; MORE if that depends on what comes after `items`.
 
     Raises:
         CorruptStreamError: A new incarnation does not begin with its CREATE_TABLE.

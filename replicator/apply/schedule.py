@@ -36,11 +36,11 @@ class Schedule:
     """Tables that wait for a thread, and tables that have one; a table never has two.
 
     A free thread always takes work, so nothing waits while the target is idle. When there are more tables than
-    threads, waiting lets batches grow: the table with the most to do goes first, until another has waited for
-    `max_wait_s`; those go in the order of their waiting. A table waits from when it has something to apply, also while
+    threads, waiting lets batches grow: the table with the most to do is first, until another has waited for
+    `max_wait_s`; those are taken in the order of their waiting. A table waits from when it has something to apply, also while
     it may not have a turn: what has rested for so long does not wait as long again behind larger tables. So every table
     has its turn after all that began to wait before it, however much others have to do. Upkeep comes when no table
-    waits, and leaves a thread free if there are several. A table at which the target's engine crashed goes after the
+    waits, and leaves a thread free if there are several. A table at which the target's engine crashed comes after the
     others, until it has waited for as long; then others' batches finish first, and none is begun meanwhile.
     """
 

@@ -59,7 +59,7 @@ class TableApplier:
 
     1. For a new incarnation, its number is recorded. It is claimed next time; the target still holds the old table.
     2. Once per process and incarnation the ledger is read, the epoch recorded, and the table claimed in the target. It is claimed again.
-    3. The unit is applied together with the ledger. The ledger says so; the record lags behind and follows at the next claim.
+    3. The unit is applied together with the ledger. The ledger says so; the record lags behind until the next claim.
     4. The record of the table is brought up to the ledger.
     """
 
@@ -165,7 +165,7 @@ class TableApplier:
         if unit is None:
             self._see_whole(self._reach.looked_to)
             # Of a failed table, too: it would be offered again and again.
-            self._put(crashes=0)
+            self._store(table_life.nothing_left(self._record))
             if not self._record.has_failed:
                 self._put(source_time=self._source_time(self._record, fresh_to))
             return False
@@ -208,7 +208,7 @@ class TableApplier:
     def audit(self) -> None:
         """Ask the target what others changed since the last unit of work."""
         if self._claimed is not None and not self._reach.is_searching:
-            self._put(**self._audited(self._claimed, starts=False, completes=False))
+            self._store(self._audited(self._record, self._claimed, starts=False, completes=False))
 
     # -- what to do
 
@@ -272,7 +272,7 @@ class TableApplier:
             self._reach = self._reach.whole_from(None)
             captured = self._context.record_of(self._table)
             has_snapshot = captured is not None and captured.snapshot is not None
-            self._put(copy=TargetCopy.WHOLE if has_snapshot else TargetCopy.CHANGES)
+            self._store(table_life.found_whole(self._record, has_snapshot=has_snapshot))
 
     def _claim(self) -> None:
         table = TargetTable(
@@ -289,13 +289,13 @@ class TableApplier:
         crash_point("apply.claimed")
         rows, phase = trust.missed(self._context, self._record, ledger)
         starts, completes = phase is SnapshotPhase.STARTED, phase is SnapshotPhase.COMPLETED
-        audited = self._audited(table, starts=starts, completes=completes)
+        record = self._audited(self._record, table, starts=starts, completes=completes)
         if starts or ledger < self._record.last_applied:
             # A target that was set back may be in the middle of a snapshot, too.
             self._reach = self._reach.whole_from(None)
-            audited |= {"copy": TargetCopy.SNAPSHOT}
+            record = table_life.snapshot_begun_in_target(record, record.alarms)
         self._claimed, self._reach = table, self._reach.claimed(ledger)
-        record = replace(self._record, last_applied=ledger, rows=self._record.rows + rows, **audited)
+        record = replace(record, last_applied=ledger, rows=record.rows + rows)
         self._store(replace(record, source_time=self._source_time(record, None)))
 
     def _search(self) -> bool:
@@ -328,7 +328,7 @@ class TableApplier:
         self._claim()
         assert self._claimed is not None
         self._reach = self._reach.whole_from(None)
-        self._put(source_time=None, copy=TargetCopy.SNAPSHOT, alarms=divergence.covered(self._record.alarms))
+        self._store(table_life.snapshot_begun_in_target(self._record, divergence.covered(self._record.alarms)))
         if number > self._reach.ledger:
             self._context.check_lease()
             self._context.target.advance(self._claimed, number)
@@ -436,19 +436,18 @@ class TableApplier:
         if unit.passed.starts or unit.passed.completes:
             self._reach = self._reach.whole_from(None)
         reached = fresh_to if unit.following is None else self._context.freshness.below(unit.following)
-        audited = self._audited(self._claimed, starts=unit.passed.starts, completes=unit.passed.completes)
         rows = sum(file.rows for file in unit.files) if isinstance(unit, BatchUnit) else 0
         self._limits = self._smaller()
-        taken_up = table_life.taken_up(self._record)
-        record = replace(taken_up, last_applied=unit.last, rows=self._record.rows + rows, **audited)
+        record, passed = table_life.taken_up(self._record), unit.passed
+        record = self._audited(record, self._claimed, starts=passed.starts, completes=passed.completes)
+        record = replace(record, last_applied=unit.last, rows=record.rows + rows)
         self._store(replace(record, source_time=self._source_time(record, reached)))
 
-    def _audited(self, table: TargetTable, *, starts: bool, completes: bool) -> dict[str, Any]:
+    def _audited(self, record: AppliedRecord, table: TargetTable, *, starts: bool, completes: bool) -> AppliedRecord:
         """What an audit of the target makes of the record, behind work that passed the start or the end of a snapshot.
 
         A snapshot makes up for what others did before it started.
         """
-        record = self._record
         audit = self._context.target.audit(table, record.audited_to)
         alarms = divergence.raised(
             record.alarms,
@@ -457,15 +456,13 @@ class TableApplier:
             action=f"Run `replicator snapshot {self._context.name} {self._table}`.",
             now=self._context.store.now,
         )
-        changes: dict[str, Any] = {"merged": audit.merged, "audited_to": audit.position, "alarms": alarms}
+        record = replace(record, merged=audit.merged, audited_to=audit.position, alarms=alarms)
         if starts:
-            changes |= {"copy": TargetCopy.SNAPSHOT, "alarms": divergence.covered(alarms)}
-        elif completes:
-            changes |= {"copy": TargetCopy.WHOLE, "alarms": divergence.cleared(alarms)}
-        return changes
+            return table_life.snapshot_begun_in_target(record, divergence.covered(alarms))
+        return table_life.snapshot_completed_in_target(record, divergence.cleared(alarms)) if completes else record
 
     def _source_time(self, record: AppliedRecord, reached: datetime | None) -> datetime | None:
-        """While a snapshot is under way there is no source time; otherwise it goes back only with the source's clock."""
+        """While a snapshot is under way there is no source time; otherwise it moves back only with the source's clock."""
         if record.copy is TargetCopy.SNAPSHOT:
             return None
         return self._context.freshness.later(record.source_time, reached)

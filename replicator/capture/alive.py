@@ -10,7 +10,7 @@ from replicator.plugins.source import LogReader
 class KeepAlive:
     """Keeps the open log alive from a thread of its own whenever the loop is not inside a pull.
 
-    What goes wrong there is raised by `check`.
+    `check` raises its errors.
     """
 
     def __init__(self, reader: LogReader, every_s: float) -> None:

@@ -150,7 +150,7 @@ def _judge_access(problems: Sequence[Problem], captured: Collection[TableId]) ->
     if len(names) > 1 and {p.location for p in found} == names and all(p.is_access for p in found):
         first = found[0]
         raise SourceUnavailableError(
-            f"no table may be read any more. The first of {len(names)}, {first.location}: {first.message}.",
+            f"Replicator may no longer read any of the {len(names)} tables. The first is {first.location}: {first.message}.",
             code=first.code,
             action=first.action,
         )

@@ -154,7 +154,7 @@ class ChunkReader:
             try:
                 chunk = self._patiently(job, lambda at=at: self._source.read_chunk(at.request()))  # type: ignore[misc]
             except BaseException:
-                # Whatever ended the read, its share of the memory goes back.
+                # Whatever ended the read, its share of the memory is returned.
                 self.release()
                 raise
             if chunk is None:
@@ -192,7 +192,7 @@ class ChunkReader:
                     rows.append(batch)
                 identity = read.identity()
         except BaseException:
-            # Whatever ended the read, its files go.
+            # Whatever ended the read, its files are deleted.
             rows.close()
             raise
         crash_point("capture.chunk_read")

@@ -219,7 +219,7 @@ class Capture:
         """Have the source prepared in the control thread; meanwhile say what it waits for."""
         parts = self._parts
         captured = {tracked.table for tracked in tables.all(*table_life.CAPTURED)}
-        call = parts.control.submit(lambda: prepare(parts.source, parts.selected, is_first=is_first, captured=captured))
+        call = parts.control.submit(prepare, parts.source, parts.selected, is_first=is_first, captured=captured)
         while not call.done():
             if control.should_stop():
                 return None
@@ -420,9 +420,6 @@ class _Session:
             keeps_log_s=keeps_log.total_seconds() if keeps_log is not None else None,
             oldest_open=OpenTransactionReport(name=oldest.name, since=oldest.since) if oldest is not None else None,
             source_time=self._sealer.unsealed.source_time,
-            last_sequence_num=self._parts.writer.next_sequence_num - 1,
-            pending_rows=self._parts.writer.pending_rows,
-            ring=self._window.ring_size,
             waiting_for=tuple(source.waiting_for) if self._tracker.since is not None else (),
             tables={str(f.table): self._report_of(f.table) for f in self._tables.all()},
         )

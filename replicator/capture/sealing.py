@@ -145,7 +145,7 @@ class Sealer:
         self._prune()
         offset, positions = unsealed.offset, unsealed.positions
         crash_point("capture.before_seal")
-        segments = self.writer.commit(
+        self.writer.commit(
             offset=offset,
             source_time=unsealed.source_time,
             ring=self.window.ring_texts(),
@@ -161,7 +161,7 @@ class Sealer:
             crash_point("capture.before_ack")
             self.reader.acknowledge(offset)
             crash_point("capture.after_ack")
-        self.control.announce("sealed", last=segments[-1].last if segments else self.writer.next_sequence_num - 1)
+        self.control.announce("sealed")
         self.control.announce("progress")
 
     def _prune(self) -> None:

@@ -305,7 +305,7 @@ class CatalogTracker:
                 f"{UNEXPLAINED[change]}, and the log does not show it.",
                 code="unexplained_change",
                 table=str(tracked.table),
-                action="Take a new snapshot of it (`replicator snapshot NAME TABLE`), or set `snapshot.unexplained_change: resnapshot`.",
+                action="Run `replicator snapshot NAME TABLE`, or set `snapshot.unexplained_change: resnapshot`.",
             )
         self._suspend(tracked)
         return tracked.table
@@ -425,10 +425,10 @@ class CatalogTracker:
     def _by_policy(self, tracked: TrackedTable, event: DDLEvent, number: int | None, policy: str) -> None:
         if policy == "stop":
             raise FatalError(
-                f"{event.operation.value} reached a table whose policy for it is `stop`.",
+                f"The source ran {event.operation.value} on the table. The policy in `ddl:` for it is `stop`.",
                 code="ddl_stop",
                 table=str(tracked.table),
-                action="Change the policy in `ddl:` to `apply` or `ignore`.",
+                action="Set the policy in `ddl:` to `apply` or `ignore`, then start again.",
             )
         if policy == "apply":
             self.tables.event(tracked, event, number)

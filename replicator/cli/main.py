@@ -26,7 +26,6 @@ from replicator.runtime.serve import serve as serve_all
 from replicator.runtime.supervisor import End, Outcome
 from replicator.service import assess, lifecycle, status
 from replicator.service.logs import log_lines
-from replicator.state.records import Desired
 from replicator.state.store import StateStore
 
 
@@ -129,10 +128,7 @@ def run(file: Path, until_caught_up: bool) -> None:
     click.echo(f"{loaded.config.name}: checking source and target.", err=True)
     record, assessment = lifecycle.put(store, home, registry, loaded)
     show.warnings(assessment)
-    if record.desired is Desired.PAUSED or record.apply_paused:
-        what = "paused" if record.desired is Desired.PAUSED else "paused (writes to the target only)"
-        raise ReplicatorError(f"{record.name} is {what}", code="paused", action=f"Run: replicator resume {record.name}")
-    lifecycle.start(store, record)
+    lifecycle.start_unless_paused(store, record)
     stop = _stop_on_signals()
     display = show.Progress(store, record.name)
     with display:

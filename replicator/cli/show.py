@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.model.errors import Problem, ReplicatorError, Severity, StateUnavailableError, with_names
+from replicator.model.reports import SnapshotStep
 from replicator.model.status import (
     ReplicatorState,
     ReplicatorStatus,
@@ -41,6 +42,13 @@ _STYLES: Final[Mapping[ReplicatorState | TableState, str]] = {
     ReplicatorState.PAUSED: "yellow",
 }
 
+_NEXT: Final[Mapping[SnapshotStep, str]] = {
+    SnapshotStep.PREPARING: "reading the catalogue",
+    SnapshotStep.LOOKING: "reading open transactions",
+    SnapshotStep.MARKING: "waiting for the log",
+    SnapshotStep.SETTLING: "waiting for open transactions",
+}
+"""What the next snapshot of a table waits for."""
 
 # A target paces its tables by shorter ones all the time.
 _REST_SHOWN_S: Final = 5.0
@@ -168,7 +176,7 @@ def remarks(one: ReplicatorStatus) -> list[Text]:
     found = [line for row in one.tables for line in _of_table(row)]
     found += [Text(f"waits for {line}", style="yellow") for line in one.source.waiting_for]
     if oldest := one.source.oldest_open:
-        found.append(Text(f"open for {oldest.age_s:.0f} s: {oldest.name}", style="yellow"))
+        found.append(Text(f"oldest open transaction, {oldest.age_s:.0f} s: {oldest.name}", style="yellow"))
     if one.retry:
         found.append(Text(f"retrying {one.retry.role}: [{one.retry.code}] {one.retry.message}", style="yellow"))
     if one.error:
@@ -190,7 +198,7 @@ def _tables(one: ReplicatorStatus) -> Table:
         table.add_row(
             row.table,
             Text(row.state, style="red") if row.alarms else _styled(row.state),
-            f"next: {row.next_snapshot}" if row.next_snapshot else _snapshot(row),
+            f"next: {_NEXT[row.next_snapshot]}" if row.next_snapshot else _snapshot(row),
             f"{row.changes_applied:,}",
             _age(row.freshness_s) + _rest(row.waiting),
         )
@@ -296,7 +304,7 @@ def _rest(waiting: WaitingStatus | None) -> str:
     """A pause that nothing is wrong with: it belongs to the freshness, which it explains if it is long."""
     if waiting is None or waiting.code or waiting.retry_in_s < _REST_SHOWN_S:
         return ""
-    return f", rests until {waiting.until.astimezone():%H:%M:%S}"
+    return f", next batch at {waiting.until.astimezone():%H:%M:%S}"
 
 
 def _of_table(row: TableStatus) -> list[Text]:

@@ -32,7 +32,7 @@ class Needs:
         items: list[SegmentFile | EventEntry] = [*segment.files, *segment.events]
         return frozenset(item.table for item in items if self._needs(item))
 
-    def failing(self) -> frozenset[TableId]:
+    def failed(self) -> frozenset[TableId]:
         """Tables that have failed in capture or apply."""
         return frozenset(t for t, record in self.tables.items() if table_life.has_failed(record, self.applied.get(t)))
 
@@ -88,7 +88,7 @@ def plan_retention(
             chosen[segment.id] = segment
             total -= _bytes(segment)
     given_up: frozenset[TableId] = frozenset()
-    for expendable in (frozenset[TableId](), needs.failing()):
+    for expendable in (frozenset[TableId](), needs.failed()):
         for segment in segments:
             if total < full:
                 break
@@ -164,7 +164,7 @@ class Retention:
     def _give_up(self, record: TableRecord, now: datetime) -> TableRecord:
         return table_life.journal_lost(
             record,
-            f"The journal reached its limit of {self._bytes_max} bytes, so changes that only failed tables needed were deleted.",
+            f"The journal reached its limit of {self._bytes_max} bytes, so changes of this failed table were deleted.",
             action=f"Run `replicator snapshot {self._name} {record.table}`.",
             at=now,
         )

@@ -150,7 +150,7 @@ class TableFile:
         if self._sink is not None:
             self._sink.abandon()
         if self._parquet is not None and self._parquet.is_open:
-            # What it writes goes nowhere; after an error it may not be able to end the file, which nobody reads.
+            # What it writes is discarded; after an error it may not be able to end the file, which nobody reads.
             with suppress(pa.ArrowException, OSError):
                 self._parquet.close()
 

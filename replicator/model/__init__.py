@@ -3,7 +3,6 @@
 from replicator.model.events import (
     DDLEvent,
     DDLOperation,
-    DMLEvent,
     DMLOperation,
     JournalEvent,
     SnapshotEvent,
@@ -20,7 +19,6 @@ __all__ = [
     "Column",
     "DDLEvent",
     "DDLOperation",
-    "DMLEvent",
     "DMLOperation",
     "JournalEvent",
     "Merged",

@@ -17,7 +17,7 @@ class Control(Protocol):
         """Sleep until there may be something new to do (the journal grew, a request came, a stop), at most `timeout_s`."""
 
     def announce(self, event: str, **fields: Any) -> None:
-        """Tell the supervisor: `sealed` (last=…), `progress` (resets the retry budget)."""
+        """Tell the supervisor: `sealed`, `progress` (both reset the retry budget)."""
 
     def report(self, report: Report) -> None:
         """Replace what the status shows of this process; kept at most once a second."""

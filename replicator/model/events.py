@@ -125,21 +125,6 @@ class SnapshotEvent:
 JournalEvent = DDLEvent | SnapshotEvent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DMLEvent:
-    """One change as a Python object: for display and debugging, never on the way to a target."""
-
-    sequence_num: int
-    operation: DMLOperation
-    table: TableId
-    is_snapshot: bool
-    source_timestamp: datetime | None
-    transaction_id: str | None
-    absent: frozenset[str]
-    before: Mapping[str, Any] | None
-    row: Mapping[str, Any] | None
-
-
 def event_from_json(data: Mapping[str, Any]) -> JournalEvent:
     """Read an event that `to_json` wrote; KeyError or ValueError if it is something else."""
     table = TableId(*data["table"])

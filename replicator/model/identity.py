@@ -22,7 +22,7 @@ class TableIdentity:
     Attributes:
         object: Id of the table that a rewrite or a TRUNCATE keeps (PostgreSQL: oid); None if the source has none.
         storage: Id of the storage of its rows, which a TRUNCATE changes; None if the source has none. Only the host says `Truncated`,
-            in what it has accepted. Storage of partitions goes to `parts`: they may lose rows without a trace.
+            in what it has accepted. Storage of partitions belongs in `parts`: they may lose rows without a trace.
         parts: What else must stay as it is, as JSON. A part with a new name is learned, so a plugin may add some.
         altered: What every statement that gives the table other storage changes, but TRUNCATE does not (MySQL: when it was created
             or altered); None if the source has none. Other storage after a TRUNCATE is explained if this stayed. Two identities

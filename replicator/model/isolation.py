@@ -1,6 +1,6 @@
 """Whose failure an error is: one table's, or the whole replicator's. Pure.
 
-What is done for one table alone is done inside `of_table`. Whatever goes wrong there is that table's, foreseen or not, unless it says
+What is done for one table alone is done inside `of_table`. Any error there is that table's, foreseen or not, unless it says
 something about everybody: see `table_error`.
 """
 

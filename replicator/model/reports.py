@@ -1,6 +1,6 @@
 """What the processes of a running replicator report of themselves. Hints: only the status reads them.
 
-A report goes through the state store, where a process of another version may have written it: `read` leaves out what this version does
+A report passes through the state store, where a process of another version may have written it: `read` leaves out what this version does
 not know, and every field that was added after the first has a default.
 """
 
@@ -108,9 +108,6 @@ class CaptureReport(Report):
     source_time: AwareDatetime | None = Field(
         None, description="Everything that was committed before it has been read."
     )
-    last_sequence_num: int = Field(-1, description="The newest number that was assigned; -1 for none.")
-    pending_rows: int = Field(0, description="Rows that are not sealed yet.")
-    ring: int = Field(0, description="Transactions that were delivered and that a read of the source might not see.")
     retained_bytes: int | None = Field(None, description="Log that the source keeps for us; None if unknown.")
     clock_ahead_s: float | None = Field(
         None, description="How far the source's clock is ahead of the state store's; None if unknown."

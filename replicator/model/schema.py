@@ -1,4 +1,4 @@
-"""Tables, their columns and keys, and the Arrow layout that follows from them."""
+"""Tables, their columns and keys, and their Arrow layout."""
 
 from __future__ import annotations
 

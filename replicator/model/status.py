@@ -20,7 +20,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from replicator.model.reports import SnapshotStep
+from replicator.model.reports import RunningStep, SnapshotStep
 
 VERSION: Final = 2
 
@@ -93,6 +93,11 @@ class SnapshotStatus(StatusModel):
     estimated_rows: int | None = Field(description="From the source's statistics; null if unknown.")
     is_complete: bool = Field(description="Whether all its rows are captured.")
     is_in_place: bool = Field(description="Whether the target table already existed.")
+    step: RunningStep | None = Field(
+        description="What it waits for while it runs; null otherwise. `due`: the reader, which may read another table. `waiting`: a pause "
+        "before it is read again. `reading`: its rows. `marking`: the log, which must deliver what its rows may lack. `writing`: its rows "
+        "are written to the journal. `completed`, `failed`: it ends."
+    )
 
 
 class WaitingStatus(StatusModel):

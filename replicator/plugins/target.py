@@ -118,7 +118,7 @@ class Batch:
             may be appended instead of merged.
         has_absent: Some row may lack columns.
         has_key_changes: Some update may change the key.
-        expects_rows: The target holds a whole copy, so the first change of each key says what must be there. An UPDATE
+        expects_rows: The target has the whole table, so the first change of each key says what must be there. An UPDATE
             or a DELETE expects a row (one that changes the key: at the old key), an INSERT and the arrival at a new
             key expect none, a snapshot row expects nothing. Of a table without a key every row that is taken away is
             expected. A row that is marked as deleted is not there. What is expected and not found is applied as if
@@ -140,7 +140,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """What applying did. `was_skipped`: the ledger was already there or beyond, nothing changed. `details` goes into logs and status."""
+    """What applying did. `was_skipped`: the ledger was already there or beyond, nothing changed. `details` appears in logs and status."""
 
     was_skipped: bool = False
     details: Mapping[str, Any] | None = None

@@ -16,7 +16,7 @@ class LogFile:
     """Appends lines; at `_BYTES_MAX` the file becomes `<name>.1`. Lines that are not JSON are wrapped. Thread-safe.
 
     Lines that cannot be written (a full disk, a closed terminal) are left out and counted: the reader of a worker's pipe must continue
-    reading it, or the worker would wait without end. The next line that can be written follows one that says how many are missing.
+    reading it, or the worker would wait without end. Before the next line that can be written, a line says how many are missing.
 
     Args:
         path: The file, made with mode 0600.

@@ -14,7 +14,7 @@ _DOUBLINGS_MAX: Final = 64
 
 
 class Consequence(StrEnum):
-    """What follows from an error."""
+    """What the supervisor does about an error."""
 
     RETRY = "retry"
     STOP = "stop"

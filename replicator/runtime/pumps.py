@@ -48,7 +48,7 @@ def run_capture(
             )
         lease = store.lease(record.name)
         if lease is None or lease.epoch != epoch:
-            raise FencedError(f"epoch {epoch} of {record.name} is over", code="fenced")
+            raise FencedError(f"Another worker has taken over {record.name}. This one stops.", code="fenced")
         journal = loaded.config.journal
         limits = WriterLimits.of(journal)
         capture = Capture(

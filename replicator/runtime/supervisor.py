@@ -204,9 +204,9 @@ class Supervisor:
         return None
 
     def _deliver(self, message: Message) -> None:
-        """Called from the reader threads: what apply must know at once goes there directly."""
+        """Called from the reader threads: what apply must know at once is sent there directly."""
         if message.event == messages.SEALED and (apply := self._workers.get(Role.APPLY)):
-            apply.tell(f"{messages.SEALED} {message.fields.get('last')}")
+            apply.tell(messages.SEALED)
         self._messages.put(message)
 
     def _handle(self, message: Message) -> Outcome | None:

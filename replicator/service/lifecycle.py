@@ -79,6 +79,18 @@ def start(store: StateStore, record: ReplicatorRecord) -> None:
     store.set_desired(record.name, Desired.RUNNING)
 
 
+def start_unless_paused(store: StateStore, record: ReplicatorRecord) -> None:
+    """As `start`.
+
+    Raises:
+        ReplicatorError: `paused`: the operator paused the replicator, or its writes to the target.
+    """
+    if record.desired is Desired.PAUSED or record.apply_paused:
+        what = "paused" if record.desired is Desired.PAUSED else "paused (writes to the target only)"
+        raise ReplicatorError(f"{record.name} is {what}", code="paused", action=f"Run: replicator resume {record.name}")
+    start(store, record)
+
+
 def pause(store: StateStore, name: str, *, apply_only: bool) -> None:
     """Ask for a replicator to pause, keeping its position; with `apply_only` capture continues."""
     record = find(store, name)

@@ -17,6 +17,7 @@ from replicator.model.reports import (
     OpenTransactionReport,
     Report,
     RetryReport,
+    RunningStep,
     UpkeepReport,
     WaitingReport,
 )
@@ -149,7 +150,7 @@ def _table(
         table=name,
         state=_table_state(table, applied, has_failed=has_failed),
         incarnation=table.incarnation,
-        snapshot=_snapshot(table.snapshot),
+        snapshot=_snapshot(table.snapshot, of_capture.snapshot_step),
         next_snapshot=of_capture.step,
         changes_applied=applied.rows if applied else 0,
         last_applied=applied.last_applied if applied else -1,
@@ -183,7 +184,7 @@ def _table_state(table: TableRecord, applied: AppliedRecord | None, *, has_faile
     return TableState.SNAPSHOT if table_life.has_snapshot_to_apply(table, applied) else _STATES[table.stage]
 
 
-def _snapshot(progress: SnapshotProgress | None) -> SnapshotStatus | None:
+def _snapshot(progress: SnapshotProgress | None, step: RunningStep | None) -> SnapshotStatus | None:
     if progress is None:
         return None
     return SnapshotStatus(
@@ -191,6 +192,7 @@ def _snapshot(progress: SnapshotProgress | None) -> SnapshotStatus | None:
         estimated_rows=progress.estimated_rows,
         is_complete=progress.completed_at is not None,
         is_in_place=progress.kind is SnapshotKind.IN_PLACE,
+        step=step,
     )
 
 

@@ -126,7 +126,7 @@ class SparkHost:
         config: The `spark:` block.
         needs: What the target asks for.
         cores: Cores of this machine.
-        log_file: Where the output of Spark, Ivy and log4j goes; None: a file that is deleted at the end.
+        log_file: The output of Spark, Ivy and log4j; None: a file that is deleted at the end.
         scratch: Folder for Spark's temporary files; None: one in the system's folder for such.
     """
 
@@ -163,12 +163,6 @@ class SparkHost:
             if self._session is None:
                 self._start()
             return self._session
-
-    @property
-    def jvm_pid(self) -> int | None:
-        """The JVM's process id while it runs; None without one."""
-        process = self._process
-        return process.pid if process is not None and process.poll() is None else None
 
     def stop(self) -> None:
         """End Spark and its JVM. May be called twice."""
@@ -333,11 +327,11 @@ def spark_error(error: BaseException) -> ReplicatorError | None:
         return reason
     if not lost:
         return TargetCrashedError(
-            "Spark has ended this application.",
+            "Spark ended this application.",
             code="spark_lost",
-            action="It restarts automatically. If it happens again, check the logs of the executors (work folders of the workers), the "
-            "driver and the master: a master ends an application whose executors ended ten times right after their start, for example "
-            "because they could not connect to the driver.",
+            action="It restarts automatically. If it ends again, read the logs of the driver, the master and the executors (work folders "
+            "of the workers). A master ends an application when its executors end ten times right after their start. Often they cannot "
+            "connect to the driver.",
         )
     return TargetCrashedError(
         "Spark's JVM has died.",

@@ -28,7 +28,7 @@ def insert_segments(
 ) -> None:
     """Append segments that follow the newest one without a gap.
 
-    The newest segment goes if it is empty: it only carried the offset and the numbering, which the new ones do from now on.
+    The newest segment is deleted if it is empty: it only carried the offset and the numbering, which the new ones do from now on.
 
     Raises:
         FatalError: `index_conflict`: another process has written under the same epoch.
@@ -62,11 +62,9 @@ def last_segment(connection: Connection, name: str) -> Segment | None:
     return None if newest is None else _with_contents(connection, name, [newest])[0]
 
 
-def list_segments(connection: Connection, name: str, after_id: int, limit: int, above: int) -> Sequence[Segment]:
-    """Segments in order that cover a number above `above`, or none at all."""
+def list_segments(connection: Connection, name: str, after_id: int, limit: int) -> Sequence[Segment]:
+    """Segments in order of their ids, from the first above `after_id`."""
     mine = (SEGMENTS.c.replicator == name) & (SEGMENTS.c.id > after_id)
-    if above >= 0:
-        mine &= (SEGMENTS.c.last_num > above) | SEGMENTS.c.is_empty
     rows = connection.execute(select(SEGMENTS).where(mine).order_by(SEGMENTS.c.id).limit(limit)).all()
     return _with_contents(connection, name, rows)
 

@@ -122,16 +122,13 @@ def _locked(connection: Connection, name: str) -> Row[Any] | None:
 
 
 def _fenced(name: str, epoch: int, row: Row[Any] | None) -> FencedError:
-    found = (
-        "it no longer exists"
-        if row is None
-        else f"the current one is {row.epoch}, held by {holder_in_words(row.holder) if row.holder else 'nobody'}"
-    )
-    return FencedError(
-        f"Epoch {epoch} of the replicator {name} is over: {found}.",
-        code="fenced",
-        action="Nothing to do: another worker has taken over, and this one ends.",
-    )
+    if row is None:
+        message = f"The replicator {name} was deleted. This worker stops."
+    elif row.holder:
+        message = f"Another worker has taken over {name}: {holder_in_words(row.holder)}. This one stops (epoch {epoch}, now {row.epoch})."
+    else:
+        message = f"This worker no longer holds the lease of {name}, and nobody else does. It stops (epoch {epoch}, now {row.epoch})."
+    return FencedError(message, code="fenced", action="Nothing to do: the worker that holds the lease continues.")
 
 
 def _world() -> str:

@@ -186,7 +186,7 @@ class SnapshotProgress:
         ranges: One to begin with; several once ranges are read in parallel.
         keys: Keys that must be read as a last chunk (their row came incomplete by the log).
         rows: Snapshot rows emitted so far.
-        is_outdated: Since it began rows may have changed without a trace in the log: another one follows it.
+        is_outdated: Since it began rows may have changed without a trace in the log: another snapshot begins after it.
     """
 
     kind: SnapshotKind = SnapshotKind.FIRST

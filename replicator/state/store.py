@@ -236,10 +236,10 @@ class StateStore:
         with self._database.read() as connection:
             return index.last_segment(connection, name)
 
-    def segments(self, name: str, after_id: int, limit: int, *, above: int = -1) -> Sequence[Segment]:
-        """Segments in order, from the first with an id above `after_id`; only those that cover a number above `above`, or none at all."""
+    def segments(self, name: str, after_id: int, limit: int) -> Sequence[Segment]:
+        """Segments in order, from the first with an id above `after_id`."""
         with self._database.read() as connection:
-            return index.list_segments(connection, name, after_id, limit, above)
+            return index.list_segments(connection, name, after_id, limit)
 
     def sealed_by(self, name: str, number: int) -> int | None:
         """The newest epoch that gave numbers up to this one, of those that the journal still has; None if it has none."""

@@ -12,8 +12,9 @@ Capture's word (`TableRecord.stage`):
 Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
 
 Apply's word (`AppliedRecord.state`): `refused` ──▶ FAILED, `taken_up` ──▶ APPLYING, `begun_in_target` begins again with the next
-incarnation; `crashed` counts and changes no state. It does not change capture's word: capture continues, and the journal keeps what
-apply will need.
+incarnation; `crashed` counts and changes no state, `nothing_left` ends the count. It does not change capture's word: capture continues,
+and the journal keeps what apply will need. What the target holds (`AppliedRecord.copy`): `begun_in_target`, `snapshot_begun_in_target` ──▶
+SNAPSHOT, `snapshot_completed_in_target` ──▶ WHOLE, `found_whole` ──▶ WHOLE or CHANGES.
 
 Both together are what is shown (`has_failed`) and what the journal must keep (`needs_journal`). A table whose changes the journal had to
 drop (`journal_given_up`) needs nothing of it until its next snapshot.
@@ -217,6 +218,26 @@ def taken_up(applied: AppliedRecord) -> AppliedRecord:
 def crashed(applied: AppliedRecord, *, was_alone: bool) -> AppliedRecord:
     """The target's engine ended while it worked on the table: alone, or together with others that may be the cause."""
     return replace(applied, crashes=max(1, applied.crashes + was_alone))
+
+
+def nothing_left(applied: AppliedRecord) -> AppliedRecord:
+    """The journal has nothing more that can be applied to the table: what crashed the engine is applied, or given up."""
+    return replace(applied, crashes=0)
+
+
+def snapshot_begun_in_target(applied: AppliedRecord, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:
+    """A snapshot has begun in the target, or may have: until it is complete, the target is at no moment of the source."""
+    return replace(applied, copy=TargetCopy.SNAPSHOT, source_time=None, alarms=alarms)
+
+
+def snapshot_completed_in_target(applied: AppliedRecord, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:
+    """The target has the whole snapshot."""
+    return replace(applied, copy=TargetCopy.WHOLE, alarms=alarms)
+
+
+def found_whole(applied: AppliedRecord, *, has_snapshot: bool) -> AppliedRecord:
+    """Everything that the journal has of the table is applied, the end of its snapshot with it. Where none was wanted: only changes."""
+    return replace(applied, copy=TargetCopy.WHOLE if has_snapshot else TargetCopy.CHANGES)
 
 
 def begun_in_target(applied: AppliedRecord, incarnation: int, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:

@@ -18,7 +18,7 @@ import numpy as np
 
 from replicator.capture import Capture, CaptureSettings
 from replicator.capture.window import Read, Window
-from replicator.journal import JournalReader, JournalWriter, Retention
+from replicator.journal import JournalWriter, Retention
 from replicator.model.events import (
     ABSENT,
     BEFORE,
@@ -41,6 +41,7 @@ from replicator.state.records import EventEntry, Lease, RequestKind, Stage, Tabl
 from replicator.state.store import StateStore
 from replicator.testing.defaults import capture_settings, writer_limits
 from replicator.testing.waiting import PATIENCE, T, wait_until
+from replicator_testbed.sealed import SealedReader
 
 PATIENCE_S: Final = 120.0
 MISSING: Final = "<never sent>"
@@ -162,7 +163,7 @@ class Sealed:
     def items(self, table: TableId) -> list[tuple[int, TableSchema | None, JournalEvent | Change]]:
         """Everything sealed of a table, in order: number, the rows' schema, event or change."""
         found: list[tuple[int, TableSchema | None, JournalEvent | Change]] = []
-        for item in JournalReader(self.store, self.name).changes(tables=[table]):
+        for item in SealedReader(self.store, self.name).changes(tables=[table]):
             if isinstance(item, EventEntry):
                 found.append((item.sequence_num, None, item.event))
             else:
@@ -225,6 +226,7 @@ class Captured(Sealed):
     Attributes:
         make_source: Makes a source, as every new process would.
         tables: What the configuration selects; may be changed at any time.
+        window: Of the log that was opened last.
         may_crash: The test raises errors that capture does not foresee. Otherwise a table that fails by one fails the test, too.
     """
 
@@ -235,11 +237,16 @@ class Captured(Sealed):
     make_window: Callable[[Sequence[str]], Window] = Window
     settings: CaptureSettings = QUICK
     store: StateStore = field(init=False)
+    window: Window = field(init=False)
 
     def __post_init__(self) -> None:
         self.settings = replace(self.settings, spool=self.folder / "spool")
         self.store = StateStore(f"sqlite:///{self.folder / 'state.db'}")
         self.store.create_replicator(self.name, f"name: {self.name}", self._journal_uri)
+
+    def _new_window(self, ring: Sequence[str]) -> Window:
+        self.window = self.make_window(ring)
+        return self.window
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -265,7 +272,7 @@ class Captured(Sealed):
             tables=self.tables,
             settings=self.settings,
             select=lambda: tuple(self.tables),
-            make_window=self.make_window,
+            make_window=self._new_window,
         )
         control, errors = CaptureControl(), list[BaseException]()
 

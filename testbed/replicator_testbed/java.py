@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from replicator.spark import SparkHost
 
 CLASS_ARCHIVE: Final = Path(sys.prefix) / "spark-classes.jsa"
 """Spark's classes as the JVM holds them in memory, made by `make setup`: a start takes two thirds of the processor time."""
@@ -33,3 +36,9 @@ def short_lived_java(*more: str) -> str:
 def short_lived_options(*more: str) -> dict[str, str]:
     """Return Spark's setting with these options for the driver."""
     return {"spark.driver.extraJavaOptions": short_lived_java(*more)}
+
+
+def jvm_pid(host: SparkHost) -> int | None:
+    """Return the process id of a host's JVM while it runs; None without one."""
+    process = host._process  # noqa: SLF001 - to measure it, or to kill it: the product does neither
+    return process.pid if process is not None and process.poll() is None else None

@@ -152,7 +152,7 @@ def update_one(connection: psycopg.Connection[Any], chance: random.Random) -> No
     connection.execute("UPDATE hot SET v = v + 1 WHERE id = %s", (chance.randint(1, 40),))
 
 
-def wait_for_failing(captured: Captured, running: RunningCapture, name: str, code: str) -> None:
+def wait_for_failed(captured: Captured, running: RunningCapture, name: str, code: str) -> None:
     running.wait_until(lambda: captured.stage(table(name)) is Stage.FAILED, f"{name} has failed")
     error = captured.record(table(name)).error
     assert error is not None

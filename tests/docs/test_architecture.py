@@ -4,22 +4,47 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+
+class Step(NamedTuple):
+    """A row of a walk. `by`: the number of the step that calls it, or `loop`: the loop of a process or thread."""
+
+    number: int
+    by: str
+    file: str
+    function: str
+
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-STEPS = re.findall(r"^\| \d+ \| .* \| `([^`]+)` \| `([^`]+)` \|$", TEXT, re.MULTILINE)
+STEP = re.compile(r"^\| (\d+) \| (\d+|loop) \| .* \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)
+WALKS = {
+    walk: [Step(int(number), by, file, function) for number, by, file, function in STEP.findall(part)]
+    for walk in ("One update, from PostgreSQL to Delta", "The question", "The chunk's way")
+    if (part := re.split(r"\n##+ ", TEXT.partition(f" {walk}\n")[2])[0])
+}
+STEPS = [(walk, step) for walk, steps in WALKS.items() for step in steps]
 SECTION = TEXT.partition("## Where do I add")[2].partition("\n## ")[0]
+ORDER = ["sources", "capture", "journal", "state", "runtime", "apply", "kit", "targets"]
 LINES_MAX = 500
 LONGER = {"replicator/capture/window.py"}
 """Its docstring has the reason."""
 ROWS = re.findall(r"^\| ([^|]+) \| `([^`]+)` \|(.*)\|$", SECTION, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("file", "function"), STEPS, ids=[f"{Path(file).stem}-{name}" for file, name in STEPS])
-def test_a_step_of_the_walk_is_a_function_of_its_file(file: str, function: str) -> None:
-    assert re.search(rf"^\s*def {function}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+@pytest.mark.parametrize(("walk", "step"), STEPS, ids=[f"{Path(s.file).stem}-{s.function}" for _, s in STEPS])
+def test_a_step_of_a_walk_is_a_function_of_its_file_and_called_by_the_step_that_it_names(walk: str, step: Step) -> None:
+    assert re.search(rf"^\s*def {step.function}\(", _source(step.file), re.MULTILINE)
+    if step.by != "loop":
+        assert int(step.by) < step.number
+        assert re.search(rf"(?<!def )\b_?{step.function}\(", _source(WALKS[walk][int(step.by) - 1].file))
+
+
+def _source(file: str) -> str:
+    return (ROOT / file).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("what", "file", "more"), ROWS, ids=[what for what, _, _ in ROWS])
@@ -30,18 +55,24 @@ def test_what_is_added_has_its_file(what: str, file: str, more: str) -> None:
 
 def test_nothing_was_left_out_of_the_tables() -> None:
     assert len(STEPS) == sum(line.startswith("| ") and line[2].isdigit() for line in TEXT.splitlines())
+    assert all([step.number for step in steps] == list(range(1, len(steps) + 1)) for steps in WALKS.values())
     assert len(ROWS) == sum(line.startswith("| ") and "`" in line for line in SECTION.splitlines()) >= 10
 
 
-def test_no_step_goes_back() -> None:
-    """An update goes from the source through capture and journal to apply and target; so does a chunk, once it was read."""
-    order = ["sources", "capture", "journal", "apply", "targets"]
-    parts = [next(order.index(part) for part in Path(file).parts if part in order) for file, _ in STEPS]
-    read = [function for _, function in STEPS].index("read_chunk")
-    chunk = max(index for index, (_, function) in enumerate(STEPS[:read]) if function == "advance")
-    update = parts[:chunk]
-    assert update == sorted(update)
-    assert parts[read:] == sorted(parts[read:])
+@pytest.mark.parametrize("walk", WALKS)
+def test_no_step_goes_back(walk: str) -> None:
+    """What the loops do goes from the source to the target, and so does what they call. Only a question goes to the source."""
+    is_question = walk == "The question"
+    parts = [_part(step.file) for step in WALKS[walk]]
+    loops = [part for part, step in zip(parts, WALKS[walk], strict=True) if step.by == "loop"]
+    assert loops == sorted(loops)
+    for part, step in zip(parts, WALKS[walk], strict=True):
+        if step.by != "loop":
+            assert part >= parts[int(step.by) - 1] or (is_question and ORDER[part] == "sources"), step
+
+
+def _part(file: str) -> int:
+    return next(ORDER.index(part) for part in Path(file).parts if part in ORDER)
 
 
 def test_no_file_of_the_product_is_longer_than_one_reads_at_once() -> None:

@@ -30,6 +30,7 @@ from replicator.model.reports import (
     OpenTransactionReport,
     ReportModel,
     RetryReport,
+    RunningStep,
     SnapshotStep,
     UpkeepReport,
     WaitingReport,
@@ -242,7 +243,10 @@ def fill(store: StateStore) -> None:
             clock_ahead_s=0.5,
             waiting_for=("pid 7",),
             keeps_log_s=3600.0,
-            tables={"public.pending": CapturedTable(step=SnapshotStep.SETTLING)},
+            tables={
+                "public.pending": CapturedTable(step=SnapshotStep.SETTLING),
+                "public.snapshot": CapturedTable(snapshot_step=RunningStep.READING),
+            },
             oldest_open=OpenTransactionReport(name="XA a", since=NOW - timedelta(seconds=60)),
         ),
     )
@@ -293,6 +297,8 @@ def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore) -> N
     assert present(table_of(found, "failed").error).action == "Run `replicator snapshot shop public.failed`."
     steps = {t.table.removeprefix("public."): t.next_snapshot for t in found.tables if t.next_snapshot}
     assert steps == {"pending": SnapshotStep.SETTLING}
+    running = {t.table.removeprefix("public."): t.snapshot.step for t in found.tables if t.snapshot and t.snapshot.step}
+    assert running == {"snapshot": RunningStep.READING}
     streaming = table_of(found, "streaming")
     assert streaming.last_batch == {"way": "merge"}
     assert streaming.engine == EngineStatus(rung="L0", reason="the table has no key")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from replicator.journal import JournalReader
 from replicator.model.events import ABSENT, BEFORE, IS_SNAPSHOT, OPERATION, ROW, SEQUENCE_NUM
 from replicator.model.schema import TableId
 from replicator.state.records import EventEntry, Stage
@@ -30,6 +29,7 @@ from replicator_testbed.mysql_tables import (
     tables_of_values,
 )
 from replicator_testbed.postgresql_rows import plain_array, plain_value
+from replicator_testbed.sealed import SealedReader
 
 Make = Callable[..., Captured]
 Of = Callable[[MysqlDatabase], Iterator[OddTable]]
@@ -39,7 +39,7 @@ _PLAIN = (SEQUENCE_NUM, OPERATION, IS_SNAPSHOT, ABSENT)
 def replayed(captured: Captured, table: TableId) -> Counter[tuple[Any, ...]]:
     """The table after everything sealed, its values spelled as `source_rows` spells them."""
     replay = Replay()
-    for item in JournalReader(captured.store, captured.name).changes(tables=[table]):
+    for item in SealedReader(captured.store, captured.name).changes(tables=[table]):
         if isinstance(item, EventEntry):
             replay.apply(item.sequence_num, None, item.event)
             continue

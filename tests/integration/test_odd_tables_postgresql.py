@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from replicator.journal import JournalReader
 from replicator.model.events import ABSENT, BEFORE, IS_SNAPSHOT, OPERATION, ROW, SEQUENCE_NUM
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
@@ -20,13 +19,14 @@ from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.captured import Captured, Replay
 from replicator_testbed.postgresql_rows import plain_array, plain_value, source_rows
 from replicator_testbed.postgresql_tables import OddTable, RandomLoad, make_tables
+from replicator_testbed.sealed import SealedReader
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 
 def replayed(captured: Captured, table: TableId) -> Counter[tuple[Any, ...]]:
     """The table after everything sealed, its values spelled as `source_rows` spells them."""
     replay, last = Replay(), -1
-    for item in JournalReader(captured.store, captured.name).changes(tables=[table]):
+    for item in SealedReader(captured.store, captured.name).changes(tables=[table]):
         if isinstance(item, EventEntry):
             assert item.sequence_num > last
             last = item.sequence_num

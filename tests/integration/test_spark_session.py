@@ -13,11 +13,11 @@ CHILD = """
 from replicator.config import SparkConfig
 from replicator.plugins.target import SparkNeeds
 from replicator.spark.session import SparkHost
-from replicator_testbed.java import short_lived_options
+from replicator_testbed.java import jvm_pid, short_lived_options
 settings = {"spark.driver.memory": "512m", **short_lived_options()}
 host = SparkHost(SparkConfig(master="local[1]", settings=settings), SparkNeeds(), cores=1)
 host.session()
-print(host.jvm_pid, flush=True)
+print(jvm_pid(host), flush=True)
 input()
 """
 
@@ -40,20 +40,20 @@ from pathlib import Path
 from replicator.config import SparkConfig
 from replicator.plugins.target import SparkNeeds
 from replicator.spark.session import SparkHost, spark_error
-from replicator_testbed.java import short_lived_options
+from replicator_testbed.java import jvm_pid, short_lived_options
 log = Path({str(tmp_path / "spark.log")!r})
 settings = {{"spark.driver.memory": "512m", **short_lived_options()}}
 host = SparkHost(SparkConfig(master="local[1]", settings=settings), SparkNeeds(), cores=1, log_file=log)
 session = host.session()
-os.kill(host.jvm_pid, signal.SIGKILL)
+os.kill(jvm_pid(host), signal.SIGKILL)
 try:
     session.range(1).count()
 except Exception as error:
     print(spark_error(error).code)
-print(host.session().range(3).count(), host.jvm_pid is not None)
+print(host.session().range(3).count(), jvm_pid(host) is not None)
 host.stop()
 host.stop()
-print(host.jvm_pid)
+print(jvm_pid(host))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["spark_lost", "3", "True", "None"], done.stderr

@@ -188,7 +188,7 @@ def fold_multiset(
 ) -> tuple[Sequence[StoredRow], Sequence[tuple[Mapping[str, Any], int]]]:
     """Of a table without a key: the rows to add, and those to remove, each with how many rows equal to it.
 
-    Of equal rows the newest goes first, so a row that the batch itself adds goes before one that is in the target.
+    Of equal rows the newest is removed first, so a row that the batch itself adds is removed before one that is in the target.
     """
     added: defaultdict[str, list[StoredRow]] = defaultdict(list)
     removed: dict[str, tuple[Mapping[str, Any], int]] = {}

@@ -198,10 +198,10 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
 def set_back(table: TargetTable, last: int, applied: int) -> TargetUnavailableError:
     """The error where the ledger is lower than this process left it: the host continues from what the ledger says."""
     return TargetUnavailableError(
-        f"The table was set back: its ledger says {last}, and this process has applied {applied}.",
+        f"The target table was set back, for example by a restore. Its ledger is at {last}; this process had applied {applied}.",
         code="target_busy",
         table=str(table.table),
-        action="It is retried automatically, from what the ledger says.",
+        action="Nothing to do: Replicator continues automatically from the ledger.",
     )
 
 

@@ -75,7 +75,7 @@ class TableReads(ABC, Generic[ConnectionT, TableT, PlanT]):
             self._tables.pop(schema.table, None)
             if isinstance(error, SourceUnavailableError) and watch is not None and watch.waiting is not None:
                 raise SourceUnavailableError(
-                    f"the read gave way to session {watch.waiting}, which waited for its lock.",
+                    f"session {watch.waiting} waited for a lock that the read held, so the read stopped.",
                     code="gave_way",
                     table=str(schema.table),
                 ) from error

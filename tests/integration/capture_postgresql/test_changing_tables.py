@@ -23,7 +23,7 @@ from replicator_testbed.postgresql_captures import (
     fill,
     source_rows,
     table,
-    wait_for_failing,
+    wait_for_failed,
 )
 from replicator_testbed.servers import ScratchDatabase
 
@@ -246,7 +246,7 @@ def test_a_table_renamed_and_renamed_back_fails(database: ScratchDatabase, make:
             "UPDATE t_old SET v = 7 WHERE id <= 5",
             "ALTER TABLE t_old RENAME TO t",
         )
-        wait_for_failing(captured, running, "t", "table_renamed")
+        wait_for_failed(captured, running, "t", "table_renamed")
 
 
 def test_rows_of_a_table_that_bore_anothers_name_do_not_come_as_its_own(database: ScratchDatabase, make: Make) -> None:
@@ -284,7 +284,7 @@ def test_a_table_that_becomes_a_partition_fails(database: ScratchDatabase, make:
             "ALTER TABLE root ATTACH PARTITION leaf FOR VALUES FROM (0) TO (1000)",
             "INSERT INTO root VALUES (50, 1, 'by way of the root')",
         )
-        wait_for_failing(captured, running, "leaf", "is_partition")
+        wait_for_failed(captured, running, "leaf", "is_partition")
         error = captured.record(table("leaf")).error
         assert error is not None
         assert "name its root" in str(error.action)

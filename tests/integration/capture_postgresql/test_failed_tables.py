@@ -11,7 +11,7 @@ from replicator_testbed.postgresql_captures import (
     fill,
     open_transaction,
     table,
-    wait_for_failing,
+    wait_for_failed,
 )
 from replicator_testbed.servers import ScratchDatabase
 
@@ -77,7 +77,7 @@ def test_table_with_changed_columns_comes_back_in_its_new_shape(database: Scratc
             "ALTER TABLE t DROP COLUMN note",
             "INSERT INTO t VALUES (20, 2, 2)",
         )
-        wait_for_failing(captured, running, "t", "schema_changed")
+        wait_for_failed(captured, running, "t", "schema_changed")
         captured.snapshot(running, table("t"))
         database.execute("UPDATE t SET extra = 8 WHERE id = 1", "DELETE FROM t WHERE id = 2")
         captured.catch_up(running)
@@ -92,7 +92,7 @@ def test_table_that_did_not_exist_when_the_log_was_opened_comes_with_a_snapshot(
     captured = make(database, "other", "t")
     with captured.running() as running:
         captured.wait_for_streaming(running, table("other"))
-        wait_for_failing(captured, running, "t", "table_missing")
+        wait_for_failed(captured, running, "t", "table_missing")
         fill(database, "t", 15)
         captured.snapshot(running, table("t"))
         database.execute(

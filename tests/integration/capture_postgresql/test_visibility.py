@@ -54,7 +54,7 @@ def test_change_that_was_delivered_before_a_chunk_could_see_it_survives(
                 stack.enter_context(
                     committing(database, "UPDATE hot SET v = 1 WHERE id <= 30", "DELETE FROM hot WHERE id = 5")
                 )
-                capture[0].wait_until(lambda: capture[0].control.status.ring, "it is delivered")
+                capture[0].wait_until(lambda: captured.window.ring_size, "it is delivered")
 
         with captured.running(lambda source: before_reads(source, hide)) as running:
             capture.append(running)
@@ -92,7 +92,7 @@ def test_change_that_was_sealed_before_a_restart_survives_the_chunk_that_cannot_
             running.wait_until(lambda: has_sealed_chunks(captured, "hot"), "a chunk is sealed")
             standby.hold()
             stack.enter_context(committing(database, "UPDATE hot SET v = 1"))
-            running.wait_until(lambda: running.control.status.ring, "it is delivered")
+            running.wait_until(lambda: captured.window.ring_size, "it is delivered")
             captured.catch_up(running)
             running.control.stop()
             again.set()
@@ -118,7 +118,7 @@ def test_snapshot_in_place_keeps_what_was_delivered_and_is_not_visible_when_it_b
         stack.enter_context(
             committing(database, "INSERT INTO hot VALUES (100, 1)", "UPDATE hot SET v = 1 WHERE id = 3")
         )
-        running.wait_until(lambda: running.control.status.ring, "it is delivered")
+        running.wait_until(lambda: captured.window.ring_size, "it is delivered")
         request = captured.request("snapshot", tables=[])
         captured.catch_up(running)
         assert (100, 1, None) in captured.rows(table("hot"))

@@ -15,7 +15,7 @@ import pytest
 
 from replicator.capture import Capture, CaptureSettings
 from replicator.capture.window import Window
-from replicator.journal import JournalReader, JournalWriter, Retention
+from replicator.journal import JournalWriter, Retention
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.reports import CaptureReport, CaptureStage, Report
 from replicator.model.schema import Column, TableId, TableSchema
@@ -25,6 +25,7 @@ from replicator.state.store import StateStore
 from replicator.testing.defaults import capture_settings, writer_limits
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig
 from replicator_testbed.present import present
+from replicator_testbed.sealed import SealedReader
 
 NAME = "test"
 PATIENCE_S = 20.0
@@ -204,7 +205,7 @@ class Bench:
     def items(self, table: TableId) -> list[Any]:
         """Everything sealed of a table, by number: (number, change or event)."""
         found: list[tuple[int, Any]] = []
-        for item in JournalReader(self.store, NAME).changes(tables=[table]):
+        for item in SealedReader(self.store, NAME).changes(tables=[table]):
             if isinstance(item, EventEntry):
                 found.append((item.sequence_num, item.event))
             else:

@@ -104,11 +104,11 @@ def test_a_rest_is_part_of_the_freshness_and_the_next_snapshot_of_the_snapshot(
     changed = {"error": None, "freshness_s": 2.0, "waiting": rest, "next_snapshot": SnapshotStep.MARKING}
     show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update=changed),)}))
     printed = capsys.readouterr().out
-    assert f" 2.0 s, rests until {NOW.astimezone():%H:%M:%S}" in printed
-    assert " next: marking " in printed
+    assert f" 2.0 s, next batch at {NOW.astimezone():%H:%M:%S}" in printed
+    assert " next: waiting for the log " in printed
     short = changed | {"waiting": rest.model_copy(update={"retry_in_s": 4.9})}
     show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update=short),)}))
-    assert "rests" not in capsys.readouterr().out
+    assert "next batch" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("state", TableState)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.journal import JournalReader, JournalWriter
+from replicator.journal import JournalWriter
 from replicator.model.events import (
     ABSENT,
     BEFORE,
@@ -26,6 +26,7 @@ from replicator.model.offset import Offset
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import SegmentFile, StateStore, holder_id
 from replicator.testing.defaults import writer_limits
+from replicator_testbed.sealed import SealedReader
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -89,7 +90,7 @@ class Journal:
         self.store = StateStore(url, clock=clock)
         self.uuid = self.store.create_replicator(self.NAME, "", str(folder)).uuid
         self.epoch = 0
-        self.reader = JournalReader(self.store, self.NAME)
+        self.reader = SealedReader(self.store, self.NAME)
         self._writers: list[JournalWriter] = []
         self.writer = self.new_epoch()
 

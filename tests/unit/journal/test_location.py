@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replicator.journal import JournalReader, JournalWriter, check_location, open_folder, remove_journal
+from replicator.journal import JournalWriter, check_location, open_folder, remove_journal
 from replicator.journal.files import JournalFolder, journal_io, local_path
 from replicator.journal.location import MARKER, epoch_of, segment_name
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, JournalUnavailableError
@@ -17,6 +17,7 @@ from replicator.model.events import SEQUENCE_NUM
 from replicator.state import holder_id
 from replicator.testing.defaults import writer_limits
 from replicator_testbed.present import present
+from replicator_testbed.sealed import SealedReader
 
 if TYPE_CHECKING:
     from tests.unit.journal.conftest import Journal
@@ -140,7 +141,7 @@ def test_any_fsspec_file_system_holds_a_journal(journal: Journal) -> None:
     writer.append(a, 1, journal.inserts(a, range(5)))
     (segment,) = writer.commit(offset=None, source_time=None)
     assert segment.files[0].uri.startswith("memory://bucket/journal/")
-    reader = JournalReader(journal.store, "cloud")
+    reader = SealedReader(journal.store, "cloud")
     assert [n for batch in reader.rows(segment.files[0]) for n in batch.column(SEQUENCE_NUM).to_pylist()] == list(
         range(5)
     )

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from replicator.journal import JournalReader
-from replicator.model.errors import CorruptStreamError, JournalUnavailableError, OffsetExpiredError
+from replicator.model.errors import CorruptStreamError, JournalUnavailableError
 from replicator.model.events import SEQUENCE_NUM
 from replicator.model.schema import TableSchema
 from replicator.state import EventEntry, SegmentFile
@@ -53,17 +53,6 @@ def test_changes_come_in_order_of_segments_and_of_each_table(filled: Journal) ->
         assert flat(filled.reader.changes(after)) == [pair for pair in expected if pair[1] > after]
     only = filled.schema_of("b").table
     assert flat(filled.reader.changes(3, tables=[only])) == [("b", 8)]
-
-
-def test_a_subscriber_who_comes_too_late_is_told(filled: Journal) -> None:
-    b = filled.schema_of("b").table
-    filled.store.drop_segments("shop", filled.epoch, [1])
-    with pytest.raises(OffsetExpiredError) as caught:
-        next(filled.reader.changes(2))
-    assert caught.value.code == "journal_expired"
-    assert flat(filled.reader.changes(4))[0] == ("a", 5)
-    assert flat(filled.reader.changes(3, tables=[b])) == [("b", 8)]
-    assert flat(filled.reader.changes())[0] == ("a", 5)
 
 
 def test_what_was_dropped_above_a_ledger_is_lost(filled: Journal) -> None:

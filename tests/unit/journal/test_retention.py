@@ -256,7 +256,7 @@ def test_no_plan_takes_from_a_healthy_table_what_it_needs(
     total = sum(f.bytes for s in segments for f in s.files)
     plan = plan_retention(segments[:-1], needs, now=now, keep_s=keep_s, total=total, bytes_max=bytes_max)
     ids = {s.id for s in plan.segments}
-    healthy = set(TABLES) - needs.failing()
+    healthy = set(TABLES) - needs.failed()
     assert segments[-1].id not in ids
     assert len(ids) == len(plan.segments)
     assert not plan.given_up & healthy

@@ -213,8 +213,6 @@ REPORTS: Final = Reports(
             keeps_log_s=3600.0,
             oldest_open=OpenTransactionReport(name="XA a", since=NOW - timedelta(seconds=60)),
             source_time=NOW,
-            last_sequence_num=9,
-            ring=2,
             waiting_for=("transaction 7",),
             tables={
                 "public.copying": CapturedTable(

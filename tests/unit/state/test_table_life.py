@@ -16,15 +16,27 @@ from replicator.model.events import SnapshotKind
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import table_life
-from replicator.state.records import AppliedRecord, ErrorRecord, SnapshotProgress, Stage, TableRecord, TargetCopy
+from replicator.state.records import (
+    AlarmRecord,
+    AppliedRecord,
+    ErrorRecord,
+    SnapshotProgress,
+    Stage,
+    TableRecord,
+    TargetCopy,
+)
 
 T = TableId("public", "t")
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 SCHEMA = TableSchema(table=T, columns=(Column(name="id", type=pa.int64(), source_type="bigint"),), key=("id",))
 ERROR = ErrorRecord(code="schema_changed", message="its columns changed.", action=None, at=NOW)
+ALARM = AlarmRecord(code="target_changed", message="another wrote", action="Run it again.", at=NOW, count=1)
 PROGRESS = SnapshotProgress(rows=3)
 IDENTITY = TableIdentity(object="1")
 HOUSE = Path(replicator.__file__).parent
+STATES = {"stage", "state", "is_recreated", "copy", "crashes"}
+# Documents have a "state", too.
+KEYS = STATES - {"state"}
 
 Transition = Callable[[TableRecord], TableRecord]
 TRANSITIONS: dict[str, tuple[Transition, Stage]] = {
@@ -123,6 +135,17 @@ def test_a_new_incarnation_in_the_target_knows_nothing_but_its_alarms() -> None:
     assert table_life.begun_in_target(before, 2, ()) == AppliedRecord(table=T, incarnation=2)
 
 
+def test_what_the_target_holds_changes_with_its_snapshots() -> None:
+    applied = AppliedRecord(table=T, incarnation=1, copy=TargetCopy.UNKNOWN, source_time=NOW, crashes=2)
+    begun = table_life.snapshot_begun_in_target(applied, (ALARM,))
+    assert begun == replace(applied, copy=TargetCopy.SNAPSHOT, source_time=None, alarms=(ALARM,))
+    completed = table_life.snapshot_completed_in_target(begun, ())
+    assert completed == replace(begun, copy=TargetCopy.WHOLE, alarms=())
+    assert table_life.found_whole(begun, has_snapshot=True).copy is TargetCopy.WHOLE
+    assert table_life.found_whole(begun, has_snapshot=False).copy is TargetCopy.CHANGES
+    assert table_life.nothing_left(applied) == replace(applied, crashes=0)
+
+
 def test_a_table_whose_changes_were_dropped_needs_the_journal_again_once_a_snapshot_begins() -> None:
     lost = table_life.journal_lost(record(Stage.STREAMING), "dropped", action="Take a snapshot.", at=NOW)
     assert not table_life.needs_journal(lost)
@@ -132,8 +155,8 @@ def test_a_table_whose_changes_were_dropped_needs_the_journal_again_once_a_snaps
 
 
 def test_nobody_else_assigns_a_state() -> None:
-    """Product code makes no record and replaces no state but here, and where the state store reads what it holds."""
-    owners = {HOUSE / "state" / "table_life.py", HOUSE / "state" / "codec.py"}
+    """Product code makes no record and replaces no state but here, and where the state store reads or migrates what it holds."""
+    owners = {HOUSE / "state" / name for name in ("table_life.py", "codec.py", "migrations.py")}
     files = {p for p in HOUSE.rglob("*.py") if HOUSE / "testing" not in p.parents} - owners
     found = [f"{path.relative_to(HOUSE)}:{line}" for path in sorted(files) for line in _assignments(path)]
     assert not found
@@ -141,9 +164,13 @@ def test_nobody_else_assigns_a_state() -> None:
 
 def _assignments(path: Path) -> Iterator[int]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
-            keywords = {k.arg for k in node.keywords}
-            name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-            makes_record = name == "TableRecord"
-            if makes_record or (name in ("replace", "_put") and keywords & {"stage", "state", "is_recreated"}):
+        match node:
+            case ast.Call(func=ast.Name(id="TableRecord") | ast.Attribute(attr="TableRecord")):
+                yield node.lineno
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in ("replace", "_put"):
+                if {keyword.arg for keyword in node.keywords} & STATES:
+                    yield node.lineno
+            case ast.Dict() if {key.value for key in node.keys if isinstance(key, ast.Constant)} & KEYS:
+                yield node.lineno
+            case ast.Subscript(ctx=ast.Store(), slice=ast.Constant(value=key)) if key in KEYS:
                 yield node.lineno

@@ -15,7 +15,7 @@ from replicator.model.schema import Column, TableId, TableSchema, type_to_text
 from replicator.plugins import Batch, TableOptions
 from replicator.plugins.kit.folding import StoredRow, fold, fold_multiset, merge_rows, read_changes
 
-Cursor = psycopg.Cursor[tuple[Any, ...]]
+PgCursor = psycopg.Cursor[tuple[Any, ...]]
 
 _TYPES: Final = {
     "bool": "boolean", "int8": "smallint", "int16": "smallint", "int32": "integer", "int64": "bigint", "float": "real",
@@ -51,7 +51,7 @@ def path_of(table: TableId) -> str:
     return f"{quoted(table.namespace)}.{quoted(table.name)}"
 
 
-def run(cursor: Cursor, statement: str) -> None:
+def run(cursor: PgCursor, statement: str) -> None:
     """Run a statement without parameters."""
     cursor.execute(statement.encode())
 
@@ -65,7 +65,7 @@ def create_statement(schema: TableSchema, options: TableOptions) -> str:
     return f"CREATE TABLE {path_of(schema.table)} ({', '.join(lines)})"
 
 
-def merge(cursor: Cursor, batch: Batch, options: TableOptions) -> Merged:
+def merge(cursor: PgCursor, batch: Batch, options: TableOptions) -> Merged:
     """Fold the batch to one row per key, and replace these rows in the table."""
     schema, target = batch.schema, path_of(batch.schema.table)
     folded = fold(schema, read_changes(batch))
@@ -85,7 +85,7 @@ def merge(cursor: Cursor, batch: Batch, options: TableOptions) -> Merged:
     return plan.merged
 
 
-def merge_multiset(cursor: Cursor, batch: Batch, options: TableOptions) -> Merged:
+def merge_multiset(cursor: PgCursor, batch: Batch, options: TableOptions) -> Merged:
     """Of a table without a key: remove as many equal rows as were deleted, the newest first, and add the new ones.
 
     Rows are compared as text, in which NULL equals NULL.
@@ -112,7 +112,9 @@ def _own_columns(options: TableOptions) -> list[str]:
     return [name for name in _OWN if is_wanted.get(name, True)]
 
 
-def _stage(cursor: Cursor, columns: Sequence[Column], rows: Iterable[tuple[Any, ...]], more: str | None = None) -> None:
+def _stage(
+    cursor: PgCursor, columns: Sequence[Column], rows: Iterable[tuple[Any, ...]], more: str | None = None
+) -> None:
     """Write rows into a temporary table, whose columns are called by number."""
     names = [f"v{i} {type_of(column.type)}" for i, column in enumerate(columns)]
     run(cursor, f"CREATE TEMP TABLE staged ({', '.join([*names, *([more] if more else [])])}) ON COMMIT DROP")
@@ -122,7 +124,7 @@ def _stage(cursor: Cursor, columns: Sequence[Column], rows: Iterable[tuple[Any, 
     run(cursor, "ANALYZE staged")
 
 
-def _add(cursor: Cursor, schema: TableSchema, options: TableOptions, rows: Iterable[StoredRow]) -> None:
+def _add(cursor: PgCursor, schema: TableSchema, options: TableOptions, rows: Iterable[StoredRow]) -> None:
     own = _own_columns(options)
     columns = ", ".join(map(quoted, [*schema.fields, *own]))
     with cursor.copy(f"COPY {path_of(schema.table)} ({columns}) FROM STDIN".encode()) as copy:

@@ -15,7 +15,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import Batch, TableOptions, TargetTable
 from replicator.plugins.kit.transactional import HeldEntry, TransactionalTarget
 from replicator_target_postgresql.config import PostgresConfig
-from replicator_target_postgresql.sql import Cursor, create_statement, merge, merge_multiset, path_of, quoted, run
+from replicator_target_postgresql.sql import PgCursor, create_statement, merge, merge_multiset, path_of, quoted, run
 
 _NAME_BYTES_MAX = 63
 # PostgreSQL's IF NOT EXISTS fails when two sessions create the same thing at once.
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS replicator.ledger (table_name text PRIMARY KEY, entry
 _OPTIONS = "-c timezone=UTC -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
 
 
-class PostgresTarget(TransactionalTarget[PostgresConfig, Cursor]):
+class PostgresTarget(TransactionalTarget[PostgresConfig, PgCursor]):
     """Tables of a PostgreSQL database, in schemas with the names that they have in the source."""
 
     type_name: ClassVar[str] = "postgresql"
@@ -38,7 +38,7 @@ class PostgresTarget(TransactionalTarget[PostgresConfig, Cursor]):
         return {"host": self.config.host, "port": str(self.config.port), "database": self.config.database}
 
     @contextmanager
-    def transaction(self, table: TableId) -> Iterator[Cursor]:
+    def transaction(self, table: TableId) -> Iterator[PgCursor]:
         """A connection for one transaction. A pool (`psycopg_pool`) would spare the time that it takes to connect."""
         config = self.config
         password = None if config.password is None else config.password.reveal()
@@ -68,7 +68,7 @@ class PostgresTarget(TransactionalTarget[PostgresConfig, Cursor]):
             run(cursor, _LEDGER)
         return super().claim_table(table)
 
-    def read_entry(self, transaction: Cursor, table: TableId) -> str | None:
+    def read_entry(self, transaction: PgCursor, table: TableId) -> str | None:
         """An advisory lock is there even where there is no row to lock."""
         transaction.execute("SELECT pg_advisory_xact_lock(1, hashtext(%s))", [str(table)])
         if transaction.execute("SELECT to_regclass('replicator.ledger')").fetchone() == (None,):
@@ -78,7 +78,7 @@ class PostgresTarget(TransactionalTarget[PostgresConfig, Cursor]):
         ).fetchone()
         return None if found is None else str(found[0])
 
-    def write_entry(self, transaction: Cursor, table: TableId, entry: str | None) -> None:
+    def write_entry(self, transaction: PgCursor, table: TableId, entry: str | None) -> None:
         """Two statements: the lock keeps others out."""
         transaction.execute("DELETE FROM replicator.ledger WHERE table_name = %s", [str(table)])
         if entry is not None:
@@ -86,7 +86,7 @@ class PostgresTarget(TransactionalTarget[PostgresConfig, Cursor]):
 
     # -- tables
 
-    def has_table(self, transaction: Cursor, table: TableId) -> bool:
+    def has_table(self, transaction: PgCursor, table: TableId) -> bool:
         """Tables, views and everything else that has such a name."""
         return transaction.execute("SELECT to_regclass(%s)", [path_of(table)]).fetchone() != (None,)
 
@@ -102,17 +102,17 @@ class PostgresTarget(TransactionalTarget[PostgresConfig, Cursor]):
                 action="Exclude the table.",
             )
 
-    def create(self, transaction: Cursor, table: TargetTable, schema: TableSchema) -> None:
+    def create(self, transaction: PgCursor, table: TargetTable, schema: TableSchema) -> None:
         """The schema is created with its first table."""
         run(transaction, _ONE_AT_A_TIME)
         run(transaction, f"CREATE SCHEMA IF NOT EXISTS {quoted(schema.table.namespace)}")
         run(transaction, create_statement(schema, table.options))
 
-    def remove(self, transaction: Cursor, table: TableId) -> None:
+    def remove(self, transaction: PgCursor, table: TableId) -> None:
         """Fails if a view depends on the table."""
         run(transaction, f"DROP TABLE IF EXISTS {path_of(table)}")
 
-    def clear(self, transaction: Cursor, table: TargetTable, below: int | None) -> None:
+    def clear(self, transaction: PgCursor, table: TargetTable, below: int | None) -> None:
         """One statement."""
         is_soft = table.options.deletes == "soft"
         change = (
@@ -122,6 +122,6 @@ class PostgresTarget(TransactionalTarget[PostgresConfig, Cursor]):
         )
         run(transaction, change if below is None else f"{change} WHERE {SEQUENCE_NUM} < {below}")
 
-    def merge(self, transaction: Cursor, table: TargetTable, batch: Batch) -> Merged:
+    def merge(self, transaction: PgCursor, table: TargetTable, batch: Batch) -> Merged:
         """With a key rows are replaced, without one they are counted."""
         return (merge if batch.schema.key else merge_multiset)(transaction, batch, table.options)

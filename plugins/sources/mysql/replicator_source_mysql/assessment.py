@@ -93,8 +93,8 @@ def _without_gtids(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     problems = [
         Problem(
             code="no_gtids",
-            message="gtid_mode is OFF: log positions are valid on this server only, so failover to another server is not "
-            f"possible. With every chunk a row is written into {config.watermark} and deleted again",
+            message="gtid_mode is OFF. Log positions are valid on this server only, so failover to another server is not "
+            f"possible. For each chunk, a row is inserted into {config.watermark} and deleted again",
             location="gtid_mode",
             action="Better: SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; then"
             " ON_PERMISSIVE; then ON;",

@@ -1,4 +1,4 @@
-"""What the server's catalogue says of tables: the facts, and what follows from them. The queries are in `discovery`."""
+"""What the server's catalogue says of tables: the facts, and what we conclude from them. The queries are in `discovery`."""
 
 from __future__ import annotations
 

@@ -90,9 +90,9 @@ class SameServer:
                 self._name = str(name)
             if self._name != str(name):
                 raise SourceUnavailableError(
-                    f"the connection reached the server {name}, not {self._name} as before.",
+                    f"the connection reached another server: {name}. Before, it was {self._name}.",
                     code="another_server",
-                    action="Name one server as host; a proxy must not spread our connections over several.",
+                    action="Set source.host to one server. A proxy must not spread connections over several servers.",
                 )
 
 

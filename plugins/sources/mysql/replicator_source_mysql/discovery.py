@@ -16,7 +16,6 @@ from replicator_source_mysql.catalogue import CatalogColumn, CatalogTable, Forei
 from replicator_source_mysql.connection import Connection, Row, flavor_of, quoted_table, rows_of
 from replicator_source_mysql.flavors import Flavor, version_of
 
-_SYSTEM: Final = ("information_schema", "performance_schema", "mysql", "sys", "ndbinfo")
 _TABLES_AT_ONCE: Final = 200
 _NO_SUCH_TABLE: Final = 1146
 _KINDS: Final = {"VIEW": "view", "SYSTEM VIEW": "view", "SEQUENCE": "sequence", "TEMPORARY": "temporary table"}

@@ -133,7 +133,7 @@ class Dump:
             raise self._refusal(packet)
         if packet[0] == EOF and len(packet) < HEADER_SIZE:
             raise SourceUnavailableError(
-                f"reading the log of {self._server}: the server ended the dump, as it does when another reader uses our server id.",
+                f"the server {self._server} ended the reading of its log. It does so when another reader uses the same server id.",
                 code="source_unavailable",
             )
         if len(packet) <= HEADER_SIZE or int.from_bytes(packet[10:14], "little") != len(packet) - 1:

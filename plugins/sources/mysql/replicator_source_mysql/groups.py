@@ -175,7 +175,7 @@ class Undoing:
         elif slot >= group.delivered:
             pull.cut(group.first_slot + slot - group.delivered)
         else:
-            # What the pull has of it goes, too.
+            # What the pull has of it is dropped, too.
             pull.cut(group.first_slot)
             group.is_lost = True
 

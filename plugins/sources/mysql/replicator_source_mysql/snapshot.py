@@ -76,8 +76,8 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
             self.forget(table)
         if cursor is not None and cursor == request.after:
             raise TableError(
-                "a chunk ends with the key after which it began: several values of its key are the same text in UTF-8, as bytes "
-                "are that the key's character set does not define.",
+                "a chunk ended at the key where it began: several key values are the same text in UTF-8. Their bytes are not defined "
+                "in the key's character set.",
                 code="cursor_stuck",
                 table=str(table),
                 action="Correct these values, or convert the key to utf8mb4; then run `replicator snapshot NAME TABLE`.",

@@ -1,4 +1,4 @@
-"""Facts of the catalogue as frozen values, and what follows from them without I/O: key, schema, identity."""
+"""Facts of the catalogue as frozen values, and what we conclude from them without I/O: key, schema, identity."""
 
 from __future__ import annotations
 

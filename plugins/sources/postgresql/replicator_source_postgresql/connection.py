@@ -52,10 +52,10 @@ class SameServer:
                 self._started = row[0]
             if self._started != row[0]:
                 raise SourceUnavailableError(
-                    f"the connection reached a server that was started at {_moment(row[0])}, not the one of before,"
-                    f" which was started at {_moment(self._started)}.",
+                    f"the connection reached another server, or the server was restarted. It was started at {_moment(row[0])};"
+                    f" the one before was started at {_moment(self._started)}.",
                     code=ANOTHER_SERVER,
-                    action="After a restart or a failover: nothing. Otherwise let source.host lead to one server only.",
+                    action="After a restart or a failover, nothing to do. Otherwise set source.host to one server.",
                 )
 
 

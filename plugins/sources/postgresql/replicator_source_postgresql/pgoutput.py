@@ -204,7 +204,7 @@ def _column_mapping(column: RelationColumn, infos: Mapping[int, TypeInfo], table
             f"Column {column.name} has a type (oid {column.type_oid}) that is no longer in the catalogue, or that cannot be stored.",
             code="unsupported_type",
             table=str(table),
-            action="Take a new snapshot of the table.",
+            action="Run `replicator snapshot NAME TABLE`.",
         )
     return mapping
 
@@ -416,7 +416,7 @@ class _RowDecoder:
                 f"{wanting - int(self._old_is_whole.sum())} changes came without the old row, which a table without a key needs.",
                 code="old_row_missing",
                 table=str(self._shape.schema.table),
-                action="ALTER TABLE … REPLICA IDENTITY FULL, then take a new snapshot of the table.",
+                action="ALTER TABLE … REPLICA IDENTITY FULL, then run `replicator snapshot NAME TABLE`.",
             )
 
     def _check_inserts(self, position: int, unchanged: Bools) -> None:
@@ -427,7 +427,7 @@ class _RowDecoder:
                 f" {self._shape.schema.columns[position].name}.",
                 code="filtered_row_incomplete",
                 table=str(self._shape.schema.table),
-                action="ALTER TABLE … REPLICA IDENTITY FULL, or take the filter off; then take a new snapshot of the table.",
+                action="ALTER TABLE … REPLICA IDENTITY FULL, or take the filter off; then run `replicator snapshot NAME TABLE`.",
             )
 
     def _key_missing(self, position: int) -> TableError:
@@ -435,7 +435,7 @@ class _RowDecoder:
             f"A change came without a value of key column {self._shape.schema.columns[position].name}.",
             code="key_missing",
             table=str(self._shape.schema.table),
-            action="Compare the table's replica identity with its key, then take a new snapshot of the table.",
+            action="Compare the table's replica identity with its key, then run `replicator snapshot NAME TABLE`.",
         )
 
     def _struct(self, struct_type: pa.StructType, columns: Sequence[pa.Array], is_null: Bools) -> pa.Array:

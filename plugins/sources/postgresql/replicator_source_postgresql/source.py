@@ -185,7 +185,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
 
     @override
     def remove(self) -> None:
-        """See `SourceLog.remove`. The slot goes first: the publication's comment says whose both are."""
+        """See `SourceLog.remove`. The slot is dropped first: the publication's comment says whose both are."""
         with self._control.use("reading the catalogue") as connection:
             found = discovery.read_publication(connection, self._publication_name)
             state = slot.read_slot(connection, self._slot_name)

@@ -198,7 +198,7 @@ class PgType:
         return UnsupportedTypeError(
             f"{count} of {total} values of type {self.source_type} cannot be held as {self.arrow}.",
             code="unrepresentable_value",
-            action="Fix the values and take a new snapshot, or set `unrepresentable: null` if they may become NULL.",
+            action="Fix the values, or set `unrepresentable: null` if they may become NULL; then run `replicator snapshot NAME TABLE`.",
         )
 
 

@@ -235,14 +235,14 @@ def _of_data(reason: str, message: str, table: str | None) -> ReplicatorError:
             "In one batch a row that lacks columns changed its key more often than BigQuery can process (500 times).",
             code="key_chain_too_long",
             table=table,
-            action="Take a new snapshot of the table.",
+            action="Run `replicator snapshot NAME TABLE`.",
         )
     if reason in _TOO_LARGE:
         return BatchTooLargeError(
             f"BigQuery does not have enough resources for so large a batch ({reason}): {_without_values(message)}",
             code="batch_too_large",
             table=table,
-            action="Smaller batches were tried, but this one is a single transaction. Take a new snapshot of the table.",
+            action="Smaller batches were tried, but this one is a single transaction. Run `replicator snapshot NAME TABLE`.",
         )
     if reason == "bytesBilledLimitExceeded" or _TOO_DEAR.search(message):
         return ThrottledError(
@@ -259,13 +259,13 @@ def _of_data(reason: str, message: str, table: str | None) -> ReplicatorError:
             "A job of the table was cancelled, or took longer than target.job_timeout.",
             code="job_stopped",
             table=table,
-            action="Take a new snapshot of the table.",
+            action="Run `replicator snapshot NAME TABLE`.",
         )
     return SchemaConflictError(
         f"BigQuery refuses ({reason or 'no reason given'}): {_without_values(message)}",
         code="bigquery_refused",
         table=table,
-        action="Take a new snapshot of the table; if that fails too, exclude it.",
+        action="Run `replicator snapshot NAME TABLE`. If that fails too, exclude the table.",
     )
 
 

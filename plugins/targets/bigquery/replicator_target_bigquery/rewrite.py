@@ -141,7 +141,7 @@ def _fitted(array: pa.Array, column: Column, schema: TableSchema, unfit_values: 
             " (years 0001 to 9999, 00:00 to 23:59:59.999999).",
             code="value_out_of_range",
             table=str(schema.table),
-            action="Correct the row in the source, or set target.unfit_values: null (not for keys); then take a new snapshot.",
+            action="Correct the row, or set target.unfit_values: null (not for keys); then run `replicator snapshot NAME TABLE`.",
         )
     return pc.if_else(within, array, pa.scalar(None, array.type))
 

@@ -230,7 +230,7 @@ def _stage(store: StagingStore, folder: str, uris: Sequence[str], schema: TableS
             "A journal file cannot be read.",
             code="journal_file_unreadable",
             table=str(schema.table),
-            action="Restore the file, or take a new snapshot of the table.",
+            action="Restore the file, or run `replicator snapshot NAME TABLE`.",
         ) from error
 
 

@@ -47,7 +47,7 @@ class MaintenanceConfig(ConfigModel):
     )
 
 
-class DeltaConfig(ConfigModel):
+class DeltaLakeConfig(ConfigModel):
     """Path and layout of the tables. Default of `apply.max_wait`: 1s; with `engine: spark` 5s."""
 
     path: str = Field(

@@ -13,7 +13,7 @@ from uuid import uuid4
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.target import Batch, EngineReport, TargetTable
-from replicator_target_delta.config import DeltaConfig, MaintenanceConfig
+from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
 from replicator_target_delta.ddl import NewTable
 from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.logstore import LogStore, create
@@ -235,7 +235,7 @@ class Lanes:
         config: The target's.
     """
 
-    def __init__(self, config: DeltaConfig) -> None:
+    def __init__(self, config: DeltaLakeConfig) -> None:
         self._config = config
         self._lock = threading.Lock()
         self._indexes: IndexCache | None = None

@@ -257,7 +257,7 @@ def _of_storage(error: BaseException, text: str, table: str, path: str) -> Repli
         )
     if "File name too long" in text:
         return TableError(
-            "The name of the table or of its schema is too long for a folder: every other byte than letters and digits takes three.",
+            "The name of the table or of its schema is too long for a folder. Each byte that is no letter or digit takes three bytes.",
             code="table_name_too_long",
             table=table,
             action="Rename the table in the source, exclude it (tables.exclude), or write to an object store.",
@@ -290,7 +290,7 @@ def _of_data(text: str, table: str) -> ReplicatorError | None:
             f"Spark refuses the batch: {words_of(text)}.",
             code="schema_conflict",
             table=table,
-            action="Take a new snapshot of the table.",
+            action="Run `replicator snapshot NAME TABLE`.",
         )
     return None
 
@@ -311,7 +311,7 @@ def _of_files(text: str, table: str, files: tuple[str, ...]) -> ReplicatorError 
             f"A journal file cannot be read: {words_of(text)}.",
             code="journal_file_unreadable",
             table=table,
-            action="Restore the file, or take a new snapshot of the table.",
+            action="Restore the file, or run `replicator snapshot NAME TABLE`.",
         )
     return SchemaConflictError(
         f"A data file of the target cannot be read: {words_of(text)}.",

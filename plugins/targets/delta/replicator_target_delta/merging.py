@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from replicator.model.errors import SchemaConflictError
+from replicator.plugins.kit.ledger import refuse_soft_multiset
 from replicator.plugins.target import Batch, TargetTable
 from replicator.spark import reduce
 from replicator_target_delta import history, merge
@@ -41,13 +41,8 @@ def merging_of(session: Any, path: str, table: TargetTable, batch: Batch, change
     fields = [schema.fields[column.name] for column in schema.columns]
     rows = merge.target_rows(session, path, schema, options)
     if not schema.key:
-        if options.deletes == "soft":
-            raise SchemaConflictError(
-                "A table without a key cannot keep deleted rows: equal rows cannot be told apart.",
-                code="soft_deletes_need_key",
-                table=str(table.table),
-                action="Set deletes: hard for this table.",
-            )
+        # Creation refuses it, too; a version before this one created such tables.
+        refuse_soft_multiset(table, schema)
         balance = reduce.reduce_multiset(changes, fields)
         return Merging(
             source=merge.multiset_source(balance, rows, schema),

@@ -16,7 +16,7 @@ from replicator.model.errors import FatalError, Problem, TableError
 from replicator.model.naming import check_names, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
-from replicator.plugins.kit.ledger import LedgerTarget, fenced
+from replicator.plugins.kit.ledger import LedgerTarget, fenced, refuse_soft_multiset
 from replicator.plugins.target import (
     EMPTY_LEDGER,
     Audit,
@@ -30,7 +30,7 @@ from replicator.plugins.target import (
 from replicator_target_delta import ddl, history, maintenance, spark_engine
 from replicator_target_delta.check import existing_problems, length_problems, path_problems
 from replicator_target_delta.comments import comment_notices
-from replicator_target_delta.config import DIRECT_ROWS_MAX, LOG_RETENTION_MIN, DeltaConfig
+from replicator_target_delta.config import DIRECT_ROWS_MAX, LOG_RETENTION_MIN, DeltaLakeConfig
 from replicator_target_delta.engine import DIRECT, DirectTable, Lanes, Pace, found_by_spark, merged_by_spark
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.held import HeldTable
@@ -60,7 +60,7 @@ from replicator_target_delta.types import type_problems
 _log = get_logger("target.delta")
 
 
-class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
+class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
     """Tables of a Delta lake, each at `<path>/<namespace>/<table>`.
 
     Every change of a table is one commit of its log, and each such commit carries the ledger. A crash before it
@@ -68,11 +68,11 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
     """
 
     type_name: ClassVar[str] = "delta"
-    config_model: ClassVar[type[DeltaConfig]] = DeltaConfig
+    config_model: ClassVar[type[DeltaLakeConfig]] = DeltaLakeConfig
     sees_others: ClassVar[bool] = True
     spark_needs: ClassVar[SparkNeeds | None] = SPARK_NEEDS
 
-    def __init__(self, config: DeltaConfig, context: TargetContext) -> None:
+    def __init__(self, config: DeltaLakeConfig, context: TargetContext) -> None:
         super().__init__(config, context)
         self._root = absolute(config.path)
         self._turns_of: dict[TableId, maintenance.Turns] = {}
@@ -85,7 +85,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
         self._sparks: set[TableId] = set()
 
     @classmethod
-    def default_max_wait_s(cls, config: DeltaConfig) -> float:
+    def default_max_wait_s(cls, config: DeltaLakeConfig) -> float:
         """A direct commit costs little."""
         return 1.0 if config.engine == "auto" else super().default_max_wait_s(config)
 
@@ -174,6 +174,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaConfig, HeldTable]):
     def create_table(self, held: HeldTable, schema: TableSchema, sequence_num: int) -> None:
         """Replace what is there by an empty table; databases are folders and need nothing."""
         table = held.table
+        refuse_soft_multiset(table, schema)
         refuse_columns(schema, column_problems(schema))
         retention = max(self.config.maintenance.vacuum_retention, LOG_RETENTION_MIN)
         new = ddl.with_log_retention(ddl.new_table(table, schema, clustering=self.config.clustering), retention)

@@ -21,7 +21,7 @@ from replicator.plugins.target import (
     TargetTable,
 )
 from replicator.testing.defaults import target_context
-from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
@@ -56,7 +56,7 @@ class Lake:
 
     def process(self) -> DeltaLakeTarget:
         """A target as a new process would make it."""
-        config = DeltaConfig(path=str(self.folder / "lake"), **self.config)
+        config = DeltaLakeConfig(path=str(self.folder / "lake"), **self.config)
         return DeltaLakeTarget(config, target_context(replicator="test", uuid="u-1", epoch=1, spark=lambda: self.spark))
 
     def owned(self, **changes: Any) -> TargetTable:

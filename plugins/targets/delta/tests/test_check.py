@@ -17,7 +17,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import Ledger, TableOptions, TargetTable
 from replicator.testing.defaults import target_context
 from replicator_target_delta.check import existing_problems
-from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.ddl import new_table, with_log_retention
 from replicator_target_delta.ledger import EPOCH_MAX, Entry, plan_claim
 from replicator_target_delta.storage import DROP_MARK, Storage
@@ -35,7 +35,7 @@ TABLE = TargetTable(table=PEOPLE.table, uuid="u-1", incarnation=3, epoch=5)
 
 
 def checked(path: Path, *tables: TableSchema, **config: Any) -> list[tuple[str, bool]]:
-    target = DeltaLakeTarget(DeltaConfig(path=str(path), **config), target_context(replicator="test", uuid="u-1"))
+    target = DeltaLakeTarget(DeltaLakeConfig(path=str(path), **config), target_context(replicator="test", uuid="u-1"))
     return [(p.code, p.severity is Severity.BLOCKING) for p in target.check(tables or [PEOPLE])]
 
 
@@ -131,7 +131,7 @@ def test_log_is_read_back_to_front(tmp_path: Path) -> None:
 
 
 def test_the_ledger_is_that_of_the_newest_incarnation_while_the_table_is_ours(tmp_path: Path) -> None:
-    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), target_context(replicator="test", uuid="u-1"))
+    target = DeltaLakeTarget(DeltaLakeConfig(path=str(tmp_path)), target_context(replicator="test", uuid="u-1"))
     assert target.read_ledger(TABLE) is None
     ledger = {"txn": {"appId": TABLE.ledger_name, "version": Entry(4, 50).version}}
     write_log(tmp_path / "public" / "people", [metadata(**{UUID: "u-1"}), ledger])
@@ -164,7 +164,7 @@ def test_a_log_that_cannot_be_read_is_the_tables_matter(tmp_path: Path, text: st
     folder = tmp_path / "public" / "people" / "_delta_log"
     folder.mkdir(parents=True)
     (folder / f"{0:020}.json").write_text(text)
-    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), target_context(replicator="test", uuid="u-1"))
+    target = DeltaLakeTarget(DeltaLakeConfig(path=str(tmp_path)), target_context(replicator="test", uuid="u-1"))
     with pytest.raises(TableError) as refused:
         target.read_ledger(TABLE)
     assert (refused.value.code, refused.value.table) == ("target_unreadable", "public.people")
@@ -172,7 +172,7 @@ def test_a_log_that_cannot_be_read_is_the_tables_matter(tmp_path: Path, text: st
 
 
 def test_deleting_that_ended_inside_the_log_is_taken_up_again(tmp_path: Path) -> None:
-    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), target_context(replicator="test", uuid="u-1"))
+    target = DeltaLakeTarget(DeltaLakeConfig(path=str(tmp_path)), target_context(replicator="test", uuid="u-1"))
     folder = tmp_path / "public" / "people"
     write_log(folder, [{"add": {"path": "x"}}], version=1)
     for mark in ("", json.dumps({"uuid": "u-2"})):
@@ -214,7 +214,7 @@ def test_claim_gives_way_to_a_newer_epoch_or_incarnation(newer: dict[str, int]) 
 
 
 def test_a_table_that_is_being_taken_over_is_not_ours(tmp_path: Path) -> None:
-    target = DeltaLakeTarget(DeltaConfig(path=str(tmp_path)), target_context(replicator="test", uuid="u-1"))
+    target = DeltaLakeTarget(DeltaLakeConfig(path=str(tmp_path)), target_context(replicator="test", uuid="u-1"))
     transactions = {TABLE.ledger_name: Entry(EPOCH_MAX, 9).version}
     actions = [{"txn": {"appId": name, "version": version}} for name, version in transactions.items()]
     write_log(tmp_path / "public" / "people", [metadata(**{UUID: "u-1"}), *actions])

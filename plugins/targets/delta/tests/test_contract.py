@@ -14,7 +14,7 @@ from replicator.plugins.target import TargetTable
 from replicator.testing.defaults import target_context
 from replicator.testing.target_contract import TargetContract
 from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
-from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import DROPPED, STATE, read_log
 from replicator_target_delta.target import DeltaLakeTarget
@@ -35,7 +35,7 @@ class Lake(TargetHarness):
     def target(
         self, *, uuid: str = UUID, epoch: int = 1, adopt: Literal["refuse", "replace"] = "refuse"
     ) -> DeltaLakeTarget:
-        config = DeltaConfig(path=self.storage.root, adopt=adopt, engine=self.engine)
+        config = DeltaLakeConfig(path=self.storage.root, adopt=adopt, engine=self.engine)
         context = target_context(replicator="contract", uuid=uuid, epoch=epoch, spark=lambda: self.session)
         return DeltaLakeTarget(config, context)
 

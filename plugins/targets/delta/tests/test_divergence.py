@@ -12,7 +12,7 @@ from replicator.model.merged import Merged
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.defaults import target_context
 from replicator.testing.target_harness import item, items_schema
-from replicator_target_delta.config import DeltaConfig
+from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.applied import NAME, A, B, Shop
 
@@ -34,7 +34,7 @@ def run(shop: Shop, spark: SparkSession, tmp_path: Path) -> Callable[[], None]:
     def run() -> None:
         shop.new_epoch()
         context = target_context(replicator=NAME, uuid=shop.uuid, epoch=shop.epoch, spark=lambda: spark)
-        shop.run(DeltaLakeTarget(DeltaConfig(path=str(tmp_path / "lake")), context))
+        shop.run(DeltaLakeTarget(DeltaLakeConfig(path=str(tmp_path / "lake")), context))
 
     return run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import os
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -31,11 +32,10 @@ from replicator_target_delta import ddl, history
 from replicator_target_delta.config import MaintenanceConfig
 from replicator_target_delta.engine import BYTES_PER_S, DirectTable, Pace
 from replicator_target_delta.lane import index, keys, lane, parquet, rewrite, vectors
-from replicator_target_delta.lane.commits import LinkedCommits
 from replicator_target_delta.lane.index import IndexCache
 from replicator_target_delta.lane.known import known_columns
 from replicator_target_delta.lane.lane import Lane
-from replicator_target_delta.lane.log import LogReader
+from replicator_target_delta.lane.log import DeltaLogReader
 from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.lane.parquet import write_rows
 from replicator_target_delta.ledger import Entry
@@ -44,6 +44,35 @@ from replicator_testbed.delta import read_delta, rows_of
 
 NAME = TableId("shop", "items")
 PLAIN = TableOptions()
+
+
+class LinkedCommits:
+    """Versions of a table on a local disk, moved to its name by link(2), which never replaces a file.
+
+    Not for a table that Spark commits to at the same time: on a local disk Delta's LogStore looks first and renames
+    then, which replaces a file, and is safe only against writers in the same JVM. So the target commits through that.
+
+    Args:
+        folder: The table's `_delta_log`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, version: int, lines: Sequence[str]) -> bool:
+        """As `Commits.put`."""
+        temporary = self._folder / f".{uuid4().hex}.tmp"
+        try:
+            with temporary.open("wb") as file:
+                file.write("".join(f"{line}\n" for line in lines).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(temporary, self._folder / f"{version:020}.json")
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
 
 
 def schema_of(key: Sequence[str], **types: pa.DataType) -> TableSchema:
@@ -129,11 +158,11 @@ class Bare:
         return list(rows_of(read_delta(self.path, names or tuple(c.name for c in self.schema.columns))))
 
     def files(self) -> dict[str, Any]:
-        return LogReader(self.storage, str(self.path)).refresh().files
+        return DeltaLogReader(self.storage, str(self.path)).refresh().files
 
     def live(self) -> pa.Table:
         """What the log says, read by hand."""
-        state = LogReader(self.storage, str(self.path)).refresh()
+        state = DeltaLogReader(self.storage, str(self.path)).refresh()
         fields = json.loads(state.metadata["schemaString"])["fields"]
         names = {f["metadata"]["delta.columnMapping.physicalName"]: f["name"] for f in fields}
         parts = []
@@ -147,7 +176,7 @@ class Bare:
 
     def compact(self) -> None:
         """What an OPTIMIZE of somebody else does: all rows into one file, and no row changed."""
-        state = LogReader(self.storage, str(self.path)).refresh()
+        state = DeltaLogReader(self.storage, str(self.path)).refresh()
         rows = self.live()
         if not rows.num_rows:
             return
@@ -575,7 +604,7 @@ def test_counts_and_ledger_stand_in_the_commit(bare: Bare) -> None:
     audit = history.audit(bare.storage, str(bare.path), bare.table, before)
     assert audit.merged == Merged(matched=1, deleted=1, inserted=1, not_found=1)
     assert not audit.changed_by_others
-    state = LogReader(bare.storage, str(bare.path)).refresh()
+    state = DeltaLogReader(bare.storage, str(bare.path)).refresh()
     assert Entry.of(state.transactions[bare.table.ledger_name]) == Entry(1, bare.next - 1)
 
 
@@ -827,11 +856,11 @@ def test_a_log_that_was_replaced_is_read_from_its_beginning(bare: Bare) -> None:
 def test_a_checkpoint_is_read_as_the_commits_before_it(bare: Bare) -> None:
     for number in range(6):
         bare.apply(*[insert(0, item(10 * number + i)) for i in range(10)], delete(0, item(10 * number - 5)))
-    before = LogReader(bare.storage, str(bare.path)).refresh()
+    before = DeltaLogReader(bare.storage, str(bare.path)).refresh()
     DeltaTable(bare.path).create_checkpoint()
     for version in range(before.version):
         (bare.log / f"{version:020}.json").unlink()
-    after = LogReader(bare.storage, str(bare.path)).refresh()
+    after = DeltaLogReader(bare.storage, str(bare.path)).refresh()
     assert (after.version, after.transactions, after.unknown) == (before.version, before.transactions, None)
     assert {f.path: f.vector for f in after.files.values()} == {f.path: f.vector for f in before.files.values()}
     bare.lane = bare.new_lane()

@@ -12,7 +12,6 @@ from typing import Final
 
 _SMALL_OBJECT: Final = 0x00
 _LARGE_OBJECT: Final = 0x01
-_SMALL_ARRAY: Final = 0x02
 _LARGE_ARRAY: Final = 0x03
 _LITERAL: Final = 0x04
 _INT16: Final = 0x05

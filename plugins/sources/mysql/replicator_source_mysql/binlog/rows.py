@@ -93,7 +93,7 @@ class RowDecoder:
                 "A column's type in the log is unknown, so the lengths of its values are unknown.",
                 code="unsupported_type",
                 table=self._table,
-                action="Exclude the table, or drop the column; then take a new snapshot of it.",
+                action="Drop the column, then run `replicator snapshot NAME TABLE`; or exclude the table.",
             ) from None
         self._layout = Layout(widths, [column.is_nullable for column in columns], self._table)
         self._column_of = {position: index for index, position in enumerate(positions)}
@@ -157,7 +157,7 @@ class RowDecoder:
             f"Rows events of {size} bytes are more than can be decoded at once.",
             code="row_event_too_large",
             table=self._table,
-            action="Lower binlog_row_event_max_size, or exclude the table; then take a new snapshot of it.",
+            action="Lower binlog_row_event_max_size, then run `replicator snapshot NAME TABLE`; or exclude the table.",
         )
 
     def _kinds(self, codes: Longs) -> npt.NDArray[np.int8]:
@@ -166,7 +166,7 @@ class RowDecoder:
                 "An update came as differences of JSON documents, which do not hold the whole row.",
                 code="unsupported_row_event",
                 table=self._table,
-                action="SET GLOBAL binlog_row_value_options=''; then take a new snapshot of the table.",
+                action="SET GLOBAL binlog_row_value_options=''; then run `replicator snapshot NAME TABLE`.",
             )
         kinds = _CODES[codes]
         if (kinds < 0).any():
@@ -213,7 +213,7 @@ class RowDecoder:
             "A row image does not hold all columns.",
             code="row_image_not_full",
             table=self._table,
-            action="SET GLOBAL binlog_row_image=FULL (and for all sessions that set it); then take a new snapshot of the table.",
+            action="SET GLOBAL binlog_row_image=FULL (and for all sessions that set it); then run `replicator snapshot NAME TABLE`.",
         )
 
     # ---- columns ----
@@ -269,7 +269,7 @@ class RowDecoder:
                 f"Column {column.name}: {unheld} of {len(array)} values of type {column.source_type} cannot be held as {column.type}.",
                 code="unrepresentable_value",
                 table=self._table,
-                action="Fix the values and take a new snapshot, or set `unrepresentable: null` if they may become NULL.",
+                action="Fix the values, or set `unrepresentable: null` if they may become NULL; then run `replicator snapshot NAME TABLE`.",
             )
         if unheld:
             self._on_nulled(column.name, unheld)

@@ -236,7 +236,7 @@ def logged_spec(column: MapColumn, declared: ColumnSpec | None, flavor: Flavor) 
         raise UnsupportedTypeError(
             f"Column {_name(column)} has the form that times had before mysql56_temporal_format, whose length the log does not tell.",
             code="unsupported_type",
-            action="SET GLOBAL mysql56_temporal_format=ON, run ALTER TABLE … FORCE, then take a new snapshot of the table.",
+            action="SET GLOBAL mysql56_temporal_format=ON, run ALTER TABLE … FORCE, then run `replicator snapshot NAME TABLE`.",
         )
     if declared is None:
         return spec
@@ -246,7 +246,7 @@ def logged_spec(column: MapColumn, declared: ColumnSpec | None, flavor: Flavor) 
         raise SchemaConflictError(
             f"Column {_name(column)} is {spec.kind} ({spec.arrow}) in the log and {declared.kind} ({declared.arrow}) in the catalogue.",
             code="schema_mismatch",
-            action="Take a new snapshot of the table.",
+            action="Run `replicator snapshot NAME TABLE`.",
         )
     return spec
 
@@ -301,7 +301,7 @@ def _unsupported(column: MapColumn, what: str) -> UnsupportedTypeError:
     return UnsupportedTypeError(
         f"Column {_name(column)} {what}.",
         code="unsupported_type",
-        action="Set binlog_row_metadata=FULL, or exclude the table; then take a new snapshot of it.",
+        action="Set binlog_row_metadata=FULL, then run `replicator snapshot NAME TABLE`; or exclude the table.",
     )
 
 

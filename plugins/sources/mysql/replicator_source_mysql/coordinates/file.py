@@ -314,11 +314,11 @@ class _SnapshotView(SnapshotView):
                 self._visibility = FileVisibility(before=seen.position, after=after.position)
                 return
         raise TableError(
-            f"it has no key and is written all the time: {_SNAPSHOT_TRIES} attempts found a change of it being committed,"
-            " and without GTIDs it is unknown whether a read sees such a change.",
+            f"it has no key and is written all the time. Each of {_SNAPSHOT_TRIES} reads met a change that was being committed."
+            " Without GTIDs it is unknown whether a read sees such a change.",
             code="no_quiet_moment",
             table=str(self._table),
-            action="Run `replicator snapshot NAME TABLE` while it is written less; or give it a key, or switch GTIDs on.",
+            action="Run `replicator snapshot NAME TABLE` at a quieter time; or give the table a key, or switch GTIDs on.",
         )
 
 

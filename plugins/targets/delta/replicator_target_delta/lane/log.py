@@ -148,7 +148,7 @@ class LogState:
             self.unknown = what
 
 
-class LogReader:
+class DeltaLogReader:
     """Keeps the state of one table's log up to date.
 
     Args:

@@ -11,7 +11,7 @@ KEYS_TOO_LARGE: Final = "the table's keys do not fit into target.index_memory"
 class SparkNeededError(Exception):
     """The lane does not apply this batch, and has changed nothing: Spark must do it. The message says why, in a few words.
 
-    Never an error for the user: what is unsure goes to Spark.
+    Never an error for the user: Spark takes what is unsure.
     """
 
     is_of_table = True
