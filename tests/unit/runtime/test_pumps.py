@@ -6,11 +6,13 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from replicator.capture import CaptureSettings
+from replicator.config import ReplicatorConfig
 from replicator.model.errors import ConfigError, Problem
 from replicator.model.schema import TableId
 from replicator.plugins.registry import Registry
@@ -21,10 +23,12 @@ from replicator.state.store import StateStore
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemoryTarget, MemoryWarehouse, StoredTable
 from replicator.testing.target_harness import items_schema
 from replicator.testing.waiting import wait_until
+from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.captured import CaptureControl
+from replicator_testbed.present import present
 
 CLAIM = "claim.json"
-REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget])
+REGISTRY = Registry.of(sources=[MemorySource], targets=[MemoryTarget, DeltaLakeTarget])
 
 
 @dataclass(slots=True)
@@ -70,8 +74,9 @@ class Host:
 
         wait_until(is_sealed, "it is sealed", timeout_s=30, every_s=0.02)
 
-    def document(self, more: str = "") -> str:
-        return f"name: shop\nsource: {{type: memory, database: {self.name}}}\ntarget: {{type: memory, database: {self.name}}}\n{more}"
+    def document(self, more: str = "", target: str = "") -> str:
+        memory = f"{{type: memory, database: {self.name}}}"
+        return f"name: shop\nsource: {memory}\ntarget: {target or memory}\n{more}"
 
     @property
     def name(self) -> str:
@@ -182,3 +187,34 @@ def test_a_copy_of_the_state_store_leaves_the_originals_journal_alone(host: Host
     with host.running(run_capture):
         host.insert(items, 2)
     copy.store.close()
+
+
+@pytest.mark.parametrize("target", ["memory", "delta"])
+def test_what_the_target_refuses_by_now_fails_its_table_while_it_is_captured(
+    host: Host, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another owner of the table, or a file at its path."""
+    settings_of = CaptureSettings.of
+
+    def quick(config: ReplicatorConfig, *, spool: Path) -> CaptureSettings:
+        return replace(settings_of(config, spool=spool), check_every_s=0.05, check_target_every_s=0.1)
+
+    monkeypatch.setattr(CaptureSettings, "of", quick)
+    good, bad = (TableId("shop", name) for name in ("good", "bad"))
+    lake = host.folder / "lake"
+    if target == "delta":
+        host.store.set_config("shop", host.document(target=f"{{type: delta, path: {lake}}}"))
+    for table in (good, bad):
+        host.database.create_table(items_schema(table=table))
+    with host.running(run_capture):
+        for table in (good, bad):
+            host.wait_for(table, Stage.STREAMING)
+        if target == "delta":
+            (lake / "shop").mkdir(parents=True)
+            (lake / "shop" / "bad").touch()
+        else:
+            MemoryWarehouse.open(host.name).tables[bad] = StoredTable(uuid="somebody's", incarnation=1, epoch=1)
+        failed = host.wait_for(bad, Stage.FAILED)
+        host.insert(good, 1)
+    assert present(failed.error).code == ("target_occupied" if target == "delta" else "not_ours")
+    assert present(host.record(good)).stage is Stage.STREAMING
