@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from replicator.apply.advice import Advice
 from replicator.apply.freshness import Freshness
 from replicator.apply.settings import ApplySettings
 from replicator.journal import JournalReader
@@ -19,6 +20,7 @@ class ApplyContext:
     """What the tables of one replicator share."""
 
     target: DeltaTarget[Any]
+    advice: Advice
     store: StateStore
     reader: JournalReader
     freshness: Freshness

@@ -38,11 +38,19 @@ def raised(alarms: Alarms, audit: Audit, known: Merged, *, action: str, now: Cal
             f"{'row was' if missing == 1 else 'rows were'} missing."
         )
         alarms = _with(alarms, TARGET_DIVERGED, message, action, now(), missing)
+    changes = []
     if audit.changed_by_others:
-        message = (
+        changes.append(
             f"A commit that is not ours changed the table's data in the target: {_listed(audit.changed_by_others)}."
         )
-        alarms = _with(alarms, TARGET_CHANGED, message, action, now(), len(audit.changed_by_others))
+    if audit.unseen is not None:
+        changes.append(
+            f"Whether others changed the table's data in {audit.unseen} of the target cannot be known any more: "
+            "the target removed that part of its history before it was checked."
+        )
+    if changes:
+        count = len(audit.changed_by_others) + (audit.unseen is not None)
+        alarms = _with(alarms, TARGET_CHANGED, " ".join(changes), action, now(), count)
     return alarms
 
 

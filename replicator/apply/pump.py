@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
+from replicator.apply.advice import Advice
 from replicator.apply.context import ApplyContext
 from replicator.apply.failures import crashed_too_often, is_exhausted, urgency, waited_too_long
 from replicator.apply.freshness import Freshness
@@ -100,6 +101,7 @@ class Apply:
         self._settings = settings
         self._context = ApplyContext(
             target=target,
+            advice=Advice(target),
             store=store,
             reader=reader,
             freshness=Freshness(),
@@ -210,12 +212,7 @@ class Apply:
             self._schedule.offer_upkeep(table)
 
     def _rest_s(self, table: TableId, applier: TableApplier) -> float:
-        """How long the table is better left alone; not at all where the target cannot say: it will say so at the batch, too."""
-        try:
-            return self._context.target.rest_s(table, is_behind=applier.is_behind)
-        except Exception as error:  # noqa: BLE001 - advice about one table, asked in the thread of all
-            _log.warning("pause_unknown", table=str(table), exc_info=error)
-            return 0.0
+        return self._context.advice.rest_s(table, is_behind=applier.is_behind)
 
     def _waits_s(self, table: TableId) -> float:
         wait = self._waits.get(table)
@@ -461,7 +458,7 @@ class Apply:
                 str(table): AppliedTable(
                     source_time=progress.source_time,
                     last_batch=self._tables[table].last_batch,
-                    engine=self._context.target.engine(table),
+                    engine=self._context.advice.engine(table),
                     waiting=self._waiting(table),
                     upkeep=self._upkeep.report(table, self._tables[table]),
                 )

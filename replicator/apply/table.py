@@ -171,7 +171,7 @@ class TableApplier:
             return False
         if self._is_new and isinstance(unit, BatchUnit):
             self._is_new, self._is_behind = False, unit.following is not None
-            if self._context.target.rest_s(self._table, is_behind=self._is_behind) > 0:
+            if self._context.advice.rest_s(self._table, is_behind=self._is_behind) > 0:
                 return False
         if not self._do(unit):
             return False
@@ -243,7 +243,7 @@ class TableApplier:
         return next_unit(items, incarnation=incarnation, is_whole=is_whole, limits=limits, append_below=bound)
 
     def _limits_now(self) -> BatchLimits:
-        limits, rows_max = self._smaller(), self._context.target.rows_max(self._table)
+        limits, rows_max = self._smaller(), self._context.advice.rows_max(self._table)
         return limits if rows_max is None else replace(limits, rows=min(limits.rows, rows_max))
 
     def _smaller(self) -> BatchLimits:

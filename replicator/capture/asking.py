@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from replicator.model.errors import ConfigError, Problem, RefusedError, TableError
+from replicator.model.errors import ConfigError, Problem, RefusedError, Severity, TableError
 from replicator.model.isolation import failed_table, table_error
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
@@ -93,6 +93,12 @@ def prepare(
                 return _prepare_one_by_one(source, left, captured, refused, error)
         refused |= named
         left = [table for table in left if table not in named]
+
+
+def blocking(problems: Sequence[Problem], tables: Collection[TableId]) -> Mapping[TableId, Problem]:
+    """The first blocking finding about each of the tables."""
+    found = {p.location: p for p in reversed(problems) if p.severity is Severity.BLOCKING}
+    return {table: found[str(table)] for table in tables if str(table) in found}
 
 
 def refusal(table: TableId, problem: Problem) -> TableError:

@@ -1,7 +1,8 @@
 """What is refused at the start is refused while running too.
 
 A blocking finding about a table fails that table: at a start behind the first seal, before a snapshot of it begins, and when the minute's
-check finds it. One about the server stops the capture if it says so itself (`Problem.applies`); otherwise the log tells of it once.
+check finds it; for what the target finds while running see `target_checks.py`. One about the server stops the capture if it says so itself
+(`Problem.applies`); otherwise the log tells of it once.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from replicator.capture.asking import Refusals, ask, describe, refusal
+from replicator.capture.asking import Refusals, ask, blocking, describe, refusal
+from replicator.capture.target_checks import Assess
 from replicator.model.errors import FatalError, Problem, Severity, SourceUnavailableError
 from replicator.model.naming import check_names
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.source import SourceCatalogue
 
-Assess = Callable[[Sequence[TableSchema]], Sequence[Problem]]
 _log = get_logger(__name__)
 
 
@@ -138,9 +139,7 @@ class Checks:
 
 
 def _of_tables(problems: Sequence[Problem], tables: Collection[TableId]) -> Refusals:
-    """The first blocking finding about each of the tables."""
-    blocking = {p.location: p for p in reversed(problems) if p.severity is Severity.BLOCKING}
-    return {table: refusal(table, blocking[str(table)]) for table in tables if str(table) in blocking}
+    return {table: refusal(table, problem) for table, problem in blocking(problems, tables).items()}
 
 
 def _judge_access(problems: Sequence[Problem], captured: Collection[TableId]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from replicator.capture.checks import Checks
 from replicator.capture.failures import Failures
 from replicator.capture.settings import CaptureSettings
+from replicator.capture.target_checks import TargetChecks
 from replicator.capture.window import Window
 from replicator.journal.retention import Retention
 from replicator.journal.writer import JournalWriter
@@ -39,6 +40,7 @@ class Parts:
     make_window: Callable[[Sequence[str]], Window]
     failures: Failures
     checks: Checks
+    target_checks: TargetChecks
 
     def write_mark(self) -> Future[str]:
         """Have a mark written in the control thread."""

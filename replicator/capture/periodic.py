@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from replicator.capture.parts import Parts
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
-from replicator.model.schema import TableId
+from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import LogStatus
 from replicator.state import table_life
 
@@ -62,6 +62,7 @@ class PeriodicWork:
         now = self.parts.clock()
         self._compare(now)
         self.parts.checks.watch(self.tracker.captured(), self.parts.control.submit, self.tracker.refuse)
+        self.parts.target_checks.watch(self._captured, self.tracker.refuse)
         self._measure(now)
         if now - self._clocks.swept >= self.parts.settings.retention_every_s:
             self._clocks.swept = now
@@ -74,6 +75,9 @@ class PeriodicWork:
     def note_report(self) -> None:
         """It was reported."""
         self._clocks.reported = self.parts.clock()
+
+    def _captured(self) -> Mapping[TableId, TableSchema]:
+        return {tracked.table: tracked.schema for tracked in self.tables.all(*table_life.CAPTURED)}
 
     def _compare(self, now: float) -> None:
         parts = self.parts

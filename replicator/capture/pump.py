@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from replicator.capture.alive import KeepAlive
 from replicator.capture.asking import Prepared, describe, prepare
-from replicator.capture.checks import Assess, Checks, nothing_found
+from replicator.capture.checks import Checks, nothing_found
 from replicator.capture.chunks import ChunkReader, TableRead
 from replicator.capture.comparison import ComparisonMark
 from replicator.capture.failures import Failures
@@ -41,6 +41,7 @@ from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.starting import Step
 from replicator.capture.tables import TrackedTables
+from replicator.capture.target_checks import Assess, TargetChecks
 from replicator.capture.tracker import CatalogTracker, StartingMark
 from replicator.capture.window import Window
 from replicator.journal.retention import Retention
@@ -82,7 +83,7 @@ class Capture:
         tables: Those that the configuration selects.
         select: Asks which tables it selects by now; those that have come are tracked too. Called in the control thread. None: never asked.
         make_window: Makes the window of an opened log from the ring that was sealed last.
-        assess: What host and target find against tables of these shapes. Called in the control thread.
+        assess: What host and target find against tables of these shapes. Called in the control thread, and in one of its own.
         clock: Monotonic seconds.
         now: Aware UTC.
     """
@@ -118,6 +119,9 @@ class Capture:
             make_window=make_window,
             failures=Failures(store=store, lease=lease, now=now),
             checks=Checks(source=source, assess=assess, clock=clock, every_s=settings.check_every_s),
+            target_checks=TargetChecks(
+                assess=assess, clock=clock, every_s=settings.check_target_every_s, again_s=settings.check_every_s
+            ),
         )
 
     def run(self, control: Control) -> None:
@@ -131,6 +135,7 @@ class Capture:
                 pass
         finally:
             self._parts.control.shutdown(wait=False, cancel_futures=True)
+            self._parts.target_checks.close()
             self._parts.writer.close()
 
     def _run_session(self, control: Control) -> bool:

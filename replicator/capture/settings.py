@@ -32,6 +32,7 @@ class CaptureSettings:
         idle_seal_s: How often a position in the log without rows is sealed.
         compare_every_s: How often the source's catalogue is compared with what is tracked.
         check_every_s: How often the source is asked what would keep the tables from being replicated right.
+        check_target_every_s: How often the target is asked; less often, because a warehouse limits or bills what is asked of each table.
         retention_every_s, measure_every_s, request_every_s, report_every_s: How often the journal is swept, the source
             measured, requests looked for, the status reported.
         keep_alive_s: How often the open log is kept alive while it is not being pulled.
@@ -59,6 +60,7 @@ class CaptureSettings:
     idle_seal_s: float
     compare_every_s: float
     check_every_s: float
+    check_target_every_s: float
     retention_every_s: float
     measure_every_s: float
     request_every_s: float
@@ -92,6 +94,7 @@ class CaptureSettings:
             idle_seal_s=2.0,
             compare_every_s=60.0,
             check_every_s=60.0,
+            check_target_every_s=600.0,
             retention_every_s=10.0,
             measure_every_s=10.0,
             request_every_s=1.0,

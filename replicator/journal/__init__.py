@@ -1,16 +1,19 @@
 """The journal: the durable, ordered, numbered record between source and target."""
 
+from replicator.journal.claim import JournalClaim, check_claim
 from replicator.journal.location import check_location, open_folder, remove_journal
 from replicator.journal.reader import JournalReader
 from replicator.journal.retention import Retention, Swept
 from replicator.journal.writer import JournalWriter, WriterLimits
 
 __all__ = [
+    "JournalClaim",
     "JournalReader",
     "JournalWriter",
     "Retention",
     "Swept",
     "WriterLimits",
+    "check_claim",
     "check_location",
     "open_folder",
     "remove_journal",

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Final
 
+from replicator.journal.claim import CLAIM
 from replicator.journal.files import JournalFolder, journal_io, local_path, resolve
 from replicator.model.errors import ConfigError, CorruptStreamError, FatalError, Problem
 from replicator.state.database import is_shared, parse_state_url
@@ -76,7 +77,7 @@ def remove_journal(uri: str, uuid: str) -> None:
     if _owner(folder) != uuid:
         return
     for name in folder.sizes():
-        if epoch_of(name) is not None:
+        if epoch_of(name) is not None or name.startswith(CLAIM):
             folder.delete(name)
     folder.delete(MARKER)
     folder.delete_if_empty()

@@ -155,11 +155,14 @@ class Audit:
         merged: Counts of the incarnation up to there.
         changed_by_others: Changes of the table's data since the last audit that are not this replicator's, oldest
             first, in a few words each ("version 7: DELETE"); without values of rows.
+        unseen: What of the target's history was removed before an audit saw it ("versions 3 to 9"): whether others changed the data
+            there is unknown. None: nothing.
     """
 
     position: str | None
     merged: Merged
     changed_by_others: Sequence[str] = ()
+    unseen: str | None = None
 
 
 class DeltaTarget(ABC, Generic[ConfigT]):

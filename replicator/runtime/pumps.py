@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Final
 from replicator.apply import Apply, ApplySettings
 from replicator.capture import Capture, CaptureSettings
 from replicator.config import LoadedConfig
-from replicator.journal import JournalReader, JournalWriter, Retention, WriterLimits
+from replicator.journal import JournalClaim, JournalReader, JournalWriter, Retention, WriterLimits, check_claim
 from replicator.model.control import Control
 from replicator.model.errors import ConfigError, FencedError, Problem, ReplicatorError, Severity
 from replicator.model.naming import check_columns
@@ -20,7 +21,7 @@ from replicator.observability import get_logger
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import SourceCatalogue
 from replicator.plugins.target import SparkNeeds
-from replicator.runtime import assembly
+from replicator.runtime import assembly, messages
 from replicator.runtime.home import Home
 from replicator.runtime.policy import RetryBudget, RetryLimits
 from replicator.spark import SparkHost
@@ -35,7 +36,7 @@ def run_capture(
     store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control
 ) -> None:
     """Capture until told to stop, or (`snapshot.mode: only`) until every snapshot is complete."""
-    loaded = _load(home, registry, record)
+    loaded = _load(store, home, registry, record)
     source = assembly.make_source(loaded, registry, record, epoch)
     try:
         selection = assembly.select_tables(source, loaded)
@@ -64,16 +65,28 @@ def run_capture(
             select=_selector(source, loaded) if loaded.config.ddl.create_table == "apply" else None,
             assess=_assessor(loaded, registry, record),
         )
-        capture.run(control)
+        claim = JournalClaim(store=store, lease=lease, uri=record.journal_uri)
+        claim.renew()
+        with claim.renewed(lambda error: _end(control, error)):
+            capture.run(control)
     finally:
         source.close()
 
 
-def _load(home: Home, registry: Registry, record: ReplicatorRecord) -> LoadedConfig:
+def _load(store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord) -> LoadedConfig:
     loaded = assembly.load(record, registry)
     if loaded.config.journal.uri is None:
         home.check_journal(record.name, record.journal_uri)
+    check_claim(store, record.name, record.journal_uri)
     return loaded
+
+
+def _end(control: Control, error: ReplicatorError) -> None:
+    """End the process at once, as `kill -9` would, with the reason: what it writes could be of no use, or do harm."""
+    _log.error("journal_lost", code=error.code, error=str(error))
+    control.announce(messages.ERROR, **messages.encode_error(error))
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _selector(source: SourceCatalogue, loaded: LoadedConfig) -> Callable[[], Sequence[TableId]]:
@@ -108,7 +121,7 @@ def run_apply(
     store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control
 ) -> None:
     """Apply until told to stop."""
-    loaded = _load(home, registry, record)
+    loaded = _load(store, home, registry, record)
     needs = registry.target(loaded.target_type).spark_needs or SparkNeeds()
     spark = SparkHost(
         loaded.config.spark,

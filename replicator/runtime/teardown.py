@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from replicator.config import LoadedConfig
-from replicator.journal.location import remove_journal
+from replicator.journal import check_claim, remove_journal
 from replicator.model.crash import crash_point
 from replicator.model.errors import ReplicatorError
 from replicator.plugins.registry import Registry
@@ -25,13 +25,18 @@ def tear_down(
 
     Steps: source's log resources → target tables (if asked) → journal → log file → state row. A crash after any of
         them leaves the row, desired = deleted, and a repetition continues: each step does nothing when there is nothing
-        left. With `force` an unreachable source is skipped and its leftovers are named.
+        left. With `force` an unreachable source is skipped and its leftovers are named. Without it a copy of the state store
+        is refused (`home_copied`), so that it does not delete what the original uses.
     """
     wishes = [r.payload for r in store.requests(record.name) if r.kind is RequestKind.DELETE]
     is_forced = any(w.get("force") for w in wishes)
     notes: list[str] = []
     crash_point("delete.begun")
     loaded = _load(record, registry, notes, is_forced=is_forced)
+    if not is_forced:
+        if loaded is not None and loaded.config.journal.uri is None:
+            home.check_journal(record.name, record.journal_uri)
+        check_claim(store, record.name, record.journal_uri)
     if loaded is not None:
         _clean_source(loaded, registry, record, lease, notes, is_forced=is_forced)
     crash_point("delete.source_cleaned")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ _PROC: Final = Path("/proc")
 _STARTED_FIELD: Final = 19  # of /proc/<pid>/stat, counted after the command's closing bracket
 _STATE_FIELD: Final = 0
 _UNKNOWN: Final = "unknown"
+_CLAIMS_KEPT: Final = 16
 
 
 def holder_id(pid: int | None = None) -> str:
@@ -90,6 +92,24 @@ def release(connection: Connection, lease: Lease) -> None:
         (LEASES.c.replicator == lease.replicator) & (LEASES.c.epoch == lease.epoch) & (LEASES.c.holder == lease.holder)
     )
     connection.execute(update(LEASES).where(mine).values(holder=None, expires_at=None))
+
+
+def claim_journal(connection: Connection, name: str, epoch: int, token: str, count: int) -> None:
+    """Record a claim of the journal's folder; of older tokens only the latest are kept.
+
+    Raises:
+        FencedError: The epoch is over.
+    """
+    claims = dict(check_epoch(connection, name, epoch).journal_claims)
+    claims.pop(token, None)
+    latest = dict([*claims.items(), (token, count)][-_CLAIMS_KEPT:])
+    connection.execute(update(LEASES).where(LEASES.c.replicator == name).values(journal_claims=latest))
+
+
+def journal_claims(connection: Connection, name: str) -> Mapping[str, int]:
+    """Per token that the journal's folder was claimed with, the highest count."""
+    found = connection.scalar(select(LEASES.c.journal_claims).where(LEASES.c.replicator == name)) or {}
+    return {str(token): int(count) for token, count in found.items()}
 
 
 def current(connection: Connection, name: str, now: datetime) -> Lease | None:

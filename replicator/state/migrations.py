@@ -313,6 +313,11 @@ def _crashes(connection: Connection) -> None:
     connection.exec_driver_sql(f"ALTER TABLE applied ADD COLUMN engine TEXT NOT NULL DEFAULT '{nothing}'")
 
 
+def _journal_claims(connection: Connection) -> None:
+    """A worker of the version before that still runs does not claim the journal's folder."""
+    connection.exec_driver_sql("ALTER TABLE leases ADD COLUMN journal_claims TEXT NOT NULL DEFAULT '{}'")
+
+
 def _text(document: dict[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
@@ -324,6 +329,7 @@ MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (
     _explicit_states,
     _typed_identities,
     _crashes,
+    _journal_claims,
 )
 FORMAT_VERSION: Final = len(MIGRATIONS)
 

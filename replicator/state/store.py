@@ -202,6 +202,16 @@ class StateStore:
         with self._database.write() as connection:
             leases.check_epoch(connection, name, epoch)
 
+    def claim_journal(self, name: str, epoch: int, token: str, count: int) -> None:
+        """Record that the journal's folder is about to be claimed with this token and count (from 1); FencedError if the epoch is over."""
+        with self._database.write() as connection:
+            leases.claim_journal(connection, name, epoch, token, count)
+
+    def journal_claims(self, name: str) -> Mapping[str, int]:
+        """Per token that the journal's folder was claimed with the highest count; only of the latest tokens."""
+        with self._database.read() as connection:
+            return leases.journal_claims(connection, name)
+
     # The journal's index
 
     def seal(

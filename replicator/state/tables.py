@@ -108,6 +108,8 @@ LEASES: Final = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("holder", Text),
     Column("expires_at", Moment),
+    # Per token that capture claimed the journal's folder with, the highest count; the latest tokens, in order.
+    Column("journal_claims", Json, nullable=False, server_default="{}"),
 )
 
 SEGMENTS: Final = Table(

@@ -1,8 +1,10 @@
-"""A copy of REPLICATOR_HOME is started next to the original, which continues."""
+"""A copy of REPLICATOR_HOME, or of the state store alone, is started next to the original, which continues."""
 
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,30 +12,72 @@ import pytest
 
 from replicator_testbed.demo.sources import Writer
 from replicator_testbed.present import present
-from replicator_testbed.rig import Rig
+from replicator_testbed.rig import Rig, has_snapshots
 from replicator_testbed.target_tables import TargetTables
 
 
-@pytest.mark.parametrize("target", ["bigquery"])
-def test_a_copied_home_is_refused_and_the_original_continues(
-    rig: Rig, writer: Writer, target_tables: TargetTables, tmp_path: Path
-) -> None:
-    rig.catch_up()
-    folder = tmp_path / "copied"
-    folder.mkdir()
-    shutil.copytree(rig.home, folder / "home")
-    copied = replace(rig, folder=folder, store=None, started=[])
+def copy_of(rig: Rig, *, folder: Path, has_home: bool) -> Rig:
+    """A rig with a copy of the home in `folder`; without `has_home` it has a copy of the state store, and shares everything else."""
+    (folder / "home").mkdir(parents=True)
+    if has_home:
+        shutil.copytree(rig.home, folder / "home", dirs_exist_ok=True)
+    state = folder / "home" / "state.db"
+    with closing(sqlite3.connect(rig.home / "state.db")) as old, closing(sqlite3.connect(state)) as new:
+        old.backup(new)
+    shared = {"REPLICATOR_HOME": str(rig.home), "REPLICATOR_STATE_URL": f"sqlite:///{state}"}
+    copied = replace(
+        rig, folder=folder, store=None, started=[], environ={**rig.environ, **({} if has_home else shared)}
+    )
     copied.write_yaml()
+    return copied
 
-    refused = copied.command("run", str(copied.file), "--until-caught-up", check=2)
-    assert "[home_copied]" in refused.stderr
+
+def assert_refused(copied: Rig) -> None:
+    """By both workers; what the original has is left."""
     served = copied.start("serve")
     found = copied.wait_for_status(lambda s: s.error is not None, served)
     served.terminate()
     assert served.wait(timeout=60) == 0
     assert present(found.error).code == "home_copied"
+    refused = copied.command("run", str(copied.file), "--until-caught-up", check=2)
+    assert "[home_copied]" in refused.stderr
+
+
+@pytest.mark.parametrize("target", ["bigquery"])
+@pytest.mark.parametrize("shared", ["nothing", "journal.uri", "home"])
+def test_a_copied_home_is_refused_and_the_original_continues(
+    rig: Rig, writer: Writer, target_tables: TargetTables, tmp_path: Path, shared: str
+) -> None:
+    if shared == "journal.uri":
+        rig.extra += f"journal: {{uri: {tmp_path / 'journal'}}}\n"
+        rig.write_yaml()
+    rig.catch_up()
+    copied = copy_of(rig, folder=tmp_path / "copied", has_home=shared != "home")
+    if shared != "nothing":
+        rig.catch_up()  # until then the two know the same, and either may continue
+    assert_refused(copied)
+    refused = copied.command("delete", copied.name, "--yes", check=None)
+    assert refused.returncode != 0
+    assert "[home_copied]" in refused.stderr
 
     rig.catch_up()
     writer.stop()
     rig.catch_up()
+    assert rig.differences(target_tables) == {}
+
+
+@pytest.mark.parametrize("target", ["bigquery"])
+def test_a_copy_that_is_started_while_the_original_runs_is_refused(
+    rig: Rig, writer: Writer, target_tables: TargetTables, tmp_path: Path
+) -> None:
+    process = rig.start()
+    rig.wait_for_status(has_snapshots, process)
+    copied = copy_of(rig, folder=tmp_path / "copied", has_home=False)
+    # What is captured from now on is in the journal only.
+    rig.command("pause", rig.name, "--apply")
+    assert_refused(copied)
+    rig.command("resume", rig.name)
+    writer.stop()
+    rig.settle(process)
+    assert rig.stop(process) == 0
     assert rig.differences(target_tables) == {}

@@ -24,6 +24,7 @@ CAPTURE = (
     "capture.mark_written",
     "capture.chunk_read",
     "capture.chunk_read:3",
+    "journal.claim_recorded",
     "journal.files_written:2",
     "journal.before_index:3",
     "journal.after_index:2",

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from replicator.journal.claim import CLAIM
 from replicator.model.status import ErrorStatus
 from replicator_testbed.demo.sources import Writer
 from replicator_testbed.present import present
@@ -37,6 +38,11 @@ def test_a_state_store_older_than_its_target_is_refused(rig: Rig, writer: Writer
         rig.store.close()
     rig.store = None
     _copy(backup, state)
+
+    # It looks like a copy of the one that was lost, until somebody says that it was.
+    rig.command("run", str(rig.file), "--until-caught-up", check=2)
+    assert rig.error().code == "home_copied"
+    (rig.home / "journal" / rig.name / CLAIM).unlink()
 
     if rig.database.namespace == "public":
         # PostgreSQL's slot, too, knows that its log was read further; who begins at a new position still has the target before him.

@@ -227,6 +227,27 @@ def test_what_others_changed_is_an_alarm_also_if_nobody_was_looking(shop: Shop) 
     assert (alarm.count, "version 9: UPDATE" in alarm.message) == (2, True)
 
 
+def test_a_history_that_was_removed_before_it_was_checked_is_an_alarm_until_a_snapshot_is_complete(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    shop.warehouse.tamper(A, "version 7: DELETE", _remove_one)
+    shop.warehouse.tables[A].forgotten = 1
+    for text in ("x", "y"):
+        shop.rows(A, update(0, item(1, text)))
+        shop.run()
+    (alarm,) = shop.applied(A).alarms
+    assert (alarm.code, alarm.count, "version 7" in alarm.message) == ("target_changed", 1, False)
+    assert "changes 1 to 1 of the target cannot be known any more" in alarm.message
+    assert alarm.action == "Run `replicator snapshot shop shop.a`."
+    shop.warehouse.tamper(A, "version 9: UPDATE", repr)
+    shop.rows(A, update(0, item(1, "z")))
+    shop.run()
+    assert codes(shop) == {"target_changed": 2}
+    read_again(shop, 1)
+    shop.run()
+    assert shop.applied(A).alarms == ()
+
+
 def test_what_others_changed_in_an_idle_table_is_an_alarm_without_its_next_change(shop: Shop) -> None:
     shop.copy(A, 1, 2)
     shop.copy(B, 1)

@@ -50,8 +50,10 @@ OF_SOURCE: Final = (
 )  # fmt: skip
 OF_TARGET: Final = (
     "read_ledger", "claim", "claim.after", "apply_ddl", "apply_ddl.after", "apply_batch", "apply_batch.after",
-    "complete_snapshot", "complete_snapshot.after", "advance", "advance.after",
+    "complete_snapshot", "complete_snapshot.after", "advance", "advance.after", "audit",
 )  # fmt: skip
+ADVICE: Final = ("rest_s", "rows_max", "engine")
+"""What the target is asked about a table and may leave unanswered: no table fails for it."""
 OF_HOST: Final[Mapping[str, tuple[Any, str]]] = {
     "journal file: append": (TableFile, "append"),
     "journal file: flush": (TableFile, "flush"),
@@ -337,12 +339,13 @@ def test_every_kind_of_error_at_one_call_for_one_of_ten_tables(
             meet(made, call, breaker, kind)
 
 
-def test_upkeep_that_fails_for_one_of_ten_tables(tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", ["maintain", *ADVICE])
+def test_upkeep_or_advice_that_fails_for_one_of_ten_tables(tmp_path: Path, call: str) -> None:
     with pair(tmp_path, has_key=True) as made:
         for kind, (error, _) in ERRORS.items():
-            made.target.faults.fail("maintain", made.victim, lambda error=error: error(made.victim))  # type: ignore[misc]
-            before = made.target.faults.counts["maintain"]
-            made.stimulate(lambda before=before: made.target.faults.counts["maintain"] > before + 30, "maintain")  # type: ignore[misc]
+            made.target.faults.fail(call, made.victim, lambda error=error: error(made.victim))  # type: ignore[misc]
+            before = made.target.faults.counts[call]
+            made.stimulate(lambda before=before: made.target.faults.counts[call] > before + 30, call)  # type: ignore[misc]
             assert made.failure() is None, kind
             made.write(*made.captured.tables)
             made.until(lambda: made.are_equal(*made.captured.tables), "all continue")

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from replicator.model.errors import FatalError, Problem
 from replicator.model.events import DMLOperation
 from replicator.model.merged import Merged
+from replicator.model.reports import EngineReport
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.folding import Change, Key, read_changes
 from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours
@@ -59,6 +60,7 @@ class StoredTable:
     Attributes:
         merged: Counts of the incarnation, moved in the commits of the batches.
         changed_by_others: What others did to the rows, in order (`MemoryWarehouse.tamper`).
+        forgotten: How many of these are no longer in the history.
     """
 
     uuid: str
@@ -70,6 +72,7 @@ class StoredTable:
     rows: list[StoredRow] = field(default_factory=list)
     merged: Merged = field(default_factory=Merged)
     changed_by_others: list[str] = field(default_factory=list)
+    forgotten: int = 0
     history: list[HistoryEntry] = field(default_factory=list)
 
     @property
@@ -211,12 +214,26 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held]):
         return {} if self._commit("apply_batch", held, batch.last, act) else None
 
     def audit(self, table: TargetTable, since: str | None) -> Audit:
-        self.faults.hit("audit")
+        self.faults.hit("audit", table.table)
         with self.warehouse.lock:
             stored = self.warehouse.tables[table.table]
             done = stored.changed_by_others
-            others = () if since is None else done[int(since) :]
-            return Audit(position=str(len(done)), merged=stored.merged, changed_by_others=others)
+            seen = len(done) if since is None else int(since)
+            unseen = f"changes {seen + 1} to {stored.forgotten}" if seen < stored.forgotten else None
+            others = done[max(seen, stored.forgotten) :]
+            return Audit(position=str(len(done)), merged=stored.merged, changed_by_others=others, unseen=unseen)
+
+    def rest_s(self, table: TableId, *, is_behind: bool) -> float:
+        self.faults.hit("rest_s", table)
+        return super().rest_s(table, is_behind=is_behind)
+
+    def rows_max(self, table: TableId) -> int | None:
+        self.faults.hit("rows_max", table)
+        return super().rows_max(table)
+
+    def engine(self, table: TableId) -> EngineReport | None:
+        self.faults.hit("engine", table)
+        return super().engine(table)
 
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
         self.faults.hit("maintain", table.table)

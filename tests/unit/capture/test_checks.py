@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,18 @@ def is_refused(bench: Bench, table: TableId) -> bool:
         and record.stage is Stage.FAILED
         and (present(record.error).code, present(record.error).is_finding) == ("row_level_security", True)
     )
+
+
+def with_target(bench: Bench, assess: Callable[[Sequence[TableSchema]], Sequence[Problem]]) -> None:
+    """Have the target find what `assess` returns."""
+    make = bench.make_with
+
+    def made(lease: Lease) -> tuple[Capture, MemorySource]:
+        capture, source = make(lease)
+        capture._parts.checks.assess = capture._parts.target_checks.assess = assess
+        return capture, source
+
+    bench.make_with = made  # type: ignore[method-assign]
 
 
 def test_a_finding_that_comes_while_running_fails_its_table_with_the_cure(bench: Bench) -> None:
@@ -147,24 +159,93 @@ def test_a_new_table_that_the_target_cannot_hold_is_recorded_as_failed(bench: Be
     first, second = two(bench)
     selected = [first, second]
     with_selection(bench, selected)
-    make = bench.make_with
-
-    def made(lease: Lease) -> tuple[Capture, MemorySource]:
-        capture, source = make(lease)
-
-        def assess(shapes: Sequence[TableSchema]) -> Sequence[Problem]:
-            return [finding(s.table) for s in shapes if s.table.name == "bad"]
-
-        capture._parts.checks.assess = assess
-        return capture, source
-
-    bench.make_with = made  # type: ignore[method-assign]
+    with_target(bench, lambda shapes: [finding(s.table) for s in shapes if s.table.name == "bad"])
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
         bad = TableId("public", "bad")
         bench.database.create_table(bench.schema("bad"))
         selected.append(bad)
         capture.until(lambda: is_refused(bench, bad))
+
+
+def test_a_finding_of_the_target_that_comes_while_running_fails_its_table_once_it_is_confirmed(bench: Bench) -> None:
+    bad, good = two(bench)
+    bench.settings = replace(bench.settings, check_target_every_s=0.05)
+    problems: list[Problem] = []
+    asked: list[set[TableId]] = []
+
+    def assess(shapes: Sequence[TableSchema]) -> Sequence[Problem]:
+        asked.append({s.table for s in shapes})
+        return list(problems)
+
+    with_target(bench, assess)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        asked.clear()
+        capture.until(lambda: {bad, good} in asked)
+        problems.append(finding(bad, severity=Severity.WARNING))
+        problems.append(finding(bad))
+        capture.until(lambda: is_refused(bench, bad))
+        assert {bad} in asked
+        bench.write(good, {"id": 70, "a": "new", "b": None})
+        capture.until(bench.holds(good))
+        assert present(bench.record(good)).stage is Stage.STREAMING
+
+
+def test_a_finding_of_the_target_that_passes_fails_nothing(bench: Bench) -> None:
+    bad, _ = two(bench)
+    bench.settings = replace(bench.settings, check_target_every_s=0.02)
+    found: list[int] = []
+
+    def assess(shapes: Sequence[TableSchema]) -> Sequence[Problem]:
+        found.append(len(shapes))
+        return [finding(bad)] if len(found) > 5 and len(shapes) == 2 else []
+
+    with_target(bench, assess)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        capture.until(lambda: found.count(1) > 3)
+        assert not is_refused(bench, bad)
+
+
+def test_a_target_that_cannot_be_asked_fails_nothing(bench: Bench) -> None:
+    _, good = two(bench)
+    bench.settings = replace(bench.settings, check_target_every_s=0.02)
+    count = [0]
+
+    def assess(shapes: Sequence[TableSchema]) -> Sequence[Problem]:
+        count[0] += 1
+        if count[0] > 3 and not (len(shapes) == 1 and shapes[0].table == good and count[0] % 2):
+            raise RuntimeError("a bug")
+        return []
+
+    with_target(bench, assess)
+    with bench.running() as capture, capture_logs() as logs:
+        capture.until(bench.is_at(*STREAMING))
+        capture.until(lambda: count[0] > 30)
+        bench.write(good, {"id": 70, "a": "new", "b": None})
+        capture.until(bench.holds(good))
+        assert bench.is_at(*STREAMING)()
+    assert any(line["event"] == "target_not_checked" for line in logs)
+
+
+def test_the_target_is_asked_every_ten_minutes(bench: Bench) -> None:
+    bad, _ = two(bench)
+    count = [0]
+
+    def assess(shapes: Sequence[TableSchema]) -> Sequence[Problem]:
+        count[0] += 1
+        return []
+
+    with_target(bench, assess)
+    assert bench.settings.check_target_every_s == 600.0
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        before = count[0], capture.source.faults.counts["check"]
+        bench.fill(bad, 20, first=100)
+        capture.until(bench.holds(bad))
+        capture.until(lambda: capture.source.faults.counts["check"] > before[1] + 3)
+        assert count[0] == before[0]
 
 
 def test_a_server_that_cannot_be_trusted_any_more_stops_the_capture(bench: Bench) -> None:

@@ -4,7 +4,8 @@ A commit is ours if it records one of our ledgers. Delta writes a merge's counts
 not count is stored with them (`userMetadata`), so a crash after the commit loses neither. A commit of others counts if one of its files
 changes data: OPTIMIZE, VACUUM and REORG do not. RESTORE changes the data and keeps our ledgers, so it is never ours.
 
-Commits are looked at once: `position` is the last version seen and the identity of its commit.
+Commits are looked at once: `position` is the last version seen and the identity of its commit. Delta removes old commits from the log;
+versions that it removed before they were seen are named, because nobody can say any more who made them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from replicator.plugins.target import Audit, TargetTable
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import DamagedLogError
 
-_COMMIT = re.compile(r"(\d{20})\.(?:json|checkpoint\..*)")
+_COMMIT = re.compile(r"(\d{20})\.(json|checkpoint\..*)")
 _FOREIGN: Final = frozenset({"RESTORE", "CLONE"})
 _FILES: Final = (b'{"add"', b'{"remove"', b'{"cdc"')
 _OURS: Final = "replicator"
@@ -114,7 +115,12 @@ def audit(storage: Storage, path: str, table: TargetTable, since: str | None) ->
     others = []
     if last is not None and position.commit not in {None, last.id}:
         others.append(f"version {position.version} was replaced")
-    for commit in _after(storage, folder, position.version, is_whole=last is not None):
+    unseen = None
+    first = position.version + 1 if last is not None else _oldest_after(storage, folder, position.version)
+    if first > position.version + 1:
+        unseen = _named(position.version + 1, first - 1)
+        position = _Position(version=first - 1, commit=None, merged=position.merged)
+    for commit in _from(storage, folder, first):
         if commit.is_of(table.uuid):
             counted = commit.counts() if table.ledger_name in commit.ledgers else Merged()
             position = _Position(version=commit.version, commit=commit.id, merged=position.merged + counted)
@@ -122,11 +128,11 @@ def audit(storage: Storage, path: str, table: TargetTable, since: str | None) ->
         if commit.changes_data:
             others.append(f"version {commit.version}: {commit.info.get('operation', 'unknown operation')}")
         position = _Position(version=commit.version, commit=commit.id, merged=position.merged)
-    return _audit(position, others)
+    return _audit(position, others, unseen)
 
 
-def _audit(position: _Position, others: Sequence[str]) -> Audit:
-    return Audit(position=position.to_text(), merged=position.merged, changed_by_others=others)
+def _audit(position: _Position, others: Sequence[str], unseen: str | None = None) -> Audit:
+    return Audit(position=position.to_text(), merged=position.merged, changed_by_others=others, unseen=unseen)
 
 
 def _begin(storage: Storage, folder: str) -> _Position:
@@ -135,17 +141,27 @@ def _begin(storage: Storage, folder: str) -> _Position:
     return _Position(version=newest, commit=None if commit is None else commit.id, merged=Merged())
 
 
-def _after(storage: Storage, folder: str, version: int, *, is_whole: bool) -> Iterator[_Commit]:
-    """The commits behind a version that the log still has. `is_whole`: its own is among them, so the next ones are too."""
-    if not is_whole:
-        version = min((v for v in _versions(storage, folder, json_only=True) if v > version), default=version + 1) - 1
-    while (commit := _read(storage, folder, version := version + 1)) is not None:
+def _oldest_after(storage: Storage, folder: str, version: int) -> int:
+    """The oldest version behind another whose commit the log still has; the next one to come if it has none."""
+    commits = [v for v in _versions(storage, folder, only_commits=True) if v > version]
+    return min(commits) if commits else max([version, *_versions(storage, folder)]) + 1
+
+
+def _from(storage: Storage, folder: str, version: int) -> Iterator[_Commit]:
+    """The commits from a version on."""
+    while (commit := _read(storage, folder, version)) is not None:
         yield commit
+        version += 1
 
 
-def _versions(storage: Storage, folder: str, *, json_only: bool = False) -> list[int]:
-    matches = (_COMMIT.fullmatch(name) for name in storage.names(folder) if not json_only or name.endswith(".json"))
-    return [int(match[1]) for match in matches if match]
+def _named(first: int, last: int) -> str:
+    return f"version {first}" if first == last else f"versions {first} to {last}"
+
+
+def _versions(storage: Storage, folder: str, *, only_commits: bool = False) -> list[int]:
+    """Of commits and checkpoints."""
+    matches = (_COMMIT.fullmatch(name) for name in storage.names(folder))
+    return [int(match[1]) for match in matches if match and (match[2] == "json" or not only_commits)]
 
 
 def _read(storage: Storage, folder: str, version: int) -> _Commit | None:

@@ -32,6 +32,7 @@ class Log:
         self.next = 0
         self.position: str | None = None
         self.merged = Merged()
+        self.unseen: str | None = None
 
     def commit(self, operation: str, *actions: dict[str, Any], ledger: str | None = None, **info: Any) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +52,7 @@ class Log:
 
     def audit(self) -> list[str]:
         found = history.audit(self.storage, self.path, TABLE, self.position)
-        self.position, self.merged = found.position, found.merged
+        self.position, self.merged, self.unseen = found.position, found.merged, found.unseen
         return list(found.changed_by_others)
 
 
@@ -148,13 +149,35 @@ def test_a_log_that_has_another_past_is_named(log: Log) -> None:
     assert log.audit() == [f"version {last} was replaced"]
 
 
-def test_commits_that_delta_has_tidied_away_are_passed_over(log: Log) -> None:
-    for _ in range(3):
-        log.commit("OPTIMIZE", MOVED)
+@pytest.mark.parametrize("checkpoint", ["checkpoint.parquet", "checkpoint.80a083e8.json"])
+def test_commits_that_delta_removed_before_they_were_seen_are_named_once(log: Log, checkpoint: str) -> None:
+    for operation in ("DELETE", "OPTIMIZE", "OPTIMIZE"):
+        log.commit(operation, MOVED)
     log.merge()
-    (log.folder / f"{3:020}.checkpoint.parquet").write_bytes(b"")
+    (log.folder / f"{2:020}.{checkpoint}").write_bytes(b"")
     log.forget(0, 1, 2)
-    assert (log.audit(), log.merged) == ([], Merged(matched=1, inserted=2, deleted=3))
+    assert (log.audit(), log.unseen) == ([], "versions 1 to 2")
+    assert log.merged == Merged(matched=1, inserted=2, deleted=3)
+    log.merge()
+    log.forget(3)
+    assert (log.audit(), log.unseen, log.merged.matched) == ([], None, 2)
+
+
+def test_a_log_that_has_only_a_checkpoint_of_what_was_not_seen(log: Log) -> None:
+    version = log.commit("DELETE", ADD)
+    (log.folder / f"{version:020}.checkpoint.parquet").write_bytes(b"")
+    log.forget(0, version)
+    assert (log.audit(), log.unseen) == ([], "version 1")
+    log.merge()
+    assert (log.audit(), log.unseen, log.merged.matched) == ([], None, 1)
+
+
+def test_what_was_seen_may_be_removed(log: Log) -> None:
+    log.merge()
+    log.audit()
+    log.merge()
+    log.forget(0, 1)
+    assert (log.audit(), log.unseen, log.merged.matched) == ([], None, 2)
 
 
 def test_a_damaged_commit_is_an_error(log: Log) -> None:
