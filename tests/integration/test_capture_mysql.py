@@ -852,6 +852,28 @@ def test_prepared_transactions_are_held_back_until_they_are_decided(every_databa
     assert_equal(captured, every_database, "t")
 
 
+@pytest.mark.parametrize("is_other", [False, True], ids=["of ours", "of another database"])
+def test_what_was_prepared_before_the_first_start_is_read_again_when_it_is_committed(
+    every_database: MysqlDatabase, make: Make, is_other: bool
+) -> None:
+    fill(every_database, "t", 15)
+    fill(every_database, "u", 15)
+    every_database.execute("CREATE TABLE unfollowed (id int PRIMARY KEY)")
+    statement = "INSERT INTO unfollowed VALUES (1)" if is_other else "UPDATE t SET v = 1 WHERE id = 1"
+    with closing(every_database.connect()) as connection, connection.cursor() as cursor:
+        for text in ("XA START 'early'", statement, "XA END 'early'", "XA PREPARE 'early'"):
+            cursor.execute(text)
+    captured = make(every_database, "t", "u")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        every_database.execute("XA COMMIT 'early'", "UPDATE t SET v = 2 WHERE id = 2")
+        captured.catch_up(running)
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+    assert_equal(captured, every_database, "t", "u")
+    assert [snapshots_of(captured, every_database, name) for name in ("t", "u")] == [2, 2]
+
+
 @pytest.mark.condition("M20", "M21")
 def test_compressed_transactions_arrive(mysql_database: MysqlDatabase, make: Make) -> None:
     if mysql_database.server.lacks((8, 0, 20)):

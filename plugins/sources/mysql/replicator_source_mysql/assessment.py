@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Final
 
@@ -13,6 +14,7 @@ from replicator_source_mysql.server import ServerFacts
 
 _PACKET_MIN: Final = 64 << 20
 _DAY_S: Final = 86_400
+_PREPARED_SHOWN: Final = 5
 _EXCESS: Final = (
     "ALL PRIVILEGES",
     "SUPER",
@@ -295,6 +297,26 @@ def account_of(facts: ServerFacts, config: MysqlConfig) -> str:
         if match := re.search(r" TO ([`'\"].*?[`'\"]@[`'\"].*?[`'\"])", grant):
             return match[1]
     return f"'{config.user}'@'%'"
+
+
+def prepared_before_start(xids: Collection[str]) -> list[Problem]:
+    """What it costs to commit XA transactions that are prepared already."""
+    if not xids:
+        return []
+    names = sorted(xids)
+    shown = names[:_PREPARED_SHOWN] + (["…"] if len(names) > _PREPARED_SHOWN else [])
+    is_one = len(names) == 1
+    return [
+        Problem(
+            code="prepared_before_start",
+            message=f"{'an XA transaction is' if is_one else f'{len(names)} XA transactions are'} prepared: {'; '.join(shown)}. When"
+            " one is committed that was prepared before the log was first read, its changes are unknown, and every table gets a new"
+            " snapshot",
+            location="XA RECOVER",
+            action=f"Before the first start: XA COMMIT {names[0]}; or XA ROLLBACK {names[0]};{'' if is_one else ' -- and so on'}",
+            severity=Severity.WARNING,
+        )
+    ]
 
 
 def _retention(facts: ServerFacts) -> list[Problem]:

@@ -45,6 +45,7 @@ from replicator_source_mysql.marks import AwaitedMarks, LogEnd
 from replicator_source_mysql.position import Position
 from replicator_source_mysql.server import ServerFacts, folded_name, read_facts
 from replicator_source_mysql.snapshot import TableReader
+from replicator_source_mysql.xids import prepared_xids_if_allowed
 
 
 class MysqlSource(DeltaSource[MysqlConfig]):
@@ -112,6 +113,8 @@ class MysqlSource(DeltaSource[MysqlConfig]):
             )
             account = assessment.account_of(facts, self.config)
             problems += self._systems.of_server(facts).assess(connection, account)
+            if self._open_reader is None:
+                problems += assessment.prepared_before_start(prepared_xids_if_allowed(connection))
         for table in tables:
             problems += (
                 table_assessment.assess_table(found[table], facts, self.config)

@@ -11,7 +11,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import PullLimits
 from replicator_source_mysql.binlog import TableMaps, named_table, table_id, uncompressed_body
-from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, RowsEvent, corrupt
+from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, RowsEvent, corrupt, too_large
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades, Parent
 from replicator_source_mysql.dump import HEADER, HEADER_SIZE
@@ -188,14 +188,13 @@ class TableRows:
         if version is None:
             return
         kind, body = event.kind, event.body
-        if kind in MARIADB_COMPRESSED:
+        if event.cut or kind in MARIADB_COMPRESSED:
             try:
-                kind, plain = uncompressed_body(kind, body, size_max=self._size_max)
+                kind, body = self._uncompressed(event)
             except FatalError as error:
                 self.fail(version.schema.table, error, pull)
                 self._numbers[number] = None
                 return
-            body = memoryview(plain)
         if group.is_xa:
             group.hold(version, kind, body)
         else:
@@ -211,9 +210,17 @@ class TableRows:
             else:
                 self.fail(version.schema.table, _two_shapes(version.schema.table), pull)
 
+    def _uncompressed(self, event: Event) -> tuple[int, memoryview]:
+        if event.cut:
+            raise too_large("A rows event", event.cut, self._size_max)
+        kind, body = uncompressed_body(event.kind, event.body, size_max=self._size_max)
+        return kind, memoryview(body)
+
     def _cascade(self, group: Group, parent: Parent, event: Event, pull: Pull) -> None:
         """Foreign keys may have changed other tables, of which the log has nothing."""
         assert self._cascades is not None
+        if event.cut:
+            parent = Parent(parent.reach, None)
         tables = self._cascades.of_rows(parent, event.kind, event.body)
         if not tables:
             return

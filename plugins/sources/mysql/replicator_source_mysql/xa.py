@@ -6,10 +6,8 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from replicator.model.errors import LogGapError
 from replicator_source_mysql.binlog.events import corrupt
 from replicator_source_mysql.coordinates import Progress
-from replicator_source_mysql.errors import RESTART_ACTION
 from replicator_source_mysql.groups import Group
 from replicator_source_mysql.prepared import Prepared
 from replicator_source_mysql.pulls import Pull
@@ -88,16 +86,22 @@ class XaTransactions:
     def _decide(self, xid: str, group: Group, pull: Pull, *, is_commit: bool) -> None:
         """XA COMMIT or XA ROLLBACK: a group of its own."""
         prepared = self._progress.prepared.take(xid)
-        if prepared is None and is_commit and not group.is_skipped:
-            raise LogGapError(
-                "an XA transaction is committed that was prepared before our log position: its changes are unknown.",
-                code="prepared_before_start",
-                action=RESTART_ACTION,
-            )
+        # By this id reads tell whether they saw what was committed, also where it is not known what that was.
+        group.id = self._progress.decision_id(group.id, xid)
+        if not is_commit or group.is_skipped:
+            return
         if prepared is not None:
-            group.id = self._progress.decision_id(group.id, xid)
-            if is_commit and not group.is_skipped:
-                self._rows.release(group, prepared.held, prepared.unlogged, pull)
+            self._rows.release(group, prepared.held, prepared.unlogged, pull)
+            return
+        tables = frozenset(self._rows.tables)
+        log.warning(
+            "%s commits the XA transaction %s, which was prepared before the log was first read. Its changes are unknown, so new"
+            " snapshots of all tables (%d) are taken.",
+            group.begin.gtid,
+            xid,
+            len(tables),
+        )
+        self._rows.release(group, [], tables, pull)
 
 
 def xid_of(text: str) -> str:

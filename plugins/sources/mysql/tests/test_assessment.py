@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -244,6 +245,64 @@ def test_columns_that_the_account_may_not_read_are_named(mysql_database: MysqlDa
         assert found() == [], "a grant of the database covers its tables"
     finally:
         server.execute(f"DROP USER '{user}'@'%'")
+
+
+def test_transactions_that_are_prepared_before_the_first_start_are_named_with_what_ends_them(
+    mysql_database: MysqlDatabase, source_of: Make
+) -> None:
+    server, xid = mysql_database.server, "'early\"`','b\\'',7"
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    table = TableId(mysql_database.name, "t")
+
+    def found(**settings: Any) -> list[Problem]:
+        problems = source_of(server, **settings).check([table])
+        return [p for p in problems if p.code == "prepared_before_start"]
+
+    assert found() == []
+    with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+        for text in (f"XA START {xid}", "INSERT INTO t VALUES (1)", f"XA END {xid}", f"XA PREPARE {xid}"):
+            cursor.execute(text)
+    (problem,) = found()
+    assert problem.severity is Severity.WARNING
+    assert "an XA transaction is prepared: X'6561726c792260',X'6227',7." in problem.message
+    assert problem.action is not None
+    statements = problem.action.removeprefix("Before the first start: ").split(" or ")
+    assert statements == ["XA COMMIT X'6561726c792260',X'6227',7;", "XA ROLLBACK X'6561726c792260',X'6227',7;"]
+    server.execute("CREATE USER 'few'@'%' IDENTIFIED BY 'few'")
+    try:
+        # MySQL tells them to XA_RECOVER_ADMIN only.
+        of_few = found(user="few", password=Secret("few"))
+        assert [p.message for p in of_few] == ([problem.message] if server.flavor == "mariadb" else [])
+    finally:
+        server.execute("DROP USER 'few'@'%'")
+    server.execute(statements[1])
+    assert found() == []
+
+
+@pytest.mark.parametrize("holder", ["outer", "inner", "PUBLIC"])
+def test_columns_granted_by_a_role_count_as_those_of_the_account(
+    mysql_database: MysqlDatabase, source_of: Make, holder: str
+) -> None:
+    server, is_mariadb = mysql_database.server, mysql_database.server.flavor == "mariadb"
+    if holder == "PUBLIC" and not (is_mariadb and server.version >= (10, 11)):
+        pytest.skip("grants to PUBLIC came with MariaDB 10.11")
+    mysql_database.execute("CREATE TABLE t (a int PRIMARY KEY, b int)")
+    table, grant = TableId(mysql_database.name, "t"), f"SELECT (a) ON `{mysql_database.name}`.t"
+    server.execute("CREATE USER 'few'@'%' IDENTIFIED BY 'few'", "CREATE ROLE `outer`, `inner`")
+    try:
+        server.execute(
+            f"GRANT {grant} TO {holder if holder == 'PUBLIC' else f'`{holder}`'}",
+            "GRANT `inner` TO `outer`",
+            "GRANT `outer` TO 'few'@'%'",
+            f"SET DEFAULT ROLE `outer` {'FOR' if is_mariadb else 'TO'} 'few'@'%'",
+        )
+        problems = source_of(server, user="few", password=Secret("few")).check([table])
+        (problem,) = [p for p in problems if p.code == "select_missing"]
+        assert "column by column" in problem.message
+    finally:
+        if holder == "PUBLIC":
+            server.execute(f"REVOKE {grant} FROM PUBLIC")
+        server.execute("DROP USER 'few'@'%'", "DROP ROLE `outer`, `inner`")
 
 
 def test_a_table_that_becomes_system_versioned_is_refused_as_such(mariadb: MysqlServer, source_of: Make) -> None:

@@ -13,9 +13,10 @@ from replicator.model.events import ROW, TRANSACTION_ID
 from replicator.model.schema import TableId
 from replicator.plugins.source import Chunk, PullLimits, Seen
 from replicator.testing.defaults import chunk_request
-from replicator_source_mysql.coordinates.mariadb import MariadbVisibility, xa_commit_id, xid_of_sql
+from replicator_source_mysql.coordinates.mariadb import MariadbVisibility, xa_commit_id
 from replicator_source_mysql.gtidsets import GtidPosition
 from replicator_source_mysql.source import MysqlSource
+from replicator_source_mysql.xids import xid_of_sql
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 READS = 300
@@ -79,6 +80,8 @@ def test_a_gtid_that_is_owned_and_not_executed_is_waited_for_by_name_until_it_is
         ((77, 3, "X'00ff27',X'0102',77"), "X'00ff27',X'0102',77"),
         ((1, 2, "'ab','c'"), "X'6162',X'63',1"),
         ((1, 4, "X'69742773'"), "X'69742773',X'',1"),
+        ((1, 4, "'0x41'"), "X'30783431',X'',1"),
+        ((7, 7, "0x6561726C7922606227"), "X'6561726c792260',X'6227',7"),
     ],
 )
 def test_names_of_xa_transactions_have_one_spelling(row: tuple[int, int, str], expected: str) -> None:

@@ -13,10 +13,8 @@ snapshot's position, nobody can say.
 
 from __future__ import annotations
 
-import re
 import struct
 from dataclasses import dataclass, replace
-from typing import Final
 
 from pymysql.constants import COMMAND
 from typing_extensions import override
@@ -27,15 +25,14 @@ from replicator_source_mysql.connection import Connection, Session, literal, row
 from replicator_source_mysql.coordinates.base import Coordinates, DumpRequest, ReadView, SourceVisibility
 from replicator_source_mysql.coordinates.progress import GtidProgress
 from replicator_source_mysql.errors import gtids_are_off
-from replicator_source_mysql.events import Begin, Event, Kind, mariadb_begin, xid_text
+from replicator_source_mysql.events import Begin, Event, Kind, mariadb_begin
 from replicator_source_mysql.filepos import FIRST_BYTE, LogPosition, file_number
 from replicator_source_mysql.gtidsets import GtidPosition
 from replicator_source_mysql.lineage import has_file, missing_transactions, other_history
 from replicator_source_mysql.marks import LogEnd, log_end
 from replicator_source_mysql.position import Executed, Position
 from replicator_source_mysql.server import ServerFacts
-
-_NAME_PART: Final = re.compile(r"X'([0-9A-Fa-f]+)'|'([^']*)'")
+from replicator_source_mysql.xids import prepared_xids
 
 
 class MariadbCoordinates(Coordinates):
@@ -107,7 +104,7 @@ class MariadbCoordinates(Coordinates):
         The order matters: the end of the log, what is prepared, the snapshot, the end of the log again (see the module).
         """
         settled_file, settled_pos = _end_of_log(connection)
-        prepared = _prepared_xids(connection)
+        prepared = prepared_xids(connection)
         with connection.cursor() as cursor:
             # The level at which MariaDB heeds the rest; it holds for the next transaction.
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -221,20 +218,6 @@ def mariadb_id(gtid: str, position: LogPosition) -> str:
 def xa_commit_id(id_: str, xid: str) -> str:
     """The id of a group that commits a prepared XA transaction, out of the group's own and the XA name (`xid_text`)."""
     return f"{id_};{xid}"
-
-
-def xid_of_sql(format_id: int, gtrid_size: int, text: str) -> str:
-    """One spelling of a name that the server writes as one or two strings, plain or (`X'…'`) in hexadecimal digits."""
-    raw = b"".join(bytes.fromhex(digits) if digits else plain.encode() for digits, plain in _NAME_PART.findall(text))
-    return xid_text(raw[:gtrid_size], raw[gtrid_size:], format_id)
-
-
-def _prepared_xids(connection: Connection) -> frozenset[str]:
-    """What XA RECOVER lists, as `xid_text` writes names; transactions being committed are among them."""
-    return frozenset(
-        xid_of_sql(int(format_id), int(gtrid_size), text)
-        for format_id, gtrid_size, _, text in rows_of(connection, "XA RECOVER FORMAT='SQL'")
-    )
 
 
 def _gtids_at(connection: Connection, file: str, pos: int) -> GtidPosition | None:

@@ -82,6 +82,9 @@ class Flavor(ABC):
     has_replica_variables: ClassVar[bool]
     """Whether filters of a replica are global variables, too."""
 
+    recover_statement: ClassVar[str]
+    """The statement that lists prepared XA transactions, with their names as text."""
+
     @abstractmethod
     def system(self, gtid_mode: str) -> System:
         """The coordinate system of a new position; `gtid_mode` is the server's, empty if it has none."""

@@ -44,6 +44,7 @@ class MariaDb(Flavor):
     status_privileges = ("BINLOG MONITOR", "REPLICATION CLIENT")
     # SHOW ALL SLAVES STATUS takes REPLICA MONITOR; the variables are those of the connection without a name.
     has_replica_variables = True
+    recover_statement = "XA RECOVER FORMAT='SQL'"
     innodb_prefix = "innodb_sys_"
     encodes_foreign_names = True
     tells_foreign_actions = True

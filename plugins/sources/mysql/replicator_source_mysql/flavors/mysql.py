@@ -42,6 +42,7 @@ class MySql(Flavor):
     isolation_variable = "transaction_isolation"
     status_privileges = ("REPLICATION CLIENT",)
     has_replica_variables = False
+    recover_statement = "XA RECOVER CONVERT XID"
     innodb_prefix = "innodb_"
     encodes_foreign_names = False
     # Early releases of 8.0 (8.0.15 among them) say 0 of every foreign key.
