@@ -1,12 +1,16 @@
-"""Capture over servers that are set up in other ways than the tests' own: names in lower case."""
+"""Capture over servers that are set up in other ways than the tests' own: names in lower case, an encrypted binary log."""
 
 from __future__ import annotations
 
+import os
 import random
+import secrets
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -14,7 +18,7 @@ import pytest
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
 from replicator_testbed.captured import Captured
-from replicator_testbed.mysql_programs import has_mysql
+from replicator_testbed.mysql_programs import has_mysql, mysql_root
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 Make = Callable[..., Captured]
@@ -95,3 +99,122 @@ def test_names_in_any_case_are_those_that_the_server_stores(lower_case: MysqlDat
         stop.set()
         for writer in writers:
             writer.join()
+
+
+PLUGINS_VARIABLE = "REPLICATOR_TEST_MARIADB_PLUGINS"
+"""Names a folder with plugins of the machine's own MariaDB, such as `usr/lib/mysql/plugin` of Debian's mariadb-server, unpacked."""
+_KEYRING = "component_keyring_file"
+
+
+def encrypted_mariadb() -> MysqlServer:
+    """A server that encrypts its binary log with a key from a file; nothing is started yet."""
+    server = MysqlServer.mariadb()
+    programs = server._programs
+    # Debian has the plugin in the package that also makes a database and starts it; what is unpacked has its own.
+    default = programs.settings().get("plugin-dir", "/usr/lib/mysql/plugin")
+    plugins = Path(default if programs.root is not None else os.environ.get(PLUGINS_VARIABLE) or default)
+    if not (plugins / "file_key_management.so").exists():
+        server.close()
+        pytest.skip(
+            f"NO file_key_management.so in {plugins}: unpack Debian's mariadb-server and set {PLUGINS_VARIABLE}"
+        )
+    keys = server.data_folder.parent / "keys"
+    keys.write_text(f"1;{secrets.token_hex(32)}\n")
+    server.configure(
+        {
+            "plugin-dir": str(plugins),
+            "plugin-load-add": "file_key_management",
+            "loose-file-key-management-filename": str(keys),
+            "encrypt-binlog": "ON",
+        }
+    )
+    return server
+
+
+def encrypted_mysql(folder: Path, monkeypatch: pytest.MonkeyPatch) -> MysqlServer:
+    """The same of MySQL. Its keyring is configured next to its program, so it runs from a folder that is a copy in part."""
+    if not has_mysql():
+        pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
+    root = mysql_root()
+    found = next(iter(root.glob(f"**/{_KEYRING}.so")), None)
+    if found is None or not (root / "usr/sbin/mysqld").exists():
+        pytest.skip(f"NO {_KEYRING}.so in {root}")
+    copied = [root / "usr/sbin/mysqld", found]
+    for path in copied:
+        _make_own(path.parent, root, folder)
+        own = folder / path.relative_to(root)
+        own.unlink()
+        shutil.copy2(path, own)
+    (folder / "usr/sbin/mysqld.my").write_text(f'{{"components": "file://{_KEYRING}"}}')
+    config = folder / found.relative_to(root).with_name(f"{_KEYRING}.cnf")
+    config.write_text(f'{{"path": "{folder / "keyring"}", "read_only": false}}')
+    monkeypatch.setenv("REPLICATOR_MYSQL_ROOT", str(folder))
+    return MysqlServer.mysql(settings={"binlog-encryption": "ON"})
+
+
+def _make_own(path: Path, root: Path, folder: Path) -> None:
+    """Make a folder below another root, and link all that stands next to it and above it."""
+    own = folder / path.relative_to(root)
+    if path != root:
+        _make_own(path.parent, root, folder)
+    if own.is_symlink():
+        own.unlink()
+    own.mkdir(exist_ok=True)
+    for other in path.iterdir():
+        link = folder / other.relative_to(root)
+        if not link.exists():
+            link.symlink_to(other)
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def encrypted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MysqlServer]:
+    server = encrypted_mariadb() if request.param == "mariadb" else encrypted_mysql(tmp_path / "root", monkeypatch)
+    with server:
+        yield server
+
+
+def test_an_encrypted_log_is_read_like_any_other(encrypted: MysqlServer, make_mysql: Make) -> None:
+    marker = "marker of a row"
+    with encrypted.database() as database:
+        table = TableId(database.name, "t")
+
+        def write(first: int) -> None:
+            """Rows on both sides of a rotation, and a change of them."""
+            for number in range(first, first + 10):
+                database.execute(f"INSERT INTO t VALUES ({number}, '{marker} {number}', REPEAT('x', 5000))")
+            database.execute(
+                "FLUSH BINARY LOGS",
+                f"UPDATE t SET a = CONCAT(a, '!') WHERE id >= {first + 5}",
+                "DELETE FROM t WHERE id % 7 = 0",
+            )
+
+        def assert_equal() -> None:
+            assert captured.rows(table) == Counter(database.execute("SELECT * FROM t"))
+
+        database.execute("CREATE TABLE t (id int PRIMARY KEY, a varchar(100), b text)")
+        write(1)
+        captured = make_mysql(database, "t")
+        with captured.running() as running:
+            captured.wait_for_streaming(running)
+            write(100)
+            captured.catch_up(running)
+            assert_equal()
+        write(200)
+        with captured.running() as running:
+            captured.catch_up(running)
+            assert_equal()
+            write(300)
+            # Larger than the transaction's cache in memory, which is encrypted too where it goes to the disk.
+            database.execute(
+                "INSERT INTO t SELECT id + 1000, a, REPEAT('y', 60000) FROM t", "UPDATE t SET b = CONCAT(b, 'z')"
+            )
+            captured.catch_up(running)
+            assert_equal()
+        encrypted.restart()
+        write(400)
+        with captured.running() as running:
+            captured.catch_up(running)
+            assert_equal()
+        files = sorted(encrypted.data_folder.glob("binlog.[0-9][0-9][0-9][0-9][0-9][0-9]"))
+        assert len(files) > 5
+        assert not [file for file in files if marker.encode() in file.read_bytes()], "the log is encrypted"

@@ -31,8 +31,16 @@ SCHEMA: Final = (
     "INSERT INTO bag VALUES (1, 'one'), (2, 'two')",
 )
 TEMP: Final = "CREATE TEMPORARY TABLE tt (id int)"
-# What the server cannot undo wholly, so that it logs what was rolled back.
-STICKY: Final = {"temporary": TEMP, "isam": "INSERT INTO isam VALUES (1)"}
+# What the server cannot undo wholly, so that it logs what was rolled back: the last statement, and what it takes beforehand.
+TEMPORARY: Final = [TEMP]
+STICKY: Final[Mapping[str, Sequence[str]]] = {
+    "isam": ["INSERT INTO isam VALUES (1)"],
+    "dropped": [TEMP, "DROP TEMPORARY TABLE tt"],
+}
+STICKY_OF_MARIADB: Final[Mapping[str, Sequence[str]]] = {
+    "replaced": [TEMP, "CREATE OR REPLACE TEMPORARY TABLE tt (id int, a int)"],
+    "made or replaced": ["CREATE OR REPLACE TEMPORARY TABLE tt (id int)"],
+}
 
 UPDATE, DELETE, BAG = "UPDATE t SET a = a + 10", "DELETE FROM t", "UPDATE bag SET a = a + 1"
 
@@ -90,13 +98,13 @@ ENDS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
 TOLERATED: Final = {4091, 1785, 1397, 1402}
 
 
-def run(database: MysqlDatabase, body: Body, sticky: str, end: str) -> None:
+def run(database: MysqlDatabase, body: Body, sticky: Sequence[str], end: str) -> None:
     """One transaction in a session of its own."""
     begin, ends = ENDS[end]
     statements = [s for part in body for s in ([part] if isinstance(part, str) else part)]
     with closing(database.connect()) as connection, connection.cursor() as cursor:
-        for text in (begin, *statements, *ends):
-            sql = sticky if text == "?" else text
+        for text in (*sticky[:-1], begin, *statements, *ends):
+            sql = sticky[-1] if text == "?" else text
             try:
                 cursor.execute(sql.removeprefix("!"))
             except pymysql.MySQLError as error:
@@ -131,10 +139,14 @@ def test_what_is_rolled_back_to_a_savepoint_or_wholly_is_never_captured(
         captured.settings = replace(captured.settings, pull_rows=pull_rows)
         with captured.running() as running:
             captured.wait_for_streaming(running)
-            for name, body in BODIES.items():
+            is_mariadb = any_mysql.flavor == "mariadb"
+            others = [*STICKY.values(), *(STICKY_OF_MARIADB.values() if is_mariadb else ())]
+            for turn, (name, body) in enumerate(BODIES.items()):
                 # MySQL cuts what is undone out of its log by itself.
-                for end in ENDS if any_mysql.flavor == "mariadb" else ("commit", "prepared and committed"):
-                    for sticky in STICKY.values():
+                for number, end in enumerate(ENDS if is_mariadb else ("commit", "prepared and committed")):
+                    # The slice takes one of them at a time.
+                    one = others[(turn + number) % len(others)]
+                    for sticky in [TEMPORARY, *([one] if pull_rows == 1 else others)]:
                         # What is wrong in the other table stays wrong.
                         database.execute("DELETE FROM t", "INSERT INTO t VALUES (1, 1, 'one'), (2, 2, 'two')")
                         run(database, body, sticky, end)
@@ -166,7 +178,7 @@ def test_a_crash_between_the_two_readings_changes_nothing(
             captured.wait_for_streaming(running)
         for end in ("rollback", "commit"):
             database.execute("DELETE FROM t WHERE id > 2")
-            run(database, BODIES["a savepoint"], TEMP, end)
+            run(database, BODIES["a savepoint"], TEMPORARY, end)
         for _ in range(2):
             with captured.running() as running:
                 assert isinstance(running.error(), KilledError)
@@ -176,7 +188,7 @@ def test_a_crash_between_the_two_readings_changes_nothing(
             run(
                 database,
                 ["?", insert(70), "SAVEPOINT a", *(insert(n) for n in range(80, 90)), "ROLLBACK TO a"],
-                TEMP,
+                TEMPORARY,
                 "commit",
             )
             captured.catch_up(running)

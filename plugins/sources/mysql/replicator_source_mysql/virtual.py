@@ -29,6 +29,7 @@ class _Type(Enum):
     JSON = auto()
     DATE = auto()
     DATETIME = auto()
+    CAST = auto()  # to a date: of a zero or partial one, some sessions make NULL, so nothing may look at it
     NULL = auto()
     OTHER = auto()
 
@@ -71,6 +72,8 @@ _RESULTS: Final[Mapping[_Type, frozenset[Kind]]] = {
     _Type.LITERAL: frozenset({Kind.TEXT}),
     _Type.JSON: frozenset({Kind.JSON, Kind.TEXT}),
     _Type.DATE: frozenset({Kind.DATE}),
+    # The reader makes NULL of a zero or partial date too, or fails the table by the column that was cast.
+    _Type.CAST: frozenset({Kind.DATE}),
     _Type.NULL: frozenset({Kind.INTEGER, Kind.TEXT}),
 }
 
@@ -169,6 +172,8 @@ class _Parser:
         if self._take("is"):
             self._take("not")
             self._expect("null")
+            if left is _Type.CAST:
+                raise _NotUnderstoodError
             return _Type.INTEGER
         if self._take(*_COMPARISONS):
             _compare([left, self._sum()])
@@ -255,7 +260,7 @@ class _Parser:
             raise _NotUnderstoodError
         for part in ("as", "date", ")"):
             self._expect(part)
-        return _Type.DATE
+        return _Type.CAST
 
     def _convert(self) -> _Type:
         """What the servers write themselves around a text that meets one of another character set."""

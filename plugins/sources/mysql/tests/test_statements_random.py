@@ -1,7 +1,8 @@
 """Random statements of the servers' grammars, through a real server and through the reader of its log.
 
 Whatever changed the rows, the columns, the engine or the primary key of a replicated table must have been seen: by an
-effect, or by rows of the table in the log. What the closed lists name must not have been seen at all. Statements that
+effect, by rows of the table in the log, or by what watches for cascades that the log does not have. What the closed
+lists name must have no effect at all. Statements that
 the server refuses are welcome: half of them may have done something first.
 """
 
@@ -19,6 +20,7 @@ import pytest
 
 from replicator.model.schema import TableId
 from replicator_source_mysql.binlog import parse_table_map, table_id
+from replicator_source_mysql.cascades import Cascades, Parent, read_edges
 from replicator_source_mysql.ddl import effects
 from replicator_source_mysql.events import query
 from replicator_source_mysql.flavors import FLAVORS
@@ -108,6 +110,23 @@ class Grammar:
         self.is_harmless = False
         return list(tokens)
 
+    def references(self, *, acts: bool) -> list[str]:
+        """What a foreign key refers to; `acts`: it changes rows of its table by itself."""
+        rules = ["CASCADE", "SET NULL", "SET DEFAULT"] if acts else ["RESTRICT", "NO ACTION"]
+        kinds = self.any(["DELETE"], ["UPDATE"], ["DELETE", "UPDATE"]) if acts or self.flip() else []
+        tokens = ["REFERENCES", *self.table(), "(", self.any("id", "id", "a"), ")"]
+        for kind in kinds:
+            tokens += ["ON", kind, *self.any(*rules).split()]
+        return tokens
+
+    def foreign_key(self, *, acts: bool) -> list[str]:
+        return [
+            *self.any([], ["CONSTRAINT"], ["CONSTRAINT", self.name(self.any("fk", "key", "größe"))]),
+            *("FOREIGN", "KEY", *self.any([], [self.index_name()])),
+            *("(", self.name(self.any("a", "key", "index", "check", "drop")), ")"),
+            *self.references(acts=acts),
+        ]
+
     # ---- ALTER TABLE ----
 
     def option(self) -> list[str]:
@@ -138,6 +157,8 @@ class Grammar:
             lambda: ["ADD", "FULLTEXT", *self.any([], ["INDEX"]), "(", "b", ")"],
             lambda: ["ADD", "CONSTRAINT", *self.any([], [self.name("c1")]), "CHECK", "(", self.column(), "<>", "-7", ")"],
             lambda: ["ADD", "CONSTRAINT", "UNIQUE", *self.columns()],
+            lambda: ["ADD", *self.foreign_key(acts=False)],
+            lambda: ["DROP", "FOREIGN", "KEY", self.name(self.any("fk", "key", "größe"))],
             lambda: ["DROP", self.any("INDEX", "KEY"), self.name(self.any("i", "u", "n1"))],
             lambda: ["RENAME", self.any("INDEX", "KEY"), "i", "TO", self.name(self.any("j", "index"))],
             lambda: ["ALTER", "INDEX", "i", *visible.split()],
@@ -157,6 +178,8 @@ class Grammar:
             lambda: ["DROP", *self.any([], ["COLUMN"]), column],
             lambda: ["ADD", *self.any([], ["COLUMN"]), self.name(self.any("key", "x", "index", "vector")), "int", *self.any([], ["FIRST"])],
             lambda: ["DROP", column, ",", "ADD", column, "int", "DEFAULT", "5"],
+            lambda: ["ADD", *self.foreign_key(acts=True)],
+            lambda: ["ADD", self.name(self.any("x", "foreign", "references")), "int", *self.references(acts=self.flip())],
             lambda: ["MODIFY", column, self.any("bigint", "varchar(30)", "int"), *self.any([], ["FIRST"], ["AFTER", "a"])],
             lambda: ["CHANGE", column, self.name("key"), "int"],
             lambda: ["RENAME", "COLUMN", column, "TO", self.name(self.any("y", "key", "foreign"))],
@@ -270,6 +293,34 @@ class Grammar:
             ["GRANT", "SELECT", "ON", SHOP, ".", "t", "TO", f"{name}u"],
             ["CREATE", "TABLE", "IF", "NOT", "EXISTS", self.name(f"{name}t"), "(", "id", "int", ")", *self.options()],
             ["CREATE", "TABLE", f"{name}l", "LIKE", *self.table(SHOP)],
+            [
+                "CREATE",
+                "TABLE",
+                f"{name}c",
+                "(",
+                "id",
+                "int",
+                *self.any([], self.references(acts=self.flip())),
+                ",",
+                "a",
+                "int",
+                ",",
+                "`key`",
+                "int",
+                ",",
+                "`index`",
+                "int",
+                ",",
+                "`check`",
+                "int",
+                ",",
+                "`drop`",
+                "int",
+                ",",
+                *self.foreign_key(acts=self.flip()),
+                ")",
+            ],
+            ["DROP", "TABLE", "IF", "EXISTS", f"{name}c"],
             ["CREATE", "TABLE", f"{name}s", *self.any([], ["AS"]), "SELECT", "*", "FROM", *self.table(SHOP)],
             ["DROP", "TABLE", "IF", "EXISTS", f"{name}t", ",", f"{name}l", ",", f"{name}s"],
             ["ALTER", "DATABASE", SHOP, "CHARACTER", "SET", "utf8mb4"],
@@ -309,6 +360,8 @@ class Grammar:
             ["CALL", f"{APP}.q", "(", ")"],
             ["REPLACE", "INTO", *self.table(), "(", "id", ",", "a", ")", "VALUES", "(", "1", ",", "77", ")"],
             ["UPDATE", *self.table(), "SET", "a", "=", "a + 1", "LIMIT", "1"],
+            ["UPDATE", *self.table(), "SET", "id", "=", "id + 10", "ORDER", "BY", "id", "DESC"],
+            ["DELETE", "FROM", *self.table(), "WHERE", "id", "=", "2"],
         ]
         if self.flavor == "mariadb":
             choices += [
@@ -386,26 +439,40 @@ class Grammar:
 class Log:
     """What the server wrote into its binary log since it was asked last, read by the plugin's own readers."""
 
-    def __init__(self, server: MysqlServer) -> None:
+    def __init__(self, server: MysqlServer, connection: pymysql.connections.Connection[Any]) -> None:
         self._server = server
         self._file, self._position = self._end()
+        self.cascades = Cascades(
+            flavor=FLAVORS[server.flavor],
+            replicated=frozenset(FOLLOWED),
+            read=lambda: read_edges(connection),
+            size_max=1 << 24,
+        )
+        self.cascades.look()
 
     def _end(self) -> tuple[Path, int]:
         # MariaDB 11.4 keeps an index of GTIDs next to each file, binlog.000001.idx.
         file = max(self._server.data_folder.glob("binlog.[0-9][0-9][0-9][0-9][0-9][0-9]"))
         return file, file.stat().st_size
 
-    def seen(self, *, is_lower_case: bool) -> tuple[dict[TableId, set[str]], list[str]]:
-        """The effects on replicated tables (rows events among them), and the statements' texts."""
+    def seen(self, *, is_lower_case: bool) -> tuple[dict[TableId, set[str]], set[TableId], list[str]]:
+        """The effects on replicated tables (rows events among them), where cascades may have gone, and the statements' texts."""
         found: dict[TableId, set[str]] = {}
+        cascaded: set[TableId] = set()
         texts = []
         maps: dict[int, TableId] = {}
+        parents: dict[int, Parent | None] = {}
         for kind, flags, body in self._events():
             if kind == _TABLE_MAP:
                 table_map = parse_table_map(body, FLAVORS[self._server.flavor])
-                maps[table_id(memoryview(body))] = TableId(table_map.schema, table_map.table)
+                number = table_id(memoryview(body))
+                maps[number] = TableId(table_map.schema, table_map.table)
+                parents[number] = self.cascades.parent(table_map)
             elif kind in _ROWS_EVENTS:
-                table = maps[table_id(memoryview(body))]
+                number = table_id(memoryview(body))
+                table, parent = maps[number], parents[number]
+                if parent is not None:
+                    cascaded |= self.cascades.of_rows(parent, kind, memoryview(body))
                 if table in FOLLOWED:
                     found.setdefault(table, set()).add("rows")
             elif kind == _QUERY:
@@ -416,7 +483,8 @@ class Log:
                 flavor = FLAVORS[self._server.flavor]
                 for effect in effects(statement, FOLLOWED, flavor=flavor, is_lower_case=is_lower_case):
                     found.setdefault(effect.table, set()).add(effect.effect.value)
-        return found, texts
+                cascaded |= self.cascades.of_statement(statement.text)
+        return found, cascaded, texts
 
     def _events(self) -> Iterator[tuple[int, int, bytes]]:
         raw = self._file.read_bytes()[self._position :]
@@ -437,7 +505,7 @@ class Bench:
             server.execute(f"CREATE DATABASE {database}")
         server.execute("SET GLOBAL log_bin_trust_function_creators = 1")
         self._quiet = server.connect(SHOP)
-        self._run("SET sql_log_bin = 0")
+        self._run("SET sql_log_bin = 0, foreign_key_checks = 0")
         for table in FOLLOWED:
             self.make(table)
         self._run(
@@ -449,13 +517,18 @@ class Bench:
             f"CREATE PROCEDURE {APP}.q() DELETE FROM {SHOP}.`key` WHERE id = 1",
         )
         self.before = self.state()
-        self.log = Log(server)
+        self.log = Log(server, self._quiet)
 
     def reset(self) -> None:
         """Make everything as it was at first, indexes included."""
         for table in FOLLOWED:
             self.make(table)
+        self._look()
+
+    def _look(self) -> None:
+        """Take everything as it is now, as a reader does that begins here."""
         self.before = self.state()
+        self.log.cascades.look()
 
     def close(self) -> None:
         self._quiet.close()
@@ -513,7 +586,10 @@ class Bench:
 
     def check(self, spelled: str, *, is_harmless: bool, is_lower_case: bool = False) -> None:
         """Compare what a statement did with what the log's reader saw of it; then make everything as it was."""
-        seen, texts = self.log.seen(is_lower_case=is_lower_case)
+        seen, cascaded, texts = self.log.seen(is_lower_case=is_lower_case)
+        # Where the server logs what its foreign keys do, nothing watches for them.
+        if self.server.flavor == "mysql":
+            cascaded.clear()
         after = self.state()
         self.before, before = after, self.before
         for table in FOLLOWED:
@@ -523,13 +599,15 @@ class Bench:
             if "truncate" in seen.get(table, ()):
                 assert not after[table][1], f"{table} was not emptied\nran: {spelled!r}\nlog: {texts!r}"
             if after.get(table) != before.get(table):
-                assert seen.get(table), f"{table} changed and nobody saw it\nran: {spelled!r}\nlog: {texts!r}"
+                assert seen.get(table) or table in cascaded, (
+                    f"{table} changed and nobody saw it\nran: {spelled!r}\nlog: {texts!r}"
+                )
                 self.make(table)
         if is_harmless:
             assert not seen, f"{seen} of a harmless statement\nran: {spelled!r}\nlog: {texts!r}"
         if after != before:
             self._run("DROP TABLE IF EXISTS moved, ex2, ex3", f"CREATE TABLE IF NOT EXISTS {SHOP}.ex {_DEFINITION}")
-            self.before = self.state()
+            self._look()
 
 
 def _quoted(table: TableId) -> str:
@@ -553,6 +631,7 @@ def run(server: MysqlServer, seed: int, count: int, *, is_lower_case: bool = Fal
                     cursor.execute(
                         f"SET SESSION binlog_format = {'ROW' if has_rows else rng.choice(['STATEMENT', 'MIXED'])}"
                     )
+                    cursor.execute(f"SET SESSION foreign_key_checks = {rng.choice([0, 1, 1])}")
             grammar = Grammar(rng, server.flavor, mode, is_lower_case=is_lower_case)
             text = grammar.spelled(grammar.statement())
             with session.cursor() as cursor:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pymysql
@@ -16,10 +17,11 @@ from replicator.model.events import ROW
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import PullLimits
 from replicator.testing.defaults import chunk_request
+from replicator_source_mysql import virtual
 from replicator_source_mysql.binlog import ColumnSpec, declared_spec
 from replicator_source_mysql.flavors import FLAVORS, MYSQL
 from replicator_source_mysql.source import MysqlSource
-from replicator_source_mysql.virtual import is_same_for_all
+from replicator_source_mysql.virtual import _Type, is_same_for_all
 from replicator_testbed.mysql_servers import MysqlDatabase
 
 Make = Callable[..., MysqlSource]
@@ -36,11 +38,16 @@ TAKEN = {
         "greatest(i, k)", "least(i, k, 3)", "abs(i)", "sign(i)", "i between 1 and 5", "i in (1, 2, 3)", "mod(i, 3)", "year(d)", "month(dt)",
         "dayofmonth(d)", "quarter(d)", "hour(dt)", "minute(dt)", "second(dt)", "v = 'x'", "v in ('a', 'b')", "e = 'a'", "char_length(v)",
         "crc32(v)", "true", "5", "i", "v = w", "w < 'M'", "u + 5", "if(v = 'x' and i is null, 1, null)",
+        # Numbers and hashes as text have no column's character set: their bytes and their collation are no session's either.
+        "crc32(concat(i, 'x'))", "crc32(concat(i, k))", "concat(i, 'x') = concat(k, 'X')", "char_length(concat(i, k))",
+        "crc32(sha2(v, 256))", "sha2(v, 256) = upper(sha2(v, 256))", "crc32(if(i > 0, 'yes', 'no'))",
+        "crc32(json_unquote(json_extract(doc, '$.a')))",
     ],
     "varchar(100)": [
         "concat(v, ' ', w)", "concat('A-', i)", "concat_ws(',', v, w)", "upper(v)", "lower(w)", "left(v, 3)", "right(w, 3)", "sha2(v, 256)",
         "if(v = 'x', w, null)", "if(i > 0, 'yes', 'no')", "v", "coalesce(v, w, 'none')", "case e when 'a' then v end", "upper(left(v, 1))",
         "nullif(v, 'x')", "json_unquote(json_extract(doc, '$.a'))", "json_extract(doc, '$.b.c')",
+        "sha2(sha2(v, 256), 224)", "sha2(concat(i, k), 256)", "upper(concat(i, 'x'))", "nullif(concat(i, 'x'), concat(k, 'X'))",
     ],
     "varchar(3) character set ascii": ["v", "concat(i, v)"],
     "tinyint": ["i", "i * 2", "u"],
@@ -49,14 +56,26 @@ TAKEN = {
     "text": ["concat(v, w)"],
 }  # fmt: skip
 TAKEN_BY = {
-    "mariadb": {"varchar(100)": ["json_value(doc, '$.a')", "md5(v)", "sha1(w)"]},
+    "mariadb": {
+        "varchar(100)": [
+            "json_value(doc, '$.a')",
+            "md5(v)",
+            "sha1(w)",
+            "md5(concat(i, k))",
+            "sha2(md5(v), 256)",
+            "upper(md5(v))",
+        ],
+        "bigint": ["crc32(md5(v))", "md5(v) = upper(md5(v))", "sha1(w) = v"],
+    },
     "mysql": {"json": ["json_extract(doc, '$.b')"], "varchar(100)": ["doc->>'$.a'", "concat(v, '')"]},
 }
 REFUSED = {
-    "date": ["date(ts)", "cast(v as date)", "makedate(i, 1)", "d + interval 1 month", "from_days(i)"],
+    "date": ["date(ts)", "cast(v as date)", "makedate(i, 1)", "d + interval 1 month", "from_days(i)", "coalesce(date(dt), d)"],
     "int": [
         "hour(ts)", "f", "i / 2", "u - i", "-u", "(i & 1) - 2", "crc32(v) - 1", "week(d)", "v + 1", "length(c)", "c = 'x'", "v like 'a%'",
         "cast(v as signed)", "i = 'x'", "year(ts)", "1.5", "i + 1.5", "to_days(ts)", "year(v)", "ascii(c)", "i in ('a', 2)", "'a' = 'A'",
+        # Whether a zero or partial date is NULL as a date.
+        "quarter(date(dt))", "date(dt) is null", "if(date(dt) is null, 1, 2)", "dayofmonth(cast(d as date))",
     ],
     "varchar(100)": [
         "monthname(d)", "dayname(d)", "concat(c, 'x')", "c", "date_format(d, '%M')", "i / 3", "f", "concat(f, 'x')", "concat(ts)", "ts",
@@ -75,6 +94,11 @@ SESSIONS = [
     ["sql_mode = ''", "time_zone = '-11:30'", "lc_time_names = 'de_DE'", "div_precision_increment = 30", "default_week_format = 5"],
     ["sql_mode = ''", "collation_connection = ucs2_bin", "character_set_results = latin1"],
     ["sql_mode = ''", "NAMES latin1 COLLATE latin1_german2_ci"],
+    ["sql_mode = ''", "collation_connection = utf16_general_ci"],
+    ["sql_mode = ''", "collation_connection = utf32_bin"],
+    ["sql_mode = ''", "NAMES utf8mb4 COLLATE utf8mb4_bin"],
+    ["sql_mode = ''", "NAMES sjis"],
+    ["sql_mode = ''", "NAMES binary"],
 ]  # fmt: skip
 MARIADB_SESSIONS = [
     ["sql_mode = 'ORACLE'"],
@@ -168,42 +192,188 @@ def _values(chance: random.Random) -> list[str]:
 
 
 def test_what_is_taken_has_one_value_in_every_session(mysql_database: MysqlDatabase, source_of: Make) -> None:
-    """Written under many sessions, each of which may also be the first to open the table; read by a chunk."""
-    flavor = mysql_database.server.flavor
-    forms = taken(flavor)
+    forms = taken(mysql_database.server.flavor)
     columns = ", ".join(f"g{n} {type_} AS ({expression}) VIRTUAL" for n, (type_, expression) in enumerate(forms))
     mysql_database.execute(f"CREATE TABLE t ({BASE}, {columns}) CHARACTER SET utf8mb4")
-    source = source_of(mysql_database.server, unrepresentable="null")
-    table = TableId(mysql_database.name, "t")
-    assert [p for p in source.check([table]) if p.severity is Severity.BLOCKING] == []
-    schema = source.describe([table])[table].schema
-    reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
+    texts = {f"g{n}": form for n, form in enumerate(forms)}
+    assert _compare_sessions(mysql_database, source_of, {"t": texts}, rows=60) > 300
+
+
+def _compare_sessions(
+    database: MysqlDatabase, source_of: Make, tables: Mapping[str, Mapping[str, Any]], *, rows: int
+) -> int:
+    """Write under many sessions, each of which may also be the first to open the tables; compare log and chunk.
+
+    Args:
+        database: Has the tables, with the columns of BASE.
+        source_of: Makes the source.
+        tables: What each virtual column of each table is, for the message.
+        rows: To try in each session and table.
+
+    Returns:
+        How many rows were compared.
+    """
+    flavor = database.server.flavor
+    source = source_of(database.server, unrepresentable="null")
+    ids = {name: TableId(database.name, name) for name in tables}
+    assert [p for p in source.check(list(ids.values())) if p.severity is Severity.BLOCKING] == []
+    schemas = {table: found.schema for table, found in source.describe(list(ids.values())).items()}
+    reader = source.open_log(source.prepare(list(schemas), is_first=True), schemas)
     chance, number = random.Random(flavor), 0
     for session in [*SESSIONS, *(MARIADB_SESSIONS if flavor == "mariadb" else MYSQL_SESSIONS)]:
-        mysql_database.execute("FLUSH TABLES")
-        with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+        database.execute("FLUSH TABLES")
+        with closing(database.connect()) as connection, connection.cursor() as cursor:
             cursor.execute("SET NAMES utf8mb4")
             for setting in session:
                 cursor.execute(f"SET {setting}")
-            for _ in range(60):
+            cursor.execute("START TRANSACTION")
+            for name in [name for name in tables for _ in range(rows)]:
                 number += 1
                 names = "id, i, k, u, b, v, w, c, d, dt, ts, doc, e, f, t"
                 values = ", ".join(_values(chance))
                 # A value that this session does not take is no row of any.
                 try:
-                    cursor.execute(f"INSERT INTO t ({names}) VALUES ({number}, {values})")
+                    cursor.execute(f"INSERT INTO {name} ({names}) VALUES ({number}, {values})")
                 except pymysql.Error:
                     continue
+            cursor.execute("COMMIT")
     logged = _rows(source, reader)
-    chunk = _texts(source.read_chunk(chunk_request(schema)).rows.columns, schema)
-    assert len(chunk) == len(logged) > 300
-    wrong = {
-        (forms[int(name[1:])] if name[1:].isdigit() else name, row[name], other[name])
-        for row, other in zip(logged, chunk, strict=True)
-        for name in row
-        if row[name] != other[name]
+    compared = 0
+    for name, table in ids.items():
+        schema = schemas[table]
+        chunk = _texts(source.read_chunk(chunk_request(schema)).rows.columns, schema)
+        assert len(chunk) == len(logged[table])
+        compared += len(chunk)
+        wrong = {
+            (str(tables[name].get(column, column)), row[column], other[column])
+            for row, other in zip(logged[table], chunk, strict=True)
+            for column in row
+            if row[column] != other[column]
+        }
+        assert not wrong, sorted(map(str, wrong))[:10]
+    return compared
+
+
+class Forms:
+    """Makes expressions out of the parser's own table of functions, and of what else it reads."""
+
+    _LEAVES: Final = {
+        _Type.INTEGER: ["i", "k", "u", "b", "0", "7", "true"],
+        _Type.TEXT: ["v", "w"],
+        _Type.LITERAL: ["'x'", "'A b'", "'10'"],
+        _Type.LABEL: ["e"],
+        _Type.JSON: ["doc"],
+        _Type.DATE: ["d"],
+        _Type.DATETIME: ["dt"],
     }
-    assert not wrong, sorted(map(str, wrong))[:10]
+    COLUMNS: Final = {
+        _Type.INTEGER: "bigint",
+        _Type.TEXT: "varchar(300)",
+        _Type.JSON: "varchar(300)",
+        _Type.DATE: "date",
+    }
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    def one_of(self, types: Collection[_Type], depth: int) -> str:
+        """Of any of these types."""
+        return self.of(self._chance.choice(sorted(types, key=lambda t: t.value)), depth)
+
+    def of(self, type_: _Type, depth: int) -> str:
+        """Of a type."""
+        makers = [lambda: self._called(type_, depth - 1)] * 3
+        if type_ is _Type.INTEGER:
+            makers += [lambda: self._calculated(depth - 1), lambda: self._condition(depth - 1)]
+        if type_ in {_Type.INTEGER, _Type.TEXT, _Type.DATE}:
+            makers.append(lambda: self._choice(type_, depth - 1))
+        if type_ is _Type.DATE:
+            makers.append(lambda: f"date({self.one_of({_Type.DATE, _Type.DATETIME}, depth - 1)})")
+        if depth <= 0 or type_ in {_Type.LABEL, _Type.LITERAL, _Type.DATETIME} or self._chance.random() < 0.1:
+            return self._chance.choice(self._LEAVES[type_])
+        return self._chance.choice(makers)()
+
+    def _called(self, type_: _Type, depth: int) -> str:
+        functions = [name for name, (_, result) in virtual._FUNCTIONS.items() if result is type_]
+        if not functions:
+            return self._chance.choice(self._LEAVES[type_])
+        name = self._chance.choice(functions)
+        wanted, _ = virtual._FUNCTIONS[name]
+        if name.startswith("json_") and len(wanted) > 1:
+            path = self._chance.choice(["'$.a'", "'$.b.c'", "'$.b'"])
+            return f"{name}({self.one_of(wanted[0], depth)}, {path})"
+        if name == "sha2":
+            return f"sha2({self.one_of(wanted[0], depth)}, {self._chance.choice([224, 256, 512])})"
+        more = self._chance.randint(0, 2) if name in {"concat", "concat_ws", "greatest", "least"} else 0
+        return f"{name}({', '.join(self.one_of(types, depth) for types in [*wanted, *[wanted[-1]] * more])})"
+
+    def _calculated(self, depth: int) -> str:
+        sign = self._chance.choice(["+", "*", "-", "%", "&", "|", "^", "div", "<<"])
+        return f"({self.of(_Type.INTEGER, depth)} {sign} {self.of(_Type.INTEGER, min(depth, 1))})"
+
+    def _pair(self, depth: int) -> tuple[str, str]:
+        """What may be compared."""
+        sides = [(_Type.INTEGER,) * 2, (_Type.TEXT,) * 2, (_Type.TEXT, _Type.LITERAL), (_Type.LABEL, _Type.LITERAL)]
+        one, other = self._chance.choice(sides)
+        return self.of(one, depth), self.of(other, depth)
+
+    def _condition(self, depth: int) -> str:
+        one, other = self._pair(depth)
+        return self._chance.choice([
+            f"({one} {self._chance.choice(['=', '<>', '<', '>=', '<=>'])} {other})",
+            f"({one} in ({other}, {other}))",
+            f"({one} between {one} and {other})",
+            f"({one} is not null)",
+            f"(({one} = {other}) {self._chance.choice(['and', 'or', 'xor'])} {self.of(_Type.INTEGER, depth)})",
+            f"(nullif({one}, {other}) is null)",
+        ])  # fmt: skip
+
+    def _choice(self, type_: _Type, depth: int) -> str:
+        types = {type_} if type_ is not _Type.TEXT else {_Type.TEXT, _Type.LITERAL}
+        one, other = self.of(type_, depth), self.one_of(types, depth)
+        subject, when = self._pair(depth)
+        return self._chance.choice([
+            f"if({self._condition(depth)}, {one}, {other})",
+            f"ifnull({one}, {other})",
+            f"coalesce({other}, {one})",
+            f"case {subject} when {when} then {one} else {other} end",
+            f"case when {self._condition(depth)} then {one} end",
+        ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seed", "tables"),
+    [(1, 5), *(pytest.param(seed, 25, marks=pytest.mark.slow) for seed in range(10, 14))],
+)
+def test_random_compositions_that_are_taken_have_one_value_in_every_session(
+    mysql_database: MysqlDatabase, source_of: Make, seed: int, tables: int
+) -> None:
+    flavor = FLAVORS[mysql_database.server.flavor]
+    forms = Forms(random.Random(seed))
+    made: dict[str, dict[str, str]] = {}
+    tried = 0
+    for name in [f"t{n}" for n in range(tables)]:
+        mysql_database.execute(f"CREATE TABLE {name} ({BASE}) CHARACTER SET utf8mb4")
+        for n in range(8):
+            type_ = forms._chance.choice(list(Forms.COLUMNS))
+            expression = forms.of(type_, forms._chance.randint(2, 4))
+            try:
+                mysql_database.execute(f"ALTER TABLE {name} ADD g{n} {Forms.COLUMNS[type_]} AS ({expression}) VIRTUAL")
+            except pymysql.Error:
+                continue  # the server itself does not allow it
+            tried += 1
+        columns = _columns(mysql_database, name)
+        printed: dict[str, str] = dict(
+            mysql_database.execute(
+                "SELECT column_name, generation_expression FROM information_schema.columns"
+                f" WHERE table_schema = DATABASE() AND table_name = '{name}' AND column_name LIKE 'g%'"
+            )
+        )
+        made[name] = {g: text for g, text in printed.items() if is_same_for_all(text, g, columns, flavor)}
+        for g in printed.keys() - made[name].keys():
+            mysql_database.execute(f"ALTER TABLE {name} DROP COLUMN {g}")
+    assert sum(map(len, made.values())) > tried / 3, "most are refused: the forms are not those of the parser"
+    assert _compare_sessions(mysql_database, source_of, made, rows=12) > 30 * tables
 
 
 def _texts(columns: list[pa.Array], schema: TableSchema) -> list[dict[str, Any]]:
@@ -212,14 +382,15 @@ def _texts(columns: list[pa.Array], schema: TableSchema) -> list[dict[str, Any]]
     return [dict(zip([c.name for c in schema.columns], row, strict=True)) for row in zip(*values, strict=True)]
 
 
-def _rows(source: MysqlSource, reader: Any) -> list[dict[str, Any]]:
-    mark, rows = source.mark(), []
+def _rows(source: MysqlSource, reader: Any) -> Mapping[TableId, list[dict[str, Any]]]:
+    mark = source.mark()
+    rows: dict[TableId, list[dict[str, Any]]] = defaultdict(list)
     try:
         while True:
             batch = reader.pull(PullLimits(rows=10_000, bytes=64 << 20, wait_s=1.0))
             assert batch.table_errors == {}
             for change in batch.changes:
-                rows += _texts(change.rows.column(ROW).flatten(), change.schema)
+                rows[change.schema.table] += _texts(change.rows.column(ROW).flatten(), change.schema)
             if mark in batch.marks:
                 return rows
     finally:
