@@ -74,7 +74,8 @@ class Relations:
     def take_relation(self, relation: p.Relation, index: int, events: RareEvents) -> None:
         """Record what the following rows look like; a change ends the pull, before this message if rows of the old shape may precede."""
         old = self._shapes.get(relation.id)
-        known = self._schemas.get(relation.table)
+        # No table with a name that is not UTF-8 is replicated.
+        known = self._schemas.get(relation.table) if relation.is_named else None
         shape, error = (None, None) if known is None else self._try_shape(relation, known)
         is_new = relation.id not in self._shapes and not self._has_relation(relation.table)
         is_same = relation.id in self._shapes and error is None and shape == old

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from replicator.model.errors import CorruptStreamError, KeyMissingError, UnsupportedTypeError
+from replicator.model.errors import CorruptStreamError, KeyMissingError, TableError, UnsupportedTypeError
 from replicator.model.events import DDLOperation, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import LogBatch, PullLimits
@@ -657,10 +657,9 @@ WRONG: Mapping[str, Callable[[], list[bytes]]] = {
     "empty data": lambda: [data(b"")],
     "long keepalive": lambda: [keepalive(1) + b"x"],
     "short begin": lambda: [begin(1, 1)[:-1]],
-    "too many columns": lambda: transaction(relation(), insert(1, "a", "1", "x")),
-    "too few columns": lambda: transaction(relation(), insert(1, "a")),
     "row too long": lambda: transaction(relation(), insert(1, "a", "1") + b"x"),
     "row cut": lambda: transaction(relation(), insert(1, "a", "1")[:-1]),
+    "row cut to its kind": lambda: transaction(relation(), insert(1, "a", "1")[:31]),
     "row cut to its head": lambda: transaction(relation(), insert(1, "a", "1")[:30]),
     "length negative": lambda: transaction(
         relation(),
@@ -680,7 +679,6 @@ WRONG: Mapping[str, Callable[[], list[bytes]]] = {
     "insert with an old row": lambda: transaction(
         relation(), data(b"I" + struct.pack(">I", 7) + b"O" + row(1, "a", "1"))
     ),
-    "no integer": lambda: transaction(relation(), insert("secret", "a", "1")),
     "relation cut": lambda: transaction(relation()[:-3]),
     "relation too long": lambda: transaction(relation() + b"x"),
     "truncate cut": lambda: transaction(relation(), truncate(7)[:-1]),
@@ -692,13 +690,37 @@ WRONG: Mapping[str, Callable[[], list[bytes]]] = {
 def test_wrong_bytes_stop_the_stream_with_their_position(case: str) -> None:
     with pytest.raises(CorruptStreamError, match="the log after 0/0") as caught:
         pulled(*WRONG[case]())
-    assert "secret" not in "".join(
-        map(str, (caught.value, caught.value.__cause__, caught.value.__cause__ and caught.value.__cause__.__cause__))
-    )
+    assert caught.value.table is None
+
+
+WRONG_ROWS: Mapping[str, bytes] = {
+    "no integer": insert("secret", "a", "1"),
+    "no integer in an old key": update(1, "a", "1", key=("secret", None, None)),
+    "no number": insert(1, "a", "secret"),
+    "too many columns": insert(1, "a", "1", "secret"),
+    "too few columns": insert(1, "a"),
+    "too few columns in an old key": delete(1),
+    "no columns": insert(),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_ROWS)
+def test_wrong_rows_of_a_table_fail_it_and_the_others_continue(case: str, caplog: pytest.LogCaptureFixture) -> None:
+    other = TableSchema(table=TableId("public", "other"), columns=SCHEMA.columns, key=("id",))
+    stream = [
+        *transaction(relation(), relation(oid=8, name="other"), insert(1, "a", "1", oid=8), WRONG_ROWS[case]),
+        *transaction(insert(2, "b", "1", oid=8), insert(2, "b", "1"), xid=101, lsn=2000),
+    ]
+    batch = reader_of(stream, schemas={SHOP: SCHEMA, other.table: other}).pull(MANY)
+    assert [(changes.schema.table, changes.rows.num_rows) for changes in batch.changes] == [(other.table, 2)]
+    (error,) = batch.table_errors.values()
+    assert (error.code, error.table) == ("corrupt_rows", str(SHOP))
+    assert "secret" not in "".join(map(str, (error, error.__cause__, caplog.text)))
+    assert "Traceback" in caplog.text
 
 
 def test_no_mutant_of_a_stream_gets_through_as_another_error() -> None:
-    """One byte changed, cut, doubled or a message lost: either it decodes, or the stream is corrupt. Never a crash, a hang or a loop."""
+    """One byte changed, cut, doubled or a message lost: it decodes, or a table or the stream is corrupt. Never a crash or a loop."""
     other = TableSchema(table=TableId("public", "other"), columns=SCHEMA.columns)
     stream = [
         *transaction(
@@ -721,7 +743,7 @@ def test_no_mutant_of_a_stream_gets_through_as_another_error() -> None:
         keepalive(5000),
     ]
     rng = random.Random(3)
-    outcomes = {"decoded": 0, "corrupt": 0}
+    outcomes = {"decoded": 0, "corrupt": 0, "one table": 0}
     for _ in range(1500):
         mutant = [bytearray(m) for m in stream]
         index = rng.randrange(len(mutant))
@@ -739,12 +761,17 @@ def test_no_mutant_of_a_stream_gets_through_as_another_error() -> None:
             [bytes(m) for m in mutant], schemas={SHOP: SCHEMA, other.table: other}, unrepresentable="null"
         )
         try:
+            errors = dict[TableId, TableError]()
             for _ in range(6):
-                for changes in reader.pull(MANY).changes:
+                batch = reader.pull(MANY)
+                errors |= batch.table_errors
+                for changes in batch.changes:
                     changes.rows.validate(full=True)
             assert not reader._queue
-            outcomes["decoded"] += 1
+            assert "internal_error" not in {error.code for error in errors.values()}
+            outcomes["one table" if errors else "decoded"] += 1
         except CorruptStreamError:
             outcomes["corrupt"] += 1
     assert outcomes["corrupt"] > 400
     assert outcomes["decoded"] > 200
+    assert outcomes["one table"] > 20
