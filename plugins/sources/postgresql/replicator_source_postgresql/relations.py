@@ -50,6 +50,12 @@ class Relations:
         self._infos: dict[int, TypeInfo] = {}
         # Relation id → shape; None for tables that are not replicated.
         self._shapes: dict[int, p.Shape | None] = {}
+        # Relation id → name, of every table that was described.
+        self._names: dict[int, TableId] = {}
+
+    def name(self, part: Part, index: int) -> TableId:
+        """The table of a row or Relation message."""
+        return self._names[int(part.frames.int32(part.frames.starts[[index]] + HEADER + 1)[0]) & 0xFFFFFFFF]
 
     def shapes_of(self, part: Part, rows: npt.NDArray[np.int64]) -> tuple[list[p.Shape], Longs]:
         """The shapes that occur, and for each row the number of its own; -1 where its table is not replicated."""
@@ -94,6 +100,7 @@ class Relations:
             if shape is not None and other is not None and other.schema.table == relation.table:
                 del self._shapes[relation_id]
         self._shapes[relation.id] = shape
+        self._names[relation.id] = relation.table
         if shape is not None and shape.schema is not known:
             self._schemas[relation.table] = shape.schema
             events.ddl.append(DDLEvent(operation=DDLOperation.ALTER_TABLE, table=relation.table, schema=shape.schema))

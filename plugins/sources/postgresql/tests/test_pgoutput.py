@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from replicator.model.errors import CorruptStreamError, KeyMissingError, TableError, UnsupportedTypeError
+from replicator.model.errors import CorruptStreamError, FatalError, KeyMissingError, TableError, UnsupportedTypeError
 from replicator.model.events import DDLOperation, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import LogBatch, PullLimits
@@ -633,6 +634,44 @@ def test_an_unforeseen_error_in_decoding_one_table_fails_that_table(monkeypatch:
     batch = reader_of(stream, schemas={SHOP: SCHEMA, other.table: other}).pull(MANY)
     assert (batch.table_errors[SHOP].code, "42" in str(batch.table_errors[SHOP])) == ("internal_error", False)
     assert [r["row"]["id"] for r in rows_of(batch)] == [1, 2]
+
+
+ENDED = FatalError("the log ended.", code="source_error")
+SHOP_AND_OTHER = (relation(), relation(oid=8, name="audit"))
+
+
+@pytest.mark.parametrize(
+    ("stream", "said"),
+    [
+        ([begin(100, 1), relation()], "a row of public.shop"),
+        ([begin(100, 1), *SHOP_AND_OTHER, insert(1, "a", "1")], "after a change of public.shop"),
+        # Of a table that is not replicated, too.
+        ([begin(100, 1), *SHOP_AND_OTHER, insert(1, "a", "1"), insert(1, "a", "1", oid=8)], "after a change of public.audit"),
+        ([begin(100, 1), *SHOP_AND_OTHER, insert(1, "a", "1"), message("m", prefix="x")], "after a change of public.shop"),
+        ([begin(100, 1), *SHOP_AND_OTHER, truncate(7, 8)], "in transaction 100"),
+        # What came before the transaction says nothing about it.
+        ([*transaction(*SHOP_AND_OTHER, insert(1, "a", "1")), begin(101, 2)], "in transaction 101"),
+        ([*transaction(*SHOP_AND_OTHER), begin(101, 2), insert(1, "a", "1"), keepalive(5)], "after a change of public.shop"),
+    ],
+    ids=["described", "changed", "not_replicated", "message", "truncated", "begun", "keepalive"],
+)  # fmt: skip
+@pytest.mark.parametrize("rows", [1, 1000], ids=["row_by_row", "at_once"])
+def test_an_error_of_the_server_names_the_last_table_of_its_transaction(
+    stream: list[bytes], said: str, rows: int
+) -> None:
+    reader = reader_of(stream)
+    limits = replace(MANY, rows=rows)
+    feed: Any = reader._feed
+    while feed.messages or reader._queue:
+        reader.pull(limits)
+
+    def ending(**_: Any) -> Any:
+        raise ENDED
+
+    feed.receive = ending
+    with pytest.raises(FatalError) as caught:
+        reader.pull(limits)
+    assert caught.value.message.endswith(f"{said})")
 
 
 def test_acknowledging_confirms_the_offsets_position() -> None:
