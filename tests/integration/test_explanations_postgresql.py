@@ -298,6 +298,61 @@ def test_a_filter_next_to_the_tables_published_schema_filters_nothing(
     assert_equal(captured, fresh)
 
 
+@IS_RUNNING
+@pytest.mark.parametrize("what", ["TABLE t WHERE (id > 10), TABLES IN SCHEMA public", "TABLES IN SCHEMA public"])
+def test_a_schema_that_was_not_published_for_a_while_is_noticed(
+    server: PostgresServer, fresh: ScratchDatabase, make: Make, what: str, is_running: bool
+) -> None:
+    """Meanwhile the table's own filter applied, or nothing of it was published."""
+    if server.major_version < 15:
+        pytest.skip("publications of schemas came with PostgreSQL 15")
+    statements = (
+        "ALTER PUBLICATION mine DROP TABLES IN SCHEMA public",
+        "INSERT INTO t VALUES (-1, 1, 'unseen')",
+        "UPDATE t SET v = 5 WHERE id = 3",
+        "DELETE FROM t WHERE id = 4",
+        "ALTER PUBLICATION mine ADD TABLES IN SCHEMA public",
+    )
+    fresh.execute(*TABLE)
+    captured = make(fresh, T, publication=published(fresh, what))
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        fresh.execute("INSERT INTO t VALUES (-2, 0, 'low'), (99, 0, 'high')")
+        captured.catch_up(running)
+        assert snapshots(captured) == 1
+        if is_running:
+            # In one transaction: no comparison comes in between.
+            fresh.execute("BEGIN; " + "; ".join(statements) + "; COMMIT")
+            wait_for_copy(captured, running, 2)
+            captured.catch_up(running)
+    if not is_running:
+        fresh.execute(*statements)
+        with captured.running() as running:
+            wait_for_copy(captured, running, 2)
+            captured.catch_up(running)
+    assert_equal(captured, fresh)
+
+
+def test_a_filter_applies_when_the_schema_is_no_longer_published_and_not_when_it_is_again(
+    server: PostgresServer, fresh: ScratchDatabase, make: Make
+) -> None:
+    if server.major_version < 15:
+        pytest.skip("row filters came with PostgreSQL 15")
+    fresh.execute(*TABLE, "ALTER TABLE t REPLICA IDENTITY FULL")
+    captured = make(fresh, T, publication=published(fresh, "TABLE t WHERE (id > 10), TABLES IN SCHEMA public"))
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        fresh.execute("ALTER PUBLICATION mine DROP TABLES IN SCHEMA public")
+        wait_for_copy(captured, running, 2)
+        fresh.execute("INSERT INTO t VALUES (-1, 0, 'low'), (99, 0, 'high')")
+        captured.catch_up(running)
+        assert captured.rows(T) == Counter(fresh.execute("SELECT * FROM t WHERE id > 10"))
+        fresh.execute("ALTER PUBLICATION mine ADD TABLES IN SCHEMA public")
+        wait_for_copy(captured, running, 3)
+        captured.catch_up(running)
+    assert_equal(captured, fresh)
+
+
 # -- types that are altered
 
 TYPED = (

@@ -127,12 +127,12 @@ class Publication:
 class PublishedAs:
     """How a table is published; `rel_oid` is of its own row there, or of its schema's; None: FOR ALL TABLES.
 
-    `is_listed`: by its own name. `by_schema`: (also) through its schema.
+    `is_listed`: by its own name. `schema_oid` is of its schema's row if it is (also) published through its schema.
     """
 
     rel_oid: int | None
     is_listed: bool
-    by_schema: bool
+    schema_oid: int | None
     columns: tuple[int, ...] | None
     row_filter: str | None
 
@@ -284,6 +284,8 @@ class CatalogTable:
             "publish": sorted(publication.operations) if publication else None,
             "via_root": publication.via_root if publication else None,
             "publication_rel": published.rel_oid if published else None,
+            # A listed table is narrowed by its own filter while its schema is not published.
+            "publication_schema": published.schema_oid if published else None,
             "is_published": published is not None,
             "column_list": list(published.columns) if published and published.columns is not None else None,
             "row_filter": published.row_filter if published else None,
@@ -295,7 +297,7 @@ class CatalogTable:
             # A column that is dropped and added again keeps its name, and its type says nothing of how values are written.
             "columns": {c.name: [c.position, c.type_oid] for c in self.replicable_columns},
             # Out of its schema and back, attached to another table and detached: nothing was published meanwhile.
-            "schema_since": self.traces.schema_since if published and published.by_schema else None,
+            "schema_since": self.traces.schema_since if published and published.schema_oid is not None else None,
             "columns_since": self.traces.columns_since,
             "composites": {str(oid): attributes for oid, attributes in self.traces.composites.items()},
             # A label that is new is a part that is new, which the host learns; one that was renamed has another xmin.

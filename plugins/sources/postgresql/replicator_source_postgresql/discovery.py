@@ -198,12 +198,16 @@ class _CatalogReader:
         published = members.get(oid)
         if publication is not None and namespace in publication.schemas:
             # Through its schema a table is published whole, whatever filter its own entry has.
-            rel_oid = published.rel_oid if published is not None else publication.schemas[namespace]
+            schema_oid = publication.schemas[namespace]
             published = PublishedAs(
-                rel_oid=rel_oid, is_listed=published is not None, by_schema=True, columns=None, row_filter=None
+                rel_oid=published.rel_oid if published is not None else schema_oid,
+                is_listed=published is not None,
+                schema_oid=schema_oid,
+                columns=None,
+                row_filter=None,
             )
         elif published is None and publication is not None and publication.is_for_all_tables:
-            published = PublishedAs(rel_oid=None, is_listed=False, by_schema=False, columns=None, row_filter=None)
+            published = PublishedAs(rel_oid=None, is_listed=False, schema_oid=None, columns=None, row_filter=None)
         labels, composites = types.get(oid, ({}, {}))
         return CatalogTable(
             table=TableId(namespace, name),
@@ -358,7 +362,7 @@ class _CatalogReader:
             relation: PublishedAs(
                 rel_oid=oid,
                 is_listed=True,
-                by_schema=False,
+                schema_oid=None,
                 columns=tuple(columns) if columns is not None else None,
                 row_filter=None if key is None else self._filters[key],
             )

@@ -5,7 +5,9 @@ The server's own words and its SQLSTATE are always passed on; of the classes who
 
 from __future__ import annotations
 
+import logging
 import re
+import traceback
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,6 +24,9 @@ from replicator.model.errors import (
     SourceUnavailableError,
     TableError,
 )
+from replicator.model.schema import TableId
+
+log = logging.getLogger(__name__)
 
 RESTART_ACTION: Final = (
     "Run `replicator snapshot NAME --restart`. It starts at a new log position with new snapshots of all tables."
@@ -135,6 +140,26 @@ def translate_log(error: psycopg.Error, *, doing: str, slot: str) -> ReplicatorE
             return LogGapError(f"slot {slot}: {message}", code="slot_unusable", action=RESTART_ACTION)
         case _:
             return translate(error, doing=doing)
+
+
+def corrupt_rows(table: TableId, what: str, error: Exception | None = None) -> TableError:
+    """The error of a table of which something in the log cannot be read.
+
+    Args:
+        table: The one that it is about.
+        what: Column and type, or what is wrong about the row; no value.
+        error: Its traceback goes to the log, without its text, which may hold a value.
+    """
+    if error is not None:
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        kind = type(error).__name__
+        log.error("Rows of %s in the log cannot be read: %s. Traceback:\n%s%s", table, what, frames, kind)
+    return TableError(
+        f"its rows in the log cannot be read: {what}.",
+        code="corrupt_rows",
+        table=str(table),
+        action="Run `replicator snapshot NAME TABLE`; if it fails again, exclude the table and report its CREATE TABLE.",
+    )
 
 
 # Some refusals reach libpq as plain text, without a SQLSTATE: before 9.5's protocol fields are read, or from libpq itself.

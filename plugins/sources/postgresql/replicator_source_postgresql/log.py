@@ -142,8 +142,10 @@ class PgLogReader(LogReader):
         self._clock = clock
         self._queue: list[Block] = []
         self._open: _Transaction | None = None
-        # The table whose description was the last message: the row that made it necessary did not come yet.
+        # For errors of the server in the open transaction. The table whose description was the last message: the row that made it
+        # necessary did not come yet. And the table of the last row: the next one may be of another.
         self._announced: TableId | None = None
+        self._changed: TableId | None = None
         # Marks of the open transaction; they count when it commits.
         self._open_marks: list[str] = []
         self._xid_near = xid_near
@@ -217,10 +219,21 @@ class PgLogReader(LogReader):
         )
         if self._open is None:
             self._idle.see_keepalives(part)
-        if part.count:
-            is_announced = part.kinds[-1] == p.RELATION
-            self._announced = p.Relation.read(part.content(part.count - 1)).table if is_announced else None
+        self._note_tables(part)
         return batch, part.count
+
+    def _note_tables(self, part: Part) -> None:
+        """Remember which tables the last messages of the open transaction were about."""
+        begins, messages = np.flatnonzero(part.kinds == p.BEGIN), np.flatnonzero(part.kinds)
+        if self._open is None or len(begins):
+            self._announced = self._changed = None
+        if self._open is None or not len(messages):
+            return
+        last, first = int(messages[-1]), int(begins[-1]) if len(begins) else 0
+        self._announced = self._relations.name(part, last) if part.kinds[last] == p.RELATION else None
+        rows = np.flatnonzero(IS_ROW[part.kinds[first:]])
+        if len(rows):
+            self._changed = self._relations.name(part, first + int(rows[-1]))
 
     def _read_transactions(self, part: Part) -> _Transactions:
         """Read Begin and Commit messages, and check that rows stand between them."""
@@ -423,14 +436,16 @@ class PgLogReader(LogReader):
         self._nulled[table, column] += count
 
     def _located(self, error: ReplicatorError) -> ReplicatorError:
-        """Name the transaction, and the table if it is known, at which the server ended the log."""
+        """Name the transaction, and the table if something is known of it, at which the server ended the log."""
         is_about_data = isinstance(error, FatalError) and not isinstance(error, LogGapError | OffsetExpiredError)
         if self._open is None or not is_about_data:
             return error
-        of = f", a row of {self._announced}" if self._announced is not None else ""
-        return type(error)(
-            f"{error.message} (in transaction {self._open.id}{of})", code=error.code, action=error.action
-        )
+        where = f"in transaction {self._open.id}"
+        if self._announced is not None:
+            where = f"{where}, a row of {self._announced}"
+        elif self._changed is not None:
+            where = f"{where}, after a change of {self._changed}"
+        return type(error)(f"{error.message} ({where})", code=error.code, action=error.action)
 
     def _corrupt(self, message: str, error: Exception) -> NoReturn:
         raise CorruptStreamError(

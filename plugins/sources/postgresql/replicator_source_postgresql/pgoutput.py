@@ -20,8 +20,18 @@ import pyarrow.compute as pc
 from replicator.model.errors import KeyMissingError, TableError, UnsupportedTypeError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.arrow import Bools, Longs
+from replicator_source_postgresql.errors import corrupt_rows
 from replicator_source_postgresql.types import PgType, TypeInfo, Unrepresentable, column_type
-from replicator_source_postgresql.wire import TEXT, UNCHANGED, Bytes, Frames, MalformedError, Slices, read_tuples
+from replicator_source_postgresql.wire import (
+    TEXT,
+    UNCHANGED,
+    Bytes,
+    ColumnCountError,
+    Frames,
+    MalformedError,
+    Slices,
+    read_tuples,
+)
 
 BEGIN: Final = ord("B")
 COMMIT: Final = ord("C")
@@ -41,11 +51,12 @@ _OPERATIONS: Final = pa.array(["INSERT", "UPDATE", "DELETE"])
 
 
 class MessageReader:
-    """Reads one message's fields in turn; MalformedError where they run over its end."""
+    """Reads one message's fields in turn; MalformedError where they run over its end. `is_utf8`: every text until now was UTF-8."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._offset = 0
+        self.is_utf8 = True
 
     def integer(self, size: int, *, signed: bool = False) -> int:
         """A big-endian integer."""
@@ -61,7 +72,7 @@ class MessageReader:
         return part
 
     def text(self) -> str:
-        """A text that ends with a zero byte."""
+        """A text that ends with a zero byte. In a database without an encoding anybody may have written any bytes."""
         end = self._content.find(b"\0", self._offset)
         if end < 0:
             raise MalformedError("a text in a message does not end")
@@ -69,8 +80,9 @@ class MessageReader:
         self._offset = end + 1
         try:
             return part.decode()
-        except UnicodeDecodeError as error:
-            raise MalformedError("a name in a message is not UTF-8") from error
+        except UnicodeDecodeError:
+            self.is_utf8 = False
+            return part.decode(errors="replace")
 
     def finish(self) -> None:
         """MalformedError if something is left."""
@@ -90,12 +102,17 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A Relation message: the shape of the rows that follow under this id."""
+    """A Relation message: the shape of the rows that follow under this id.
+
+    Names that are not UTF-8 have replacement characters. `is_named`: the table's name is UTF-8; `has_names`: its columns' names are, too.
+    """
 
     id: int
     table: TableId
     identity: str
     columns: tuple[RelationColumn, ...]
+    is_named: bool
+    has_names: bool
 
     @classmethod
     def read(cls, content: bytes) -> Relation:
@@ -103,10 +120,11 @@ class Relation:
         cursor = MessageReader(content)
         relation_id = cursor.integer(4)
         table = TableId(cursor.text() or "pg_catalog", cursor.text())
+        is_named = cursor.is_utf8
         identity = chr(cursor.integer(1))
         columns = tuple(_relation_column(cursor) for _ in range(cursor.integer(2)))
         cursor.finish()
-        return cls(relation_id, table, identity, columns)
+        return cls(relation_id, table, identity, columns, is_named, cursor.is_utf8)
 
 
 def _relation_column(cursor: MessageReader) -> RelationColumn:
@@ -168,7 +186,10 @@ def shape_of(relation: Relation, known: TableSchema, infos: Mapping[int, TypeInf
 
     Raises:
         UnsupportedTypeError: A column has no mapping.
+        TableError: `corrupt_rows`: a column's name is not UTF-8.
     """
+    if not relation.has_names:
+        raise corrupt_rows(known.table, "a column has a name that is not UTF-8")
     types = tuple(_column_mapping(column, infos, known.table) for column in relation.columns)
     shape = [(c.name, t.arrow) for c, t in zip(relation.columns, types, strict=True)]
     key = _key(relation, known)
@@ -241,7 +262,8 @@ def decode_rows(
 
     Raises:
         MalformedError: The bytes are no such messages.
-        TableError: KeyMissingError, UnsupportedTypeError: this table cannot be decoded.
+        TableError: This table cannot be decoded: KeyMissingError, UnsupportedTypeError, or `corrupt_rows` (a value is none of its
+            type, a row has another number of columns).
     """
     decoder = _RowDecoder(frames, kinds, offsets, limits, shape, unrepresentable, on_nulled)
     return decoder.decode()
@@ -267,7 +289,10 @@ class _RowDecoder:
         self._count = len(kinds)
         self._kinds = kinds
         self._is_delete = kinds == DELETE
-        self._read_tuples(offsets, limits)
+        try:
+            self._read_tuples(offsets, limits)
+        except ColumnCountError as error:
+            raise corrupt_rows(shape.schema.table, str(error), error) from error
 
     def _read_tuples(self, offsets: Longs, limits: Longs) -> None:
         frames, width = self._frames, len(self._shape.types)
@@ -339,9 +364,9 @@ class _RowDecoder:
         values = slices.array(self._frames)
         try:
             decoded, unheld = mapping.from_text(values)
-        except ValueError:
+        except ValueError as wrong:
             # Not chained: Arrow's message holds the value.
-            raise MalformedError(f"column {name} of {table} holds bytes that are no {mapping.source_type}") from None
+            raise corrupt_rows(table, f"column {name} holds bytes that are no {mapping.source_type}", wrong) from None
         if unheld and (is_key or self._unrepresentable == "fail"):
             error = mapping.unheld_error(unheld, len(values))
             raise UnsupportedTypeError(

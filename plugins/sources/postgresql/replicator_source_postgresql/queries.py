@@ -45,6 +45,13 @@ _COLUMNS_SINCE: Final = """
 (SELECT min(a.xmin::text::int8)::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
 """
 
+# The row by which the table's schema is in the publication. Before 15 there are no such rows, and not even their table.
+_SCHEMA_MEMBERSHIP: Final = """
+(SELECT s.objid FROM pg_depend s JOIN pg_depend m ON m.classid = s.classid AND m.objid = s.objid JOIN pg_publication p ON p.oid = m.refobjid
+  WHERE s.classid = to_regclass('pg_catalog.pg_publication_namespace') AND m.refclassid = 'pg_catalog.pg_publication'::regclass
+    AND s.refclassid = 'pg_catalog.pg_namespace'::regclass AND s.refobjid = c.relnamespace AND p.pubname = {publication})
+"""
+
 # Every type of which the columns of the table `c` are made, itself included; the server's own have neither labels nor attributes.
 _USED_TYPES: Final = f"""
 WITH RECURSIVE used(oid) AS (
@@ -74,6 +81,7 @@ concat_ws('|', c.oid, c.relfilenode, c.relkind, c.relreplident, c.relpersistence
   (SELECT concat_ws(':', p.oid, p.xmin) FROM pg_publication p WHERE p.pubname = {publication}),
   (SELECT concat_ws(':', pr.oid, pr.xmin) FROM pg_publication p JOIN pg_publication_rel pr ON pr.prpubid = p.oid
     WHERE p.pubname = {publication} AND pr.prrelid = c.oid),
+  {schema_membership},
   c.relispartition, {schema_since}, {columns_since},
   (SELECT md5(string_agg(concat_ws(':', u.is_label, u.oid, u.state), ',' ORDER BY u.is_label, u.oid)) FROM ({used_types}) AS u),
   (SELECT md5(string_agg(concat_ws(':', l.oid, l.relfilenode, l.relreplident, {attached}), ',' ORDER BY l.oid))
@@ -95,6 +103,7 @@ def fingerprint_query(table: TableId, publication: str) -> str:
 def _fingerprint(publication: str) -> str:
     return _FINGERPRINT.format(
         publication=publication,
+        schema_membership=_SCHEMA_MEMBERSHIP.format(publication=publication),
         attached=_ATTACHED,
         schema_since=_SCHEMA_SINCE,
         columns_since=_COLUMNS_SINCE,

@@ -50,6 +50,12 @@ class Relations:
         self._infos: dict[int, TypeInfo] = {}
         # Relation id → shape; None for tables that are not replicated.
         self._shapes: dict[int, p.Shape | None] = {}
+        # Relation id → name, of every table that was described.
+        self._names: dict[int, TableId] = {}
+
+    def name(self, part: Part, index: int) -> TableId:
+        """The table of a row or Relation message."""
+        return self._names[int(part.frames.int32(part.frames.starts[[index]] + HEADER + 1)[0]) & 0xFFFFFFFF]
 
     def shapes_of(self, part: Part, rows: npt.NDArray[np.int64]) -> tuple[list[p.Shape], Longs]:
         """The shapes that occur, and for each row the number of its own; -1 where its table is not replicated."""
@@ -74,7 +80,8 @@ class Relations:
     def take_relation(self, relation: p.Relation, index: int, events: RareEvents) -> None:
         """Record what the following rows look like; a change ends the pull, before this message if rows of the old shape may precede."""
         old = self._shapes.get(relation.id)
-        known = self._schemas.get(relation.table)
+        # No table with a name that is not UTF-8 is replicated.
+        known = self._schemas.get(relation.table) if relation.is_named else None
         shape, error = (None, None) if known is None else self._try_shape(relation, known)
         is_new = relation.id not in self._shapes and not self._has_relation(relation.table)
         is_same = relation.id in self._shapes and error is None and shape == old
@@ -93,6 +100,7 @@ class Relations:
             if shape is not None and other is not None and other.schema.table == relation.table:
                 del self._shapes[relation_id]
         self._shapes[relation.id] = shape
+        self._names[relation.id] = relation.table
         if shape is not None and shape.schema is not known:
             self._schemas[relation.table] = shape.schema
             events.ddl.append(DDLEvent(operation=DDLOperation.ALTER_TABLE, table=relation.table, schema=shape.schema))

@@ -36,6 +36,10 @@ class MalformedError(ValueError):
     """The bytes do not have the form that the protocol demands. Holds no values."""
 
 
+class ColumnCountError(ValueError):
+    """A row has another number of columns than its table."""
+
+
 def received_messages(pgconn: PGconn) -> list[Message]:
     """The next few CopyData messages that libpq has in its buffer, as (length, content); none if it has no more. No I/O.
 
@@ -168,11 +172,14 @@ def read_tuples(frames: Frames, offsets: Longs, limits: Longs, column_count: int
         The values' slices per column, and where each tuple ended.
 
     Raises:
-        MalformedError: A tuple has other columns or runs over its message's end.
+        ColumnCountError: A tuple has another number of columns.
+        MalformedError: A tuple runs over its message's end, or has a value of an unknown kind.
     """
-    _check_column_counts(frames, offsets, column_count)
     columns: list[Slices] = []
-    offsets = offsets + 2
+    counted, offsets = offsets, offsets + 2
+    _check_ends(offsets, limits)
+    if (frames.int16(counted) != column_count).any():
+        raise ColumnCountError(f"a row does not have {column_count} columns")
     for _ in range(column_count):
         words = frames.words(offsets)
         kinds = words.astype(np.uint8)
@@ -189,16 +196,13 @@ def read_tuples(frames: Frames, offsets: Longs, limits: Longs, column_count: int
             starts = offsets + np.where(there, 5, 1)
             ends = starts + lengths
             columns.append(Slices(starts, ends, kinds))
-        _check_lengths(lengths, ends, limits)
+        if (lengths < 0).any():
+            raise MalformedError("a value has a negative length")
+        _check_ends(ends, limits)
         offsets = ends
     return columns, offsets
 
 
-def _check_column_counts(frames: Frames, offsets: Longs, column_count: int) -> None:
-    if (frames.int16(offsets) != column_count).any():
-        raise MalformedError(f"a row does not have {column_count} columns")
-
-
-def _check_lengths(lengths: Longs, ends: Longs, limits: Longs) -> None:
-    if (lengths < 0).any() or (ends > limits).any():
-        raise MalformedError("a value runs over the end of its message")
+def _check_ends(ends: Longs, limits: Longs) -> None:
+    if (ends > limits).any():
+        raise MalformedError("a row runs over the end of its message")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from replicator.model.errors import CorruptStreamError, KeyMissingError, UnsupportedTypeError
+from replicator.model.errors import CorruptStreamError, FatalError, KeyMissingError, TableError, UnsupportedTypeError
 from replicator.model.events import DDLOperation, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import LogBatch, PullLimits
@@ -635,6 +636,44 @@ def test_an_unforeseen_error_in_decoding_one_table_fails_that_table(monkeypatch:
     assert [r["row"]["id"] for r in rows_of(batch)] == [1, 2]
 
 
+ENDED = FatalError("the log ended.", code="source_error")
+SHOP_AND_OTHER = (relation(), relation(oid=8, name="audit"))
+
+
+@pytest.mark.parametrize(
+    ("stream", "said"),
+    [
+        ([begin(100, 1), relation()], "a row of public.shop"),
+        ([begin(100, 1), *SHOP_AND_OTHER, insert(1, "a", "1")], "after a change of public.shop"),
+        # Of a table that is not replicated, too.
+        ([begin(100, 1), *SHOP_AND_OTHER, insert(1, "a", "1"), insert(1, "a", "1", oid=8)], "after a change of public.audit"),
+        ([begin(100, 1), *SHOP_AND_OTHER, insert(1, "a", "1"), message("m", prefix="x")], "after a change of public.shop"),
+        ([begin(100, 1), *SHOP_AND_OTHER, truncate(7, 8)], "in transaction 100"),
+        # What came before the transaction says nothing about it.
+        ([*transaction(*SHOP_AND_OTHER, insert(1, "a", "1")), begin(101, 2)], "in transaction 101"),
+        ([*transaction(*SHOP_AND_OTHER), begin(101, 2), insert(1, "a", "1"), keepalive(5)], "after a change of public.shop"),
+    ],
+    ids=["described", "changed", "not_replicated", "message", "truncated", "begun", "keepalive"],
+)  # fmt: skip
+@pytest.mark.parametrize("rows", [1, 1000], ids=["row_by_row", "at_once"])
+def test_an_error_of_the_server_names_the_last_table_of_its_transaction(
+    stream: list[bytes], said: str, rows: int
+) -> None:
+    reader = reader_of(stream)
+    limits = replace(MANY, rows=rows)
+    feed: Any = reader._feed
+    while feed.messages or reader._queue:
+        reader.pull(limits)
+
+    def ending(**_: Any) -> Any:
+        raise ENDED
+
+    feed.receive = ending
+    with pytest.raises(FatalError) as caught:
+        reader.pull(limits)
+    assert caught.value.message.endswith(f"{said})")
+
+
 def test_acknowledging_confirms_the_offsets_position() -> None:
     reader = reader_of(transaction(relation(), insert(1, "a", "1")))
     offset = reader.pull(MANY).offset
@@ -657,10 +696,9 @@ WRONG: Mapping[str, Callable[[], list[bytes]]] = {
     "empty data": lambda: [data(b"")],
     "long keepalive": lambda: [keepalive(1) + b"x"],
     "short begin": lambda: [begin(1, 1)[:-1]],
-    "too many columns": lambda: transaction(relation(), insert(1, "a", "1", "x")),
-    "too few columns": lambda: transaction(relation(), insert(1, "a")),
     "row too long": lambda: transaction(relation(), insert(1, "a", "1") + b"x"),
     "row cut": lambda: transaction(relation(), insert(1, "a", "1")[:-1]),
+    "row cut to its kind": lambda: transaction(relation(), insert(1, "a", "1")[:31]),
     "row cut to its head": lambda: transaction(relation(), insert(1, "a", "1")[:30]),
     "length negative": lambda: transaction(
         relation(),
@@ -680,7 +718,6 @@ WRONG: Mapping[str, Callable[[], list[bytes]]] = {
     "insert with an old row": lambda: transaction(
         relation(), data(b"I" + struct.pack(">I", 7) + b"O" + row(1, "a", "1"))
     ),
-    "no integer": lambda: transaction(relation(), insert("secret", "a", "1")),
     "relation cut": lambda: transaction(relation()[:-3]),
     "relation too long": lambda: transaction(relation() + b"x"),
     "truncate cut": lambda: transaction(relation(), truncate(7)[:-1]),
@@ -692,13 +729,37 @@ WRONG: Mapping[str, Callable[[], list[bytes]]] = {
 def test_wrong_bytes_stop_the_stream_with_their_position(case: str) -> None:
     with pytest.raises(CorruptStreamError, match="the log after 0/0") as caught:
         pulled(*WRONG[case]())
-    assert "secret" not in "".join(
-        map(str, (caught.value, caught.value.__cause__, caught.value.__cause__ and caught.value.__cause__.__cause__))
-    )
+    assert caught.value.table is None
+
+
+WRONG_ROWS: Mapping[str, bytes] = {
+    "no integer": insert("secret", "a", "1"),
+    "no integer in an old key": update(1, "a", "1", key=("secret", None, None)),
+    "no number": insert(1, "a", "secret"),
+    "too many columns": insert(1, "a", "1", "secret"),
+    "too few columns": insert(1, "a"),
+    "too few columns in an old key": delete(1),
+    "no columns": insert(),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_ROWS)
+def test_wrong_rows_of_a_table_fail_it_and_the_others_continue(case: str, caplog: pytest.LogCaptureFixture) -> None:
+    other = TableSchema(table=TableId("public", "other"), columns=SCHEMA.columns, key=("id",))
+    stream = [
+        *transaction(relation(), relation(oid=8, name="other"), insert(1, "a", "1", oid=8), WRONG_ROWS[case]),
+        *transaction(insert(2, "b", "1", oid=8), insert(2, "b", "1"), xid=101, lsn=2000),
+    ]
+    batch = reader_of(stream, schemas={SHOP: SCHEMA, other.table: other}).pull(MANY)
+    assert [(changes.schema.table, changes.rows.num_rows) for changes in batch.changes] == [(other.table, 2)]
+    (error,) = batch.table_errors.values()
+    assert (error.code, error.table) == ("corrupt_rows", str(SHOP))
+    assert "secret" not in "".join(map(str, (error, error.__cause__, caplog.text)))
+    assert "Traceback" in caplog.text
 
 
 def test_no_mutant_of_a_stream_gets_through_as_another_error() -> None:
-    """One byte changed, cut, doubled or a message lost: either it decodes, or the stream is corrupt. Never a crash, a hang or a loop."""
+    """One byte changed, cut, doubled or a message lost: it decodes, or a table or the stream is corrupt. Never a crash or a loop."""
     other = TableSchema(table=TableId("public", "other"), columns=SCHEMA.columns)
     stream = [
         *transaction(
@@ -721,7 +782,7 @@ def test_no_mutant_of_a_stream_gets_through_as_another_error() -> None:
         keepalive(5000),
     ]
     rng = random.Random(3)
-    outcomes = {"decoded": 0, "corrupt": 0}
+    outcomes = {"decoded": 0, "corrupt": 0, "one table": 0}
     for _ in range(1500):
         mutant = [bytearray(m) for m in stream]
         index = rng.randrange(len(mutant))
@@ -739,12 +800,17 @@ def test_no_mutant_of_a_stream_gets_through_as_another_error() -> None:
             [bytes(m) for m in mutant], schemas={SHOP: SCHEMA, other.table: other}, unrepresentable="null"
         )
         try:
+            errors = dict[TableId, TableError]()
             for _ in range(6):
-                for changes in reader.pull(MANY).changes:
+                batch = reader.pull(MANY)
+                errors |= batch.table_errors
+                for changes in batch.changes:
                     changes.rows.validate(full=True)
             assert not reader._queue
-            outcomes["decoded"] += 1
+            assert "internal_error" not in {error.code for error in errors.values()}
+            outcomes["one table" if errors else "decoded"] += 1
         except CorruptStreamError:
             outcomes["corrupt"] += 1
     assert outcomes["corrupt"] > 400
     assert outcomes["decoded"] > 200
+    assert outcomes["one table"] > 20

@@ -555,7 +555,7 @@ def slowed(source: PostgresqlSource, database: ScratchDatabase) -> Any:
     return replace(
         table,
         published=PublishedAs(
-            rel_oid=None, is_listed=True, by_schema=False, columns=None, row_filter="public.slow(id)"
+            rel_oid=None, is_listed=True, schema_oid=None, columns=None, row_filter="public.slow(id)"
         ),
     )
 
