@@ -519,7 +519,7 @@ def test_files_that_could_not_be_rewritten_are_not_read_again_behind_each_batch(
     monkeypatch.setattr(parquet, "BYTES_MAX", 1)
     begun = list[Future[Any]]()
     with ThreadPoolExecutor(1) as background:
-        direct = DirectTable(bare.lane, bare.commits, background, MaintenanceConfig())
+        direct = DirectTable(bare.lane, bare.commits, background, background, MaintenanceConfig())
         for number in range(rewrite.FILES_PER_TIER + 3):
             batch = bare.batch(bare.numbered([insert(0, item(number))]))
             details, written = direct.apply(bare.table, batch, batch.last - 1)
