@@ -31,7 +31,13 @@ _MYSQL_TESTS: Final = (
     "tests/integration/test_conditions_mysql.py",
     "tests/integration/test_undone_mysql.py",
 )
-_POSTGRESQL_TESTS: Final = ("plugins/sources/postgresql/tests", "tests/integration/capture_postgresql")
+_POSTGRESQL_TESTS: Final = (
+    "plugins/sources/postgresql/tests",
+    "tests/integration/capture_postgresql",
+    "tests/integration/test_checks_postgresql.py",
+    "tests/integration/test_explanations_postgresql.py",
+    "tests/integration/test_odd_tables_postgresql.py",
+)
 _SUITE_TIMEOUT_SECONDS: Final = 3600
 # UUID came with 10.7, collations with numbers in the catalogue with 10.10, binlog_expire_logs_seconds with 10.6, and a value of
 # old_mode later.

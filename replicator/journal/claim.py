@@ -1,4 +1,4 @@
-"""Tells a state store from its copies, by a small file in the journal's folder.
+"""Tells a state store from another one that was copied from it, by a small file in the journal's folder.
 
 A copy of the state store names the same journal, and takes what the original has sealed since for orphans. So capture claims the folder
 every few seconds: it records a random token and a count in the state store, then writes both into the folder. A folder whose claim the
