@@ -122,7 +122,7 @@ class Load:
         return self._done.get("xa", 0)
 
     def begin_xa(self) -> None:
-        """Write XA transactions too: not before the log is read, for the commit of one that was prepared earlier costs new snapshots of all tables."""
+        """Write XA transactions too: not before the log is read, for one prepared earlier costs new snapshots of all tables."""
         self._begin("xa", self._write_xa)
 
     def swap(self, table: str) -> None:

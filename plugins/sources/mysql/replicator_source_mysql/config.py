@@ -60,7 +60,7 @@ class MysqlConfig(RelationalConfig):
         default=1 << 30,
         ge=1 << 20,
         le=1 << 34,
-        description="Largest size of a compressed transaction after decompression; a larger one stops the replicator. Also the "
+        description="Largest size of one compressed event of the log after decompression; the table of a larger one fails. Also the "
         "largest size of prepared XA transactions held in memory.",
     )
 

@@ -73,13 +73,14 @@ _TIMESTAMP_BITS: Final = 55
 
 @dataclass(slots=True)
 class Event:
-    """An event without its framing."""
+    """An event without its framing; `cut` as in `InnerEvent`."""
 
     timestamp: int
     kind: int
     server_id: int
     flags: int
     body: memoryview
+    cut: int = 0
 
 
 @dataclass(frozen=True, slots=True)

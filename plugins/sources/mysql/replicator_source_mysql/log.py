@@ -32,7 +32,7 @@ from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades
 from replicator_source_mysql.coordinates import Progress
 from replicator_source_mysql.dump import Dump
-from replicator_source_mysql.errors import RESTART_ACTION
+from replicator_source_mysql.errors import PACKET_TOO_LARGE, RESTART_ACTION, event_too_large
 from replicator_source_mysql.events import (
     FLAG_IGNORABLE,
     IGNORED,
@@ -57,6 +57,8 @@ from replicator_source_mysql.xa import XaTransactions
 _ROWS: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | set(MARIADB_COMPRESSED)
 _BEGINS: Final = frozenset({Kind.GTID, Kind.GTID_TAGGED, Kind.MARIADB_GTID, Kind.ANONYMOUS_GTID})
 _QUERIES: Final = frozenset({Kind.QUERY, Kind.EXECUTE_LOAD_QUERY, MARIADB_QUERY_COMPRESSED})
+# A server's largest max_allowed_packet.
+_STATEMENT_MAX: Final = 1 << 30
 _PROBE_EVERY_S: Final = 1.0
 # While data flows, so long for more of it, and so long in all: rows of many small transactions share the cost of a pull.
 _GATHER_S: Final = 0.004
@@ -75,7 +77,7 @@ class BinlogReader(LogReader):
         probe: Asks for the end of the log, on another connection.
         on_delivered: Told what is executed at the end of each pull.
         is_lower_case: The server stores names in lower case.
-        size_max: Bytes that a compressed transaction, or all prepared ones, may have.
+        size_max: Bytes that a compressed event, or all prepared transactions, may have.
         cascades: Tells which tables foreign keys may have changed; None where the server logs what they do, or it is not asked for.
         undoing: Takes back what transactions roll back.
     """
@@ -180,10 +182,18 @@ class BinlogReader(LogReader):
                 continue
             if until is not None and self._clock() >= until:
                 return
-            if not self._stream.receive(wait_s):
+            if not self._receive(wait_s):
                 return
             until = until if until is not None else self._clock() + _GATHER_TOTAL_S
             wait_s = _GATHER_S
+
+    def _receive(self, wait_s: float) -> bool:
+        try:
+            return self._stream.receive(wait_s)
+        except FatalError as error:
+            if error.code != PACKET_TOO_LARGE or self._group is None:
+                raise
+            raise event_too_large(error, self._group.id, self._rows.announced) from error
 
     def _take_marks(self) -> bool:
         """Take the marks that are reached here, if this is a boundary; False if there are none."""
@@ -270,7 +280,8 @@ class BinlogReader(LogReader):
 
     def _read_query(self, event: Event) -> Query:
         if event.kind == MARIADB_QUERY_COMPRESSED:
-            _, body = uncompressed_body(event.kind, event.body, size_max=self._size_max)
+            # As one that is not compressed, whose size only the server bounds.
+            _, body = uncompressed_body(event.kind, event.body, size_max=max(self._size_max, _STATEMENT_MAX))
             return query(memoryview(body), flavor=self._flavor, flags=event.flags)
         is_load = event.kind == Kind.EXECUTE_LOAD_QUERY
         return query(event.body, flavor=self._flavor, flags=event.flags, is_load=is_load)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Final
 
 from replicator.model.errors import FatalError
 from replicator_source_mysql.binlog import InnerEvent, transaction_payload
+from replicator_source_mysql.binlog.events import PARTIAL_UPDATE, RowsEvent, too_large
 from replicator_source_mysql.coordinates import Progress
 from replicator_source_mysql.dump import HEADER, HEADER_SIZE, Dump
-from replicator_source_mysql.events import Event
+from replicator_source_mysql.events import IGNORED, Event
+
+# What is too large of it fails its table, or is left out anyway.
+_MAY_BE_CUT: Final = frozenset(RowsEvent) | {PARTIAL_UPDATE} | IGNORED
 
 
 class EventStream:
@@ -18,7 +23,7 @@ class EventStream:
     Args:
         dump: Opened where `progress` begins.
         progress: Told of every event.
-        size_max: Bytes that a compressed transaction may have.
+        size_max: Bytes that an event of a compressed transaction may have; of a larger one only the beginning is held.
 
     Attributes:
         queue: Events that have arrived, header included.
@@ -64,7 +69,11 @@ class EventStream:
             inner = next(self._inner, None)
             if inner is not None:
                 self._inner_events += 1
-                return Event(inner.timestamp, inner.type_code, inner.server_id, inner.flags, memoryview(inner.body))
+                if inner.cut and inner.type_code not in _MAY_BE_CUT:
+                    what = f"An event of type {inner.type_code} in a compressed transaction"
+                    raise too_large(what, inner.cut, self._size_max)
+                body = memoryview(inner.body)
+                return Event(inner.timestamp, inner.type_code, inner.server_id, inner.flags, body, inner.cut)
             self._inner = None
         cursor, progress = self.cursor, self._progress
         while self.queue:

@@ -154,6 +154,31 @@ def test_a_compressed_event_that_cannot_be_read_is_its_tables_error(
     check(rows, errors, code)
 
 
+def test_of_a_large_compressed_transaction_only_the_table_of_a_too_large_event_fails(
+    mysql: MysqlServer, source_of: Make
+) -> None:
+    if mysql.lacks((8, 0, 20)):
+        pytest.skip("compressed transactions came with MySQL 8.0.20")
+    with mysql.database() as database:
+        database.execute(*(f"CREATE TABLE {name} (id int PRIMARY KEY, v longtext)" for name in NAMES))
+
+        def act() -> None:
+            with closing(database.connect(autocommit=False)) as connection, connection.cursor() as cursor:
+                cursor.execute("SET SESSION binlog_transaction_compression = ON")
+                cursor.execute("SET SESSION binlog_rows_query_log_events = ON")
+                for id_ in (1, 2):
+                    for name in NAMES:
+                        # Of `a` and `c` the whole is too large, and no event.
+                        size = 1_500_000 if name == "bad" else 700_000
+                        cursor.execute(f"INSERT INTO {name} VALUES ({id_}, '{'x' * size}')")
+                connection.commit()
+            database.execute(*(f"INSERT INTO {name} VALUES (3, 'y')" for name in NAMES))
+
+        rows, errors = read(source_of(mysql, transaction_bytes_max="1MiB"), database, act)
+    check(rows, errors, "transaction_too_large")
+    assert "A rows event would become 1500" in str(errors["bad"])
+
+
 def test_an_xa_transaction_that_is_too_large_has_new_snapshots_of_its_tables(
     mysql_database: MysqlDatabase, source_of: Make, caplog: pytest.LogCaptureFixture
 ) -> None:

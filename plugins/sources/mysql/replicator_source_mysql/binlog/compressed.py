@@ -33,6 +33,10 @@ _NONE: Final = 255
 
 _WHAT: Final = "A TRANSACTION_PAYLOAD event"
 
+# Of an event that is too large: more than an empty rows event has, and enough to tell its table.
+_BEGINNING: Final = 32
+_SKIPPED_AT_ONCE: Final = 1 << 20
+
 # A compressed part of MariaDB's events: 1000 0nnn (method 0, zlib; n bytes of length), the length, big-endian, zlib's stream.
 _METHOD_BITS: Final = 0xF8
 _MARIADB_ZLIB: Final = 0x80
@@ -44,7 +48,8 @@ _LENGTH_BYTES_MAX: Final = 4
 class InnerEvent:
     """An event out of a TRANSACTION_PAYLOAD: header fields and body (inside there are no checksums).
 
-    `timestamp` is in seconds. The position in the header means nothing: positions are the outer event's.
+    `timestamp` is in seconds. The position in the header means nothing: positions are the outer event's. `cut` is the size of the
+    body in bytes where it is too large to be held, and `body` is its beginning then; 0 where `body` is whole.
     """
 
     timestamp: int
@@ -52,6 +57,7 @@ class InnerEvent:
     server_id: int
     flags: int
     body: bytes
+    cut: int = 0
 
 
 class _Source(Protocol):
@@ -59,19 +65,16 @@ class _Source(Protocol):
 
 
 def transaction_payload(body: bytes | memoryview, *, size_max: int) -> Iterator[InnerEvent]:
-    """The events of a TRANSACTION_PAYLOAD event's body, in order, uncompressed piece by piece.
+    """The events of a TRANSACTION_PAYLOAD event's body, in order, uncompressed piece by piece: one is held at a time.
 
     Args:
         body: The event's body.
-        size_max: Bytes that the whole may become.
+        size_max: Bytes that the body of one event in it may have; of a larger one only the beginning is held.
 
     Raises:
         CorruptStreamError: `corrupt_binlog_event`, also if it becomes larger than it says itself.
-        FatalError: `transaction_too_large`.
     """
     compression, size, payload = _payload(Reader(body, _WHAT))
-    if size > size_max:
-        raise too_large(_WHAT, size, size_max)
     left = size
     if compression == _NONE:
         source: _Source = pa.BufferReader(payload)
@@ -84,7 +87,13 @@ def transaction_payload(body: bytes | memoryview, *, size_max: int) -> Iterator[
         timestamp, type_code, server_id, event_size, _, flags = _HEADER.unpack(raw)
         if not _HEADER.size <= event_size <= left or type_code == TRANSACTION_PAYLOAD:
             raise corrupt(f"{_WHAT} holds an event of type {type_code} and {event_size} bytes, where {left} are left.")
-        yield InnerEvent(timestamp, type_code, server_id, flags, _exactly(source, event_size - _HEADER.size))
+        body_size = event_size - _HEADER.size
+        if body_size <= size_max:
+            yield InnerEvent(timestamp, type_code, server_id, flags, _exactly(source, body_size))
+        else:
+            beginning = _exactly(source, _BEGINNING)
+            _skip(source, body_size - _BEGINNING)
+            yield InnerEvent(timestamp, type_code, server_id, flags, beginning, cut=body_size)
         left -= event_size
     if _read(source, 1):
         raise corrupt(f"{_WHAT} is larger than the {size} bytes that it declares.")
@@ -114,6 +123,11 @@ def _exactly(source: _Source, size: int) -> bytes:
     if len(raw) != size:
         raise corrupt(f"{_WHAT} ends before its events do.")
     return raw
+
+
+def _skip(source: _Source, size: int) -> None:
+    while size:
+        size -= len(_exactly(source, min(_SKIPPED_AT_ONCE, size)))
 
 
 def _read(source: _Source, size: int) -> bytes:

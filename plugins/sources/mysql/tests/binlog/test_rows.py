@@ -355,14 +355,18 @@ def test_decompression_is_capped(compressed: Binlog) -> None:
     assert len(event.body) < 30_000
     size_max = 1_000_000
 
-    def uncompress() -> None:
-        if compressed.flavor == "mysql":
-            list(transaction_payload(event.body, size_max=size_max))
-        else:
-            uncompressed_body(event.type_code, event.body, size_max=size_max)
-
+    if compressed.flavor == "mysql":
+        whole = list(transaction_payload(event.body, size_max=10_000_000))
+        inner = list(transaction_payload(event.body, size_max=size_max))
+        assert [(e.type_code, e.cut) for e in inner] == [
+            (e.type_code, len(e.body) if len(e.body) > size_max else 0) for e in whole
+        ]
+        (large,) = [e for e in inner if e.cut]
+        assert large.cut > 3_000_000
+        assert len(large.body) == 32
+        return
     with pytest.raises(FatalError, match=r"more than source.transaction_bytes_max \(1000000\)") as found:
-        uncompress()
+        uncompressed_body(event.type_code, event.body, size_max=size_max)
     assert found.value.code == "transaction_too_large"
 
 
