@@ -92,5 +92,5 @@ class JournalReader:
             f"The journal file {file.uri} cannot be used: {fact}.",
             code="corrupt_segment",
             table=str(file.table),
-            action=f"Restore it from a backup, then run `replicator snapshot {self._name} {file.table}`; without a backup, add --recreate.",
+            action=f"Restore it from a backup, or run `replicator snapshot {self._name} --restart`.",
         )

@@ -11,6 +11,7 @@ import secrets
 import struct
 import uuid
 import zlib
+from collections.abc import Sequence
 from typing import Final
 
 import pymysql
@@ -61,6 +62,7 @@ class Dump:
         self._reader = PacketReader(connection, sequence=1, silence_s=silence_s)
         self._has_checksums = has_checksums
         self._is_closed = False
+        self._failure: ReplicatorError | None = None
 
     @classmethod
     def open(
@@ -103,22 +105,22 @@ class Dump:
         """
         if self._is_closed:
             raise SourceUnavailableError("reading the log: the connection is closed.", code="source_unavailable")
+        if self._failure is not None:
+            raise self._failure
         try:
             packets = self._reader.packets(wait_s)
         except (pymysql.MySQLError, OSError, ValueError) as error:
             raise SourceUnavailableError(
                 f"reading the log of {self._server}: {facts_of(error)}", code="source_unavailable"
             ) from error
-        if not self._has_checksums:
-            return [self._event(packet) for packet in packets]
-        sound, size_at, crc32 = [], _SIZE.unpack_from, zlib.crc32
-        for packet in packets:
-            # Nearly all are events whose checksum is right; what is wrong with the others, `_event` says.
-            is_event = len(packet) > HEADER_SIZE + _CHECKSUM_SIZE and not packet[0] and packet[5] not in _OWN_RULES
-            if is_event and size_at(packet, 10)[0] == len(packet) - 1 and crc32(packet, _BEFORE_STATUS) == _SOUND:
-                sound.append(packet[1:-_CHECKSUM_SIZE])
-            else:
-                sound.append(self._event(packet))
+        sound: list[bytes] = []
+        try:
+            self._prove(packets, sound)
+        except ReplicatorError as error:
+            if not sound:
+                raise
+            # What arrived before it is read first: it may say what the error is about.
+            self._failure = error
         return sound
 
     def close(self) -> None:
@@ -127,6 +129,19 @@ class Dump:
         # Closing is all that is left to do, whether or not it still stands.
         with contextlib.suppress(pymysql.MySQLError, OSError):
             self._connection._force_close()  # noqa: SLF001 - PyMySQL's close would talk into the dump
+
+    def _prove(self, packets: Sequence[bytes], sound: list[bytes]) -> None:
+        if not self._has_checksums:
+            sound.extend(self._event(packet) for packet in packets)
+            return
+        size_at, crc32 = _SIZE.unpack_from, zlib.crc32
+        for packet in packets:
+            # Nearly all are events whose checksum is right; what is wrong with the others, `_event` says.
+            is_event = len(packet) > HEADER_SIZE + _CHECKSUM_SIZE and not packet[0] and packet[5] not in _OWN_RULES
+            if is_event and size_at(packet, 10)[0] == len(packet) - 1 and crc32(packet, _BEFORE_STATUS) == _SOUND:
+                sound.append(packet[1:-_CHECKSUM_SIZE])
+            else:
+                sound.append(self._event(packet))
 
     def _event(self, packet: bytes) -> bytes:
         if not packet or packet[0] == ERROR:

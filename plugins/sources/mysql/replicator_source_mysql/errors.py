@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
+from collections.abc import Sequence
 from typing import Final
 
 import pymysql
@@ -18,6 +19,7 @@ from replicator.model.errors import (
     SourceUnavailableError,
     TableError,
 )
+from replicator.model.schema import TableId
 
 RESTART_ACTION: Final = (
     "Run `replicator snapshot NAME --restart`. It starts at a new log position with new snapshots of all tables."
@@ -62,6 +64,12 @@ _TABLE_DENIED: Final = frozenset({1044, 1142, 1143, 1370})
 # A row, or a value, is more than the server's max_allowed_packet.
 _PACKET_TOO_LARGE: Final = frozenset({1153, 1162, 1301})
 _RAISE_PACKET: Final = "Raise max_allowed_packet on the server, to 1G at most."
+PACKET_TOO_LARGE: Final = "max_allowed_packet"
+# Measured on MySQL 9.7 and MariaDB 10.11: the server's max_allowed_packet does not bound what it sends of its log, 1 GiB does.
+_BEHIND_EVENT: Final = (
+    "No server sends an event of more than 1 GiB, whatever its max_allowed_packet is. Write less into one row; an UPDATE logs it"
+    f" twice. To continue behind the event: {RESTART_ACTION}"
+)
 _TIMED_OUT: Final = frozenset({1969, 3024})
 _UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
 # The log is not there any more, or does not join: only the text of 1236 says which.
@@ -121,8 +129,8 @@ def _final(message: str, number: int | None, table: str | None) -> ReplicatorErr
     then = "Then run `replicator snapshot NAME TABLE`."
     if number in _PACKET_TOO_LARGE:
         if table is None:
-            return FatalError(message, code="max_allowed_packet", action=_RAISE_PACKET)
-        return TableError(message, code="max_allowed_packet", table=table, action=f"{_RAISE_PACKET} {then}")
+            return FatalError(message, code=PACKET_TOO_LARGE, action=_RAISE_PACKET)
+        return TableError(message, code=PACKET_TOO_LARGE, table=table, action=f"{_RAISE_PACKET} {then}")
     if table is None:
         return FatalError(message, code="source_error")
     return TableError(message, code="source_error", table=table, action=f"Fix it on the server. {then}")
@@ -134,7 +142,7 @@ def translate_log(number: int, text: str, *, doing: str) -> ReplicatorError:
     lowered = text.lower()
     if number in _LOG_ERROR:
         if _TOO_LARGE in lowered:
-            return FatalError(message, code="max_allowed_packet", action=_RAISE_PACKET)
+            return FatalError(message, code=PACKET_TOO_LARGE, action=_BEHIND_EVENT)
         if any(word in lowered for word in _WITHOUT_GTIDS):
             return gtids_are_off(message)
         if any(word in lowered for word in _SAME_ID):
@@ -143,6 +151,19 @@ def translate_log(number: int, text: str, *, doing: str) -> ReplicatorError:
             return OffsetExpiredError(message, code="log_removed", action=RESTART_ACTION)
         return LogGapError(message, code="other_history", action=RESTART_ACTION)
     return translate(pymysql.err.OperationalError(number, text), doing=doing)
+
+
+def event_too_large(error: FatalError, transaction: str, tables: Sequence[TableId]) -> FatalError:
+    """The same with what is known of the event that the server does not send: the log cannot be read past it, by no table.
+
+    Args:
+        error: The server's answer.
+        transaction: To which the event belongs.
+        tables: Of one of them it has rows; empty if it is none of rows.
+    """
+    rows = f"rows of {' or '.join(map(str, tables))}" if tables else "no rows, or compressed ones,"
+    message = f"{error.message} The event has more than 1 GiB and {rows} in the transaction {transaction}."
+    return FatalError(message, code=PACKET_TOO_LARGE, action=error.action)
 
 
 def gtids_are_off(message: str) -> LogGapError:

@@ -32,7 +32,7 @@ from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades
 from replicator_source_mysql.coordinates import Progress
 from replicator_source_mysql.dump import Dump
-from replicator_source_mysql.errors import RESTART_ACTION
+from replicator_source_mysql.errors import PACKET_TOO_LARGE, RESTART_ACTION, event_too_large
 from replicator_source_mysql.events import (
     FLAG_IGNORABLE,
     IGNORED,
@@ -182,10 +182,18 @@ class BinlogReader(LogReader):
                 continue
             if until is not None and self._clock() >= until:
                 return
-            if not self._stream.receive(wait_s):
+            if not self._receive(wait_s):
                 return
             until = until if until is not None else self._clock() + _GATHER_TOTAL_S
             wait_s = _GATHER_S
+
+    def _receive(self, wait_s: float) -> bool:
+        try:
+            return self._stream.receive(wait_s)
+        except FatalError as error:
+            if error.code != PACKET_TOO_LARGE or self._group is None:
+                raise
+            raise event_too_large(error, self._group.id, self._rows.announced) from error
 
     def _take_marks(self) -> bool:
         """Take the marks that are reached here, if this is a boundary; False if there are none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -61,6 +61,14 @@ class TableRows:
         # TABLE_MAP events of tables that no foreign key makes a matter of others → number and version.
         self._known: dict[bytes, tuple[int, Version | None]] = {}
         self._parents: dict[int, Parent] = {}
+        # TABLE_MAP events of the statement that is being read, and how many of them stood before its last rows event.
+        self._announced: list[bytes] = []
+        self._begun = 0
+
+    @property
+    def announced(self) -> Sequence[TableId]:
+        """The tables of which the statement that is being read may have rows: of one of them is the next rows event, if it has one."""
+        return [TableId(*named) for named in dict.fromkeys(map(named_table, self._announced))]
 
     @property
     def tables(self) -> Mapping[TableId, TableSchema]:
@@ -71,6 +79,8 @@ class TableRows:
         """Table numbers mean nothing beyond a transaction or a file."""
         self._numbers.clear()
         self._parents.clear()
+        self._announced.clear()
+        self._begun = 0
 
     def drop(self, table: TableId) -> None:
         """Hand out no more rows of a table."""
@@ -101,6 +111,7 @@ class TableRows:
             return
         queue, cursor = stream.queue, stream.cursor
         known, numbers, parents, header_at = self._known, self._numbers, self._parents, HEADER.unpack_from
+        announced, begun = self._announced, self._begun
         rows = pull.rows_of(group.transaction) if group.transaction is not None else None
         pos = cursor.pos
         is_full = pull.is_full(limits)
@@ -108,14 +119,19 @@ class TableRows:
             raw = queue[0]
             _, kind, _, size, end, flags = header_at(raw)
             if kind == _TABLE_MAP:
-                found = known.get(raw[HEADER_SIZE:])
+                body = raw[HEADER_SIZE:]
+                found = known.get(body)
                 if found is None or (found[1] is not None and not pull.admit(found[1])):
                     break
                 numbers[found[0]] = found[1]
+                del announced[:begun]
+                begun = 0
+                announced.append(body)
             elif kind in _PLAIN_ROWS:
                 number = int.from_bytes(raw[_NUMBER], "little")
                 if number not in numbers or number in parents:
                     break
+                begun = len(announced)
                 version = numbers[number]
                 if version is not None:
                     if rows is None:
@@ -133,9 +149,13 @@ class TableRows:
                 cursor.move(kind, size, end, flags, in_transaction=True)
                 pos = cursor.pos
         cursor.pos = pos
+        self._begun = begun
 
     def table_map(self, event: Event, group: Group, pull: Pull) -> bool:
         """Take a TABLE_MAP event; False if it must come again in the next pull."""
+        del self._announced[: self._begun]
+        self._begun = 0
+        self._announced.append(bytes(event.body))
         if group.is_skipped:
             return True
         number = table_id(event.body)
@@ -171,6 +191,7 @@ class TableRows:
 
     def rows(self, event: Event, group: Group, offset: int, pull: Pull) -> None:
         """Take a rows event that ends at this offset of its group; those of an XA transaction are held by the group."""
+        self._begun = len(self._announced)
         if group.is_skipped:
             return
         number = table_id(event.body)

@@ -26,7 +26,8 @@ from replicator.testing.waiting import wait_until
 from replicator_source_mysql.coordinates import CoordinateSystems
 from replicator_source_mysql.errors import translate, translate_log
 from replicator_source_mysql.source import MysqlSource
-from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.mysql_programs import has_mysql
+from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
 
 Make = Callable[..., MysqlSource]
 
@@ -240,3 +241,31 @@ def test_what_ends_a_dump_is_told_by_its_words(text: str, kind: type[ReplicatorE
     assert isinstance(error, kind)
     assert error.code == code
     assert f"(1236) {text}" in str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_an_event_that_no_server_sends_names_its_tables_and_its_transaction(kind: Flavor, source_of: Make) -> None:
+    if kind == "mysql" and not has_mysql():
+        pytest.skip("NO MYSQL: tools/install_mysql.sh could not unpack one; only MariaDB is tested")
+    with MysqlServer(kind) as server, server.database() as database:
+        # Engines that can write such rows quickly; a row of InnoDB's can be as large.
+        engine = "BLACKHOLE" if kind == "mysql" else "MyISAM"
+        database.execute(
+            "CREATE TABLE t (id int PRIMARY KEY, v longblob)",
+            f"CREATE TABLE u (a longblob, b longblob) ENGINE = {engine}",
+        )
+        table = TableId(database.name, "t")
+        reader = opened(source_of(server), table)
+        server.execute("SET GLOBAL max_allowed_packet = 1073741824")
+        with closing(database.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("INSERT INTO t VALUES (1, REPEAT('x', 8000000))")
+            server.execute("SET GLOBAL max_allowed_packet = 1048576")
+            cursor.execute("INSERT INTO u SELECT REPEAT('x', 600000000), REPEAT('y', 600000000)")
+        error = pull_until_it_fails(reader)
+    assert isinstance(error, FatalError)
+    assert (error.code, error.table) == ("max_allowed_packet", None), "nobody can read the log past it"
+    assert "(1236)" in str(error), "what was larger than the server's setting came"
+    assert f"more than 1 GiB and rows of {database.name}.u in the transaction " in str(error)
+    assert "--restart" in (error.action or "")
