@@ -16,7 +16,6 @@ from replicator.plugins import Batch, TableOptions
 from replicator.plugins.kit.folding import StoredRow, fold, fold_multiset, merge_rows, read_changes
 
 PgCursor = psycopg.Cursor[tuple[Any, ...]]
-Rows = Iterable[tuple[Any, ...]]
 
 _TYPES: Final = {
     "bool": "boolean", "int8": "smallint", "int16": "smallint", "int32": "integer", "int64": "bigint", "float": "real",
@@ -113,7 +112,7 @@ def _own_columns(options: TableOptions) -> list[str]:
     return [name for name in _OWN if is_wanted.get(name, True)]
 
 
-def _stage(cursor: PgCursor, columns: Sequence[Column], rows: Rows, more: str | None = None) -> None:
+def _stage(cursor: PgCursor, columns: Sequence[Column], rows: Iterable[Any], more: str | None = None) -> None:
     """Write rows into a temporary table, whose columns are called by number."""
     names = [f"v{i} {type_of(column.type)}" for i, column in enumerate(columns)]
     run(cursor, f"CREATE TEMP TABLE staged ({', '.join([*names, *([more] if more else [])])}) ON COMMIT DROP")
