@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import report
-from benchmarks.measure import busy_share, machine, say
+from benchmarks.measure import busy_cores, machine, say
 from benchmarks.scale import Scale
 
-NAMES: Final = ("snapshot", "changes", "apply", "freshness", "many_tables", "memory", "mysql_decode", "mysql_snapshot")
+NAMES: Final = (
+    "snapshot", "changes", "apply", "start", "freshness", "many_tables", "memory", "mysql_decode", "mysql_snapshot",
+)  # fmt: skip
 QUICK_ROWS: Final = 20_000
 
 
@@ -40,11 +42,16 @@ def main(arguments: list[str]) -> int:
         if options.quick
         else Scale(rows=options.rows, repetitions=options.repetitions)
     )
-    facts = {**machine(), "date": time.strftime("%Y-%m-%d", time.gmtime()), "busy at the start": f"{busy_share():.0%}"}
+    facts = {
+        **machine(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "cores busy at the start": f"{busy_cores():.1f}",
+    }
     reports = []
     for name in options.names or NAMES:
         say(f"== {name}")
         reports.append(importlib.import_module(f"benchmarks.{name}").run(scale))
+        facts["at the end"] = f"{busy_cores():.1f}"
         # After each, so that a long run that is cut short has left something.
         report.write(reports, facts, options.output)
     print(report.markdown(reports, facts))

@@ -37,10 +37,11 @@ def side_by_side(
 ) -> Sequence[Line]:
     """`engine: auto` against `engine: spark`; goals are seconds, and ratios where the machine is busy."""
     cpu, cpu_spark = auto.cpu_per_1000(load), spark.cpu_per_1000(load)
+    is_quiet = auto.was_quiet and spark.was_quiet
     return [
-        _line(f"{what}, p50", auto.age(0.5), spark.age(0.5), p50),
-        _line(f"{what}, p95", auto.age(0.95), spark.age(0.95), None),
-        _line(f"{what}, p99", auto.age(0.99), spark.age(0.99), p99),
+        _line(f"{what}, p50", auto.age(0.5), spark.age(0.5), p50, is_quiet=is_quiet),
+        _line(f"{what}, p95", auto.age(0.95), spark.age(0.95)),
+        _line(f"{what}, p99", auto.age(0.99), spark.age(0.99), p99, is_quiet=is_quiet),
         Line(
             what="processor time of apply and Spark per 1,000 changes",
             figure=f"{cpu:.2f} s",
@@ -49,22 +50,24 @@ def side_by_side(
             goal=f"≤ {CPU_RATIO_MAX}x",
             is_met=cpu <= CPU_RATIO_MAX * cpu_spark,
         ),
-        _line("time between two versions of a table, p50", auto.gap(), spark.gap(), None),
-        _line("from `run` to the first snapshot visible", auto.first_s, spark.first_s, None),
+        _line("time between two versions of a table, p50", auto.gap(), spark.gap()),
+        _line("from `run` to the first snapshot visible", auto.first_s, spark.first_s),
         at_most("commit → sealed in the journal, p99", quantile(auto.sealed, 0.99), None, "s"),
         at_most("written to the lake", auto.bytes_per_s / 1e6, None, "MB/s"),
         at_most("data files at the end, those not vacuumed yet included", auto.files, None, "files"),
+        at_most("cores that others used before or after", max(auto.busy_cores, spark.busy_cores), None, "cores"),
         *(at_most(f"cores used by the {name}", share, None, "cores") for name, share in sorted(auto.cores.items())),
     ]
 
 
-def _line(what: str, auto_s: float, spark_s: float, goal_s: float | None) -> Line:
+def _line(what: str, auto_s: float, spark_s: float, goal_s: float | None = None, *, is_quiet: bool = True) -> Line:
+    """The goal is one of seconds on a quiet machine, and of the ratio on a busy one."""
     ratio = auto_s / spark_s
     return Line(
         what=what,
         figure=f"{auto_s:.2f} s",
         against=f"engine: spark: {spark_s:.2f} s",
         ratio=ratio,
-        goal="" if goal_s is None else f"≤ {goal_s} s; busy: ≤ {RATIO_MAX}x",
-        is_met=None if goal_s is None else auto_s <= goal_s or ratio <= RATIO_MAX,
+        goal="" if goal_s is None else f"≤ {goal_s} s" if is_quiet else f"≤ {RATIO_MAX}x (busy machine)",
+        is_met=None if goal_s is None else auto_s <= goal_s if is_quiet else ratio <= RATIO_MAX,
     )

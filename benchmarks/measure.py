@@ -112,9 +112,13 @@ def shared_once_mib(pids: Iterable[int]) -> float:
     return kib / 1024
 
 
-def busy_share() -> float:
-    """How much of all cores others use right now, from 0 to 1, looked at for half a second."""
-    return psutil.cpu_percent(interval=0.5) / 100
+BUSY_CORES_MAX: Final = 0.5
+"""Others may use so much: then figures count as they are, and otherwise only those side by side of one run."""
+
+
+def busy_cores() -> float:
+    """How many cores others use right now, looked at for two seconds in which a benchmark does nothing."""
+    return psutil.cpu_percent(interval=2.0) / 100 * (psutil.cpu_count() or 1)
 
 
 def machine() -> dict[str, str]:

@@ -9,6 +9,7 @@ the first version on whose ledger reaches the row's number. Source, target and f
 from __future__ import annotations
 
 import bisect
+import contextlib
 import json
 import math
 import os
@@ -25,7 +26,7 @@ import psutil
 import pyarrow as pa
 
 from benchmarks import data
-from benchmarks.measure import quantile, say
+from benchmarks.measure import BUSY_CORES_MAX, busy_cores, quantile, say
 from benchmarks.product import Product, running
 from replicator.config import SparkConfig
 from replicator.model.events import SEQUENCE_NUM
@@ -78,6 +79,7 @@ class Measured:
         cores: Those that each process used.
         bytes_per_s: What was written below the tables' folders, by size of the files that are there at the end.
         files: Data files of all tables at the end.
+        busy_cores: What others used, before or after: whichever was more.
     """
 
     first_s: float
@@ -87,6 +89,12 @@ class Measured:
     cores: Mapping[str, float]
     bytes_per_s: float
     files: int
+    busy_cores: float
+
+    @property
+    def was_quiet(self) -> bool:
+        """The figures say something of themselves."""
+        return self.busy_cores <= BUSY_CORES_MAX
 
     def age(self, share: float) -> float:
         """A quantile of the ages."""
@@ -104,6 +112,7 @@ class Measured:
 def measure(load: Load, engine: Engine) -> Measured:
     """Write at a steady rate, let the product replicate it, and look at what it left."""
     what = f"{load.tables} tables of {load.held_rows:,} rows, engine: {engine}"
+    busy_before = busy_cores()
     with data.server() as server, server.database("bench") as database:
         _make(database, load)
         began = time.time()
@@ -132,6 +141,7 @@ def measure(load: Load, engine: Engine) -> Measured:
         cores=cores,
         bytes_per_s=written,
         files=files,
+        busy_cores=max(busy_before, busy_cores()),
     )
 
 
@@ -202,7 +212,10 @@ def _processor_seconds(server: PostgresServer, product: Product) -> dict[str, fl
     used = {name: _used(process) for name, process in product.workers().items()}
     # Those that have ended are counted by the postmaster: the backend that wrote is one of them in the end.
     ended = postmaster.cpu_times()
-    living = sum(_used(process) for process in postmaster.children())
+    living = 0.0
+    for process in postmaster.children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile: counted the next time
+            living += _used(process)
     return used | {"server, the writer included": living + ended.children_user + ended.children_system}
 
 
@@ -238,6 +251,14 @@ def _versions(lake: Path, table: TableId) -> list[tuple[int, float]]:
                 # The file is written under another name first; the change time is that of the renaming.
                 found.append((entry.last, file.stat().st_ctime))
     return found
+
+
+def first_version(lake: Path, table: TableId) -> float | None:
+    """When the first version with a data file became visible; None if there is none yet."""
+    for file in sorted((lake / table.namespace / table.name / "_delta_log").glob("*.json")):
+        if file.stem.isdigit() and any("add" in json.loads(line) for line in file.read_text("utf-8").splitlines()):
+            return file.stat().st_ctime
+    return None
 
 
 def _seals(store: StateStore, name: str) -> list[tuple[int, float]]:
