@@ -364,6 +364,7 @@ class TableApplier:
             self._reach = self._reach.refused(_end_of(unit))
             raise
         except Exception:
+            # Whatever it was, it blocks the table up to here; who raised it is told by the pump.
             self._reach = self._reach.refused(_end_of(unit))
             raise
         return True

@@ -145,6 +145,7 @@ class Session(KitSession[Connection]):
             self._same.verify(connection)
             self._set_bounds(connection)
         except BaseException:
+            # Whatever ended it, no session may be left on the server.
             self.disconnect(connection)
             raise
         return connection
@@ -160,6 +161,7 @@ class Session(KitSession[Connection]):
 
     @override
     def disconnect(self, connection: Connection) -> None:
+        # It may be closed already: that is what is wanted.
         with contextlib.suppress(pymysql.MySQLError):
             connection._force_close()  # noqa: SLF001 - PyMySQL's close would send a message into the running one
 

@@ -93,6 +93,7 @@ class Dump:
             connection._force_close()  # noqa: SLF001
             raise translate(error, doing=f"asking {config.server} for its log") from error
         except BaseException:
+            # Whatever ended it, an interrupt too, no dump may be left on the server.
             connection._force_close()  # noqa: SLF001
             raise
         return cls(connection, server=config.server, silence_s=silence_s, has_checksums=has_checksums)

@@ -92,6 +92,7 @@ class Session(KitSession[Connection]):
         try:
             self._same.verify(connection)
         except BaseException:
+            # Whatever ended it, no session may be left on the server.
             connection.close()
             raise
         return connection

@@ -106,7 +106,7 @@ class SparkBulk:
         held = self._keys(table, *[F.col(quoted(name)).alias(f"v{i}") for i, name in enumerate(others)])
         joined = source.where(lacks).join(held, self._same(f"{KEY}."), "left")
         joined = joined.where(F.col(ROW).isNotNull() | F.col("t0").isNotNull()).select(*row(values))
-        return source.where(~lacks).select(*row(sent)).unionByName(joined)
+        return source.where(~lacks).select(*row(sent)).union(joined)
 
     def find(self, version: int, names: Mapping[str, int]) -> BulkHits:
         """As `Bulk.find`: one join on the key alone."""

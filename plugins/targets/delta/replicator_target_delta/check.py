@@ -37,7 +37,7 @@ def path_problems(open_storage: Callable[[], Storage], root: str) -> Sequence[Pr
         finally:
             storage.remove(probe)
             if made:
-                Storage(missing).remove(missing)
+                _remove_empty(root, missing)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         return [
@@ -90,6 +90,12 @@ def length_problems(root: str, table: TableId) -> Sequence[Problem]:
     )
     action = "Rename the table in the source, exclude it (tables.exclude), or write to an object store."
     return [_problem("table_name_too_long", message, table, action)]
+
+
+def _remove_empty(folder: str, to: str) -> None:
+    """Remove folders that were made for the probe, from the lowest. Apply may have put a table there meanwhile: then they stay."""
+    while Storage(folder).remove_empty(folder) and folder != to:
+        folder = folder.rpartition("/")[0]
 
 
 def _kind(storage: Storage, path: str) -> pafs.FileType:

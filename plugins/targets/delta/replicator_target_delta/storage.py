@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from pathlib import Path
@@ -106,6 +107,19 @@ class Storage:
                 pass
             case _:
                 self._fs.delete_file(inner)
+
+    def remove_empty(self, path: str) -> bool:
+        """Remove a folder, unless something is inside; whether it is not there any more."""
+        inner = self._inner(path)
+        if isinstance(self._fs, pafs.LocalFileSystem):
+            try:
+                Path(inner).rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    raise
+        elif not self.names(path) and self.kind(path) is pafs.FileType.Directory:
+            self._fs.delete_dir(inner)
+        return self.kind(path) is pafs.FileType.NotFound
 
     def _inner(self, path: str) -> str:
         assert path == self.root or path.startswith(f"{self.root}/")

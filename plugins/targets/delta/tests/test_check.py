@@ -55,6 +55,22 @@ def test_missing_folder_is_fine_and_nothing_is_left_behind(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+def test_table_that_is_created_while_the_probe_is_written_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = tmp_path / "a" / "b" / "public" / "people" / "_delta_log" / f"{0:020}.json"
+    write = Storage.write_json
+
+    def with_a_table(self: Storage, path: str, document: Any) -> None:
+        write(self, path, document)
+        write_log(tmp_path / "a" / "b" / "public" / "people", [metadata(**{UUID: "u-1"})])
+
+    monkeypatch.setattr(Storage, "write_json", with_a_table)
+    assert checked(tmp_path / "a" / "b") == []
+    assert commit.exists()
+    assert [each.name for each in (tmp_path / "a" / "b").iterdir()] == ["public"], "the probe is removed"
+
+
 def test_folder_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     assert checked(tmp_path / "a" / "b") == [("target_not_writable", True)]

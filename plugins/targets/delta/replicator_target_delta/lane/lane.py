@@ -52,7 +52,7 @@ from replicator_target_delta.ledger import Entry, check_last, claim_lost, exists
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import SCHEMA, UUID
 
-ATTEMPTS_MAX: Final = 10
+_ATTEMPTS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class Lane:
         work = work_of(table, batch, form)
         written: Action | None = None
         try:
-            for _ in range(ATTEMPTS_MAX):
+            for _ in range(_ATTEMPTS_MAX):
                 if written is None and work.rows.num_rows and work.is_complete:
                     written = self._write(work.rows, columns)
                 applied = self._attempt(work, columns, written, began)
@@ -140,7 +140,7 @@ class Lane:
         """
         if table.options.deletes == "soft":
             raise SparkNeededError("rows are to be marked as deleted")
-        for _ in range(ATTEMPTS_MAX):
+        for _ in range(_ATTEMPTS_MAX):
             state = self._log.refresh()
             if not self._may_follow(state, table, sequence_num, last):
                 return None
@@ -227,7 +227,7 @@ class Lane:
             SparkNeededError: Nothing was changed: the log is not what it was.
         """
         try:
-            for _ in range(ATTEMPTS_MAX):
+            for _ in range(_ATTEMPTS_MAX):
                 state = self._log.refresh()
                 now = [state.files.get(file.path) for file in done.plan.files]
                 moved = {f.path for f, at in zip(done.plan.files, now, strict=True) if at is None}
