@@ -28,7 +28,10 @@ HERE = Path(__file__).parent
 _MYSQL_TESTS: Final = (
     "plugins/sources/mysql/tests",
     "tests/integration/test_capture_mysql.py",
+    "tests/integration/test_checks_mysql.py",
     "tests/integration/test_conditions_mysql.py",
+    "tests/integration/test_mysql_server_settings.py",
+    "tests/integration/test_odd_tables_mysql.py",
     "tests/integration/test_undone_mysql.py",
 )
 _POSTGRESQL_TESTS: Final = (

@@ -95,8 +95,9 @@ def is_current(status: ReplicatorStatus) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("target", ["bigquery"])
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+@pytest.mark.parametrize(
+    ("kind", "target"), [("postgresql", "bigquery"), ("mariadb", "bigquery"), ("postgresql", "delta")]
+)
 def test_a_clock_that_jumps_by_a_day_ends_and_loses_nothing(
     rig: Rig, writer: Writer, target_tables: TargetTables, jump: Callable[[timedelta], None]
 ) -> None:
