@@ -28,7 +28,7 @@ from replicator_testbed.databases import Database
 from replicator_testbed.demo.sources import Shop, Writer
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.present import present
-from replicator_testbed.rig import Rig
+from replicator_testbed.rig import Rig, has_snapshots
 from replicator_testbed.spark import lake_needs
 from replicator_testbed.spark_cluster import SparkCluster
 from replicator_testbed.target_tables import DeltaTables, TargetTables
@@ -66,7 +66,15 @@ def target_tables(rig: Rig) -> TargetTables:
     return DeltaTables(rig.lake)
 
 
-def on(cluster: SparkCluster, rig: Rig, *, executors_timeout: str = "2m", **settings: str) -> Rig:
+def on(
+    cluster: SparkCluster,
+    rig: Rig,
+    *,
+    executors_timeout: str = "2m",
+    # Executors are to write: a direct commit would be made by the driver.
+    engine: str = "engine: spark",
+    **settings: str,
+) -> Rig:
     """Let the rig's Spark be the cluster."""
     options = {"spark.driver.memory": "1g", **short_lived_options(), **cluster.settings(**settings)}
     rig.extra = f"""
@@ -79,8 +87,7 @@ spark:
   executors_timeout: {executors_timeout}
   settings: {json.dumps(options)}
 """
-    # Executors are to write: a direct commit would be made by the driver.
-    rig.target = f"  type: delta\n  path: {rig.lake}\n  engine: spark\n  maintenance: {UPKEEP}"
+    rig.target = f"  type: delta\n  path: {rig.lake}\n  {engine}\n  maintenance: {UPKEEP}"
     rig.write_yaml()
     return rig
 
@@ -121,6 +128,12 @@ def is_vacuumed(rig: Rig, table: str) -> bool:
     """Whether a VACUUM has come to its end."""
     folder = rig.lake / rig.database.namespace / table / "_delta_log"
     return any('"replicator/vacuum"' in file.read_text() for file in folder.glob("*.json"))
+
+
+def rungs(rig: Rig) -> dict[str, str]:
+    """What applied the last batch of each table."""
+    found = {table.table: present(table.engine).rung for table in present(rig.status()).tables}
+    return {TableId.parse(name).name: rung for name, rung in found.items()}
 
 
 def driver(process: subprocess.Popen[str]) -> psutil.Process | None:
@@ -204,6 +217,27 @@ def test_executors_that_are_killed_while_they_write(
             timeout_s=300,
         )
     stops_equal(rig, process, target_tables)
+
+
+@pytest.mark.soak
+def test_direct_commits_beside_a_cluster(cluster: SparkCluster, opened: tuple[Shop, Rig]) -> None:
+    """The default engine: the driver commits what it can by itself, and executors find the rows of a table whose keys do not fit."""
+    rig = on(cluster, opened[1], engine="index_memory: 1MiB")
+    process = rig.start()
+    rig.wait_for_status(has_snapshots, process)
+    for statement in CHANGES:
+        rig.database.execute(statement)
+    rig.settle(process)
+    assert rungs(rig) == {"customers": "L1", "page_views": "L0"}
+    rig.database.execute("INSERT INTO customers (email) SELECT 'x' || n FROM generate_series(1, 150000) n")
+    rig.settle(process)
+    before = files_of(rig)
+    rig.database.execute("UPDATE customers SET balance = balance + 1 WHERE id % 2 = 0")
+    wait_until(partial(files_since, rig, before), lambda: f"a file is written\n{rig.output()}")
+    cluster.kill_executor()
+    rig.settle(process)
+    assert rungs(rig)["customers"] == "L2"
+    stops_equal(rig, process, DeltaTables(rig.lake))
 
 
 @pytest.mark.soak
