@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.known import TargetColumn
-from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.lane.parquet import write_rows
 from replicator_target_delta.lane.stats import Statistics, columns_with_statistics, loosened
 from replicator_target_delta.lane.values import as_stored
@@ -93,7 +93,7 @@ def test_statistics_are_loosened_without_touching_a_digit() -> None:
     assert loosened(stats) == '{"numRecords":2,"minValues":{"x":0.1000000000000000000001},"tightBounds":false}'
     assert loosened('{"numRecords":2}') == '{"numRecords":2,"tightBounds":false}'
     assert loosened(loosened(stats)) == loosened(stats)
-    with pytest.raises(SparkNeededError):
+    with pytest.raises(EngineNeededError):
         loosened('{"tightBounds":true,"numRecords":2}')
 
 
@@ -127,7 +127,7 @@ def test_a_data_file_has_physical_names_and_field_numbers(tmp_path: Path) -> Non
     ]  # fmt: skip
     assert [c.to_pylist() for c in file.read().columns] == [rows[n].to_pylist() for n in ("id", "many", "price")]
     assert "ARROW:schema" not in str(file.metadata.metadata)
-    with pytest.raises(SparkNeededError, match="null"):
+    with pytest.raises(EngineNeededError, match="null"):
         write_rows(rows.set_column(1, "id", pa.array([1, None])), Storage(str(tmp_path)), f"{tmp_path}/t", columns, {})
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from replicator_target_delta.lane.needed import SparkNeededError
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.vectors import Descriptor
 from replicator_target_delta.storage import Storage
 
@@ -56,20 +56,20 @@ class LiveFile:
         """Read an `add` action.
 
         Raises:
-            SparkNeededError: It has a field that this code does not know, or lacks one that it needs.
+            EngineNeededError: It has a field that this code does not know, or lacks one that it needs.
         """
         given = {name: value for name, value in add.items() if value is not None and name not in _DERIVED}
         if unknown := given.keys() - _ADD_FIELDS:
-            raise SparkNeededError(f"the log has files with {min(unknown)}")
+            raise EngineNeededError(f"the log has files with {min(unknown)}")
         if given.get("partitionValues"):
-            raise SparkNeededError("the table is partitioned")
+            raise EngineNeededError("the table is partitioned")
         if ":" in given["path"] or given["path"].startswith("/"):
-            raise SparkNeededError("the table has files outside of its folder")
+            raise EngineNeededError("the table has files outside of its folder")
         if not given.get("stats"):
-            raise SparkNeededError("a file has no statistics")
+            raise EngineNeededError("a file has no statistics")
         stats = json.loads(given["stats"])
         if not isinstance(stats.get("numRecords"), int):
-            raise SparkNeededError("a file has no number of rows")
+            raise EngineNeededError("a file has no number of rows")
         vector = given.get("deletionVector")
         if vector is not None:
             given["deletionVector"] = {name: value for name, value in vector.items() if value is not None}
@@ -125,7 +125,7 @@ class LogState:
     def _add(self, add: Mapping[str, Any]) -> None:
         try:
             file = LiveFile.of(add)
-        except SparkNeededError as error:
+        except EngineNeededError as error:
             self._not_understood(str(error))
             return
         known = self.files.get(file.path)
@@ -165,19 +165,19 @@ class DeltaLogReader:
         """Read what is new; everything, if the log is not the one that was read before.
 
         Raises:
-            SparkNeededError: There is no log that this code understands.
+            EngineNeededError: There is no log that this code understands.
         """
         if self.state.version >= 0 and self._is_same():
             self._follow()
         else:
             try:
                 self._begin()
-            except SparkNeededError:
+            except EngineNeededError:
                 self.state = LogState()
                 raise
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 self.state = LogState()
-                raise SparkNeededError("the log cannot be read") from error
+                raise EngineNeededError("the log cannot be read") from error
         return self.state
 
     def commit(self, version: int) -> bytes | None:
@@ -202,17 +202,17 @@ class DeltaLogReader:
         names = self._storage.names(self._folder)
         commits = {int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))}
         if not commits:
-            raise SparkNeededError("there is no Delta log with JSON commits")
+            raise EngineNeededError("there is no Delta log with JSON commits")
         start, files = _newest_checkpoint(names)
         if start > max(commits):
-            raise SparkNeededError("the newest version is a checkpoint")
+            raise EngineNeededError("the newest version is a checkpoint")
         if start < 0 and 0 not in commits:
-            raise SparkNeededError("the log has no checkpoint that can be read")
+            raise EngineNeededError("the log has no checkpoint that can be read")
         self.state.play(_checkpoint_actions(self._storage, [f"{self._folder}/{name}" for name in files]))
         self.state.version = start
         self._follow()
         if self.state.version < max(commits):
-            raise SparkNeededError(f"the log lacks version {self.state.version + 1}")
+            raise EngineNeededError(f"the log lacks version {self.state.version + 1}")
         if not self.state.digest:
             self.state.digest = _digest(self.commit(self.state.version) or b"")
 
@@ -223,7 +223,7 @@ class DeltaLogReader:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 version = self.state.version + 1
                 self.state = LogState()
-                raise SparkNeededError(f"version {version} of the log cannot be read") from error
+                raise EngineNeededError(f"version {version} of the log cannot be read") from error
             self.state.version += 1
             self.state.digest = _digest(data)
 
@@ -232,7 +232,7 @@ def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
     """The version of the newest complete checkpoint and its files; -1 if there is none.
 
     Raises:
-        SparkNeededError: A newer one has a form that this code does not read.
+        EngineNeededError: A newer one has a form that this code does not read.
     """
     parts: dict[tuple[int, int], list[str]] = {}
     newest_other = -1
@@ -244,7 +244,7 @@ def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
     complete = {key: found for key, found in parts.items() if len(found) == key[1]}
     version, count = max(complete, default=(-1, 0))
     if newest_other > version:
-        raise SparkNeededError("the log has a checkpoint in a form that is not read")
+        raise EngineNeededError("the log has a checkpoint in a form that is not read")
     return version, sorted(complete.get((version, count), []))
 
 
