@@ -26,7 +26,7 @@ from replicator.model.errors import FencedError, ReplicatorError, TargetUnavaila
 from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.lake import keys
-from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.target import Batch, BatchFile, TableOptions, TargetTable
 from replicator.testing import workloads
 from replicator.testing.batches import RowChange, delete, insert, update, write_batch
@@ -734,6 +734,19 @@ def test_small_memory_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     bare.lane = bare.new_lane()
     run(bare, world, 20, 20)
     assert bare.indexes.bytes <= 2_000
+
+
+def test_keys_that_do_not_fit_into_memory_are_refused_before_a_row_is_written(bare: Bare) -> None:
+    bare.apply(*[insert(0, item(i)) for i in range(10)])
+    bare.indexes.bytes_max = 10
+    before = bare.path.stat().st_mtime_ns  # of the folder: also when a file in it came and went
+    with pytest.raises(TooLargeError, match="index_memory") as refusal:
+        bare.apply(update(0, item(1, "x")), insert(0, item(99)))
+    assert refusal.value.is_of_table
+    assert bare.path.stat().st_mtime_ns == before
+    # Files that cannot have the keys do not count.
+    bare.apply(insert(0, item(100)))
+    assert len(bare.rows()) == 11
 
 
 def test_a_key_that_stands_in_the_table_twice_is_not_for_the_lane(bare: Bare) -> None:

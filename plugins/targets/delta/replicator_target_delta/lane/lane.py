@@ -126,9 +126,10 @@ class Lane:
         written: Action | None = None
         try:
             for _ in range(_ATTEMPTS_MAX):
+                # Before a row is written: each batch of a table whose keys do not fit would write a file in vain.
+                sought = self._sought(work, columns)
                 if written is None and work.rows.num_rows and work.is_complete:
                     written = self._write(work.rows, columns)
-                sought = self._sought(work, columns)
                 applied = self._attempt(work, sought, columns, written, began)
                 if applied is not None:
                     return applied
