@@ -502,7 +502,7 @@ def test_rows_that_are_much_larger_than_their_files_are_not_read(bare: Bare, mon
     """A value that stands in every row stands in a file once."""
     bare.apply(*[insert(0, item(i, "x" * 1_000)) for i in range(1_000)])
     bare.apply(*[delete(0, item(i)) for i in range(600)])
-    assert sum(file.add["size"] for file in bare.files().values()) < 20_000
+    assert sum(file.size for file in bare.files().values()) < 20_000
     monkeypatch.setattr(parquet, "BYTES_MAX", 100_000)
     plan = planned(bare)
     assert plan is not None

@@ -103,7 +103,7 @@ def transaction(ledger: str, version: int, now_ms: int) -> Action:
 def removal(file: LiveFile, now_ms: int, *, changes_data: bool = True) -> Action:
     """A file, with the deletion vector that it had, is no longer part of the table."""
     vector = {} if file.vector is None else {"deletionVector": file.vector.to_json()}
-    tags = {"tags": file.add["tags"]} if file.add.get("tags") else {}
+    tags = {"tags": file.tags} if file.tags else {}
     return {
         "remove": {
             "path": file.path,
@@ -111,7 +111,7 @@ def removal(file: LiveFile, now_ms: int, *, changes_data: bool = True) -> Action
             "dataChange": changes_data,
             "extendedFileMetadata": True,
             "partitionValues": {},
-            "size": file.add["size"],
+            "size": file.size,
             **tags,
             **vector,
         }
@@ -120,11 +120,12 @@ def removal(file: LiveFile, now_ms: int, *, changes_data: bool = True) -> Action
 
 def with_vector(file: LiveFile, vector: Descriptor) -> Action:
     """The same file again, with fewer rows."""
+    add = file.add
     return {
         "add": {
-            **file.add,
+            **add,
             "dataChange": True,
-            "stats": loosened(file.add["stats"]),
+            "stats": loosened(add["stats"]),
             "deletionVector": vector.to_json(),
         }
     }

@@ -156,7 +156,7 @@ def _attempt(
         _remove(lane, own)  # as in `apply_bulk`
         raise
     lane.remember(hidden, None, pa.array([], pa.int64()))
-    size = len(output.data) + sum(int(file.add["size"]) for file in new)
+    size = len(output.data) + sum(file.size for file in new)
     return Applied(counts=counts, version=lane.state.version, is_append=batch.is_append, bytes=size)
 
 

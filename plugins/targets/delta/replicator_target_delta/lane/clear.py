@@ -49,10 +49,10 @@ def cleared(
 
 
 def _below(file: LiveFile, below: int, name: str, read: Read[LiveFile]) -> BitMap:
-    lowest, highest = ((file.stats.get(bound) or {}).get(name) for bound in ("minValues", "maxValues"))
-    if isinstance(lowest, int) and lowest >= below:
+    bounds = file.bounds(name)
+    if bounds is not None and bounds[0] >= below:
         return BitMap()
-    if isinstance(highest, int) and highest < below:
+    if bounds is not None and bounds[1] < below:
         return BitMap(range(file.rows))
     every: npt.NDArray[np.int64] = np.arange(file.rows)
     numbers = read(file, every, [_NUMBER]).column(SEQUENCE_NUM).to_numpy()

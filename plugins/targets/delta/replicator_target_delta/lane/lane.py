@@ -478,10 +478,10 @@ def _cannot_have(file: LiveFile, physical: Sequence[str], wanted: Wanted) -> boo
     """Whether the file's statistics say that it has none of the keys."""
     if not wanted.is_integer:
         return False
-    lowest, highest = ((file.stats.get(name) or {}).get(physical[0]) for name in ("minValues", "maxValues"))
-    if not isinstance(lowest, int) or not isinstance(highest, int):
+    bounds = file.bounds(physical[0])
+    if bounds is None:
         return False
-    part = wanted.within(lowest, highest)
+    part = wanted.within(*bounds)
     return bool(part.start >= part.stop)
 
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -39,17 +41,41 @@ _DOMAIN: Final = "delta.clustering"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFile:
-    """A data file of the newest version: its `add` action, its rows with those that are deleted, and which are."""
+    """A data file of the newest version.
 
-    add: Mapping[str, Any]
+    A table may have a hundred thousand. What is rarely asked for is packed: with its statistics an `add` action takes 8 KiB as Python's
+    objects, and 1 KiB as compressed JSON.
+
+    Attributes:
+        path: As the log spells it.
+        size: Bytes.
+        rows: Those that it has, with those that are deleted.
+        vector: Which are.
+        tags: As the log has them.
+    """
+
+    path: str
+    size: int
     rows: int
-    stats: Mapping[str, Any]
     vector: Descriptor | None
+    tags: Mapping[str, str] | None
+    _packed: bytes
+    _bounds: dict[str, tuple[int, int] | None] = field(default_factory=dict, compare=False)
 
     @property
-    def path(self) -> str:
-        """As the log spells it."""
-        return str(self.add["path"])
+    def add(self) -> Mapping[str, Any]:
+        """Its `add` action."""
+        action: Mapping[str, Any] = json.loads(zlib.decompress(self._packed))
+        return action
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """The lowest and the highest value of a column, by the file's own name of it; None if they are not known, or no whole numbers."""
+        if name not in self._bounds:
+            stats = json.loads(self.add["stats"])
+            lowest, highest = ((stats.get(bound) or {}).get(name) for bound in ("minValues", "maxValues"))
+            known = (lowest, highest) if isinstance(lowest, int) and isinstance(highest, int) else None
+            self._bounds[sys.intern(name)] = known
+        return self._bounds[name]
 
     @classmethod
     def of(cls, add: Mapping[str, Any]) -> LiveFile:
@@ -74,10 +100,12 @@ class LiveFile:
         if vector is not None:
             given["deletionVector"] = {name: value for name, value in vector.items() if value is not None}
         return cls(
-            add=given,
+            path=given["path"],
+            size=given["size"],
             rows=stats["numRecords"],
-            stats=stats,
             vector=None if vector is None else Descriptor.of(given["deletionVector"]),
+            tags=given.get("tags"),
+            _packed=zlib.compress(json.dumps(given, separators=(",", ":")).encode(), level=1),
         )
 
 

@@ -105,11 +105,11 @@ def due(files: Collection[LiveFile], *, small_file_size: int, deleted_share_max:
             return portion
     tiers: dict[int, list[LiveFile]] = {}
     for file in files:
-        if _size(file) < small_file_size:
-            tiers.setdefault(_tier(_size(file)), []).append(file)
+        if file.size < small_file_size:
+            tiers.setdefault(_tier(file.size), []).append(file)
     for _, tier in sorted(tiers.items()):
         if len(tier) >= FILES_PER_TIER:
-            portion = _portion(sorted(tier, key=_size))
+            portion = _portion(sorted(tier, key=lambda file: file.size))
             return portion if len(portion) > 1 else ()
     return ()
 
@@ -223,18 +223,14 @@ def _portion(files: Sequence[LiveFile]) -> Sequence[LiveFile]:
     """As many of the files as are rewritten at once; a larger one among them is left out."""
     taken, left = list[LiveFile](), _BYTES_MAX
     for file in files:
-        if _size(file) <= left:
+        if file.size <= left:
             taken.append(file)
-            left -= _size(file)
+            left -= file.size
     return taken
 
 
 def _tier(size: int) -> int:
     return int(math.log(max(1, size), FILES_PER_TIER))
-
-
-def _size(file: LiveFile) -> int:
-    return int(file.add["size"])
 
 
 def _hidden(file: LiveFile) -> int:
