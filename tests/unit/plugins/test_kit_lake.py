@@ -21,7 +21,7 @@ from replicator.plugins.kit import folding
 from replicator.plugins.kit.lake import fold
 from replicator.plugins.kit.lake.fold import key_form
 from replicator.plugins.kit.lake.found import FileHits, complete, found_at, merged
-from replicator.plugins.kit.lake.keys import KeyForm, hashes
+from replicator.plugins.kit.lake.keys import KeyForm, distinct, hashes
 from replicator.plugins.kit.lake.layout import Layout
 from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.kit.lake.work import work_of
@@ -292,3 +292,10 @@ def test_keys_that_their_bytes_do_not_tell_apart_are_the_engine_s(type_: pa.Data
 def test_a_table_without_a_key_is_the_engine_s() -> None:
     with pytest.raises(EngineNeededError, match="no key"):
         key_form(items_schema(key=()), PLAIN)
+
+
+def test_distinct_keys_that_are_whole_numbers_ascend_and_others_come_as_they_are_met() -> None:
+    numbers, index = distinct(pa.array([7, -1, 7, 3]))
+    assert (numbers.to_pylist(), index.tolist()) == ([-1, 3, 7], [2, 0, 2, 1])
+    texts, index = distinct(pa.array([b"b", b"a", b"b"], pa.large_binary()))
+    assert (texts.to_pylist(), index.tolist()) == ([b"b", b"a"], [0, 1, 0])

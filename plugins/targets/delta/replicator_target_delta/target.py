@@ -31,7 +31,7 @@ from replicator.plugins.target import (
 from replicator_target_delta import ddl, history, maintenance, spark_engine
 from replicator_target_delta.check import existing_problems, length_problems, path_problems
 from replicator_target_delta.comments import comment_notices
-from replicator_target_delta.config import DIRECT_ROWS_MAX, LOG_RETENTION_MIN, DeltaLakeConfig
+from replicator_target_delta.config import DIRECT_ROWS, LOG_RETENTION_MIN, DeltaLakeConfig
 from replicator_target_delta.engine import DIRECT, DirectTable, Lanes, Pace, found_by_spark, merged_by_spark
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.held import HeldTable
@@ -262,8 +262,8 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         return 0.0 if is_behind else self._pace.rest_s(table)
 
     def rows_max(self, table: TableId) -> int | None:
-        """What the lane takes at once, unless the table is one that Spark merges."""
-        return DIRECT_ROWS_MAX if self.config.engine == "auto" and table not in self._sparks else None
+        """What the lane had best take at once, unless the table is one that Spark merges."""
+        return DIRECT_ROWS if self.config.engine == "auto" and table not in self._sparks else None
 
     def engine(self, table: TableId) -> EngineReport | None:
         """The lane, or Spark and why."""

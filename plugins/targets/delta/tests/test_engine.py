@@ -360,7 +360,7 @@ def test_a_larger_batch_is_found_by_spark_and_the_next_ones_are_of_the_lane_s_si
     direct: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane, "DIRECT_ROWS_MAX", 2)
-    monkeypatch.setattr(target, "DIRECT_ROWS_MAX", 2)
+    monkeypatch.setattr(target, "DIRECT_ROWS", 2)
     assert direct.target.rows_max(direct.table.table) == 2
     direct.apply(*(direct.insert(id=number, name="a", note="x") for number in range(3)), has_absent=False)
     assert used(direct) == found_by_spark(BATCH_TOO_LARGE)

@@ -34,13 +34,13 @@ from replicator.model.events import (
     change_schema,
 )
 from replicator.model.schema import TableSchema
-from replicator.plugins.kit.lake.keys import KeyForm
+from replicator.plugins.kit.lake.keys import KeyForm, distinct
 from replicator.plugins.kit.lake.layout import Layout
 from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.kit.lake.replay import NONE, Replayed, Touches, picked, replay, sent_columns, whole
 from replicator.plugins.target import Batch, TableOptions
 
-BYTES_MAX: Final = 512 << 20
+BYTES_MAX: Final = 256 << 20
 """Of changes, and of the target's rows, that stand in memory at once."""
 _COLUMNS: Final = (SEQUENCE_NUM, OPERATION, IS_SNAPSHOT, SOURCE_TIMESTAMP, ABSENT, BEFORE, ROW)
 
@@ -112,9 +112,12 @@ def read_changes(batch: Batch) -> pa.Table:
         except (OSError, pa.ArrowException, KeyError, ValueError) as error:
             raise EngineNeededError("the journal's files cannot be read") from error
     changes = pa.concat_tables([wanted.empty_table(), *tables])
+    tables.clear()  # so that they stand in memory twice at most
     if changes.nbytes > BYTES_MAX:
         raise TooLargeError
-    changes = changes.filter(pc.field(SEQUENCE_NUM) > batch.skip_to).combine_chunks()
+    if any(file.first <= batch.skip_to for file in batch.files):
+        changes = changes.filter(pc.field(SEQUENCE_NUM) > batch.skip_to)
+    changes = changes.combine_chunks()
     numbers = changes.column(SEQUENCE_NUM).to_numpy()
     if bool((numbers[1:] <= numbers[:-1]).any()):
         changes = changes.take(pa.array(np.argsort(numbers, kind="stable")))
@@ -163,15 +166,14 @@ def fold(
     is_write = np.arange(len(change)) < len(written)
     expects = np.concatenate([(is_update & is_logged)[written] & ~moved, is_logged[deleted]])
     order = np.argsort(numbers[change] + is_write, kind="stable")
-    encoded = keys.dictionary_encode()
-    number = encoded.indices.to_numpy().astype(np.int64)
+    touched, number = distinct(keys)
     code = number[order]
     _, first = np.unique(code, return_index=True)
     _, last = np.unique(code[::-1], return_index=True)
     last = order[len(code) - 1 - last]
     is_removed, is_soft = ~is_write[last], options.deletes == "soft"
     folded = Folded(
-        keys=encoded.dictionary,
+        keys=touched,
         is_removed=is_removed,
         expects=expects[order[first]],
         is_written=np.ones(len(last), bool) if is_soft else ~is_removed,

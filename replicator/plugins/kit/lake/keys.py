@@ -94,6 +94,15 @@ class KeyForm:
         return joined
 
 
+def distinct(keys: pa.Array) -> tuple[pa.Array, Int64s]:
+    """Every key once, and for each of `keys` its index there. Whole numbers ascend: an index of a file in the order of its key is smaller."""
+    if pa.types.is_int64(keys.type):
+        numbers, index = np.unique(keys.to_numpy(), return_inverse=True)
+        return pa.array(numbers), index
+    encoded = keys.dictionary_encode()
+    return encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
+
+
 def hashes(keys: pa.Array) -> UInt64s:
     """A hash of 64 bits of each key of large binary. Equal hashes say nothing: compare the keys."""
     count = len(keys)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from replicator.plugins.kit.lake.fold import Folded, fold, read_changes, rows_of
@@ -58,8 +57,4 @@ def work_of(table: TargetTable, batch: Batch, form: KeyForm, layout: Layout) -> 
         return Work(table=table, batch=batch, form=form, folded=None, rows=rows, keys=pa.array([], pa.int64()))
     folded = fold(changes, batch.schema, table.options, layout, has_key_changes=batch.has_key_changes)
     rows, keys = folded.rows, folded.keys.filter(pa.array(folded.is_written))
-    if form.is_integer and folded.is_complete:
-        # A file in the order of its key has the smaller index.
-        order = pa.array(np.argsort(keys.to_numpy(zero_copy_only=False), kind="stable"))
-        rows, keys = rows.take(order), keys.take(order)
     return Work(table=table, batch=batch, form=form, folded=folded, rows=rows, keys=keys)

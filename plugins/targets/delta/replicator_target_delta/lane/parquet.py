@@ -21,7 +21,7 @@ from replicator_target_delta.storage import Storage
 _ROWS_PER_GROUP: Final = 250_000
 _ROWS_PER_READ: Final = 4_096
 _COMPRESSION: Final = "zstd"
-BYTES_MAX: Final = 512 << 20
+BYTES_MAX: Final = 256 << 20
 """Of rows that are read at once."""
 _CALENDAR: Final = {"org.apache.spark.version": "4.0.0"}
 """Where Spark finds no version of itself, a setting says whether dates before 1582 are those of the Julian calendar (Spark 3
