@@ -95,7 +95,7 @@ class KeyForm:
 
 
 def distinct(keys: pa.Array) -> tuple[pa.Array, Int64s]:
-    """Every key once, and for each of `keys` its index there. Whole numbers ascend: an index of a file in the order of its key is smaller."""
+    """Every key once, and for each of `keys` its index there. Whole numbers ascend: a file in their order has a smaller index."""
     if pa.types.is_int64(keys.type):
         numbers, index = np.unique(keys.to_numpy(), return_inverse=True)
         return pa.array(numbers), index
