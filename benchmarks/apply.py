@@ -22,6 +22,7 @@ from benchmarks.steady import ENGINES, Engine
 from replicator.config import SparkConfig
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import Batch, TargetContext, TargetTable
+from replicator.runtime.pumps import return_unused_memory
 from replicator.spark.session import SparkHost
 from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.spark import SPARK_NEEDS
@@ -49,6 +50,7 @@ class _Merge:
 def run(scale: Scale) -> Report:
     """With each engine: build the table, then apply batches of several sizes, each size once for nothing before it counts."""
     sizes = (scale.rows // 1000, scale.rows // 100, scale.rows // 10, scale.rows)
+    return_unused_memory()
     taken = {engine: _taken(scale, engine, sizes) for engine in ENGINES}
     lines: list[Line] = []
     for size in sizes:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
 from replicator.apply import Apply, ApplySettings
 from replicator.capture import Capture, CaptureSettings
 from replicator.config import LoadedConfig
@@ -121,6 +123,7 @@ def run_apply(
     store: StateStore, home: Home, registry: Registry, record: ReplicatorRecord, epoch: int, control: Control
 ) -> None:
     """Apply until told to stop."""
+    return_unused_memory()
     loaded = _load(store, home, registry, record)
     needs = registry.target(loaded.target_type).spark_needs or SparkNeeds()
     spark = SparkHost(
@@ -147,6 +150,12 @@ def run_apply(
     finally:
         target.close()
         spark.stop()
+
+
+def return_unused_memory() -> None:
+    """Have Arrow give memory back after a large batch: its default pool keeps hundreds of MiB. Not every build has the other one."""
+    if "jemalloc" in pa.supported_memory_backends():
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
 def _start_early(spark: SparkHost) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documentation has it
 
 from replicator.model.events import IS_DELETED, ROW, SEQUENCE_NUM, SOURCE_TIMESTAMP
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.target import Batch
 from replicator.spark import reduce
 from replicator.spark.journal import read_changes
@@ -25,7 +26,6 @@ from replicator_target_delta.ddl import quoted
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.bulk import BulkHits
-from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.scala import Scala
 
 _ROWS_MAX: Final = 10_000_000
@@ -65,7 +65,7 @@ class SparkBulk:
             frame = self._completed(self._source, table)
         types = {field.name: field.dataType for field in table.schema}
         if types.keys() != set(frame.columns):
-            raise SparkNeededError("the table's columns are not those of the source")
+            raise EngineNeededError("the table's columns are not those of the source")
         frame = frame.select(*[F.col(quoted(name)).cast(types[name]).alias(name) for name in frame.columns])
         scala = Scala(session)
         log = scala.delta.DeltaLog.forTable(session._jsparkSession, self._held.path)  # noqa: SLF001 - as `Transaction`
@@ -161,12 +161,12 @@ def bulk_of(held: HeldTable, batch: Batch, uris: Sequence[str]) -> Iterator[Spar
     """Fold a batch; what is folded is kept in memory and on Spark's disks during the block.
 
     Raises:
-        SparkNeededError: It is not one that can be applied so.
+        EngineNeededError: It is not one that can be applied so.
     """
     if batch.rows > _ROWS_MAX and not batch.is_append:
-        raise SparkNeededError("the batch has too many changes to be found")
+        raise EngineNeededError("the batch has too many changes to be found")
     if any(column.name.lower() == _METADATA for column in batch.schema.columns) and not batch.is_append:
-        raise SparkNeededError(f"a large batch, and a column is called {_METADATA}")
+        raise EngineNeededError(f"a large batch, and a column is called {_METADATA}")
     changes = read_changes(held.session, uris, batch.schema, skip_to=batch.skip_to)
     if batch.is_append:
         yield SparkBulk(held, batch, changes, None)

@@ -9,8 +9,10 @@ from pydantic import Field
 
 from replicator.plugins import ConfigModel, Duration, Size
 
-DIRECT_ROWS_MAX: Final = 200_000
-"""Changes of a batch that is committed directly: it stands in memory several times. Of larger ones Spark's fixed costs are a small part."""
+DIRECT_ROWS: Final = 200_000
+"""Changes of a batch, where transactions allow it: more at once would not be faster."""
+DIRECT_ROWS_MAX: Final = 1_000_000
+"""Changes of a batch that is committed directly: it stands in memory twice. Of larger ones Spark's fixed costs are a small part."""
 
 
 LOG_RETENTION_MIN: Final = timedelta(days=1)

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.target import Batch, EngineReport, TargetTable
 from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
 from replicator_target_delta.ddl import NewTable
-from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.logstore import LogStore, create
 from replicator_target_delta.maintenance import Condition, Upkeep, condition_of_files, takes_turn
 from replicator_target_delta.storage import Storage
@@ -150,7 +150,7 @@ class DirectTable:
         self._rewriting = None
         try:
             return self._lane.commit_rewrite(table, future.result())
-        except SparkNeededError as refused:
+        except EngineNeededError as refused:
             self._given_up = self._planned
             _log.info("rewrite_given_up", table=str(table.table), reason=str(refused))
         except Exception as error:  # noqa: BLE001 - raised by `check`
@@ -161,7 +161,7 @@ class DirectTable:
         """The state of the table's files.
 
         Raises:
-            SparkNeededError: The log is not understood.
+            EngineNeededError: The log is not understood.
         """
         return condition_of_files(self._lane.files(), self._config, last_vacuum)
 
@@ -217,7 +217,7 @@ class DirectTable:
                 small_file_size=self._config.small_file_size,
                 deleted_share_max=self._config.deleted_rows_share_max,
             )
-        except SparkNeededError as refused:
+        except EngineNeededError as refused:
             _log.info("rewrite_given_up", table=str(table.table), reason=str(refused))
             return
         planned = frozenset(file.path for file in plan.files) if plan is not None else frozenset()
@@ -247,7 +247,7 @@ class Lanes:
         """Create a table where there is none; False: somebody else was first.
 
         Raises:
-            SparkNeededError: Spark must do it.
+            EngineNeededError: Spark must do it.
         """
         self._check(session, storage)
         from replicator_target_delta.lane.creation import first_version
@@ -259,7 +259,7 @@ class Lanes:
         """The table at `path`.
 
         Raises:
-            SparkNeededError: Spark must merge all batches.
+            EngineNeededError: Spark must merge all batches.
         """
         self._check(session, storage)
         # What they need is loaded only where it is used.
@@ -279,13 +279,13 @@ class Lanes:
 
     def _check(self, session: Any, storage: Storage) -> None:
         if self._config.engine == "spark":
-            raise SparkNeededError(SPARK_WANTED)
+            raise EngineNeededError(SPARK_WANTED)
         with self._lock:
             application = session.sparkContext.applicationId
             if application not in self._checked:
                 self._checked[application] = _why_apart(session, storage)
             if why := self._checked[application]:
-                raise SparkNeededError(why)
+                raise EngineNeededError(why)
 
     def close(self) -> None:
         """Begin nothing more; what is being done comes to its end."""

@@ -157,14 +157,14 @@ def condition_of_files(files: Collection[LiveFile], config: MaintenanceConfig, l
     """The same of files that are known, without Spark."""
     cubes: dict[str, int] = {}
     for file in files:
-        cube = (file.add.get("tags") or {}).get("ZCUBE_ID")
+        cube = (file.tags or {}).get("ZCUBE_ID")
         if cube is not None:
-            cubes[cube] = cubes.get(cube, 0) + file.add["size"]
+            cubes[cube] = cubes.get(cube, 0) + file.size
     cardinalities = [file.vector.cardinality for file in files if file.vector is not None]
     return Condition(
         files=len(files),
-        small_files=sum(file.add["size"] < config.small_file_size for file in files),
-        bytes=sum(file.add["size"] for file in files),
+        small_files=sum(file.size < config.small_file_size for file in files),
+        bytes=sum(file.size for file in files),
         cube_bytes=max(cubes.values(), default=0),
         rows=sum(file.rows for file in files),
         vectors=len(cardinalities),

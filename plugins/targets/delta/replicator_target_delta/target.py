@@ -16,6 +16,7 @@ from replicator.model.errors import FatalError, Problem, TableError
 from replicator.model.naming import check_names, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
+from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.kit.ledger import LedgerTarget, fenced, refuse_soft_multiset
 from replicator.plugins.target import (
     EMPTY_LEDGER,
@@ -30,11 +31,10 @@ from replicator.plugins.target import (
 from replicator_target_delta import ddl, history, maintenance, spark_engine
 from replicator_target_delta.check import existing_problems, length_problems, path_problems
 from replicator_target_delta.comments import comment_notices
-from replicator_target_delta.config import DIRECT_ROWS_MAX, LOG_RETENTION_MIN, DeltaLakeConfig
+from replicator_target_delta.config import DIRECT_ROWS, LOG_RETENTION_MIN, DeltaLakeConfig
 from replicator_target_delta.engine import DIRECT, DirectTable, Lanes, Pace, found_by_spark, merged_by_spark
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.held import HeldTable
-from replicator_target_delta.lane.needed import SparkNeededError, TooLargeError
 from replicator_target_delta.ledger import (
     EPOCH_MAX,
     Claimed,
@@ -181,7 +181,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         own = Entry(table.epoch, sequence_num)
         # Where there is anything, a transaction decides what becomes of it.
         if not self._storage.names(held.path):
-            with suppress(SparkNeededError):
+            with suppress(EngineNeededError):
                 if self._lanes.create(held.session, self._storage, held.path, new, {table.ledger_name: own.version}):
                     held.properties = new.properties
                     return
@@ -224,7 +224,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         try:
             if not self._direct(held).clear(held.table, sequence_num, below, held.last):
                 spark_engine.check_applied(held, sequence_num)
-        except SparkNeededError:
+        except EngineNeededError:
             self._clear_by_spark(held, sequence_num, below)
         held.lacks_rows = held.lacks_rows and below is None
 
@@ -249,7 +249,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         table = held.table.table
         try:
             details, engine = self._apply_directly(held, batch)
-        except SparkNeededError as refused:
+        except EngineNeededError as refused:
             self._note_refusal(table, refused)
             details, engine = self._merge_by_spark(held, batch), merged_by_spark(str(refused))
         self._note_engine(table, engine)
@@ -262,8 +262,8 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         return 0.0 if is_behind else self._pace.rest_s(table)
 
     def rows_max(self, table: TableId) -> int | None:
-        """What the lane takes at once, unless the table is one that Spark merges."""
-        return DIRECT_ROWS_MAX if self.config.engine == "auto" and table not in self._sparks else None
+        """What the lane had best take at once, unless the table is one that Spark merges."""
+        return DIRECT_ROWS if self.config.engine == "auto" and table not in self._sparks else None
 
     def engine(self, table: TableId) -> EngineReport | None:
         """The lane, or Spark and why."""
@@ -279,7 +279,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         """By the lane alone; what is too large for it Spark finds and writes for it.
 
         Raises:
-            SparkNeededError: Nothing was changed; Spark must merge the batch.
+            EngineNeededError: Nothing was changed; Spark must merge the batch.
         """
         direct, engine = self._direct(held), DIRECT
         try:
@@ -292,7 +292,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         self._pace.committed(held.table.table, written)
         return details, engine
 
-    def _note_refusal(self, table: TableId, refused: SparkNeededError) -> None:
+    def _note_refusal(self, table: TableId, refused: EngineNeededError) -> None:
         if refused.is_of_table:
             self._sparks.add(table)
 
@@ -312,7 +312,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
                 bulk_of(held, batch, uris) as bulk,
             ):
                 return direct.apply_bulk(held.table, batch, bulk, held.last)
-        except SparkNeededError as refused:
+        except EngineNeededError as refused:
             raise TooLargeError(str(refused)) from refused  # of this batch
 
     def _merge_by_spark(self, held: HeldTable, batch: Batch) -> Mapping[str, Any] | None:
@@ -442,7 +442,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
 
     def _condition(self, held: HeldTable, session: Any, last_vacuum: datetime) -> maintenance.Condition:
         if held.direct is not None:
-            with suppress(SparkNeededError):
+            with suppress(EngineNeededError):
                 return held.direct.condition(last_vacuum)
         return maintenance.condition_of(session, held.path, self.config.maintenance, last_vacuum)
 

@@ -21,16 +21,18 @@ from py4j.protocol import Py4JJavaError
 from replicator.model.errors import FencedError, TableError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.kit.lake import fold, keys
+from replicator.plugins.kit.lake.needed import BATCH_TOO_LARGE
 from replicator.plugins.target import EngineReport, TableOptions
 from replicator.testing.waiting import wait_until
 from replicator.testing.workloads import SCHEMA, Replay, Workloads, change_table
 from replicator_target_delta import engine, history, logstore, maintenance, target
 from replicator_target_delta.bulk import SparkBulk
 from replicator_target_delta.engine import DIRECT, DirectTable, found_by_spark, merged_by_spark
-from replicator_target_delta.lane import fold, keys, lane, parquet
+from replicator_target_delta.lane import lane, parquet
 from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.bulk import BulkHits
-from replicator_target_delta.lane.needed import BATCH_TOO_LARGE, KEYS_TOO_LARGE
+from replicator_target_delta.lane.index import KEYS_TOO_LARGE
 from replicator_target_delta.lane.rewrite import FILES_PER_TIER
 from replicator_target_delta.maintenance import Upkeep
 from replicator_target_delta.tablelog import read_log
@@ -358,7 +360,7 @@ def test_a_larger_batch_is_found_by_spark_and_the_next_ones_are_of_the_lane_s_si
     direct: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane, "DIRECT_ROWS_MAX", 2)
-    monkeypatch.setattr(target, "DIRECT_ROWS_MAX", 2)
+    monkeypatch.setattr(target, "DIRECT_ROWS", 2)
     assert direct.target.rows_max(direct.table.table) == 2
     direct.apply(*(direct.insert(id=number, name="a", note="x") for number in range(3)), has_absent=False)
     assert used(direct) == found_by_spark(BATCH_TOO_LARGE)
@@ -424,7 +426,7 @@ def test_what_others_change_while_rows_are_completed_is_what_they_are_completed_
     assert len(found - live) <= 1  # theirs, whose row is in ours by now
 
 
-@pytest.mark.parametrize(("module", "limit"), [(fold, "_BYTES_MAX"), (parquet, "BYTES_MAX")])
+@pytest.mark.parametrize(("module", "limit"), [(fold, "BYTES_MAX"), (parquet, "BYTES_MAX")])
 def test_batches_of_few_but_large_rows_are_large(
     direct: Lake, monkeypatch: pytest.MonkeyPatch, module: Any, limit: str
 ) -> None:

@@ -25,18 +25,19 @@ from deltalake import DeltaTable
 from replicator.model.errors import FencedError, ReplicatorError, TargetUnavailableError
 from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema
+from replicator.plugins.kit.lake import keys
+from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.target import Batch, BatchFile, TableOptions, TargetTable
 from replicator.testing import workloads
 from replicator.testing.batches import RowChange, delete, insert, update, write_batch
 from replicator_target_delta import ddl, history
 from replicator_target_delta.config import MaintenanceConfig
 from replicator_target_delta.engine import BYTES_PER_S, DirectTable, Pace
-from replicator_target_delta.lane import index, keys, lane, parquet, rewrite, vectors
+from replicator_target_delta.lane import index, lane, parquet, rewrite, vectors
 from replicator_target_delta.lane.index import IndexCache
 from replicator_target_delta.lane.known import known_columns
 from replicator_target_delta.lane.lane import Lane
 from replicator_target_delta.lane.log import DeltaLogReader
-from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.lane.parquet import write_rows
 from replicator_target_delta.ledger import Entry
 from replicator_target_delta.storage import Storage
@@ -442,12 +443,12 @@ def test_a_rewrite_is_given_up_if_the_table_is_another(bare: Bare, what: str) ->
         case "column":
             metadata["metaData"]["schemaString"] = metadata["metaData"]["schemaString"].replace("string", "binary")
             bare.commit(metadata)
-            with pytest.raises(SparkNeededError):
+            with pytest.raises(EngineNeededError):
                 bare.lane.commit_rewrite(bare.table, done)
         case "feature":
             protocol["protocol"]["writerFeatures"].append("rowTracking")
             bare.commit(protocol)
-            with pytest.raises(SparkNeededError):
+            with pytest.raises(EngineNeededError):
                 bare.lane.commit_rewrite(bare.table, done)
     assert {row[0] for row in bare.rows("id")} == set(range(5, 10))
     assert len(list(bare.path.glob("*.parquet"))) == 1
@@ -501,11 +502,11 @@ def test_rows_that_are_much_larger_than_their_files_are_not_read(bare: Bare, mon
     """A value that stands in every row stands in a file once."""
     bare.apply(*[insert(0, item(i, "x" * 1_000)) for i in range(1_000)])
     bare.apply(*[delete(0, item(i)) for i in range(600)])
-    assert sum(file.add["size"] for file in bare.files().values()) < 20_000
+    assert sum(file.size for file in bare.files().values()) < 20_000
     monkeypatch.setattr(parquet, "BYTES_MAX", 100_000)
     plan = planned(bare)
     assert plan is not None
-    with pytest.raises(SparkNeededError, match="too large"):
+    with pytest.raises(EngineNeededError, match="too large"):
         bare.lane.rewrite(plan)
     changes = [update(0, item(i, price="2.00"), absent=["name"]) for i in range(600, 1_000)]
     refused(bare, "too large", *changes)
@@ -672,7 +673,7 @@ def test_clearing_is_done_once(bare: Bare) -> None:
     assert bare.lane.clear(bare.table, 5, None, 1) == 2
     assert bare.new_lane().clear(bare.table, 5, None) is None
     assert bare.version() == 2
-    with pytest.raises(SparkNeededError, match="marked as deleted"):
+    with pytest.raises(EngineNeededError, match="marked as deleted"):
         bare.lane.clear(replace(bare.table, options=TableOptions(deletes="soft")), 6, None)
     with pytest.raises(FencedError):
         bare.new_lane().clear(bare.table, 6, None, 4)
@@ -735,11 +736,24 @@ def test_small_memory_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert bare.indexes.bytes <= 2_000
 
 
+def test_keys_that_do_not_fit_into_memory_are_refused_before_a_row_is_written(bare: Bare) -> None:
+    bare.apply(*[insert(0, item(i)) for i in range(10)])
+    bare.indexes.bytes_max = 10
+    before = bare.path.stat().st_mtime_ns  # of the folder: also when a file in it came and went
+    with pytest.raises(TooLargeError, match="index_memory") as refusal:
+        bare.apply(update(0, item(1, "x")), insert(0, item(99)))
+    assert refusal.value.is_of_table
+    assert bare.path.stat().st_mtime_ns == before
+    # Files that cannot have the keys do not count.
+    bare.apply(insert(0, item(100)))
+    assert len(bare.rows()) == 11
+
+
 def test_a_key_that_stands_in_the_table_twice_is_not_for_the_lane(bare: Bare) -> None:
     bare.apply(insert(0, item(1)))
     bare.apply(insert(0, item(1)), is_append=True)
     version = bare.version()
-    with pytest.raises(SparkNeededError, match="twice"):
+    with pytest.raises(EngineNeededError, match="twice"):
         bare.apply(update(0, item(1, "x")))
     assert bare.version() == version
     assert len(list(bare.path.glob("*.parquet"))) == 2
@@ -835,7 +849,7 @@ def test_another_table_in_between_ends_the_batch(bare: Bare, what: str) -> None:
         replaced()  # another table at the same path
     else:
         interrupted(bare, lambda: bare.commit(metadata, protocol))
-    with pytest.raises(ReplicatorError if what in {"owner", "ledger"} else SparkNeededError):
+    with pytest.raises(ReplicatorError if what in {"owner", "ledger"} else EngineNeededError):
         bare.apply(update(0, item(1, "x")))
     assert len(list(bare.path.glob("*.parquet"))) == 1
 
@@ -903,7 +917,7 @@ def test_an_error_before_the_version_was_written_is_raised(bare: Bare) -> None:
 
 def refused(bare: Bare, match: str, *changes: RowChange) -> None:
     version, files = bare.version(), len(list(bare.path.iterdir()))
-    with pytest.raises(SparkNeededError, match=match):
+    with pytest.raises(EngineNeededError, match=match):
         bare.apply(*(changes or [update(0, item(1, "x"))]))
     assert (bare.version(), len(list(bare.path.iterdir()))) == (version, files)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.known import TargetColumn
-from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.lane.log import LiveFile, LogState
 from replicator_target_delta.lane.parquet import write_rows
 from replicator_target_delta.lane.stats import Statistics, columns_with_statistics, loosened
 from replicator_target_delta.lane.values import as_stored
@@ -93,7 +95,7 @@ def test_statistics_are_loosened_without_touching_a_digit() -> None:
     assert loosened(stats) == '{"numRecords":2,"minValues":{"x":0.1000000000000000000001},"tightBounds":false}'
     assert loosened('{"numRecords":2}') == '{"numRecords":2,"tightBounds":false}'
     assert loosened(loosened(stats)) == loosened(stats)
-    with pytest.raises(SparkNeededError):
+    with pytest.raises(EngineNeededError):
         loosened('{"tightBounds":true,"numRecords":2}')
 
 
@@ -127,7 +129,7 @@ def test_a_data_file_has_physical_names_and_field_numbers(tmp_path: Path) -> Non
     ]  # fmt: skip
     assert [c.to_pylist() for c in file.read().columns] == [rows[n].to_pylist() for n in ("id", "many", "price")]
     assert "ARROW:schema" not in str(file.metadata.metadata)
-    with pytest.raises(SparkNeededError, match="null"):
+    with pytest.raises(EngineNeededError, match="null"):
         write_rows(rows.set_column(1, "id", pa.array([1, None])), Storage(str(tmp_path)), f"{tmp_path}/t", columns, {})
 
 
@@ -155,3 +157,52 @@ def test_what_delta_has_no_type_for_is_text(type_: pa.DataType, numbers: list[An
     given_ = pa.array(numbers, pa.int64()).cast(type_) if pa.types.is_time(type_) else pa.array(numbers, type_)
     assert as_stored(given_).to_pylist() == texts
     assert as_stored(given_[1:]).to_pylist() == texts[1:]
+
+
+def added(number: int) -> dict[str, Any]:
+    """A file as the log has it, with statistics of thirteen columns, one of whole numbers."""
+    columns = [f"col-{i:08}-4b5a-4f0e-9d6c-{i:012}" for i in range(13)]
+    lowest = dict.fromkeys(columns, f"{number}-abcdefghijklmnop") | {columns[0]: number}
+    stats = {"numRecords": 10, "minValues": lowest, "maxValues": lowest, "nullCount": dict.fromkeys(columns, 0)}
+    return {
+        "path": f"part-00000-{number:08}-4b5a-4f0e-9d6c-c000.zstd.parquet",
+        "partitionValues": {},
+        "size": 1000 + number,
+        "modificationTime": 1_700_000_000_000 + number,
+        "dataChange": True,
+        "stats": json.dumps(stats),
+        "tags": None,
+        "deletionVector": {
+            "storageType": "u",
+            "pathOrInlineDv": f"{number:020}",
+            "offset": 1,
+            "sizeInBytes": 40,
+            "cardinality": 3,
+        },
+    }
+
+
+def test_a_file_of_the_log_is_held_whole() -> None:
+    add = added(7)
+    file = LiveFile.of(add)
+    assert file.add == {name: value for name, value in add.items() if value is not None}
+    assert (file.path, file.size, file.rows, file.tags) == (add["path"], 1007, 10, None)
+    names = list(json.loads(add["stats"])["minValues"])
+    assert [file.bounds(name) for name in (names[0], names[1], "other", names[0])] == [(7, 7), None, None, (7, 7)]
+
+
+def test_a_file_of_the_log_takes_a_kibibyte_or_two() -> None:
+    lines = [json.dumps({"add": added(number)}) for number in range(500)]
+    tracemalloc.start()
+    try:
+        state = LogState()
+        before = tracemalloc.get_traced_memory()[0]
+        for line in lines:
+            state.play([json.loads(line)])
+        for file in state.files.values():
+            file.bounds("col-00000000-4b5a-4f0e-9d6c-000000000000")
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(state.files) == 500
+    assert taken < 500 * 2048

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane import vectors
-from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.lane.vectors import Descriptor, VectorFile, decode, encode, from_z85, z85
 from replicator_target_delta.storage import Storage
 from replicator_testbed.present import present
@@ -49,7 +49,7 @@ def test_a_vector_is_delta_s_portable_array_of_bitmaps(rows: set[int]) -> None:
     ],
 )
 def test_another_form_is_refused(data: bytes) -> None:
-    with pytest.raises(SparkNeededError):
+    with pytest.raises(EngineNeededError):
         decode(data)
 
 
@@ -97,7 +97,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, where: int) -> None:
     data = bytearray(file.data)
     data[where if where < 0 else present(descriptor.offset) + where] ^= 1
     (tmp_path / file.name).write_bytes(data)
-    with pytest.raises(SparkNeededError):
+    with pytest.raises(EngineNeededError):
         vectors.read(descriptor, Storage(str(tmp_path.parent)), str(tmp_path))
 
 
@@ -105,11 +105,11 @@ def test_a_missing_file_or_a_wrong_count_is_refused(tmp_path: Path) -> None:
     file = VectorFile()
     descriptor = file.add(BitMap([1, 2]))
     storage = Storage(str(tmp_path.parent))
-    with pytest.raises(SparkNeededError, match="missing"):
+    with pytest.raises(EngineNeededError, match="missing"):
         vectors.read(descriptor, storage, str(tmp_path))
     (tmp_path / file.name).write_bytes(file.data)
     wrong = Descriptor.of({**descriptor.to_json(), "cardinality": 3})
-    with pytest.raises(SparkNeededError, match="2 rows, the log says 3"):
+    with pytest.raises(EngineNeededError, match="2 rows, the log says 3"):
         vectors.read(wrong, storage, str(tmp_path))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from replicator.model.merged import Merged
 from replicator_target_delta import history
 from replicator_target_delta.lane.log import LiveFile
 from replicator_target_delta.lane.stats import loosened
@@ -17,23 +17,8 @@ _ENGINE: Final = "Replicator"
 Action = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """Rows that a batch found and changed, as `model.merged.Merged` counts them; `written` are those of its new file."""
-
-    matched: int = 0
-    inserted: int = 0
-    deleted: int = 0
-    not_found: int = 0
-
-    @property
-    def written(self) -> int:
-        """Rows of the new data file."""
-        return self.matched + self.inserted
-
-
 def commit_info(
-    *, counts: Counts, is_append: bool, is_counted: bool, read_version: int, identity: str, now_ms: int, took_ms: int
+    *, counts: Merged, is_append: bool, is_counted: bool, read_version: int, identity: str, now_ms: int, took_ms: int
 ) -> Action:
     """Who committed what, on which version.
 
@@ -46,15 +31,16 @@ def commit_info(
         now_ms: The time.
         took_ms: What the batch took until now.
     """
+    written = counts.matched + counts.inserted
     if is_append:
-        metrics = {"numFiles": 1, "numOutputRows": counts.written, "executionTimeMs": took_ms}
+        metrics = {"numFiles": 1, "numOutputRows": written, "executionTimeMs": took_ms}
         parameters = {"mode": "Append", "partitionBy": "[]"}
     else:
         metrics = {
             "numTargetRowsInserted": counts.inserted,
             "numTargetRowsUpdated": counts.matched,
             "numTargetRowsDeleted": counts.deleted,
-            "numOutputRows": counts.written,
+            "numOutputRows": written,
             "executionTimeMs": took_ms,
         }
         parameters = {"predicate": "[]", "matchedPredicates": "[]", "notMatchedPredicates": "[]"}
@@ -117,7 +103,7 @@ def transaction(ledger: str, version: int, now_ms: int) -> Action:
 def removal(file: LiveFile, now_ms: int, *, changes_data: bool = True) -> Action:
     """A file, with the deletion vector that it had, is no longer part of the table."""
     vector = {} if file.vector is None else {"deletionVector": file.vector.to_json()}
-    tags = {"tags": file.add["tags"]} if file.add.get("tags") else {}
+    tags = {"tags": file.tags} if file.tags else {}
     return {
         "remove": {
             "path": file.path,
@@ -125,7 +111,7 @@ def removal(file: LiveFile, now_ms: int, *, changes_data: bool = True) -> Action
             "dataChange": changes_data,
             "extendedFileMetadata": True,
             "partitionValues": {},
-            "size": file.add["size"],
+            "size": file.size,
             **tags,
             **vector,
         }
@@ -134,11 +120,12 @@ def removal(file: LiveFile, now_ms: int, *, changes_data: bool = True) -> Action
 
 def with_vector(file: LiveFile, vector: Descriptor) -> Action:
     """The same file again, with fewer rows."""
+    add = file.add
     return {
         "add": {
-            **file.add,
+            **add,
             "dataChange": True,
-            "stats": loosened(file.add["stats"]),
+            "stats": loosened(add["stats"]),
             "deletionVector": vector.to_json(),
         }
     }

@@ -17,14 +17,16 @@ import pyarrow as pa
 
 from replicator.model.crash import crash_point
 from replicator.model.errors import ReplicatorError
+from replicator.model.merged import Merged
+from replicator.plugins.kit.lake.fold import key_form
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.plugins.target import Batch, TargetTable
 from replicator_target_delta.lane import actions, vectors
-from replicator_target_delta.lane.actions import Action, Counts
-from replicator_target_delta.lane.fold import key_form
-from replicator_target_delta.lane.found import Hidden, hide
+from replicator_target_delta.lane.actions import Action
+from replicator_target_delta.lane.hidden import Hidden, hide
 from replicator_target_delta.lane.lane import Applied, Lane
 from replicator_target_delta.lane.log import LiveFile
-from replicator_target_delta.lane.needed import SparkNeededError
+from replicator_target_delta.lane.values import LAYOUT
 from replicator_target_delta.ledger import Entry
 
 _ATTEMPTS_MAX: Final = 3
@@ -61,7 +63,7 @@ class Bulk(Protocol):
         """Write the rows that the batch leaves in a version of the table into new data files: their `add` actions.
 
         Raises:
-            SparkNeededError: The table's columns are not those of the batch.
+            EngineNeededError: The table's columns are not those of the batch.
         """
 
     def find(self, version: int, names: Mapping[str, int]) -> BulkHits:
@@ -80,11 +82,11 @@ def apply_bulk(lane: Lane, table: TargetTable, batch: Batch, bulk: Bulk, last: i
     """Apply a batch behind `last`, where that is known; None if the ledger is there already, or a newer epoch's.
 
     Raises:
-        SparkNeededError: Nothing was changed; Spark must merge the batch.
+        EngineNeededError: Nothing was changed; Spark must merge the batch.
         ReplicatorError: The table is not as it was left (`Lane.apply`).
     """
     began = time.time()
-    key_form(batch.schema)  # refuses what the lane cannot compare
+    key_form(batch.schema, LAYOUT)  # refuses what the lane cannot compare
     columns = lane.check(lane.refresh(), table, batch, last)
     if columns is None:
         return None
@@ -102,14 +104,14 @@ def apply_bulk(lane: Lane, table: TargetTable, batch: Batch, bulk: Bulk, last: i
             applied = _attempt(lane, table, batch, bulk, written, expected, began)
             if applied is not None:
                 return applied
-    except (SparkNeededError, ReplicatorError):
+    except (EngineNeededError, ReplicatorError):
         # Both come before a version is put; after any other error nobody knows whether it names the files.
         _remove(lane, written)
         raise
     _remove(lane, written)
     if columns is None:
         return None
-    raise SparkNeededError("others change the table at the same time")
+    raise EngineNeededError("others change the table at the same time")
 
 
 def _attempt(
@@ -150,34 +152,34 @@ def _attempt(
         if not lane.commit(changes, output, identity):
             _remove(lane, own)
             return None
-    except (SparkNeededError, ReplicatorError):
+    except (EngineNeededError, ReplicatorError):
         _remove(lane, own)  # as in `apply_bulk`
         raise
     lane.remember(hidden, None, pa.array([], pa.int64()))
-    size = len(output.data) + sum(int(file.add["size"]) for file in new)
+    size = len(output.data) + sum(file.size for file in new)
     return Applied(counts=counts, version=lane.state.version, is_append=batch.is_append, bytes=size)
 
 
-def _counts(rows: int, hits: BulkHits | None, expected: int | None) -> Counts:
+def _counts(rows: int, hits: BulkHits | None, expected: int | None) -> Merged:
     if hits is None:
-        return Counts(inserted=rows)
+        return Merged(inserted=rows)
     matched, deleted = int((~hits.is_removed).sum()), int(hits.is_removed.sum())
     missing = 0 if expected is None else expected - int(hits.expects.sum())
-    return Counts(matched=matched, inserted=rows - matched, deleted=deleted, not_found=missing)
+    return Merged(matched=matched, inserted=rows - matched, deleted=deleted, not_found=missing)
 
 
 def _names(files: Sequence[LiveFile]) -> Mapping[str, int]:
     names = {file.path.rsplit("/", 1)[-1]: number for number, file in enumerate(files)}
     if len(names) != len(files) or any("%" in name for name in names):
-        raise SparkNeededError("the names of the table's files do not tell them apart")
+        raise EngineNeededError("the names of the table's files do not tell them apart")
     return names
 
 
 def _hidden(lane: Lane, files: Sequence[LiveFile], hits: BulkHits, output: vectors.VectorFile) -> list[Hidden]:
     if bool((hits.file < 0).any()):
-        raise SparkNeededError("Spark found rows in files that the log does not name")
+        raise EngineNeededError("Spark found rows in files that the log does not name")
     if len(np.unique(hits.key)) != len(hits.key):
-        raise SparkNeededError("a key stands in the table twice")
+        raise EngineNeededError("a key stands in the table twice")
     hidden = []
     for number in np.unique(hits.file):
         file = files[number]

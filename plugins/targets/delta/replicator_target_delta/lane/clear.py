@@ -10,8 +10,9 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from replicator.model.events import SEQUENCE_NUM
+from replicator.plugins.kit.lake.found import Read
 from replicator_target_delta.lane import vectors
-from replicator_target_delta.lane.found import Hidden, Read
+from replicator_target_delta.lane.hidden import Hidden
 from replicator_target_delta.lane.log import LiveFile
 
 _NUMBER = pa.field(SEQUENCE_NUM, pa.int64())
@@ -21,7 +22,7 @@ def cleared(
     files: Iterable[LiveFile],
     below: int | None,
     name: str,
-    read: Read,
+    read: Read[LiveFile],
     deleted_of: Callable[[LiveFile], BitMap],
     output: vectors.VectorFile,
 ) -> Iterator[Hidden]:
@@ -30,13 +31,13 @@ def cleared(
     Args:
         files: Those of the table.
         below: Rows with a lower number go; None: all rows.
-        name: What data files call the column of the numbers.
+        name: What data files call the column of the numbers: statistics have it.
         read: Reads rows of a file.
         deleted_of: The rows of a file that are deleted already.
         output: Takes the new vectors.
 
     Raises:
-        SparkNeededError: A file or a vector cannot be read.
+        EngineNeededError: A file or a vector cannot be read.
     """
     for file in files:
         deleted = deleted_of(file)
@@ -47,12 +48,12 @@ def cleared(
         yield Hidden(file=file, rows=rows, vector=vector)
 
 
-def _below(file: LiveFile, below: int, name: str, read: Read) -> BitMap:
-    lowest, highest = ((file.stats.get(bound) or {}).get(name) for bound in ("minValues", "maxValues"))
-    if isinstance(lowest, int) and lowest >= below:
+def _below(file: LiveFile, below: int, name: str, read: Read[LiveFile]) -> BitMap:
+    bounds = file.bounds(name)
+    if bounds is not None and bounds[0] >= below:
         return BitMap()
-    if isinstance(highest, int) and highest < below:
+    if bounds is not None and bounds[1] < below:
         return BitMap(range(file.rows))
     every: npt.NDArray[np.int64] = np.arange(file.rows)
-    numbers = read(file, every, {name: _NUMBER}).column(SEQUENCE_NUM).to_numpy()
+    numbers = read(file, every, [_NUMBER]).column(SEQUENCE_NUM).to_numpy()
     return vectors.bitmap(np.flatnonzero(numbers < below))

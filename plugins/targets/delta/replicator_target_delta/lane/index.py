@@ -27,9 +27,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from replicator.plugins import get_logger
-from replicator_target_delta.lane.keys import Int64s, KeyForm, hashes
-from replicator_target_delta.lane.needed import SparkNeededError
+from replicator.plugins.kit.lake.keys import Int64s, KeyForm, hashes
+from replicator.plugins.kit.lake.needed import EngineNeededError
 
+KEYS_TOO_LARGE: Final = "the table's keys do not fit into target.index_memory"
 _SPILLED_FROM: Final = 1 << 20
 _MAPPED_MAX: Final = 128
 """Indexes with mapped parts, further ones stay in memory: each part, of which an index has up to four, keeps a file open."""
@@ -82,7 +83,7 @@ class KeyIndex:
         self._keys: pa.Array | None = None
         count = len(keys)
         if count >= _ROWS_MAX:
-            raise SparkNeededError("a file has more than 2^32 rows")
+            raise EngineNeededError("a file has more than 2^32 rows")
         if pa.types.is_int64(keys.type):
             values = keys.to_numpy(zero_copy_only=False)
         else:
@@ -211,7 +212,7 @@ def read_keys(source: Any, columns: Sequence[str], form: KeyForm, rows: int) -> 
         rows: How many rows the log says that it has.
 
     Raises:
-        SparkNeededError: It is not what the log says, or holds keys in another type.
+        EngineNeededError: It is not what the log says, or holds keys in another type.
     """
     try:
         # Spark writes moments as INT96, of nanoseconds: read as such they would overflow.
@@ -221,11 +222,11 @@ def read_keys(source: Any, columns: Sequence[str], form: KeyForm, rows: int) -> 
             found = [batch.column(name).cast(type_) for name, type_ in zip(columns, form.types, strict=True)]
             parts.append(form.keys(found))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as error:
-        raise SparkNeededError("a data file's keys cannot be read") from error
+        raise EngineNeededError("a data file's keys cannot be read") from error
     empty = pa.array([], pa.int64() if form.is_integer else pa.large_binary())
     keys = pa.concat_arrays([empty, *parts])
     if len(keys) != rows:
-        raise SparkNeededError(f"a data file has {len(keys)} rows, the log says {rows}")
+        raise EngineNeededError(f"a data file has {len(keys)} rows, the log says {rows}")
     return keys
 
 

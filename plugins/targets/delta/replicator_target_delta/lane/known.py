@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.log import LogState
-from replicator_target_delta.lane.needed import SparkNeededError
 
 _READER_VERSION: Final = 3
 _WRITER_VERSION: Final = 7
@@ -52,11 +52,11 @@ def known_columns(state: LogState, fields: Sequence[Mapping[str, Any]]) -> Seque
         fields: Its columns as they should be (`ddl.NewTable.fields`).
 
     Raises:
-        SparkNeededError: It is not.
+        EngineNeededError: It is not.
     """
     columns = columns_as_found(state)
     if [_shape(field) for field in _fields(state)] != [_shape(field) for field in fields]:
-        raise SparkNeededError("the table's columns are not those of the source")
+        raise EngineNeededError("the table's columns are not those of the source")
     return columns
 
 
@@ -64,20 +64,20 @@ def columns_as_found(state: LogState) -> Sequence[TargetColumn]:
     """The table's columns, if the lane knows everything else about it.
 
     Raises:
-        SparkNeededError: It does not.
+        EngineNeededError: It does not.
     """
     if state.unknown is not None:
-        raise SparkNeededError(state.unknown)
+        raise EngineNeededError(state.unknown)
     _check_protocol(state.protocol)
     _check_properties(state.properties)
     if state.metadata.get("partitionColumns"):
-        raise SparkNeededError("the table is partitioned")
+        raise EngineNeededError("the table is partitioned")
     if (state.metadata.get("format") or {}).get("provider") != "parquet":
-        raise SparkNeededError("the table's files are not Parquet")
+        raise EngineNeededError("the table's files are not Parquet")
     found = _fields(state)
     for field in found:
         if unknown := field["metadata"].keys() - _FIELD_METADATA:
-            raise SparkNeededError(f"a column has {min(unknown)}")
+            raise EngineNeededError(f"a column has {min(unknown)}")
     return [
         TargetColumn(
             name=field["name"],
@@ -92,20 +92,20 @@ def columns_as_found(state: LogState) -> Sequence[TargetColumn]:
 def _check_protocol(protocol: Mapping[str, Any]) -> None:
     versions = (protocol.get("minReaderVersion"), protocol.get("minWriterVersion"))
     if versions != (_READER_VERSION, _WRITER_VERSION):
-        raise SparkNeededError(f"the table has protocol {versions[0]}, {versions[1]}")
+        raise EngineNeededError(f"the table has protocol {versions[0]}, {versions[1]}")
     for features, known in (("readerFeatures", _READER_FEATURES), ("writerFeatures", _WRITER_FEATURES)):
         if unknown := set(protocol.get(features) or ()) - known:
-            raise SparkNeededError(f"the table has the feature {min(unknown)}")
+            raise EngineNeededError(f"the table has the feature {min(unknown)}")
 
 
 def _check_properties(properties: Mapping[str, str]) -> None:
     for name, value in _REQUIRED.items():
         if properties.get(name) != value:
-            raise SparkNeededError(f"the table's property {name} is not {value}")
+            raise EngineNeededError(f"the table's property {name} is not {value}")
     for name in properties:
         # Those of users and of ours mean nothing to Delta.
         if name.lower().startswith("delta.") and name not in _HARMLESS and name not in _REQUIRED:
-            raise SparkNeededError(f"the table has the property {name}")
+            raise EngineNeededError(f"the table has the property {name}")
 
 
 def _fields(state: LogState) -> Sequence[Mapping[str, Any]]:

@@ -2,21 +2,22 @@
 
 1. **Read** the commits that are new. What stands in the table is now known exactly, and the next version is free.
 2. **Check** that the table is one that the lane knows (`known`), and that this epoch still holds it.
-3. **Fold** the batch to one change per key (`fold`), and write the rows that it leaves into a data file (`parquet`).
+3. **Fold** the batch to one change per key (`plugins.kit.lake`), and write the rows that it leaves into a data file (`parquet`).
 4. **Find** the rows that stand at its keys now (`index`), and add them to the deletion vectors of their files (`vectors`).
-   Where the batch does not have all of a row (`replay`), the rest is read from them first.
+   Where the batch does not have all of a row (`complete`), the rest is read from them first.
 5. **Put** the next version, with the ledger in it, if nobody else has (`commits`). If somebody has, begin again at 1: a
    commit never follows one that it has not read, so there are no rules of conflict to get wrong.
 
 A crash before 5 leaves files that no version names, which VACUUM removes; after it the batch and its ledger stand.
-What the lane is not sure about it refuses before it has changed anything (`SparkNeededError`): Spark then merges.
+What the lane is not sure about it refuses before it has changed anything (`EngineNeededError`): Spark then merges.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import unquote
 from uuid import uuid4
@@ -28,26 +29,29 @@ from pyroaring import BitMap
 
 from replicator.model.crash import crash_point
 from replicator.model.errors import ReplicatorError
-from replicator.model.events import IS_DELETED, SEQUENCE_NUM, change_schema
+from replicator.model.events import SEQUENCE_NUM, change_schema
+from replicator.model.merged import Merged
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.lake.fold import key_form, rows_of
+from replicator.plugins.kit.lake.found import FileHits, Read, complete, found_at, merged
+from replicator.plugins.kit.lake.keys import KeyForm
+from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
+from replicator.plugins.kit.lake.work import Work, work_of
 from replicator.plugins.kit.ledger import not_ours
 from replicator.plugins.target import Batch, TargetTable
 from replicator_target_delta import ddl
 from replicator_target_delta.config import DIRECT_ROWS_MAX
 from replicator_target_delta.lane import actions, vectors
-from replicator_target_delta.lane.actions import Action, Counts
+from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.clear import cleared
 from replicator_target_delta.lane.commits import Commits
-from replicator_target_delta.lane.fold import Folded, key_form, rows_of
-from replicator_target_delta.lane.found import Found, Hidden, complete, hide, marked
-from replicator_target_delta.lane.index import Hits, IndexCache, Wanted, read_keys
-from replicator_target_delta.lane.keys import KeyForm
+from replicator_target_delta.lane.hidden import Hidden, hide
+from replicator_target_delta.lane.index import KEYS_TOO_LARGE, Hits, IndexCache, Wanted, read_keys
 from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
 from replicator_target_delta.lane.log import DeltaLogReader, LiveFile, LogState
-from replicator_target_delta.lane.needed import KEYS_TOO_LARGE, SparkNeededError, TooLargeError
 from replicator_target_delta.lane.parquet import read_rows, write_rows
 from replicator_target_delta.lane.rewrite import Rewrite, Rewritten, carried, due, rewrite_files, still_stands
-from replicator_target_delta.lane.work import Work, work_of
+from replicator_target_delta.lane.values import LAYOUT
 from replicator_target_delta.ledger import Entry, check_last, claim_lost, exists
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import SCHEMA, UUID
@@ -59,10 +63,19 @@ _ATTEMPTS_MAX: Final = 10
 class Applied:
     """What applying a batch did: `version` is the commit's, `bytes` is the size of its files."""
 
-    counts: Counts
+    counts: Merged
     version: int
     is_append: bool
     bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sought:
+    """The keys of a batch, the files that may have them, and what these call the key columns."""
+
+    wanted: Wanted
+    files: Sequence[LiveFile]
+    columns: Sequence[str]
 
 
 class Lane:
@@ -99,23 +112,25 @@ class Lane:
 
         Raises:
             TooLargeError: Nothing was changed; Spark can find and write the rows.
-            SparkNeededError: Nothing was changed; Spark must merge the batch.
+            EngineNeededError: Nothing was changed; Spark must merge the batch.
             ReplicatorError: The table is not as it was left (`not_ours`, `claim_lost`, `check_last`).
         """
-        form, began = key_form(batch.schema), self._clock()
+        form, began = key_form(batch.schema, LAYOUT), self._clock()
         columns = self.check(self._log.refresh(), table, batch, last)
         if columns is None:
             return None
         # Last: a reason that lies in the table holds for batches of any size.
         if batch.rows > DIRECT_ROWS_MAX:
             raise TooLargeError
-        work = work_of(table, batch, form)
+        work = work_of(table, batch, form, LAYOUT)
         written: Action | None = None
         try:
             for _ in range(_ATTEMPTS_MAX):
+                # Before a row is written: each batch of a table whose keys do not fit would write a file in vain.
+                sought = self._sought(work, columns)
                 if written is None and work.rows.num_rows and work.is_complete:
                     written = self._write(work.rows, columns)
-                applied = self._attempt(work, columns, written, began)
+                applied = self._attempt(work, sought, columns, written, began)
                 if applied is not None:
                     return applied
                 before, columns = columns, self.check(self._log.refresh(), table, batch, last)
@@ -124,29 +139,31 @@ class Lane:
                     written = None
                 if columns is None:
                     return None
-        except (SparkNeededError, ReplicatorError):
+        except (EngineNeededError, ReplicatorError):
             # Both come before a version is put; after any other error nobody knows whether it names the file.
             self.remove(written)
             raise
         self.remove(written)
-        raise SparkNeededError("others commit without a pause")
+        raise EngineNeededError("others commit without a pause")
 
     def clear(self, table: TargetTable, sequence_num: int, below: int | None, last: int | None = None) -> int | None:
         """Delete all rows, or those with a number lower than `below`, and record `sequence_num`: the version; None: it is recorded already.
 
         Raises:
-            SparkNeededError: Nothing was changed; Spark must do it.
+            EngineNeededError: Nothing was changed; Spark must do it.
             ReplicatorError: As `apply`.
         """
         if table.options.deletes == "soft":
-            raise SparkNeededError("rows are to be marked as deleted")
+            raise EngineNeededError("rows are to be marked as deleted")
         for _ in range(_ATTEMPTS_MAX):
             state = self._log.refresh()
             if not self._may_follow(state, table, sequence_num, last):
                 return None
-            names = {column.name: column.physical for column in columns_as_found(state)}
+            columns = columns_as_found(state)
+            (name,) = (column.physical for column in columns if column.name == SEQUENCE_NUM)
+            read = self._reader(columns)
             output, now_ms, identity = vectors.VectorFile(), int(self._clock() * 1000), str(uuid4())
-            hidden = list(cleared(state.files.values(), below, names[SEQUENCE_NUM], self._read, self.deleted, output))
+            hidden = list(cleared(state.files.values(), below, name, read, self.deleted, output))
             deleted = sum(len(one.rows) - len(self.deleted(one.file)) for one in hidden)
             info = actions.clear_info(deleted=deleted, read_version=state.version, identity=identity, now_ms=now_ms)
             ledger = actions.transaction(table.ledger_name, Entry(table.epoch, sequence_num).version, now_ms)
@@ -154,7 +171,7 @@ class Lane:
             if self.commit(changes, output, identity):
                 self.remember(hidden, None, pa.array([], pa.int64()))
                 return self._log.state.version
-        raise SparkNeededError("others commit without a pause")
+        raise EngineNeededError("others commit without a pause")
 
     @property
     def state(self) -> LogState:
@@ -165,7 +182,7 @@ class Lane:
         """Read the commits that are new.
 
         Raises:
-            SparkNeededError: The log is not understood.
+            EngineNeededError: The log is not understood.
         """
         return self._log.refresh()
 
@@ -173,11 +190,11 @@ class Lane:
         """The files of the newest version.
 
         Raises:
-            SparkNeededError: The log, or something in it, is not understood.
+            EngineNeededError: The log, or something in it, is not understood.
         """
         state = self._log.refresh()
         if state.unknown is not None:
-            raise SparkNeededError(state.unknown)
+            raise EngineNeededError(state.unknown)
         return state.files.values()
 
     def plan_rewrite(
@@ -186,7 +203,7 @@ class Lane:
         """What to rewrite of the version behind the last batch (`rewrite.due`); None if there is nothing to do.
 
         Raises:
-            SparkNeededError: A deletion vector cannot be read.
+            EngineNeededError: A deletion vector cannot be read.
         """
         state = self._log.state
         files = due(state.files.values(), small_file_size=small_file_size, deleted_share_max=deleted_share_max)
@@ -199,17 +216,17 @@ class Lane:
             deleted=[self.deleted(file) for file in files],
             fields=fields,
             columns=known_columns(state, fields),
-            shape=rows_of(change_schema(schema).empty_table(), schema, table.options).schema,
+            shape=rows_of(change_schema(schema).empty_table(), schema, table.options, LAYOUT).schema,
             properties=state.properties,
             key=schema.key,
-            form=key_form(schema),
+            form=key_form(schema, LAYOUT),
         )
 
     def rewrite(self, plan: Rewrite) -> Rewritten:
         """Do what was planned, in any thread.
 
         Raises:
-            SparkNeededError: A file is not what the log says.
+            EngineNeededError: A file is not what the log says.
         """
         done = rewrite_files(plan, self._storage, self._path)
         if done.add is not None:
@@ -224,7 +241,7 @@ class Lane:
         """Put the new file in place of the old ones; False: they are no longer all there, and the new one was removed.
 
         Raises:
-            SparkNeededError: Nothing was changed: the log is not what it was.
+            EngineNeededError: Nothing was changed: the log is not what it was.
         """
         try:
             for _ in range(_ATTEMPTS_MAX):
@@ -244,7 +261,7 @@ class Lane:
                     break
                 if self._attempt_rewrite(done, now):
                     return True
-        except (SparkNeededError, ReplicatorError):
+        except (EngineNeededError, ReplicatorError):
             self.remove(done.add)
             raise
         self.remove(done.add)
@@ -276,7 +293,7 @@ class Lane:
         if not self._may_follow(state, table, batch.last, last):
             return None
         if state.properties.get(SCHEMA) != ddl.schema_mark(batch.schema, table.options):
-            raise SparkNeededError("the table was created with another schema")
+            raise EngineNeededError("the table was created with another schema")
         return known_columns(state, ddl.new_table(table, batch.schema, clustering=False).fields)
 
     def _may_follow(self, state: LogState, table: TargetTable, sequence_num: int, last: int | None) -> bool:
@@ -293,7 +310,7 @@ class Lane:
             raise claim_lost(table)
         check_last(table, own, last)
         if not exists(table, state.properties):
-            raise SparkNeededError("the table was dropped in the target")
+            raise EngineNeededError("the table was dropped in the target")
         return True
 
     def _write(self, rows: pa.Table, columns: Sequence[TargetColumn]) -> Action:
@@ -302,18 +319,25 @@ class Lane:
         return written
 
     def _attempt(
-        self, work: Work, columns: Sequence[TargetColumn], written: Action | None, began: float
+        self,
+        work: Work,
+        sought: _Sought | None,
+        columns: Sequence[TargetColumn],
+        written: Action | None,
+        began: float,
     ) -> Applied | None:
         """Commit the batch, which was begun at that time, as the next version; None if somebody else was first."""
         state = self._log.state
         output = vectors.VectorFile()
-        counts, hidden, own, keys = Counts(inserted=work.rows.num_rows), list[Hidden](), None, work.keys
-        if work.folded is not None:
-            found = self._find(state, work, work.folded, columns, output)
-            counts, hidden = found.counts, list(found.hidden)
+        counts, hidden, own, keys = Merged(inserted=work.rows.num_rows), list[Hidden](), None, work.keys
+        if work.folded is not None and sought is not None:
+            hits, read = list(self._find(sought, work.form)), self._reader(columns)
+            found = found_at(work.folded, hits, work.table.options, read)
+            counts = merged(work.folded, found, expects_rows=work.batch.expects_rows)
+            hidden = [hide(one.file, one.rows, self.deleted(one.file), output) for one in hits]
             if not work.is_complete:
                 # Of this attempt alone: what the target had may be another row the next time.
-                rows, keys = complete(work.folded, found, columns, self._read)
+                rows, keys = complete(work.folded, found, read)
                 own = written = self._write(rows, columns) if rows.num_rows else None
         identity, version = str(uuid4()), Entry(work.table.epoch, work.batch.last).version
         now_ms = int(self._clock() * 1000)
@@ -340,59 +364,40 @@ class Lane:
             bytes=len(output.data) + (0 if written is None else written["size"]),
         )
 
-    def _find(
-        self,
-        state: LogState,
-        work: Work,
-        folded: Folded,
-        columns: Sequence[TargetColumn],
-        output: vectors.VectorFile,
-    ) -> Found:
-        """The rows that stand at the batch's keys, and what becomes of their files."""
-        wanted = Wanted(folded.keys)
-        hits = np.zeros(len(folded.keys), np.int64)
-        hidden, files = [], list[LiveFile]()
-        at_file, at_row = np.full(len(hits), -1), np.full(len(hits), -1)
-        names = {column.name: column.physical for column in columns}
-        physical = [names[name] for name in work.batch.schema.key]
-        candidates = [file for file in state.files.values() if not _cannot_have(file, physical, wanted)]
-        if sum(file.rows for file in candidates) * work.form.bytes_per_row > self._indexes.bytes_max:
-            # Each batch would read them again.
-            raise TooLargeError(KEYS_TOO_LARGE, is_of_table=True)
-        for file in candidates:
-            found = self._hits(file, physical, work.form, wanted)
-            deleted = self.deleted(file)
-            positions, rows = _alive(found, deleted)
-            if not len(rows):
-                continue
-            np.add.at(hits, positions, 1)
-            at_file[positions], at_row[positions] = len(files), rows
-            files.append(file)
-            hidden.append(hide(file, rows, deleted, output))
-        if bool((hits > 1).any()):
-            raise SparkNeededError("a key stands in the table twice")
-        is_there = hits == 1
-        is_deleted = np.zeros(len(hits), bool)
-        if work.table.options.deletes == "soft":
-            is_deleted = marked(files, at_file, at_row, names[IS_DELETED], self._read)
-        # What is only marked as deleted is written again where it stands, and nowhere else.
-        is_new, is_kept = folded.is_written.copy(), folded.is_written
-        is_new[is_new] = ~folded.only_marks
-        counts = Counts(
-            matched=int((is_there & is_kept).sum()),
-            inserted=int((~is_there & is_new).sum()),
-            deleted=int((is_there & ~is_kept).sum()),
-            not_found=int(((~is_there | is_deleted) & folded.expects).sum()) if work.batch.expects_rows else 0,
-        )
-        return Found(counts=counts, hidden=hidden, files=files, file=at_file, row=at_row, is_deleted=is_deleted)
+    def _sought(self, work: Work, columns: Sequence[TargetColumn]) -> _Sought | None:
+        """Where in the newest version to look for the batch's keys; None for an append.
 
-    def _read(self, file: LiveFile, rows: npt.NDArray[np.int64], names: Mapping[str, pa.Field]) -> pa.Table:
-        """Some rows of a data file, by ascending numbers; `names` are the file's names of columns, with what they are called here."""
+        Raises:
+            TooLargeError: The keys there do not fit into memory: each batch would read them again.
+        """
+        if work.folded is None:
+            return None
+        wanted, names = Wanted(work.folded.keys), {column.name: column.physical for column in columns}
+        physical = [names[name] for name in work.batch.schema.key]
+        files = [file for file in self._log.state.files.values() if not _cannot_have(file, physical, wanted)]
+        if sum(file.rows for file in files) * work.form.bytes_per_row > self._indexes.bytes_max:
+            raise TooLargeError(KEYS_TOO_LARGE, is_of_table=True)
+        return _Sought(wanted=wanted, files=files, columns=physical)
+
+    def _find(self, sought: _Sought, form: KeyForm) -> Iterator[FileHits[LiveFile]]:
+        """The rows that stand at the batch's keys."""
+        for file in sought.files:
+            positions, rows = _alive(self._hits(file, sought.columns, form, sought.wanted), self.deleted(file))
+            if len(rows):
+                yield FileHits(file=file, positions=positions, rows=rows)
+
+    def _reader(self, columns: Sequence[TargetColumn]) -> Read[LiveFile]:
+        return partial(self._read, {column.name: column.physical for column in columns})
+
+    def _read(
+        self, physical: Mapping[str, str], file: LiveFile, rows: npt.NDArray[np.int64], fields: Sequence[pa.Field]
+    ) -> pa.Table:
+        """Some rows of a data file, by ascending numbers: these columns. `physical`: what data files call the table's columns."""
         try:
             with self._storage.open_input(f"{self._path}/{unquote(file.path)}") as source:
-                return read_rows(source, rows, names)
+                return read_rows(source, rows, {physical[field.name]: field for field in fields})
         except FileNotFoundError as error:
-            raise SparkNeededError("a data file is missing") from error
+            raise EngineNeededError("a data file is missing") from error
 
     def _hits(self, file: LiveFile, physical: Sequence[str], form: KeyForm, wanted: Wanted) -> Hits:
         path = f"{self._path}/{unquote(file.path)}"
@@ -402,11 +407,11 @@ class Lane:
                 with self._storage.open_input(path) as source:
                     return read_keys(source, physical, form, file.rows)
             except FileNotFoundError as error:
-                raise SparkNeededError("a data file is missing") from error
+                raise EngineNeededError("a data file is missing") from error
 
         index = self._indexes.get(path, keys)
         if index.rows != file.rows:
-            raise SparkNeededError("a data file's number of rows changed")
+            raise EngineNeededError("a data file's number of rows changed")
         return index.find(wanted)
 
     def deleted(self, file: LiveFile) -> BitMap:
@@ -473,10 +478,10 @@ def _cannot_have(file: LiveFile, physical: Sequence[str], wanted: Wanted) -> boo
     """Whether the file's statistics say that it has none of the keys."""
     if not wanted.is_integer:
         return False
-    lowest, highest = ((file.stats.get(name) or {}).get(physical[0]) for name in ("minValues", "maxValues"))
-    if not isinstance(lowest, int) or not isinstance(highest, int):
+    bounds = file.bounds(physical[0])
+    if bounds is None:
         return False
-    part = wanted.within(lowest, highest)
+    part = wanted.within(*bounds)
     return bool(part.start >= part.stop)
 
 

@@ -14,13 +14,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from replicator_target_delta.lane.needed import SparkNeededError
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.vectors import Descriptor
 from replicator_target_delta.storage import Storage
 
@@ -39,45 +41,71 @@ _DOMAIN: Final = "delta.clustering"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFile:
-    """A data file of the newest version: its `add` action, its rows with those that are deleted, and which are."""
+    """A data file of the newest version.
 
-    add: Mapping[str, Any]
+    A table may have a hundred thousand. What is rarely asked for is packed: with its statistics an `add` action takes 8 KiB as Python's
+    objects, and 1 KiB as compressed JSON.
+
+    Attributes:
+        path: As the log spells it.
+        size: Bytes.
+        rows: Those that it has, with those that are deleted.
+        vector: Which are.
+        tags: As the log has them.
+    """
+
+    path: str
+    size: int
     rows: int
-    stats: Mapping[str, Any]
     vector: Descriptor | None
+    tags: Mapping[str, str] | None
+    _packed: bytes
+    _bounds: dict[str, tuple[int, int] | None] = field(default_factory=dict, compare=False)
 
     @property
-    def path(self) -> str:
-        """As the log spells it."""
-        return str(self.add["path"])
+    def add(self) -> Mapping[str, Any]:
+        """Its `add` action."""
+        action: Mapping[str, Any] = json.loads(zlib.decompress(self._packed))
+        return action
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """The lowest and the highest value of a column, by the file's own name of it; None if they are not known, or no whole numbers."""
+        if name not in self._bounds:
+            stats = json.loads(self.add["stats"])
+            lowest, highest = ((stats.get(bound) or {}).get(name) for bound in ("minValues", "maxValues"))
+            known = (lowest, highest) if isinstance(lowest, int) and isinstance(highest, int) else None
+            self._bounds[sys.intern(name)] = known
+        return self._bounds[name]
 
     @classmethod
     def of(cls, add: Mapping[str, Any]) -> LiveFile:
         """Read an `add` action.
 
         Raises:
-            SparkNeededError: It has a field that this code does not know, or lacks one that it needs.
+            EngineNeededError: It has a field that this code does not know, or lacks one that it needs.
         """
         given = {name: value for name, value in add.items() if value is not None and name not in _DERIVED}
         if unknown := given.keys() - _ADD_FIELDS:
-            raise SparkNeededError(f"the log has files with {min(unknown)}")
+            raise EngineNeededError(f"the log has files with {min(unknown)}")
         if given.get("partitionValues"):
-            raise SparkNeededError("the table is partitioned")
+            raise EngineNeededError("the table is partitioned")
         if ":" in given["path"] or given["path"].startswith("/"):
-            raise SparkNeededError("the table has files outside of its folder")
+            raise EngineNeededError("the table has files outside of its folder")
         if not given.get("stats"):
-            raise SparkNeededError("a file has no statistics")
+            raise EngineNeededError("a file has no statistics")
         stats = json.loads(given["stats"])
         if not isinstance(stats.get("numRecords"), int):
-            raise SparkNeededError("a file has no number of rows")
+            raise EngineNeededError("a file has no number of rows")
         vector = given.get("deletionVector")
         if vector is not None:
             given["deletionVector"] = {name: value for name, value in vector.items() if value is not None}
         return cls(
-            add=given,
+            path=given["path"],
+            size=given["size"],
             rows=stats["numRecords"],
-            stats=stats,
             vector=None if vector is None else Descriptor.of(given["deletionVector"]),
+            tags=given.get("tags"),
+            _packed=zlib.compress(json.dumps(given, separators=(",", ":")).encode(), level=1),
         )
 
 
@@ -125,7 +153,7 @@ class LogState:
     def _add(self, add: Mapping[str, Any]) -> None:
         try:
             file = LiveFile.of(add)
-        except SparkNeededError as error:
+        except EngineNeededError as error:
             self._not_understood(str(error))
             return
         known = self.files.get(file.path)
@@ -165,19 +193,19 @@ class DeltaLogReader:
         """Read what is new; everything, if the log is not the one that was read before.
 
         Raises:
-            SparkNeededError: There is no log that this code understands.
+            EngineNeededError: There is no log that this code understands.
         """
         if self.state.version >= 0 and self._is_same():
             self._follow()
         else:
             try:
                 self._begin()
-            except SparkNeededError:
+            except EngineNeededError:
                 self.state = LogState()
                 raise
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 self.state = LogState()
-                raise SparkNeededError("the log cannot be read") from error
+                raise EngineNeededError("the log cannot be read") from error
         return self.state
 
     def commit(self, version: int) -> bytes | None:
@@ -202,17 +230,17 @@ class DeltaLogReader:
         names = self._storage.names(self._folder)
         commits = {int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))}
         if not commits:
-            raise SparkNeededError("there is no Delta log with JSON commits")
+            raise EngineNeededError("there is no Delta log with JSON commits")
         start, files = _newest_checkpoint(names)
         if start > max(commits):
-            raise SparkNeededError("the newest version is a checkpoint")
+            raise EngineNeededError("the newest version is a checkpoint")
         if start < 0 and 0 not in commits:
-            raise SparkNeededError("the log has no checkpoint that can be read")
+            raise EngineNeededError("the log has no checkpoint that can be read")
         self.state.play(_checkpoint_actions(self._storage, [f"{self._folder}/{name}" for name in files]))
         self.state.version = start
         self._follow()
         if self.state.version < max(commits):
-            raise SparkNeededError(f"the log lacks version {self.state.version + 1}")
+            raise EngineNeededError(f"the log lacks version {self.state.version + 1}")
         if not self.state.digest:
             self.state.digest = _digest(self.commit(self.state.version) or b"")
 
@@ -223,7 +251,7 @@ class DeltaLogReader:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 version = self.state.version + 1
                 self.state = LogState()
-                raise SparkNeededError(f"version {version} of the log cannot be read") from error
+                raise EngineNeededError(f"version {version} of the log cannot be read") from error
             self.state.version += 1
             self.state.digest = _digest(data)
 
@@ -232,7 +260,7 @@ def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
     """The version of the newest complete checkpoint and its files; -1 if there is none.
 
     Raises:
-        SparkNeededError: A newer one has a form that this code does not read.
+        EngineNeededError: A newer one has a form that this code does not read.
     """
     parts: dict[tuple[int, int], list[str]] = {}
     newest_other = -1
@@ -244,7 +272,7 @@ def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
     complete = {key: found for key, found in parts.items() if len(found) == key[1]}
     version, count = max(complete, default=(-1, 0))
     if newest_other > version:
-        raise SparkNeededError("the log has a checkpoint in a form that is not read")
+        raise EngineNeededError("the log has a checkpoint in a form that is not read")
     return version, sorted(complete.get((version, count), []))
 
 

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator_target_delta.lane.known import TargetColumn
-from replicator_target_delta.lane.needed import SparkNeededError, TooLargeError
 from replicator_target_delta.lane.stats import Statistics, columns_with_statistics
 from replicator_target_delta.storage import Storage
 
 _ROWS_PER_GROUP: Final = 250_000
 _ROWS_PER_READ: Final = 4_096
 _COMPRESSION: Final = "zstd"
-BYTES_MAX: Final = 512 << 20
+BYTES_MAX: Final = 256 << 20
 """Of rows that are read at once."""
 _CALENDAR: Final = {"org.apache.spark.version": "4.0.0"}
 """Where Spark finds no version of itself, a setting says whether dates before 1582 are those of the Julian calendar (Spark 3
@@ -47,7 +47,7 @@ class DataFile:
         without_bounds: Collection[str],
     ) -> None:
         if set(shape.names) != {column.name for column in columns}:
-            raise SparkNeededError("the table's columns are not those of the source")
+            raise EngineNeededError("the table's columns are not those of the source")
         self._columns = columns
         self._schema = pa.schema(
             [
@@ -77,11 +77,11 @@ class DataFile:
         """Add rows.
 
         Raises:
-            SparkNeededError: One lacks what the table must have.
+            EngineNeededError: One lacks what the table must have.
         """
         for column in self._columns:
             if not column.nullable and rows.column(column.name).null_count:
-                raise SparkNeededError("a row has a null where the table allows none")
+                raise EngineNeededError("a row has a null where the table allows none")
         arrays = [rows.column(column.name) for column in self._columns]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema), row_group_size=_ROWS_PER_GROUP)
         self._stats.add(rows)
@@ -120,7 +120,7 @@ def write_rows(
         The `add` action.
 
     Raises:
-        SparkNeededError: A row lacks what the table must have.
+        EngineNeededError: A row lacks what the table must have.
     """
     nan = {name for name in rows.column_names if _has_nan(rows.column(name))}
     file = DataFile(columns, rows.schema, properties, without_bounds=nan)
@@ -137,7 +137,7 @@ def read_rows(source: Any, rows: npt.NDArray[np.int64], names: Mapping[str, pa.F
         names: The file's names of the columns, and what they are to be called and to be.
 
     Raises:
-        SparkNeededError: The file has them in another type, or they are too large for memory, where a value that a file has once may stand
+        EngineNeededError: The file has them in another type, or they are too large for memory, where a value that a file has once may stand
             in every row.
     """
     parts, size = [], 0
@@ -147,7 +147,7 @@ def read_rows(source: Any, rows: npt.NDArray[np.int64], names: Mapping[str, pa.F
         _check(size)
     table = pa.concat_tables([pa.schema(list(names.values())).empty_table(), *parts])
     if table.num_rows != len(rows):
-        raise SparkNeededError("a data file lacks rows that the log says it has")
+        raise EngineNeededError("a data file lacks rows that the log says it has")
     return table
 
 
@@ -167,7 +167,7 @@ def iterate_rows(
             check_size(part)
             yield part
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as error:
-        raise SparkNeededError("a data file's rows cannot be read") from error
+        raise EngineNeededError("a data file's rows cannot be read") from error
 
 
 def check_size(rows: pa.Table) -> None:

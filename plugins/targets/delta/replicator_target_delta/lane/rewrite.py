@@ -23,12 +23,12 @@ import pyarrow as pa
 from pyarrow.fs import FileType
 from pyroaring import BitMap
 
+from replicator.plugins.kit.lake.keys import KeyForm
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane import vectors
 from replicator_target_delta.lane.actions import Action
-from replicator_target_delta.lane.keys import KeyForm
 from replicator_target_delta.lane.known import TargetColumn
 from replicator_target_delta.lane.log import LiveFile
-from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.lane.parquet import DataFile, iterate_rows
 from replicator_target_delta.storage import Storage
 
@@ -105,11 +105,11 @@ def due(files: Collection[LiveFile], *, small_file_size: int, deleted_share_max:
             return portion
     tiers: dict[int, list[LiveFile]] = {}
     for file in files:
-        if _size(file) < small_file_size:
-            tiers.setdefault(_tier(_size(file)), []).append(file)
+        if file.size < small_file_size:
+            tiers.setdefault(_tier(file.size), []).append(file)
     for _, tier in sorted(tiers.items()):
         if len(tier) >= FILES_PER_TIER:
-            portion = _portion(sorted(tier, key=_size))
+            portion = _portion(sorted(tier, key=lambda file: file.size))
             return portion if len(portion) > 1 else ()
     return ()
 
@@ -123,7 +123,7 @@ def rewrite_files(plan: Rewrite, storage: Storage, table: str) -> Rewritten:
         table: Its path.
 
     Raises:
-        SparkNeededError: A file is not what the log says.
+        EngineNeededError: A file is not what the log says.
     """
     out, new_rows, keys, count = (
         _Joined(plan),
@@ -144,7 +144,7 @@ def rewrite_files(plan: Rewrite, storage: Storage, table: str) -> Rewritten:
             keys.append(plan.form.keys(_key_of(left, plan)))
             out.add(left)
         if begin != file.rows:
-            raise SparkNeededError(f"a data file has {begin} rows, the log says {file.rows}")
+            raise EngineNeededError(f"a data file has {begin} rows, the log says {file.rows}")
         new_rows.append(numbers)
     add = {**out.finish(storage, table), "dataChange": False} if count else None
     return Rewritten(plan=plan, new_rows=new_rows, add=add, keys=pa.concat_arrays(keys))
@@ -192,7 +192,7 @@ def carried(rewritten: Rewritten, deleted: Sequence[BitMap | None]) -> BitMap:
         deleted: By file: the rows that are deleted now; None: all of them.
 
     Raises:
-        SparkNeededError: A row that was deleted is no longer.
+        EngineNeededError: A row that was deleted is no longer.
     """
     found = BitMap()
     for then, now, numbers in zip(rewritten.plan.deleted, deleted, rewritten.new_rows, strict=True):
@@ -201,7 +201,7 @@ def carried(rewritten: Rewritten, deleted: Sequence[BitMap | None]) -> BitMap:
         elif then <= now:
             found |= vectors.bitmap(numbers[vectors.numbers(now - then)])
         else:
-            raise SparkNeededError("a deletion vector has lost rows")
+            raise EngineNeededError("a deletion vector has lost rows")
     return found
 
 
@@ -212,7 +212,7 @@ def _read(storage: Storage, path: str, plan: Rewrite) -> Iterator[pa.Table]:
         with storage.open_input(path) as source:
             yield from iterate_rows(source, {physical[field.name]: field for field in plan.shape})
     except FileNotFoundError as error:
-        raise SparkNeededError("a data file is missing") from error
+        raise EngineNeededError("a data file is missing") from error
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
@@ -223,18 +223,14 @@ def _portion(files: Sequence[LiveFile]) -> Sequence[LiveFile]:
     """As many of the files as are rewritten at once; a larger one among them is left out."""
     taken, left = list[LiveFile](), _BYTES_MAX
     for file in files:
-        if _size(file) <= left:
+        if file.size <= left:
             taken.append(file)
-            left -= _size(file)
+            left -= file.size
     return taken
 
 
 def _tier(size: int) -> int:
     return int(math.log(max(1, size), FILES_PER_TIER))
-
-
-def _size(file: LiveFile) -> int:
-    return int(file.add["size"])
 
 
 def _hidden(file: LiveFile) -> int:

@@ -16,8 +16,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.lane.known import STATISTICS_COLUMNS, TargetColumn
-from replicator_target_delta.lane.needed import SparkNeededError
 
 _COLUMNS_MAX: Final = 32
 _TEXT_MAX: Final = 32
@@ -87,7 +87,7 @@ def loosened(stats: str) -> str:
     """The same statistics of a file that lost rows: its bounds may be wider than its rows are.
 
     Raises:
-        SparkNeededError: They have another form than Delta writes.
+        EngineNeededError: They have another form than Delta writes.
     """
     found = json.loads(stats)
     if found.get("tightBounds") is False:
@@ -97,7 +97,7 @@ def loosened(stats: str) -> str:
     loose = f'{rest},"tightBounds":false}}'
     # As pairs: not every reader takes a name that stands there twice.
     if [name for name, _ in _pairs(loose)] != [name for name in found if name != "tightBounds"] + ["tightBounds"]:
-        raise SparkNeededError("a file's statistics have an unknown form")
+        raise EngineNeededError("a file's statistics have an unknown form")
     return loose
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.plugins.kit.lake.layout import Layout
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator.spark.limits import is_readable
-from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.rewrite import as_text
 
 _DAY_US: Final = 24 * 60 * 60 * 1_000_000
@@ -25,7 +26,7 @@ def stored_type(type_: pa.DataType) -> pa.DataType:
     """The Arrow type in which a column of a canonical type is stored.
 
     Raises:
-        SparkNeededError: The type is outside the canonical set.
+        EngineNeededError: The type is outside the canonical set.
     """
     if pa.types.is_list(type_):
         return pa.list_(stored_type(type_.value_type))
@@ -34,7 +35,7 @@ def stored_type(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_decimal(type_):
         return pa.decimal128(type_.precision, type_.scale) if is_readable(type_) else pa.string()
     if type_ not in _STORED:
-        raise SparkNeededError(f"a column has the type {type_}")
+        raise EngineNeededError(f"a column has the type {type_}")
     return type_
 
 
@@ -57,3 +58,6 @@ def as_stored(array: pa.Array) -> pa.Array:
 
 def _nulls(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return np.asarray(array.is_null().to_numpy(zero_copy_only=False), bool)
+
+
+LAYOUT: Final = Layout(type_of=stored_type, stored=as_stored)

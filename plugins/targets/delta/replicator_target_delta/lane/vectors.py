@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from replicator_target_delta.lane.needed import SparkNeededError
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.storage import Storage, absolute
 
 _MAGIC: Final = struct.pack("<i", 1681511377)
@@ -100,33 +100,33 @@ def decode(data: bytes) -> BitMap:
     """Read a vector's bytes.
 
     Raises:
-        SparkNeededError: They are in another form, or of a file of more than 2³² rows.
+        EngineNeededError: They are in another form, or of a file of more than 2³² rows.
     """
     if len(data) < _HEAD.size:
-        raise SparkNeededError("a deletion vector is cut off")
+        raise EngineNeededError("a deletion vector is cut off")
     magic, count = _HEAD.unpack_from(data)
     if magic != _MAGIC:
-        raise SparkNeededError("a deletion vector has an unknown form")
+        raise EngineNeededError("a deletion vector has an unknown form")
     if count == 0 and len(data) == _HEAD.size:
         return BitMap()
     body = _HEAD.size + _HIGH.size
     if count != 1 or len(data) < body or _HIGH.unpack_from(data, _HEAD.size)[0] != 0:
-        raise SparkNeededError("a deletion vector is of a file of more than 2^32 rows")
+        raise EngineNeededError("a deletion vector is of a file of more than 2^32 rows")
     try:
         return BitMap.deserialize(data[body:])
     except ValueError as error:
-        raise SparkNeededError("a deletion vector cannot be read") from error
+        raise EngineNeededError("a deletion vector cannot be read") from error
 
 
 def read(vector: Descriptor, storage: Storage, table: str) -> BitMap:
     """Read a vector of the table at the path `table`.
 
     Raises:
-        SparkNeededError: It is not what the log says, or stands outside of the target's path.
+        EngineNeededError: It is not what the log says, or stands outside of the target's path.
     """
     rows = decode(_bytes_of(vector, storage, table))
     if len(rows) != vector.cardinality:
-        raise SparkNeededError(f"a deletion vector has {len(rows)} rows, the log says {vector.cardinality}")
+        raise EngineNeededError(f"a deletion vector has {len(rows)} rows, the log says {vector.cardinality}")
     return rows
 
 
@@ -165,12 +165,12 @@ def from_z85(text: str) -> bytes:
     """Read what `z85` spelled.
 
     Raises:
-        SparkNeededError: It is something else.
+        EngineNeededError: It is something else.
     """
     try:
         return base64.b85decode(text.encode().translate(_FROM_Z85))
     except ValueError as error:
-        raise SparkNeededError("a deletion vector's location cannot be read") from error
+        raise EngineNeededError("a deletion vector's location cannot be read") from error
 
 
 def _bytes_of(vector: Descriptor, storage: Storage, table: str) -> bytes:
@@ -184,16 +184,16 @@ def _bytes_of(vector: Descriptor, storage: Storage, table: str) -> bytes:
         case "p":
             path = absolute(re.sub(r"^file:/(?!/)", "file:///", vector.location))
         case _:
-            raise SparkNeededError("a deletion vector is stored in an unknown way")
+            raise EngineNeededError("a deletion vector is stored in an unknown way")
     if not path.startswith(f"{storage.root}/"):
-        raise SparkNeededError("a deletion vector stands outside of the target's path")
+        raise EngineNeededError("a deletion vector stands outside of the target's path")
     try:
         with storage.open_input(path) as file:
             file.seek(vector.offset or 0)
             (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
             data, crc = bytes(file.read(vector.size)), file.read(_CRC.size)
     except (FileNotFoundError, struct.error) as error:
-        raise SparkNeededError("a deletion vector is missing") from error
+        raise EngineNeededError("a deletion vector is missing") from error
     if length != vector.size or len(data) != length or _CRC.unpack(crc)[0] != zlib.crc32(data):
-        raise SparkNeededError("a deletion vector is damaged")
+        raise EngineNeededError("a deletion vector is damaged")
     return data

@@ -1,4 +1,4 @@
-"""A batch as one change per key, in Arrow columns: what `replicator/spark/reduce.py` does in DataFrames, for whole rows.
+"""A batch as one change per key, in Arrow columns: what `replicator/spark/reduce.py` does in DataFrames.
 
 A change touches a key: it writes a row there, or takes the row away. An UPDATE that changes the key takes the row from
 the old key and then writes it at the new one. The last touch of a key says what stands there after the batch, the first
@@ -34,13 +34,14 @@ from replicator.model.events import (
     change_schema,
 )
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.lake.keys import KeyForm, distinct
+from replicator.plugins.kit.lake.layout import Layout
+from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
+from replicator.plugins.kit.lake.replay import NONE, Replayed, Touches, picked, replay, sent_columns, whole
 from replicator.plugins.target import Batch, TableOptions
-from replicator_target_delta.lane.keys import KeyForm
-from replicator_target_delta.lane.needed import SparkNeededError, TooLargeError
-from replicator_target_delta.lane.replay import NONE, Replayed, Touches, picked, replay, sent_columns, whole
-from replicator_target_delta.lane.values import as_stored, stored_type
 
-_BYTES_MAX: Final = 512 << 20
+BYTES_MAX: Final = 256 << 20
+"""Of changes, and of the target's rows, that stand in memory at once."""
 _COLUMNS: Final = (SEQUENCE_NUM, OPERATION, IS_SNAPSHOT, SOURCE_TIMESTAMP, ABSENT, BEFORE, ROW)
 
 Bools = npt.NDArray[np.bool_]
@@ -77,15 +78,15 @@ class Folded:
         return not self.lacking and not bool(self.only_marks.any())
 
 
-def key_form(schema: TableSchema) -> KeyForm:
+def key_form(schema: TableSchema, layout: Layout) -> KeyForm:
     """The form of a table's keys, as its data files have them.
 
     Raises:
-        SparkNeededError: The table has no key, or one that cannot be told apart by its bytes.
+        EngineNeededError: The table has no key, or one that cannot be told apart by its bytes.
     """
     if not schema.key:
-        raise SparkNeededError("the table has no key")
-    return KeyForm([stored_type(schema.column(name).type) for name in schema.key])
+        raise EngineNeededError("the table has no key")
+    return KeyForm([layout.type_of(schema.column(name).type) for name in schema.key])
 
 
 def read_changes(batch: Batch) -> pa.Table:
@@ -93,7 +94,7 @@ def read_changes(batch: Batch) -> pa.Table:
 
     Raises:
         TooLargeError: They are more than fit into memory.
-        SparkNeededError: They are not readable: Spark then says what is wrong.
+        EngineNeededError: They are not readable: the engine then says what is wrong.
     """
     layout = change_schema(batch.schema)
     wanted = pa.schema([layout.field(name) for name in _COLUMNS])
@@ -105,36 +106,42 @@ def read_changes(batch: Batch) -> pa.Table:
                 parquet = pq.ParquetFile(source)
                 groups = parquet.metadata
                 size += sum(groups.row_group(i).total_byte_size for i in range(groups.num_row_groups))
-                if size > _BYTES_MAX:
+                if size > BYTES_MAX:
                     raise TooLargeError
                 tables.append(parquet.read(columns=list(_COLUMNS)).select(_COLUMNS).cast(wanted))
         except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-            raise SparkNeededError("the journal's files cannot be read") from error
+            raise EngineNeededError("the journal's files cannot be read") from error
     changes = pa.concat_tables([wanted.empty_table(), *tables])
-    if changes.nbytes > _BYTES_MAX:
+    tables.clear()  # so that they stand in memory twice at most
+    if changes.nbytes > BYTES_MAX:
         raise TooLargeError
-    changes = changes.filter(pc.field(SEQUENCE_NUM) > batch.skip_to).combine_chunks()
+    if any(file.first <= batch.skip_to for file in batch.files):
+        changes = changes.filter(pc.field(SEQUENCE_NUM) > batch.skip_to)
+    changes = changes.combine_chunks()
     numbers = changes.column(SEQUENCE_NUM).to_numpy()
     if bool((numbers[1:] <= numbers[:-1]).any()):
         changes = changes.take(pa.array(np.argsort(numbers, kind="stable")))
         if len(np.unique(numbers)) < len(numbers):
-            raise SparkNeededError("two changes have one number")
+            raise EngineNeededError("two changes have one number")
     return changes
 
 
-def fold(changes: pa.Table, schema: TableSchema, options: TableOptions, *, has_key_changes: bool) -> Folded:
+def fold(
+    changes: pa.Table, schema: TableSchema, options: TableOptions, layout: Layout, *, has_key_changes: bool
+) -> Folded:
     """Fold changes to one per key.
 
     Args:
         changes: As `read_changes` gives them.
         schema: Their shape.
         options: How the table is kept.
+        layout: How its data files hold values.
         has_key_changes: Some UPDATE may change its key.
 
     Raises:
-        SparkNeededError: A key has a null, or a change is not one that a source makes.
+        EngineNeededError: A key has a null, or a change is not one that a source makes.
     """
-    form = key_form(schema)
+    form = key_form(schema, layout)
     operation = _array(changes, OPERATION)
     is_delete = _mask(pc.equal(operation, DMLOperation.DELETE.value))
     is_update = _mask(pc.equal(operation, DMLOperation.UPDATE.value))
@@ -143,13 +150,13 @@ def fold(changes: pa.Table, schema: TableSchema, options: TableOptions, *, has_k
     numbers: Int64s = changes.column(SEQUENCE_NUM).to_numpy() * 2
     written, deleted = np.nonzero(~is_delete)[0], np.nonzero(is_delete)[0]
     # An unchanged key column may be absent: the old key then has it.
-    parts = zip(*_keys_of(changes, written, schema), strict=True)
+    parts = zip(*_keys_of(changes, written, schema, layout), strict=True)
     arrived = form.keys([pc.coalesce(new, old) for new, old in parts])
     moved = np.zeros(len(written), bool)
-    left = form.keys(_key(changes, BEFORE, deleted, schema))
+    left = form.keys(_key(changes, BEFORE, deleted, schema, layout))
     if has_key_changes:
         candidates = np.nonzero(is_update[written] & ~_mask(_array(changes, BEFORE).is_null())[written])[0]
-        old = form.keys(_key(changes, BEFORE, written[candidates], schema))
+        old = form.keys(_key(changes, BEFORE, written[candidates], schema, layout))
         differs = ~_mask(pc.equal(old, arrived.take(pa.array(candidates))))
         moved[candidates[differs]] = True
         left = pa.concat_arrays([left, old.filter(pa.array(differs))])
@@ -159,15 +166,14 @@ def fold(changes: pa.Table, schema: TableSchema, options: TableOptions, *, has_k
     is_write = np.arange(len(change)) < len(written)
     expects = np.concatenate([(is_update & is_logged)[written] & ~moved, is_logged[deleted]])
     order = np.argsort(numbers[change] + is_write, kind="stable")
-    encoded = keys.dictionary_encode()
-    number = encoded.indices.to_numpy().astype(np.int64)
+    touched, number = distinct(keys)
     code = number[order]
     _, first = np.unique(code, return_index=True)
     _, last = np.unique(code[::-1], return_index=True)
     last = order[len(code) - 1 - last]
     is_removed, is_soft = ~is_write[last], options.deletes == "soft"
     folded = Folded(
-        keys=encoded.dictionary,
+        keys=touched,
         is_removed=is_removed,
         expects=expects[order[first]],
         is_written=np.ones(len(last), bool) if is_soft else ~is_removed,
@@ -176,7 +182,7 @@ def fold(changes: pa.Table, schema: TableSchema, options: TableOptions, *, has_k
     final = change[last[folded.is_written]]
     is_partial = _lacks_columns(changes) & (is_update | ~is_logged)
     if not is_soft and not bool(is_partial.any()):
-        rows = rows_of(changes.take(pa.array(final)), schema, options)
+        rows = rows_of(changes.take(pa.array(final)), schema, options, layout)
         return replace(folded, rows=rows, only_marks=np.zeros(len(final), bool))
     taken, written_at = (np.full(len(is_delete), NONE, np.int64) for _ in range(2))
     written_at[written], taken[deleted] = number[: len(written)], number[len(written) :]
@@ -188,12 +194,14 @@ def fold(changes: pa.Table, schema: TableSchema, options: TableOptions, *, has_k
                 _array(changes, ABSENT), {schema.fields[c.name]: i for i, c in enumerate(schema.columns)}
             )
         except KeyError as error:
-            raise SparkNeededError("a change lacks a column that there is none of") from error
+            raise EngineNeededError("a change lacks a column that there is none of") from error
         touches = Touches(taken=taken, written=written_at, is_whole=~is_partial, sent=sent)
         replayed = replay(touches, np.nonzero(folded.is_written)[0])
     else:
         replayed = whole(latest, len(schema.columns))
-    return _put_together(folded, changes, schema, options, final, replayed, only_marks=is_removed & (latest == NONE))
+    return _put_together(
+        folded, changes, schema, options, layout, final, replayed, only_marks=is_removed & (latest == NONE)
+    )
 
 
 def _put_together(
@@ -201,6 +209,7 @@ def _put_together(
     changes: pa.Table,
     schema: TableSchema,
     options: TableOptions,
+    layout: Layout,
     final: Int64s,
     replayed: Replayed,
     only_marks: Bools,
@@ -212,6 +221,7 @@ def _put_together(
         changes: The batch.
         schema: Its shape.
         options: How the table is kept.
+        layout: How its data files hold values.
         final: By row: the last change at its key.
         replayed: By row: where its values come from.
         only_marks: By key, as `Folded.only_marks`.
@@ -220,14 +230,14 @@ def _put_together(
     is_removed = folded.is_removed[folded.is_written]
     columns, lacking = dict[str, pa.Array](), dict[str, Bools]()
     values = _array(changes, ROW).flatten()
-    news, olds = _keys_of(changes, final, schema)
+    news, olds = _keys_of(changes, final, schema, layout)
     for i, column in enumerate(schema.columns):
         if column.name in schema.key:
             # A write has it, in its row or as its old key; what takes a row away has the old key.
             new, old = (part[schema.key.index(column.name)] for part in (news, olds))
             columns[column.name] = pc.if_else(pa.array(is_removed), old, pc.coalesce(new, old))
         else:
-            columns[column.name] = as_stored(picked(values[i], replayed.change[:, i]))
+            columns[column.name] = layout.stored(picked(values[i], replayed.change[:, i]))
             if bool(lacks[:, i].any()):
                 lacking[column.name] = lacks[:, i]
     marks = _marks_of(changes.take(pa.array(final)), options, is_removed)
@@ -240,14 +250,14 @@ def _put_together(
     )
 
 
-def rows_of(changes: pa.Table, schema: TableSchema, options: TableOptions) -> pa.Table:
-    """The rows that changes write, with the table's columns.
+def rows_of(changes: pa.Table, schema: TableSchema, options: TableOptions, layout: Layout) -> pa.Table:
+    """The rows that changes write, with the table's columns and those that are ours.
 
     Raises:
-        SparkNeededError: A value cannot be held as Spark would hold it.
+        EngineNeededError: As `Layout.type_of`.
     """
     fields = _array(changes, ROW).flatten()
-    columns = {column.name: as_stored(field) for column, field in zip(schema.columns, fields, strict=True)}
+    columns = {column.name: layout.stored(field) for column, field in zip(schema.columns, fields, strict=True)}
     return pa.table({**columns, **_marks_of(changes, options, np.zeros(changes.num_rows, bool))})
 
 
@@ -265,23 +275,23 @@ def _lacks_columns(changes: pa.Table) -> Bools:
     return _mask(pc.fill_null(pc.greater(pc.list_value_length(_array(changes, ABSENT)), 0), False))
 
 
-def _keys_of(changes: pa.Table, at: Int64s, schema: TableSchema) -> Sequence[Sequence[pa.Array]]:
+def _keys_of(changes: pa.Table, at: Int64s, schema: TableSchema, layout: Layout) -> Sequence[Sequence[pa.Array]]:
     """The key columns of some changes as their rows have them, and as their old keys have them."""
-    return [_key(changes, struct, at, schema) for struct in (ROW, BEFORE)]
+    return [_key(changes, struct, at, schema, layout) for struct in (ROW, BEFORE)]
 
 
 def _check_rows(changes: pa.Table, is_delete: Bools) -> None:
-    """What Spark would take for a row of nulls is not for the lane to judge."""
+    """What an engine would take for a row of nulls is for the engine to judge."""
     has_row, has_before = (~_mask(_array(changes, name).is_null()) for name in (ROW, BEFORE))
     if bool((is_delete & ~has_before).any()) or bool((~is_delete & ~has_row).any()):
-        raise SparkNeededError("a change has no row")
+        raise EngineNeededError("a change has no row")
 
 
-def _key(changes: pa.Table, struct: str, at: Int64s, schema: TableSchema) -> Sequence[pa.Array]:
+def _key(changes: pa.Table, struct: str, at: Int64s, schema: TableSchema, layout: Layout) -> Sequence[pa.Array]:
     """The key columns of some changes, from one of the two structs, as the table holds them."""
     column = _array(changes, struct)
     fields = dict(zip([field.name for field in column.type], column.flatten(), strict=True))
-    return [as_stored(fields[schema.fields[name]].take(pa.array(at))) for name in schema.key]
+    return [layout.stored(fields[schema.fields[name]].take(pa.array(at))) for name in schema.key]
 
 
 def _array(changes: pa.Table, name: str) -> pa.Array:

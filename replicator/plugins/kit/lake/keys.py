@@ -1,8 +1,8 @@
-"""Keys of rows in one form, whatever their columns: equal exactly where Spark's `=` on every key column is true.
+"""Keys of rows in one form, whatever their columns: equal exactly where SQL's `=` is true of every key column.
 
-A key of one whole number, date or moment is that number, as int64. Every other key is bytes: fixed-width values as they
-stand in memory, text and binary behind their length. Floats are refused: their zeros and NaNs are equal by rules of
-their own.
+Text is compared by its bytes. A key of one whole number, date or moment is that number, as int64. Every other key is
+bytes: fixed-width values as they stand in memory, text and binary behind their length. Floats are refused: their zeros
+and NaNs are equal by rules of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator_target_delta.lane.needed import SparkNeededError
+from replicator.plugins.kit.lake.needed import EngineNeededError
 
 UInt64s = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
@@ -49,13 +49,13 @@ class KeyForm:
         types: The key columns' types as the data files have them, in key order.
 
     Raises:
-        SparkNeededError: A type's equality is not that of its bytes.
+        EngineNeededError: A type's equality is not that of its bytes.
     """
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         for type_ in types:
             if not _is_exact(type_):
-                raise SparkNeededError(f"the key has a column of type {type_}")
+                raise EngineNeededError(f"the key has a column of type {type_}")
         self.types = tuple(types)
         self.is_integer = len(types) == 1 and types[0] in _INTEGERS
         self.bytes_per_row = _BYTES_PER_INTEGER if self.is_integer else _BYTES_PER_KEY
@@ -67,10 +67,10 @@ class KeyForm:
             columns: The key columns, of `types`.
 
         Raises:
-            SparkNeededError: A key has a null.
+            EngineNeededError: A key has a null.
         """
         if any(column.null_count for column in columns):
-            raise SparkNeededError("a key has a null")
+            raise EngineNeededError("a key has a null")
         if self.is_integer:
             return _integers(columns[0])
         parts: list[pa.Array] = []
@@ -92,6 +92,15 @@ class KeyForm:
         if len(parts) > 1:
             joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
         return joined
+
+
+def distinct(keys: pa.Array) -> tuple[pa.Array, Int64s]:
+    """Every key once, and for each of `keys` its index there. Whole numbers ascend: a file in their order has a smaller index."""
+    if pa.types.is_int64(keys.type):
+        numbers, index = np.unique(keys.to_numpy(), return_inverse=True)
+        return pa.array(numbers), index
+    encoded = keys.dictionary_encode()
+    return encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
 
 
 def hashes(keys: pa.Array) -> UInt64s:

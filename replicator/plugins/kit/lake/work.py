@@ -1,15 +1,15 @@
-"""A batch, made ready for the lane before it is known what stands in the table."""
+"""A batch, made ready before it is known what stands in the table."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
+from replicator.plugins.kit.lake.fold import Folded, fold, read_changes, rows_of
+from replicator.plugins.kit.lake.keys import KeyForm
+from replicator.plugins.kit.lake.layout import Layout
 from replicator.plugins.target import Batch, TargetTable
-from replicator_target_delta.lane.fold import Folded, fold, read_changes, rows_of
-from replicator_target_delta.lane.keys import KeyForm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,20 +38,23 @@ class Work:
         return self.folded is None or self.folded.is_complete
 
 
-def work_of(table: TargetTable, batch: Batch, form: KeyForm) -> Work:
+def work_of(table: TargetTable, batch: Batch, form: KeyForm, layout: Layout) -> Work:
     """Read and fold a batch.
 
+    Args:
+        table: The table.
+        batch: The batch.
+        form: The form of its keys (`key_form`).
+        layout: How the table's data files hold values.
+
     Raises:
-        SparkNeededError: It is not one for the lane.
+        TooLargeError: It does not fit into memory.
+        EngineNeededError: It cannot be folded here.
     """
     changes = read_changes(batch)
     if batch.is_append:
-        rows = rows_of(changes, batch.schema, table.options)
+        rows = rows_of(changes, batch.schema, table.options, layout)
         return Work(table=table, batch=batch, form=form, folded=None, rows=rows, keys=pa.array([], pa.int64()))
-    folded = fold(changes, batch.schema, table.options, has_key_changes=batch.has_key_changes)
+    folded = fold(changes, batch.schema, table.options, layout, has_key_changes=batch.has_key_changes)
     rows, keys = folded.rows, folded.keys.filter(pa.array(folded.is_written))
-    if form.is_integer and folded.is_complete:
-        # A file in the order of its key has the smaller index.
-        order = pa.array(np.argsort(keys.to_numpy(zero_copy_only=False), kind="stable"))
-        rows, keys = rows.take(order), keys.take(order)
     return Work(table=table, batch=batch, form=form, folded=folded, rows=rows, keys=keys)

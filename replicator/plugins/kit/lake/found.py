@@ -1,0 +1,150 @@
+"""What stands in a table at the keys of a batch: what the batch changes, and its rows with what only the table has of them.
+
+A target looks the keys up as it likes. What it found it tells as `FileHits`, of rows that are alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from replicator.model.events import IS_DELETED
+from replicator.model.merged import Merged
+from replicator.plugins.kit.lake import fold
+from replicator.plugins.kit.lake.fold import Folded
+from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
+from replicator.plugins.kit.lake.replay import completed, picked
+from replicator.plugins.target import TableOptions
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+File = TypeVar("File")
+"""A data file, as the target knows it."""
+
+Read = Callable[[File, Int64s, Sequence[pa.Field]], pa.Table]
+"""Reads some rows of a data file, by ascending numbers: these columns of the table, in these types."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileHits(Generic[File]):
+    """Rows of one data file that stand at keys of the batch.
+
+    Attributes:
+        file: The file.
+        positions: Of their keys, in `Folded.keys`.
+        rows: The numbers of the rows in the file, one for each of `positions`.
+    """
+
+    file: File
+    positions: Int64s
+    rows: npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found(Generic[File]):
+    """What stands in the table at each of `Folded.keys`.
+
+    Attributes:
+        files: The files that have rows at the keys.
+        file: By key: which of `files` has its row; -1: none.
+        row: By key: the number of its row there.
+        is_deleted: By key: whether that row is marked as deleted.
+    """
+
+    files: Sequence[File]
+    file: Int64s
+    row: Int64s
+    is_deleted: Bools
+
+
+def found_at(folded: Folded, hits: Sequence[FileHits[File]], options: TableOptions, read: Read[File]) -> Found[File]:
+    """What stands at the keys of a batch.
+
+    Args:
+        folded: The batch.
+        hits: What was found, by file.
+        options: How the table is kept.
+        read: Reads rows of a file: where rows are kept, whether they are marked as deleted.
+
+    Raises:
+        EngineNeededError: A key stands in the table twice.
+    """
+    count = np.zeros(len(folded.keys), np.int64)
+    file, row = np.full(len(count), -1), np.full(len(count), -1)
+    for number, one in enumerate(hits):
+        np.add.at(count, one.positions, 1)
+        file[one.positions], row[one.positions] = number, one.rows
+    if bool((count > 1).any()):
+        raise EngineNeededError("a key stands in the table twice")
+    files, is_deleted = [one.file for one in hits], np.zeros(len(count), bool)
+    if options.deletes == "soft":
+        is_deleted = _marks(files, file, row, read)
+    return Found(files=files, file=file, row=row, is_deleted=is_deleted)
+
+
+def merged(folded: Folded, found: Found[File], *, expects_rows: bool) -> Merged:
+    """What a batch changes. `expects_rows`: rows that it expected and that are not there are counted (`Batch.expects_rows`)."""
+    is_there, is_kept = found.file >= 0, folded.is_written
+    # What is only marked as deleted is written again where it stands, and nowhere else.
+    is_new = is_kept.copy()
+    is_new[is_new] = ~folded.only_marks
+    return Merged(
+        matched=int((is_there & is_kept).sum()),
+        inserted=int((~is_there & is_new).sum()),
+        deleted=int((is_there & ~is_kept).sum()),
+        not_found=int(((~is_there | found.is_deleted) & folded.expects).sum()) if expects_rows else 0,
+    )
+
+
+def complete(folded: Folded, found: Found[File], read: Read[File]) -> tuple[pa.Table, pa.Array]:
+    """The rows of a batch with the values that only the target has, those of its rows before the batch; and their keys.
+
+    Raises:
+        TooLargeError: The target's rows do not fit into memory.
+        EngineNeededError: They cannot be read.
+    """
+    count = folded.rows.num_rows
+    lacks = np.logical_or.reduce([np.zeros(count, bool), *folded.lacking.values()])
+    # An origin where no row stands has no values to give, nor has one that is marked as deleted, except to itself.
+    file = np.where(lacks, found.file[folded.origin], -1)
+    file[found.is_deleted[folded.origin] & ~folded.only_marks] = -1
+    fields = [folded.rows.schema.field(name) for name in folded.lacking]
+    old: pa.Table | None = None
+    at = np.full(count, -1)
+    for number in np.unique(file[file >= 0]):
+        mine = file == number
+        wanted, order = np.unique(found.row[folded.origin[mine]], return_inverse=True)
+        part = read(found.files[number], wanted, fields)
+        at[mine] = order + (0 if old is None else old.num_rows)
+        old = part if old is None else pa.concat_tables([old, part])
+        if old.nbytes > fold.BYTES_MAX:
+            raise TooLargeError("rows of the table are too large")
+    rows, keys = folded.rows, folded.keys.filter(pa.array(folded.is_written))
+    for name, lacking in folded.lacking.items():
+        if old is None:
+            continue
+        values, stored = _one_array(rows.column(name)), _one_array(old.column(name))
+        values = completed(values, picked(stored, at), lacking & (at >= 0))
+        rows = rows.set_column(rows.column_names.index(name), name, values)
+    is_written = pa.array(~folded.only_marks | (found.file[folded.is_written] >= 0))
+    return rows.filter(is_written), keys.filter(is_written)
+
+
+def _marks(files: Sequence[File], file: Int64s, row: Int64s, read: Read[File]) -> Bools:
+    """By key: whether the row that was found is marked as deleted."""
+    is_marked = np.zeros(len(file), bool)
+    for number, one in enumerate(files):
+        mine = file == number
+        wanted, order = np.unique(row[mine], return_inverse=True)
+        found = read(one, wanted, [pa.field(IS_DELETED, pa.bool_())])
+        is_marked[mine] = found.column(IS_DELETED).to_numpy()[order]
+    return is_marked
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

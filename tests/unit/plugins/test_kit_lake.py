@@ -1,0 +1,301 @@
+"""A batch folded in Arrow does to a table of data files what its changes do one by one, and what `kit.folding` makes of it row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from replicator.model.events import IS_DELETED
+from replicator.model.merged import Merged
+from replicator.model.schema import TableSchema
+from replicator.plugins.kit import folding
+from replicator.plugins.kit.lake import fold
+from replicator.plugins.kit.lake.fold import key_form
+from replicator.plugins.kit.lake.found import FileHits, complete, found_at, merged
+from replicator.plugins.kit.lake.keys import KeyForm, distinct, hashes
+from replicator.plugins.kit.lake.layout import Layout
+from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
+from replicator.plugins.kit.lake.work import work_of
+from replicator.plugins.target import Batch, TableOptions, TargetTable
+from replicator.testing.batches import RowChange, delete, insert, update, write_batch
+from replicator.testing.histories import HISTORIES, History, random_batches
+from replicator.testing.target_harness import ITEMS, Replay, as_tuples, item, items_schema
+
+PLAIN = Layout(type_of=lambda type_: type_, stored=lambda array: array)
+"""A lake that holds every type as it is."""
+
+
+class File:
+    """A data file: rows that never change, and which of them are alive."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+        self.is_alive = np.ones(rows.num_rows, bool)
+
+
+class Lake:
+    """A table of data files: the smallest target that folds with the kit."""
+
+    def __init__(self, schema: TableSchema, deletes: Literal["hard", "soft"] = "hard") -> None:
+        self.schema = schema
+        self.table = TargetTable(table=ITEMS, uuid="u", incarnation=0, epoch=1, options=TableOptions(deletes=deletes))
+        self.form = key_form(schema, PLAIN)
+        self.files: list[File] = []
+
+    def apply(self, batch: Batch) -> Merged:
+        options = self.table.options
+        work = work_of(self.table, batch, self.form, PLAIN)
+        if work.folded is None:
+            self.files.append(File(work.rows))
+            return Merged(inserted=work.rows.num_rows)
+        hits = self.find(work.folded.keys)
+        found = found_at(work.folded, hits, options, self.read)
+        rows = work.rows
+        if not work.is_complete:
+            rows, _ = complete(work.folded, found, self.read)
+        for hit in hits:
+            hit.file.is_alive[hit.rows] = False
+        self.files.append(File(rows))
+        return merged(work.folded, found, expects_rows=batch.expects_rows)
+
+    def find(self, keys: pa.Array) -> Sequence[FileHits[File]]:
+        """Rows that are alive and have one of the keys."""
+        hits = []
+        for file in self.files:
+            stored = self.form.keys([file.rows.column(name).combine_chunks() for name in self.schema.key])
+            position = pc.index_in(stored, keys).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+            rows = np.flatnonzero((position >= 0) & file.is_alive)
+            if len(rows):
+                hits.append(FileHits(file=file, positions=position[rows], rows=rows))
+        return hits
+
+    def read(self, file: File, rows: npt.NDArray[np.int64], fields: Sequence[pa.Field]) -> pa.Table:
+        return file.rows.select([field.name for field in fields]).take(pa.array(rows)).cast(pa.schema(fields))
+
+    def stored(self) -> list[dict[str, Any]]:
+        return [row for file in self.files for row in file.rows.filter(pa.array(file.is_alive)).to_pylist()]
+
+    def live(self) -> list[dict[str, Any]]:
+        return [row for row in self.stored() if not row.get(IS_DELETED)]
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize("seed", range(5))
+def test_random_batches_equal_a_plain_replay_and_rows_one_by_one(
+    tmp_path: Path, seed: int, deletes: Literal["hard", "soft"]
+) -> None:
+    schema = items_schema(with_world=True)
+    lake, reference = Lake(schema, deletes), dict[int, Replay]()
+    rows = dict[folding.Key, folding.StoredRow]()
+    for changes in random_batches(seed, worlds=60, length=14, batches=3):
+        for change in changes:
+            reference.setdefault((change.row or change.before or {})["world"], Replay(schema)).apply(change)
+        batch = write_batch(tmp_path, schema, changes, files=2, expects_rows=True)
+        counts = lake.apply(batch)
+        folded = folding.fold(schema, folding.read_changes(batch))
+        merge = folding.merge_rows(batch, folded, rows, TableOptions(deletes=deletes))
+        for row in folded:
+            rows.pop(row.key, None)
+        rows.update({tuple(row.values[name] for name in schema.key): row for row in merge.rows})
+        if deletes == "hard":  # row by row, no row is kept at a key that changed
+            assert counts == merge.merged
+            wanted = [(row.values, row.sequence_num) for row in rows.values()]
+            assert as_rows(schema, [(row, row["_sequence_num"]) for row in lake.stored()]) == as_rows(schema, wanted)
+        assert len({tuple(row[name] for name in schema.key) for row in lake.stored()}) == len(lake.stored())
+        expected = [row for world in reference.values() for row in world.rows]
+        assert as_tuples(schema, lake.live()) == as_tuples(schema, expected)
+
+
+def as_rows(schema: TableSchema, rows: Sequence[tuple[Mapping[str, Any], int]]) -> list[tuple[Any, ...]]:
+    return sorted(((*(row[c.name] for c in schema.columns), number) for row, number in rows), key=repr)
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda h: h.__name__)
+def test_a_history_in_one_batch_equals_a_plain_replay(tmp_path: Path, history: History) -> None:
+    schema, reference = items_schema(), Replay(items_schema())
+    for change in history():
+        reference.apply(change)
+    lake = Lake(schema)
+    lake.apply(write_batch(tmp_path, schema, history()))
+    assert as_tuples(schema, lake.live()) == as_tuples(schema, reference.rows)
+
+
+def test_an_append_looks_for_nothing(tmp_path: Path) -> None:
+    lake = Lake(items_schema())
+    rows = [insert(n, item(n), is_snapshot=True) for n in (3, 4)]
+    assert lake.apply(write_batch(tmp_path, lake.schema, rows, is_append=True)) == Merged(inserted=2)
+    assert [row["id"] for row in lake.live()] == [3, 4]
+
+
+def test_only_what_is_above_the_ledger_is_folded(tmp_path: Path) -> None:
+    lake = Lake(items_schema())
+    lake.apply(write_batch(tmp_path, lake.schema, [insert(1, item(1)), insert(2, item(2))], skip_to=1))
+    assert [row["id"] for row in lake.live()] == [2]
+
+
+def test_a_row_is_complete_unless_the_table_has_some_of_it(tmp_path: Path) -> None:
+    lake = Lake(items_schema())
+
+    def is_complete(*changes: RowChange) -> bool:
+        batch = write_batch(tmp_path, lake.schema, changes)
+        return work_of(lake.table, batch, lake.form, PLAIN).is_complete
+
+    assert is_complete(update(1, item(1)))
+    assert not is_complete(update(1, item(1), absent=["note"]))
+    assert is_complete(insert(1, item(1)), update(2, item(1), absent=["note"]))
+    assert is_complete(delete(1, item(1)), insert(2, item(1), absent=["note"], is_snapshot=True))
+    lake = Lake(items_schema(), "soft")
+    assert not is_complete(delete(1, item(1)))
+
+
+def test_rows_of_whole_number_keys_come_in_the_order_of_the_keys(tmp_path: Path) -> None:
+    lake = Lake(items_schema())
+    work = work_of(
+        lake.table, write_batch(tmp_path, lake.schema, [insert(n, item(9 - n)) for n in range(5)]), lake.form, PLAIN
+    )
+    assert work.keys.to_pylist() == work.rows["id"].to_pylist() == [5, 6, 7, 8, 9]
+
+
+def test_values_are_folded_as_the_lake_holds_them(tmp_path: Path) -> None:
+    def as_text(array: pa.Array) -> pa.Array:
+        return array.cast(pa.string()) if pa.types.is_decimal(array.type) else array
+
+    layout = Layout(type_of=lambda type_: pa.string() if pa.types.is_decimal(type_) else type_, stored=as_text)
+    schema = items_schema(key=("id", "amount"))
+    table, form = TargetTable(table=ITEMS, uuid="u", incarnation=0, epoch=1), key_form(schema, layout)
+    assert form.types == (pa.int64(), pa.string())
+    work = work_of(table, write_batch(tmp_path, schema, [insert(1, item(1, amount="2.50"))]), form, layout)
+    assert work.rows["amount"].to_pylist() == ["2.50"]
+    assert work.keys.equals(form.keys([pa.array([1]), pa.array(["2.50"])]))
+
+
+# -- what is the engine's ---------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_stands_in_the_table_twice_is_the_engine_s(tmp_path: Path) -> None:
+    lake = Lake(items_schema())
+    for n in (1, 2):
+        lake.apply(write_batch(tmp_path, lake.schema, [insert(n, item(1))], is_append=True))
+    with pytest.raises(EngineNeededError, match="twice"):
+        lake.apply(write_batch(tmp_path, lake.schema, [update(3, item(1, "b"))]))
+
+
+@pytest.mark.parametrize(
+    ("match", "changes"),
+    [
+        ("key has a null", [insert(1, item(None))]),
+        ("no row", [RowChange(sequence_num=1, operation=delete(1, item(1)).operation)]),
+        ("one number", [insert(1, item(1)), insert(1, item(2))]),
+    ],
+)
+def test_what_a_source_does_not_make_is_the_engine_s(tmp_path: Path, match: str, changes: list[RowChange]) -> None:
+    schema = items_schema()
+    with pytest.raises(EngineNeededError, match=match) as caught:
+        fold.fold(
+            fold.read_changes(write_batch(tmp_path, schema, changes)),
+            schema,
+            TableOptions(),
+            PLAIN,
+            has_key_changes=True,
+        )
+    assert not isinstance(caught.value, TooLargeError)
+
+
+def test_files_that_cannot_be_read_are_the_engine_s(tmp_path: Path) -> None:
+    batch = write_batch(tmp_path, items_schema(), [insert(1, item(1))])
+    for file in tmp_path.rglob("*.parquet"):
+        file.write_bytes(b"PAR1")
+    with pytest.raises(EngineNeededError, match="cannot be read"):
+        fold.read_changes(batch)
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = write_batch(tmp_path, items_schema(), [insert(1, item(1))])
+    monkeypatch.setattr(fold, "BYTES_MAX", 1)
+    with pytest.raises(TooLargeError, match="batch is too large"):
+        fold.read_changes(batch)
+
+
+def test_rows_of_the_table_that_do_not_fit_into_memory_are_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(items_schema())
+    lake.apply(write_batch(tmp_path, lake.schema, [insert(n, item(n, note="x" * 1000)) for n in range(100)]))
+    batch = write_batch(tmp_path, lake.schema, [update(100 + n, item(n), absent=["note"]) for n in range(100)])
+    monkeypatch.setattr(fold, "BYTES_MAX", 50_000)
+    with pytest.raises(TooLargeError, match="rows of the table"):
+        lake.apply(batch)
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (pa.int16(), [-5, 0, 7]),
+        (pa.date32(), [date(1, 1, 1), date(1970, 1, 1), date(9999, 12, 31)]),
+        (pa.timestamp("us"), [-1, 0, 2**60]),
+    ],
+)
+def test_a_whole_number_key_is_that_number(type_: pa.DataType, values: list[Any]) -> None:
+    form = KeyForm([type_])
+    assert form.is_integer
+    keys = form.keys([pa.array(values, type_)])
+    assert keys.type == pa.int64()
+    assert keys.to_pylist() == sorted(keys.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("types", "rows"),
+    [
+        ([pa.string()], [("",), ("a",), ("a ",), ("A",), ("a\0",), ("\u00e9",), ("e\u0301",)]),
+        ([pa.string(), pa.binary()], [("", b"aa"), ("a", b"a"), ("aa", b""), ("a", b"\0a")]),
+        ([pa.decimal128(38, 2), pa.bool_()], [(Decimal("1.00"), True), (Decimal("1.00"), False), (Decimal(-1), True)]),
+        ([pa.int32(), pa.int64()], [(1, 2), (2, 1), (0, 258), (1, 0)]),
+    ],
+)
+@pytest.mark.parametrize("cut", [lambda array: array, lambda array: pa.concat_arrays([array[:1], array])[1:]])
+def test_other_keys_are_equal_where_all_columns_are(
+    types: list[pa.DataType], rows: list[tuple[Any, ...]], cut: Callable[[pa.Array], pa.Array]
+) -> None:
+    form = KeyForm(types)
+    columns = [cut(pa.array(column, type_)) for column, type_ in zip(zip(*rows, strict=True), types, strict=True)]
+    keys = form.keys(columns)
+    assert keys.type == pa.large_binary()
+    assert len(set(keys.to_pylist())) == len(rows)
+    assert form.keys([column.take(pa.array([2])) for column in columns])[0] == keys[2]
+    assert len(set(hashes(keys).tolist())) == len(rows)
+    assert hashes(keys[1:]).tolist() == hashes(keys).tolist()[1:]
+
+
+def test_hashes_differ_by_length_too() -> None:
+    keys = pa.array([bytes(length) for length in range(40)], pa.large_binary())
+    assert len(set(hashes(keys).tolist())) == 40
+
+
+@pytest.mark.parametrize("type_", [pa.float64(), pa.list_(pa.int64()), pa.time64("us")])
+def test_keys_that_their_bytes_do_not_tell_apart_are_the_engine_s(type_: pa.DataType) -> None:
+    with pytest.raises(EngineNeededError, match="type"):
+        KeyForm([pa.int64(), type_])
+
+
+def test_a_table_without_a_key_is_the_engine_s() -> None:
+    with pytest.raises(EngineNeededError, match="no key"):
+        key_form(items_schema(key=()), PLAIN)
+
+
+def test_distinct_keys_that_are_whole_numbers_ascend_and_others_come_as_they_are_met() -> None:
+    numbers, index = distinct(pa.array([7, -1, 7, 3]))
+    assert (numbers.to_pylist(), index.tolist()) == ([-1, 3, 7], [2, 0, 2, 1])
+    texts, index = distinct(pa.array([b"b", b"a", b"b"], pa.large_binary()))
+    assert (texts.to_pylist(), index.tolist()) == ([b"b", b"a"], [0, 1, 0])
