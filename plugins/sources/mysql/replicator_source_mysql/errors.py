@@ -63,7 +63,7 @@ _TABLE_CHANGED: Final = frozenset({1049, 1051, 1054, 1146, 1347, 1356})
 _TABLE_DENIED: Final = frozenset({1044, 1142, 1143, 1370})
 # A row, or a value, is more than the server's max_allowed_packet.
 _PACKET_TOO_LARGE: Final = frozenset({1153, 1162, 1301})
-_RAISE_PACKET: Final = "Raise max_allowed_packet on the server, to 1G at most."
+RAISE_PACKET: Final = "Raise max_allowed_packet on the server, to 1G at most."
 PACKET_TOO_LARGE: Final = "max_allowed_packet"
 # Measured on MySQL 9.7 and MariaDB 10.11: the server's max_allowed_packet does not bound what it sends of its log, 1 GiB does.
 _BEHIND_EVENT: Final = (
@@ -129,8 +129,8 @@ def _final(message: str, number: int | None, table: str | None) -> ReplicatorErr
     then = "Then run `replicator snapshot NAME TABLE`."
     if number in _PACKET_TOO_LARGE:
         if table is None:
-            return FatalError(message, code=PACKET_TOO_LARGE, action=_RAISE_PACKET)
-        return TableError(message, code=PACKET_TOO_LARGE, table=table, action=f"{_RAISE_PACKET} {then}")
+            return FatalError(message, code=PACKET_TOO_LARGE, action=RAISE_PACKET)
+        return TableError(message, code=PACKET_TOO_LARGE, table=table, action=f"{RAISE_PACKET} {then}")
     if table is None:
         return FatalError(message, code="source_error")
     return TableError(message, code="source_error", table=table, action=f"Fix it on the server. {then}")

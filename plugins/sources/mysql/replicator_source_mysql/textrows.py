@@ -56,10 +56,10 @@ def text_rows(connection: Connection, query: str, *, rows_max: int, bytes_max: i
     answer = _Answer(connection, silence_s=silence_s)
     while not answer.has_ended:
         answer.receive()
-        if answer.has_ended or len(answer.starts) >= rows_max or answer.size >= bytes_max:
-            rows = answer.take()
-            if rows.count:
-                yield rows
+        # While a row that is larger than a block arrives, nothing is taken: each time would copy all that is here of it.
+        is_full = len(answer.starts) >= rows_max or answer.size >= bytes_max
+        if answer.starts and (is_full or answer.has_ended):
+            yield answer.take()
 
 
 class _Answer:

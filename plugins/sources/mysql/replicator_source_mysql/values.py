@@ -20,6 +20,7 @@ from replicator_source_mysql.binlog.strings import enum_names, untelling_labels
 from replicator_source_mysql.binlog.temporal import days_of
 from replicator_source_mysql.binlog.types import Unrepresentable, ambiguous_key
 from replicator_source_mysql.connection import literal, quoted
+from replicator_source_mysql.errors import PACKET_TOO_LARGE, RAISE_PACKET
 
 _AS_NUMBER: Final = frozenset({Kind.BIT})
 _AS_DOUBLE: Final = frozenset({Kind.FLOAT, Kind.DOUBLE})
@@ -122,6 +123,13 @@ def decoded(values: pa.Array, spec: ColumnSpec, *, name: str, unrepresentable: U
         return _dates(values, spec, name, unrepresentable)
     if values.type.equals(spec.arrow):
         return values
+    if spec.kind is Kind.JSON and pc.any(pc.equal(pc.binary_length(values), 0)).as_py():
+        # No JSON is empty: the server sends so, and tells nobody but itself, what is longer than it may send.
+        raise UnsupportedTypeError(
+            f"column {name}: the text of a JSON value is longer than the server's max_allowed_packet.",
+            code=PACKET_TOO_LARGE,
+            action=RAISE_PACKET,
+        )
     if spec.kind in _TEXTS:
         return _texts(values, name, unrepresentable)
     try:

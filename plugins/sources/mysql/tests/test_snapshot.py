@@ -55,6 +55,67 @@ def altering(database: MysqlDatabase, statement: str) -> Iterator[threading.Thre
         assert not errors, errors
 
 
+@contextmanager
+def small_packets(database: MysqlDatabase) -> Iterator[None]:
+    ((before,),) = database.execute("SELECT @@GLOBAL.max_allowed_packet")
+    database.execute("SET GLOBAL max_allowed_packet = 1048576")
+    try:
+        yield
+    finally:
+        database.execute(f"SET GLOBAL max_allowed_packet = {before}")
+
+
+def test_rows_larger_than_a_packet_of_the_server_s_are_read(mysql_database: MysqlDatabase, source_of: Make) -> None:
+    """Neither of the two servers is bound by its setting, where it sends rows or its log."""
+    size, table = 3 << 20, table_of(mysql_database)
+    mysql_database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v longblob, l longtext CHARACTER SET latin1, u longtext CHARACTER SET utf16)"
+    )
+    first = source_of(mysql_database.server)
+    schema = schema_of(first, table)
+    position = first.prepare([table], is_first=True)
+    mysql_database.execute(
+        f"INSERT INTO t VALUES (1, REPEAT('a', {size}), REPEAT('\u00e9', {size}), REPEAT('\u00e9', {size}))"
+    )
+    expected = {"id": 1, "v": b"a" * size, "l": "\u00e9" * size, "u": "\u00e9" * size}
+    with small_packets(mysql_database):
+        source = source_of(mysql_database.server)
+        (row,) = source.read_chunk(chunk_request(schema)).rows.to_pylist()
+        assert {name: row[name] == value for name, value in expected.items()} == dict.fromkeys(expected, True)
+        reader, mark = source.open_log(position, {table: schema}), source.mark()
+        rows, marks = list[dict[str, object]](), list[str]()
+        while mark not in marks:
+            batch = reader.pull(PullLimits(rows=10, bytes=1 << 26, wait_s=5.0))
+            marks += batch.marks
+            rows += [row for changes in batch.changes for row in changes.rows.column(ROW).to_pylist()]
+        reader.close()
+    (row,) = (dict(zip(expected, row.values(), strict=True)) for row in rows)
+    assert {name: row[name] == value for name, value in expected.items()} == dict.fromkeys(expected, True)
+
+
+def test_a_json_value_that_the_server_cannot_spell_fails_its_table(
+    mysql_database: MysqlDatabase, source_of: Make
+) -> None:
+    """MySQL sends an empty text for it. MariaDB keeps JSON as text, and has no such bound."""
+    is_text = mysql_database.server.flavor == "mariadb"
+    table = table_of(mysql_database)
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, j json)")
+    mysql_database.execute("INSERT INTO t VALUES (1, CONCAT('[\"', REPEAT('x', 3000000), '\"]')), (2, NULL)")
+    with small_packets(mysql_database):
+        source = source_of(mysql_database.server, unrepresentable="null")
+        assert [p.code for p in source.check([table]) if p.code == "max_allowed_packet"] == ["max_allowed_packet"] * (
+            not is_text
+        )
+        if is_text:
+            read = source.read_chunk(chunk_request(schema_of(source, table))).rows.column(1).to_pylist()
+            assert [None if text is None else len(text) for text in read] == [3_000_004, None]
+            return
+        with pytest.raises(TableError) as caught:
+            source.read_chunk(chunk_request(schema_of(source, table)))
+    assert (caught.value.code, caught.value.table) == ("max_allowed_packet", str(table))
+    assert "column j" in caught.value.message
+
+
 def test_a_read_gives_way_to_an_alter_that_waits_for_it(mysql_database: MysqlDatabase, source_of: Make) -> None:
     mysql_database.execute("CREATE TABLE t (v int, note varchar(2000))", "INSERT INTO t VALUES (1, REPEAT('x', 2000))")
     for _ in range(14):

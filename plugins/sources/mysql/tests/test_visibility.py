@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 
 import pyarrow as pa
 import pytest
 
 from replicator.model.events import ROW, TRANSACTION_ID
 from replicator.model.schema import TableId
-from replicator.plugins.source import Chunk, PullLimits, Seen
+from replicator.plugins.source import Chunk, LogReader, PullLimits, Seen
 from replicator.testing.defaults import chunk_request
+from replicator.testing.waiting import wait_until
 from replicator_source_mysql.coordinates.mariadb import MariadbVisibility, xa_commit_id
+from replicator_source_mysql.filepos import LogPosition
 from replicator_source_mysql.gtidsets import GtidPosition
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_mysql.xids import xid_of_sql
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
 
 READS = 300
+WAITS = 1000
 
 
 @pytest.mark.parametrize(
@@ -88,21 +92,15 @@ def test_names_of_xa_transactions_have_one_spelling(row: tuple[int, int, str], e
     assert xid_of_sql(*row) == expected
 
 
-@pytest.mark.condition("D05")
-def test_reads_under_writers_of_xa_transactions_say_the_truth(
-    mysql_database: MysqlDatabase, source_of: Callable[..., MysqlSource]
-) -> None:
-    mysql_database.execute("CREATE TABLE t (w int, n int, PRIMARY KEY (w, n))")
-    table = TableId(mysql_database.name, "t")
-    source = source_of(mysql_database.server)
-    schema = source.describe([table])[table].schema
-    reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
+@contextmanager
+def writers_of_xa_transactions(database: MysqlDatabase) -> Iterator[None]:
+    """Four sessions that commit a row each in one XA transaction after the other."""
     stop = threading.Event()
     errors: list[BaseException] = []
 
     def write(w: int) -> None:
         try:
-            with closing(mysql_database.connect()) as connection, connection.cursor() as cursor:
+            with closing(database.connect()) as connection, connection.cursor() as cursor:
                 n = 0
                 while not stop.is_set():
                     n += 1
@@ -118,15 +116,21 @@ def test_reads_under_writers_of_xa_transactions_say_the_truth(
     threads = [threading.Thread(target=write, args=(w,)) for w in range(4)]
     for thread in threads:
         thread.start()
-    chunks: list[Chunk] = []
     try:
-        while len(chunks) < READS:
-            chunks.append(source.read_chunk(chunk_request(schema)))
+        yield
     finally:
         stop.set()
         for thread in threads:
             thread.join(timeout=60)
     assert not errors, errors
+
+
+def rows_of(chunk: Chunk) -> set[tuple[int, int]]:
+    return set(zip(*(column.to_pylist() for column in chunk.rows.columns), strict=True))
+
+
+def delivered_by(reader: LogReader, source: MysqlSource) -> tuple[list[str], list[tuple[int, int]]]:
+    """The ids of the transactions up to now, and the row of each."""
     mark = source.mark()
     ids: list[str] = []
     rows: list[tuple[int, int]] = []
@@ -138,10 +142,104 @@ def test_reads_under_writers_of_xa_transactions_say_the_truth(
             ids += changes.rows.column(TRANSACTION_ID).to_pylist()
             rows += [(row["w"], row["n"]) for row in changes.rows.column(ROW).to_pylist()]
     reader.close()
+    return ids, rows
+
+
+@pytest.mark.condition("D05")
+def test_reads_under_writers_of_xa_transactions_say_the_truth(
+    mysql_database: MysqlDatabase, source_of: Callable[..., MysqlSource]
+) -> None:
+    mysql_database.execute("CREATE TABLE t (w int, n int, PRIMARY KEY (w, n))")
+    table = TableId(mysql_database.name, "t")
+    source = source_of(mysql_database.server)
+    schema = source.describe([table])[table].schema
+    reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
+    with writers_of_xa_transactions(mysql_database):
+        chunks = [source.read_chunk(chunk_request(schema)) for _ in range(READS)]
+    ids, rows = delivered_by(reader, source)
     delivered = pa.array(ids)
     for chunk in chunks:
-        there = set(zip(*(column.to_pylist() for column in chunk.rows.columns), strict=True))
+        there = rows_of(chunk)
         answers = chunk.visibility.classify(delivered).to_pylist()
         assert {row for row, seen in zip(rows, answers, strict=True) if seen == Seen.SEEN} <= there
         assert not {row for row, seen in zip(rows, answers, strict=True) if seen == Seen.UNSEEN} & there
     assert set(source.visibility().classify(delivered).to_pylist()) == {int(Seen.SEEN)}, "none stays unknown"
+
+
+@pytest.mark.condition("D05")
+def test_what_stood_in_the_log_is_seen_by_every_read_behind_the_wait(
+    mariadb: MysqlServer, source_of: Callable[..., MysqlSource]
+) -> None:
+    """A first snapshot waits so: what the log had before it was first read comes from nowhere else."""
+    with mariadb.database() as database, closing(database.connect()) as other, other.cursor() as cursor:
+        database.execute("CREATE TABLE t (w int, n int, PRIMARY KEY (w, n))")
+        table = TableId(database.name, "t")
+        source = source_of(mariadb)
+        schema = source.describe([table])[table].schema
+        reader = source.open_log(source.prepare([table], is_first=True), {table: schema})
+        waits: list[tuple[LogPosition, dict[int, int]]] = []
+        with writers_of_xa_transactions(database):
+            for _ in range(WAITS):
+                since = source.visibility()
+                assert isinstance(since, MariadbVisibility)
+                while not source.visibility().is_beyond(since):
+                    pass
+                cursor.execute("SELECT w, max(n) FROM t GROUP BY w")
+                waits.append((since.end, dict(cursor.fetchall())))
+        ids, rows = delivered_by(reader, source)
+    logged = ((position_of(id_), row) for id_, row in zip(ids, rows, strict=True))
+    late, last, behind = list[tuple[int, int]](), dict[int, int](), next(logged)
+    for end, there in waits:
+        while behind[0] <= end:
+            last |= [behind[1]]
+            behind = next(logged)
+        late += [(w, n) for w, n in last.items() if n > there.get(w, 0)]
+    assert late == []
+
+
+def position_of(id_: str) -> LogPosition:
+    file, _, pos = id_.partition(";")[0].partition("@")[2].partition(":")
+    return int(file), int(pos)
+
+
+def test_a_statement_that_commits_an_xa_transaction_is_waited_for_and_a_prepared_one_is_not(
+    mariadb: MysqlServer, source_of: Callable[..., MysqlSource]
+) -> None:
+    """The server holds the statement back behind its entry in the log, until a replica answers: there is none."""
+    with (
+        mariadb.database() as database,
+        closing(database.connect()) as connection,
+        closing(database.connect()) as forgotten,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        database.execute("CREATE TABLE t (n int PRIMARY KEY)")
+        for number, session in enumerate((connection, forgotten)):
+            with session.cursor() as cursor:
+                for text in ("XA START 'a{}'", "INSERT INTO t VALUES ({})", "XA END 'a{}'", "XA PREPARE 'a{}'"):
+                    cursor.execute(text.format(number))
+        source = source_of(mariadb)
+        mariadb.execute(
+            "SET GLOBAL rpl_semi_sync_master_timeout = 600000", "SET GLOBAL rpl_semi_sync_master_enabled = ON"
+        )
+        try:
+            commit = executor.submit(connection.query, "xa /* late */ commit 'a0'")
+            wait_until(
+                lambda: mariadb.execute(
+                    "SELECT 1 FROM information_schema.processlist WHERE state LIKE '%semi-sync ACK%'"
+                ),
+                "it waits",
+            )
+            since = source.visibility()
+            assert not source.visibility().is_beyond(since)
+            assert source.status(since).waiting_for == [
+                f"the statement XA COMMIT of the session {connection.thread_id()}"
+            ]
+        finally:
+            mariadb.execute(
+                "SET GLOBAL rpl_semi_sync_master_enabled = OFF", "SET GLOBAL rpl_semi_sync_master_timeout = 10000"
+            )
+        commit.result()
+        assert source.visibility().is_beyond(since)
+        assert source.status(since).waiting_for == []
+        with forgotten.cursor() as cursor:
+            cursor.execute("XA ROLLBACK 'a1'")

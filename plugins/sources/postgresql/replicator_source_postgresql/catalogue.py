@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -189,6 +189,8 @@ class CatalogTable:
     publication: Publication | None
     published: PublishedAs | None
     traces: Traces
+    unreadable: Sequence[str] = ()
+    """What statements about the table use and is not UTF-8, such as a column's name. As it is spelled here it is another name."""
 
     @property
     def is_partitioned(self) -> bool:

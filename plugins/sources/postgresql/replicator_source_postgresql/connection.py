@@ -20,11 +20,6 @@ from replicator_source_postgresql.types import SESSION_OPTIONS
 ANOTHER_SERVER: Final = "another_server"
 
 
-def is_raw(connection: Connection) -> bool:
-    """Whether the database has no encoding, so that what brings values needs `RAW_SETTING`."""
-    return connection.info.parameter_status("server_encoding") == "SQL_ASCII"
-
-
 class SameServer:
     """Holds all connections of one source object to one running server. Thread-safe.
 

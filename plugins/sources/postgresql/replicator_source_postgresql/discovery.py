@@ -35,6 +35,7 @@ from replicator_source_postgresql.queries import (
     TABLES_QUERY,
     USED_TYPES_QUERY,
 )
+from replicator_source_postgresql.rawtexts import catalogue_texts, is_text, shown
 from replicator_source_postgresql.types import (
     TYPES_QUERY,
     TypeInfo,
@@ -63,18 +64,21 @@ _PLAIN_OPERATOR: Final = re.compile(r"[<>=]{1,2}")
 
 def list_tables(connection: Connection) -> list[TableSummary]:
     """Every table of users, views and the like included, ordered by name."""
-    rows = connection.execute(LIST_QUERY).fetchall()
+    with catalogue_texts(connection):
+        rows = connection.execute(LIST_QUERY).fetchall()
     summaries = []
     for namespace, name, kind, persistence, root_namespace, root in rows:
         left_out = _LEFT_OUT_KINDS.get(kind)
-        if root is not None:
-            left_out = f"it is a partition of {TableId(root_namespace, root)}, which is replicated as one table"
+        if not (is_text(namespace) and is_text(name)):
+            left_out = "its name, or that of its schema, is not UTF-8"
+        elif root is not None:
+            left_out = f"it is a partition of {_shown_id(root_namespace, root)}, which is replicated as one table"
         elif left_out is None and persistence == "u":
             left_out = "an unlogged table is not in the log; ALTER TABLE … SET LOGGED makes it replicable"
         elif left_out is None and persistence == "t":
             left_out = "a temporary table is not in the log"
         kind_text = "partition" if root is not None else _KINDS[kind]
-        summaries.append(TableSummary(table=TableId(namespace, name), kind=kind_text, left_out=left_out))
+        summaries.append(TableSummary(table=_shown_id(namespace, name), kind=kind_text, left_out=left_out))
     return sorted(summaries, key=lambda s: s.table)
 
 
@@ -93,11 +97,17 @@ def read_tables(
     with connection.transaction():
         # One view of the catalogue for all the queries. No table is read here, so the rule for chunks does not apply.
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        return _CatalogReader(connection, publication, {} if filters is None else filters).read(wanted)
+        with catalogue_texts(connection):
+            return _CatalogReader(connection, publication, {} if filters is None else filters).read(wanted)
 
 
 def read_publication(connection: Connection, name: str) -> Publication | None:
-    """Read a publication; None if there is none of that name."""
+    """Read a publication; None if there is none of that name. Its tables are those whose names are UTF-8."""
+    with catalogue_texts(connection):
+        return _read_publication(connection, name)
+
+
+def _read_publication(connection: Connection, name: str) -> Publication | None:
     version = connection.info.server_version
     generated = "p.pubgencols::text" if version >= VERSION_GENERATED_PUBLISHED else "'n'"
     schemas = (
@@ -122,21 +132,23 @@ def read_publication(connection: Connection, name: str) -> Publication | None:
         name=name,
         oid=oid,
         version=xmin,
-        owner=owner,
+        owner=shown(owner),
         is_owned=is_owned,
-        comment=comment,
+        comment=None if comment is None else shown(comment),
         is_for_all_tables=is_for_all,
-        schemas=schemas_in,
+        schemas={shown(schema): row_oid for schema, row_oid in schemas_in.items()},
         operations=frozenset(operations),
         via_root=via_root,
         generated=generated_kind,
-        tables=frozenset(TableId(*member) for member in members),
+        tables=frozenset(TableId(*member) for member in members if all(map(is_text, member))),
     )
 
 
 def resolve_types(connection: Connection, oids: Iterable[int]) -> Mapping[int, TypeInfo]:
     """Read what the catalogue says of types and all that they are made of."""
-    return type_infos(connection.execute(TYPES_QUERY.encode(), (sorted(set(oids)),)).fetchall())
+    with catalogue_texts(connection):
+        rows = connection.execute(TYPES_QUERY.encode(), (sorted(set(oids)),)).fetchall()
+    return type_infos([tuple(shown(value) if isinstance(value, str) else value for value in row) for row in rows])
 
 
 def _type_fault(info: TypeInfo) -> str | None:
@@ -157,6 +169,7 @@ class _CatalogReader:
         self._connection = connection
         self._publication_name = publication
         self._filters = filters
+        self._unreadable: dict[int, list[str]] = {}
 
     def read(self, wanted: Sequence[TableId]) -> dict[TableId, CatalogTable]:
         publication = read_publication(self._connection, self._publication_name)
@@ -223,11 +236,11 @@ class _CatalogReader:
             has_row_security=has_row_security,
             is_schema_usable=is_usable,
             is_owned=is_owned,
-            owner=owner,
+            owner=shown(owner),
             estimated_rows=estimate,
-            comment=comment,
+            comment=None if comment is None else shown(comment),
             fingerprint=fingerprint,
-            other_storage=other_storage,
+            other_storage=None if other_storage is None else shown(other_storage),
             columns=tuple(columns.get(oid, ())),
             indexes=tuple(indexes.get(oid, ())),
             leaves=tuple(leaves.get(oid, ())),
@@ -242,6 +255,13 @@ class _CatalogReader:
                 labels=labels,
                 composites=composites,
             ),
+            unreadable=tuple(self._unreadable.get(oid, ())),
+        )
+
+    def _readable(self, relation: int, what: str, *texts: str | None) -> None:
+        """Note what is used in statements about a table and is not UTF-8."""
+        self._unreadable.setdefault(relation, []).extend(
+            f"{what} {shown(text)}" for text in texts if text is not None and not is_text(text)
         )
 
     def _types(self, oids: Sequence[int]) -> dict[int, tuple[dict[int, str], dict[int, str]]]:
@@ -270,18 +290,20 @@ class _CatalogReader:
             is_wide,
         ) in rows:
             info = infos.get(type_oid)
+            self._readable(relation, "the column", name)
+            self._readable(relation, "the type", type_sql)
             column = CatalogColumn(
-                name=name,
+                name=shown(name),
                 position=position,
                 type_oid=type_oid,
-                type_sql=type_sql,
+                type_sql=shown(type_sql),
                 mapping=column_type(type_oid, typmod, info) if info is not None else None,
                 fault=_type_fault(info) if info is not None else None,
                 is_wide=is_wide,
                 is_nullable=not is_not_null,
                 is_generated=is_generated,
                 is_selectable=is_selectable,
-                comment=comment,
+                comment=None if comment is None else shown(comment),
             )
             found.setdefault(relation, []).append(column)
         return found
@@ -292,13 +314,16 @@ class _CatalogReader:
         heads: dict[int, tuple[Any, ...]] = {}
         for row in rows:
             index, column, position, collation_namespace, collation, is_descending, is_default, names = row[1], *row[7:]
-            operators = {wanted: (namespace, name) for wanted, namespace, name in names}
+            self._readable(row[0], "the collation", collation_namespace, collation)
+            self._readable(row[0], "the operator's schema", *{namespace for _, namespace, _ in names})
+            operators = {wanted: (shown(namespace), name) for wanted, namespace, name in names}
+            collated = sql.Identifier(shown(collation_namespace), shown(collation)) if collation else None
             heads[index] = row[:7]
             parts.setdefault(index, []).append(
                 KeyPart(
-                    column=column,
+                    column=shown(column),
                     position=position,
-                    collation=sql.Identifier(collation_namespace, collation).as_string(None) if collation else None,
+                    collation=collated.as_string(None) if collated is not None else None,
                     operators={wanted: _operator_sql(*found) for wanted, found in operators.items()},
                     is_plain=is_default and all(found == ("pg_catalog", wanted) for wanted, found in operators.items()),
                     is_descending=is_descending,
@@ -308,7 +333,7 @@ class _CatalogReader:
         for oid, (relation, _, name, is_primary, is_identity, is_immediate, is_valid) in heads.items():
             index = KeyIndex(
                 oid=oid,
-                name=name,
+                name=shown(name),
                 is_primary=is_primary,
                 is_replica_identity=is_identity,
                 is_immediate=is_immediate,
@@ -335,13 +360,13 @@ class _CatalogReader:
             estimate,
         ) in self._connection.execute(LEAVES_QUERY, (list(roots),)):
             leaf = Leaf(
-                name=TableId(namespace, name),
+                name=_shown_id(namespace, name),
                 oid=oid,
                 filenode=filenode,
                 attached=attached,
                 persistence=persistence,
                 identity=Identity(identity),
-                identity_columns=frozenset(columns),
+                identity_columns=frozenset(map(shown, columns)),
                 estimated_rows=estimate,
             )
             found.setdefault(root, []).append(leaf)
@@ -358,16 +383,18 @@ class _CatalogReader:
             (publication.oid, list(oids)),
         ).fetchall()
         self._read_filters({key: oid for _, oid, _, key in rows if key is not None and key not in self._filters})
-        return {
-            relation: PublishedAs(
+        found: dict[int, PublishedAs] = {}
+        for relation, oid, listed, key in rows:
+            row_filter = None if key is None else self._filters[key]
+            self._readable(relation, "the publication's row filter", row_filter)
+            found[relation] = PublishedAs(
                 rel_oid=oid,
                 is_listed=True,
                 schema_oid=None,
-                columns=tuple(columns) if columns is not None else None,
-                row_filter=None if key is None else self._filters[key],
+                columns=tuple(listed) if listed is not None else None,
+                row_filter=None if row_filter is None else shown(row_filter),
             )
-            for relation, oid, columns, key in rows
-        }
+        return found
 
     def _read_filters(self, wanted: Mapping[str, int]) -> None:
         """Have the server spell filters, by what stands for each."""
@@ -379,6 +406,10 @@ class _CatalogReader:
         )
         texts: dict[int, str] = dict(spelled.fetchall())
         self._filters.update({key: texts[oid] for key, oid in wanted.items()})
+
+
+def _shown_id(namespace: str, name: str) -> TableId:
+    return TableId(shown(namespace), shown(name))
 
 
 def _operator_sql(namespace: str, name: str) -> str:

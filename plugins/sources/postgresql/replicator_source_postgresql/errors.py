@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import psycopg
@@ -140,6 +140,16 @@ def translate_log(error: psycopg.Error, *, doing: str, slot: str) -> ReplicatorE
             return LogGapError(f"slot {slot}: {message}", code="slot_unusable", action=RESTART_ACTION)
         case _:
             return translate(error, doing=doing)
+
+
+NOT_UTF8_ACTION: Final = "Rename it in the source, or exclude the table (tables.exclude)."
+
+
+def not_utf8(table: TableId, names: Sequence[str]) -> TableError:
+    """The error of a table of which something in the catalogue is not UTF-8, where it is needed to read the table."""
+    return TableError(
+        f"this is not UTF-8: {', '.join(names)}.", code="not_utf8", table=str(table), action=NOT_UTF8_ACTION
+    )
 
 
 def corrupt_rows(table: TableId, what: str, error: Exception | None = None) -> TableError:

@@ -28,9 +28,10 @@ from replicator.plugins.kit.reads import ChunkBounds, TableReads, joined, verify
 from replicator.plugins.source import Chunk, ChunkRequest, Cursor, Seen, Visibility, WholeRead
 from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.chunksql import ReadPlan, chunk_script, whole_script
-from replicator_source_postgresql.connection import is_raw
 from replicator_source_postgresql.copyout import CopyScript, Row, column_values, copy_columns
 from replicator_source_postgresql.discovery import Connection, read_tables
+from replicator_source_postgresql.errors import not_utf8
+from replicator_source_postgresql.rawtexts import is_raw
 from replicator_source_postgresql.types import PgType
 from replicator_source_postgresql.wire import NULL, TEXT, Frames, MalformedError, Slices
 
@@ -265,7 +266,10 @@ def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> Rea
 
     Raises:
         SchemaConflictError: A column of `schema` no longer exists or has another type, or the key changed.
+        TableError: A statement cannot name what it needs (`not_utf8`).
     """
+    if table.unreadable:
+        raise not_utf8(table.table, table.unreadable)
     columns = {c.name: c for c in table.replicable_columns}
     key = tuple(part.column for part in table.key)
     verify_shape(schema, {n: (c.mapping.arrow if c.mapping else None, c.type_sql) for n, c in columns.items()}, key)

@@ -34,11 +34,12 @@ from replicator.plugins.source import (
 from replicator_source_postgresql import assessment, continuity, discovery, publication, slot, table_assessment
 from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.config import PostgresqlConfig
-from replicator_source_postgresql.connection import ANOTHER_SERVER, SameServer, Session, is_raw
+from replicator_source_postgresql.connection import ANOTHER_SERVER, SameServer, Session
 from replicator_source_postgresql.feed import Feed
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.position import Position
+from replicator_source_postgresql.rawtexts import is_raw
 from replicator_source_postgresql.snapshot import CHUNK_SETTINGS, PgVisibility, TableReader
 from replicator_source_postgresql.types import TypeInfo
 

@@ -10,6 +10,7 @@ from psycopg import sql
 from replicator.model.errors import Problem, Severity
 from replicator.model.schema import TableId
 from replicator_source_postgresql.catalogue import VERSION_GENERATED_PUBLISHED, CatalogTable, Identity, KeyFault
+from replicator_source_postgresql.errors import NOT_UTF8_ACTION
 
 
 def assess_table(table: CatalogTable, role: str) -> list[Problem]:
@@ -214,6 +215,15 @@ def _assess_access(table: CatalogTable, role: str) -> list[Problem]:
 
 
 def _assess_columns(table: CatalogTable) -> list[Problem]:
+    if table.unreadable:
+        return [
+            finding(
+                table,
+                "not_utf8",
+                f"this is not UTF-8: {', '.join(table.unreadable)}",
+                NOT_UTF8_ACTION,
+            )
+        ]
     problems = [
         finding(
             table,

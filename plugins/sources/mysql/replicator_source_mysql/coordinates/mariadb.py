@@ -9,12 +9,17 @@ snapshot may lie behind it and not see its rows (19 of 1,000 snapshots under fou
 so XA RECOVER lists the transaction. Its id therefore ends with its XA name, `0-1-55@3:1234;X'61',X'',1`, and it is
 seen if it stood in the log before XA RECOVER was asked, before the snapshot, and is not listed; else, up to the
 snapshot's position, nobody can say.
+
+An XA COMMIT that stood in the log before our first position is not delivered, so the first snapshot must have its rows:
+it waits until the statements XA COMMIT that ran then have ended (`is_beyond`). What is merely prepared is not waited for.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pymysql.constants import COMMAND
 from typing_extensions import override
@@ -33,6 +38,12 @@ from replicator_source_mysql.marks import LogEnd, log_end
 from replicator_source_mysql.position import Executed, Position
 from replicator_source_mysql.server import ServerFacts
 from replicator_source_mysql.xids import prepared_xids
+
+_XA_COMMITS: Final = """
+SELECT query_id, id FROM information_schema.processlist
+WHERE id <> CONNECTION_ID() AND info REGEXP '(?s)(^|[^[:alnum:]_])XA[^[:alnum:]_].*COMMIT'
+"""
+"""Also those that a replica repeats. Without PROCESS the server shows only our own sessions."""
 
 
 class MariadbCoordinates(Coordinates):
@@ -90,9 +101,11 @@ class MariadbCoordinates(Coordinates):
 
     @override
     def visibility(self, connection: Connection) -> MariadbVisibility:
+        # The order matters: what does not run any more is in the snapshot; what is in the log by its end ran, or had ended.
+        running = frozenset(_xa_commits(connection))
         visibility = self._begin_snapshot(connection)
         connection.rollback()
-        return visibility
+        return replace(visibility, running=running, begun=frozenset(_xa_commits(connection)))
 
     @override
     def read_view(self, connection: Connection, watch: Session, table: TableId, *, is_whole: bool) -> ReadView:
@@ -156,6 +169,8 @@ class MariadbVisibility(SourceVisibility):
         prepared: XA transactions that were prepared, or not yet committed by the engine, behind `settled` and before the snapshot.
         gtids: `position` by GTIDs; set where ids of another server's files have to be judged.
         settled_gtids: `settled` by GTIDs.
+        running: Statements XA COMMIT that ran before the snapshot, by number; this and the next for `is_beyond` only.
+        begun: Those that ran behind `end`.
     """
 
     position: LogPosition
@@ -164,11 +179,19 @@ class MariadbVisibility(SourceVisibility):
     prepared: frozenset[str] = frozenset()
     gtids: GtidPosition | None = None
     settled_gtids: GtidPosition | None = None
+    running: frozenset[int] = frozenset()
+    begun: frozenset[int] = frozenset()
 
     @override
     def is_beyond(self, earlier: Visibility) -> bool:
         assert isinstance(earlier, MariadbVisibility)
-        return min(self.position, self.settled) >= earlier.end
+        return min(self.position, self.settled) >= earlier.end and not earlier.begun & self.running
+
+    @override
+    def waiting_for(self, watch: Session) -> Sequence[str]:
+        with watch.use("looking for statements XA COMMIT") as connection:
+            sessions = _xa_commits(connection)
+        return [f"the statement XA COMMIT of the session {sessions[number]}" for number in self.begun & sessions.keys()]
 
     @override
     def _judge(self, text: str) -> Seen:
@@ -229,6 +252,11 @@ def _gtids_at(connection: Connection, file: str, pos: int) -> GtidPosition | Non
 def _last_gtids(connection: Connection) -> GtidPosition:
     ((text,),) = rows_of(connection, "SELECT @@GLOBAL.gtid_binlog_pos")
     return GtidPosition.of(text)
+
+
+def _xa_commits(connection: Connection) -> Mapping[int, int]:
+    """The sessions that execute XA COMMIT now, by the number of the statement, which no other has while the server runs."""
+    return {int(number): int(session) for number, session in rows_of(connection, _XA_COMMITS)}
 
 
 def _end_of_log(connection: Connection) -> tuple[str, int]:
