@@ -137,7 +137,7 @@ def _rows(facts: ServerFacts) -> list[Problem]:
         found = facts.variables.get(name, wanted)
         if found.upper() != wanted:
             problems.append(
-                _setting(name, found, wanted, f"SET GLOBAL {name} = '{wanted}'; -- and in the configuration")
+                _setting(name, found, wanted, f"SET GLOBAL {name} = '{wanted}'; -- and in the server's option file")
             )
     if facts.variables.get("binlog_row_value_options"):
         problems.append(
@@ -145,7 +145,7 @@ def _rows(facts: ServerFacts) -> list[Problem]:
                 "binlog_row_value_options",
                 facts.variables["binlog_row_value_options"],
                 "(empty)",
-                "SET GLOBAL binlog_row_value_options = ''; -- and in the configuration",
+                "SET GLOBAL binlog_row_value_options = ''; -- and in the server's option file",
             )
         )
     if int(facts.variables.get("binlog_row_event_fragment_threshold", "0") or 0):
@@ -168,7 +168,7 @@ def _durability(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             message=f"{name} is {facts.variables[name]}: after a crash of its operating system the server may have lost "
             "transactions that were already replicated, and reuse their GTIDs",
             location=name,
-            action=f"SET GLOBAL {name} = 1; -- and in the configuration; or set source.accept_log_loss: true",
+            action=f"SET GLOBAL {name} = 1; -- and in the server's option file; or set source.accept_log_loss: true",
             severity=severity,
         )
         for name in ("sync_binlog", "innodb_flush_log_at_trx_commit")
@@ -211,7 +211,7 @@ def _role(facts: ServerFacts) -> list[Problem]:
                     "log"
                 ),
                 location="max_allowed_packet",
-                action=f"SET GLOBAL max_allowed_packet = {_PACKET_MIN}; -- and in the configuration",
+                action=f"SET GLOBAL max_allowed_packet = {_PACKET_MIN}; -- and in the server's option file",
                 severity=Severity.WARNING,
             )
         )
