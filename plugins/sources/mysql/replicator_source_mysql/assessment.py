@@ -14,6 +14,7 @@ from replicator_source_mysql.server import ServerFacts
 
 _PACKET_MIN: Final = 64 << 20
 _DAY_S: Final = 86_400
+_WEEK_S: Final = 604_800
 _PREPARED_SHOWN: Final = 5
 _EXCESS: Final = (
     "ALL PRIVILEGES",
@@ -329,7 +330,9 @@ def _retention(facts: ServerFacts) -> list[Problem]:
             code="log_retention",
             message=f"the server keeps its log for {seconds / _DAY_S:.1f} days; after a longer pause the position is lost",
             location="binlog_expire_logs_seconds",
-            action="SET GLOBAL binlog_expire_logs_seconds = 604800; -- a week, or as long as the longest pause",
+            action="If a pause may be longer, raise binlog_expire_logs_seconds."
+            if seconds >= _WEEK_S
+            else f"SET GLOBAL binlog_expire_logs_seconds = {_WEEK_S}; -- a week; more if a pause may be longer",
             severity=Severity.WARNING if seconds < _DAY_S else Severity.NOTICE,
         )
     ]
