@@ -58,7 +58,9 @@ _TRANSIENT: Final = {
 }
 _ACCOUNT_REFUSED: Final = frozenset({1045, 1698, 1820, 1862, 3118})
 _ACCESS_DENIED: Final = _ACCOUNT_REFUSED | {1044, 1095, 1142, 1143, 1227, 1370, 1396, 1410}
-_CHECK_ACCOUNT: Final = "Check source.user and source.password. Check that the account exists for this host, and is neither locked nor expired."
+_CHECK_ACCOUNT: Final = (
+    "Check source.user and source.password. Check that the account may connect from here, and is not locked."
+)
 _GRANT: Final = "Grant the privilege that the message names. docs/sources/mysql.md lists all that are needed."
 _NO_SERVER: Final = frozenset({2002, 2003, 2005})
 _CHECK_SERVER: Final = "Check that the server runs, and that source.host and source.port are right."
