@@ -26,7 +26,6 @@ from replicator.model.errors import FencedError, ReplicatorError, TargetUnavaila
 from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import Batch, BatchFile, TableOptions, TargetTable
-from replicator.testing import workloads
 from replicator.testing.batches import RowChange, delete, insert, update, write_batch
 from replicator_target_delta import ddl, history
 from replicator_target_delta.config import MaintenanceConfig
@@ -40,6 +39,7 @@ from replicator_target_delta.lane.needed import SparkNeededError
 from replicator_target_delta.lane.parquet import write_rows
 from replicator_target_delta.ledger import Entry
 from replicator_target_delta.storage import Storage
+from replicator_testbed import workloads
 from replicator_testbed.delta import read_delta, rows_of
 
 NAME = TableId("shop", "items")
