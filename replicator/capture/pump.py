@@ -322,10 +322,11 @@ class _Session:
         for tracked in self._tables.all(Stage.SNAPSHOT):
             with of_table(tracked.table, "continuing its snapshot"):
                 self._snapshots.begin(tracked)
-        pending = [f.table for f in self._tables.all(Stage.PENDING)]
+        waiting = self._tables.all(Stage.PENDING)
+        pending = [f.table for f in waiting]
         if self._parts.settings.snapshot_mode == "never":
             # Nothing is read, so nothing has to be waited for: the table gets what the log brings from here on.
-            for tracked in [f for f in self._tables.all(Stage.PENDING) if f.record.schema is None and f.table in found]:
+            for tracked in [f for f in waiting if not table_life.has_begun(f.record) and f.table in found]:
                 with of_table(tracked.table, "starting its snapshot"):
                     self._parts.source.accept({tracked.table: found[tracked.table].identity})
                     self._tables.begin_incarnation(

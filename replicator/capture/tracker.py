@@ -242,11 +242,13 @@ class CatalogTracker:
         self.snapshots.drop(table)
         is_recreated = table in self.to_recreate or record.is_recreated
         self.to_recreate.discard(table)
-        if record.schema is None:
+        has_begun = table_life.has_begun(record)
+        is_same = has_begun and same_shape(tracked.schema, found.schema)
+        if not has_begun:
             self.tables.begin_incarnation(
                 tracked, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode
             )
-        elif same_shape(record.schema, found.schema) and not is_recreated:
+        elif is_same and not is_recreated:
             # A read of a table without a key counts only if it saw all that was delivered before it: none of that may stay, or
             # what was written in between would be there twice.
             number = self.writer.next_sequence_num
@@ -254,7 +256,7 @@ class CatalogTracker:
         else:
             self.tables.begin_incarnation(tracked, found, incarnation=record.incarnation + 1, mode="initial")
             # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.
-            self.needs_reopening = self.needs_reopening or not same_shape(record.schema, found.schema)
+            self.needs_reopening = self.needs_reopening or not is_same
         changed_at = self.changed_at.pop(table, None)
         if tracked.record.stage is Stage.SNAPSHOT:
             if changed_at is not None and changed_at >= self.window.start_number(self.writer.next_sequence_num):

@@ -95,15 +95,14 @@ def assessment(found: Assessment) -> None:
     problems(found.problems)
     for table in found.tables:
         key = ", ".join(table.key) if table.key else "none (a multiset of rows)"
-        columns = len(table.columns)
-        click.echo(f"{table.table}: {columns} {'column' if columns == 1 else 'columns'}, key {key}")
+        click.echo(f"{table.table}: {_counted(len(table.columns), 'column')}, key {key}")
     for summary in found.left_out:
         click.echo(f"{summary.table}: left out, {summary.left_out}")
     if not found.is_blocked:
         has_warnings = any(p.severity is Severity.WARNING for p in found.problems)
-        tables = f"{len(found.tables):,} {'table' if len(found.tables) == 1 else 'tables'}"
-        rows = "" if found.estimated_rows is None else f", {found.estimated_rows:,} rows estimated"
-        click.echo(f"No {'blocking ' if has_warnings else ''}problems found: {tables}{rows}.")
+        rows = "" if found.estimated_rows is None else f", {_counted(found.estimated_rows, 'row')} estimated"
+        kind = "blocking " if has_warnings else ""
+        click.echo(f"No {kind}problems found: {_counted(len(found.tables), 'table')}{rows}.")
 
 
 def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
@@ -287,7 +286,7 @@ def _milestone(line: str) -> str | None:
 def _alarmed(one: ReplicatorStatus) -> str:
     """How many tables of a replicator have alarms; empty if none has."""
     count = sum(1 for row in one.tables if row.alarms)
-    return f"{count} {'table' if count == 1 else 'tables'} with alarms" if count else ""
+    return f"{_counted(count, 'table')} with alarms" if count else ""
 
 
 def _snapshot(row: TableStatus) -> str:
@@ -295,9 +294,14 @@ def _snapshot(row: TableStatus) -> str:
     if progress is None:
         return ""
     if progress.is_complete:
-        return f"{progress.rows:,} rows{' captured' if row.state is TableState.SNAPSHOT else ''}"
+        return f"{_counted(progress.rows, 'row')}{' captured' if row.state is TableState.SNAPSHOT else ''}"
     total = progress.estimated_rows
-    return f"{progress.rows:,} of about {total:,}" if total else f"{progress.rows:,} rows so far"
+    return f"{progress.rows:,} of about {total:,}" if total else f"{_counted(progress.rows, 'row')} so far"
+
+
+def _counted(number: int, noun: str) -> str:
+    """A number of things."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _rest(waiting: WaitingStatus | None) -> str:

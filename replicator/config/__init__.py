@@ -1,7 +1,7 @@
 """YAML, environment and secret files in; one immutable, validated configuration out."""
 
 from replicator.config.load import LoadedConfig, load, redacted
-from replicator.config.messages import unknown_plugin
+from replicator.config.messages import nearest, unknown_plugin
 from replicator.config.model import (
     ApplyConfig,
     ConfigModel,
@@ -45,6 +45,7 @@ __all__ = [
     "format_size",
     "json_schema",
     "load",
+    "nearest",
     "options_for",
     "parse_duration",
     "parse_size",

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from replicator.config.document import Document, Path, dotted, kind_of
+from replicator.config.model import ReplicatorConfig
 from replicator.config.patterns import PATTERN_HELP
 from replicator.config.secrets import LITERAL_SECRET, Resolved
 from replicator.config.shape import Shape, fields_of, shape_at
@@ -155,8 +156,18 @@ def _unknown_key(block: Block, path: Path) -> Problem:
     if not parent:
         known = [*block.extra_keys, *known]
     near = nearest(str(key), known)
-    action = f"Did you mean `{near}`?" if near else f"Known keys here: {', '.join(known)}."
+    elsewhere = _where_it_belongs(str(key), is_top=not path[:-1] and not block.prefix)
+    action = elsewhere or (f"Did you mean `{near}`?" if near else f"Known keys here: {', '.join(known)}.")
     return _make(block, path, "unknown_key", f"{_name(block, path)} is not a known key.", action)
+
+
+def _where_it_belongs(key: str, *, is_top: bool) -> str | None:
+    """What to do about a host's key in a block that is not its own; None if the host has no such key."""
+    top = fields_of(ReplicatorConfig)
+    if not is_top and (key in top or key in ("source", "target")):
+        return f"`{key}` is a key of its own. Write it without indentation."
+    owners = [name for name, field in top.items() if field.shape.block and key in fields_of(field.shape.block)]
+    return f"`{key}` belongs under `{owners[0]}:`. Check the indentation." if len(owners) == 1 else None
 
 
 def _wrong_choice(block: Block, path: Path, shape: Shape) -> Problem:

@@ -121,7 +121,11 @@ def select(
         *_unmatched("tables.settings", tuple(settings), chosen),
     ]
     if not chosen:
-        message = f"The patterns match none of the source's {len(candidates)} tables."
+        message = (
+            f"The patterns match none of the tables that the source shows to this user ({len(candidates)})."
+            if candidates
+            else "The source shows no tables to this user."
+        )
         action = "Change tables.include, or grant the user access to the tables."
         problems.append(Problem(code="no_tables", message=message, location="tables", action=action))
     return Selection(tables=chosen, problems=tuple(problems))

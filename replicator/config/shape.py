@@ -29,6 +29,7 @@ _WORDS: Final[Mapping[Any, str]] = {
     TablePattern: "table pattern",
     Secret: "secret",
 }
+_PLURALS: Final[Mapping[str, str]] = {"table pattern": "table patterns"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +153,7 @@ def _shape(annotation: Any, metadata: tuple[Any, ...]) -> Shape:  # noqa: PLR091
         return Shape(words=f"mapping of {keys.words} to {values.words}", items=values, keys=keys, is_mapping=True)
     if isinstance(origin, type) and issubclass(origin, Sequence | set | frozenset):
         item = _shape(get_args(annotation)[0], ())
-        return Shape(words=f"list of {item.words}", items=item)
+        return Shape(words=f"list of {_PLURALS.get(item.words, item.words)}", items=item)
     return _scalar(annotation, metadata)
 
 

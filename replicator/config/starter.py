@@ -27,21 +27,25 @@ def starter(source_type: str, source_model: type[BaseModel], target_type: str, t
     """Return a YAML file for these two plugins that loads once its environment variables are set.
 
     What is required, or marked `json_schema_extra={"starter": True}` by its model, is written out with an example
-    (`examples=[…]`); the rest is there as comments with its default.
+    (`examples=[…]`), first in its block; the rest is there as comments with its default.
     """
     host = dict(fields_of(ReplicatorConfig))
     lines = [*_HEAD.splitlines(), "", *_field(host.pop("name"), 0, "")]
     for kind, type_name, model in (("source", source_type, source_model), ("target", target_type, target_model)):
         lines += ["", f"{kind}:", f"{_INDENT}type: {type_name}"]
-        for field in fields_of(model).values():
+        for field in sorted(fields_of(model).values(), key=lambda field: not _is_active(field)):
             lines += _field(field, 1, kind)
     for field in host.values():
         lines += ["", *_field(field, 0, "")]
     return "\n".join(lines) + "\n"
 
 
+def _is_active(field: Field) -> bool:
+    return field.is_required or field.is_starter
+
+
 def _field(field: Field, depth: int, prefix: str) -> Iterator[str]:
-    is_active = field.is_required or field.is_starter
+    is_active = _is_active(field)
     yield from _explanation(field, depth)
     mark = "" if is_active else "#"
     margin = _INDENT * depth
@@ -70,11 +74,11 @@ def _explanation(field: Field, depth: int) -> Iterator[str]:
 
 
 def _value(field: Field, prefix: str) -> Any:
-    if not (field.is_required or field.is_starter) and field.default not in (None, [], {}):
+    if not _is_active(field) and field.default not in (None, [], {}):
         return field.default
     if field.examples:
         return field.examples[0]
-    if field.default is not None or not (field.is_required or field.is_starter or field.shape.is_secret):
+    if field.default is not None or not (_is_active(field) or field.shape.is_secret):
         return field.default
     return _placeholder(field.shape, f"{prefix}_{field.key}")
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from replicator.model.schema import TableId
 from replicator.state import table_life
-from replicator.state.records import AppliedRecord, EventEntry, RequestKind, SegmentFile, TableRecord
+from replicator.state.records import AppliedRecord, EventEntry, RequestKind, SegmentFile, TableRecord, TargetCopy
 from replicator.state.store import StateStore
 
 _BEGINNINGS: Final = (RequestKind.SNAPSHOT, RequestKind.RECREATE, RequestKind.RESTART)
@@ -101,8 +101,8 @@ class CatchUp:
         if done is None or done.incarnation < table.incarnation:
             return _Table.BEHIND
         left = self.store.feed(self.name, table.table, done.last_applied, 1)
-        # Without a source time it is in the middle of a snapshot, whose end may be after the position.
-        is_behind = left and (_begin(left[0]) <= position or done.source_time is None)
+        # The end of a snapshot that the target does not have all of may be after the position.
+        is_behind = left and (_begin(left[0]) <= position or done.copy is TargetCopy.SNAPSHOT)
         return _Table.BEHIND if is_behind else _Table.CAUGHT_UP
 
     def _is_to_be_tried(self, done: AppliedRecord) -> bool:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from replicator.config import LoadedConfig
+from replicator.config import LoadedConfig, nearest
 from replicator.model.crash import crash_point
 from replicator.model.errors import ConfigError, ReplicatorError, StateUnavailableError
 from replicator.model.schema import TableId
@@ -121,10 +121,12 @@ def snapshot(
     known = {str(t.table): t.table for t in store.tables(name) if table_life.is_replicated(t)}
     unknown = [t for t in tables if t not in known]
     if unknown:
+        near = nearest(unknown[0], [*known, *(t.name for t in known.values())])
+        meant = next((text for text, t in known.items() if near in (text, t.name)), None)
         raise ConfigError(
             f"{name} does not replicate {', '.join(unknown)}.",
             code="unknown_table",
-            action=f"Its tables: {', '.join(sorted(known)) or 'nothing yet'}.",
+            action=f"{f'Did you mean {meant}? ' if meant else ''}Its tables: {', '.join(sorted(known)) or 'none yet'}.",
         )
     if restart and tables:
         raise ConfigError("--restart applies to all tables. Leave the table names out.", code="restart_with_tables")

@@ -190,7 +190,7 @@ def _snapshot(progress: SnapshotProgress | None, step: RunningStep | None) -> Sn
     return SnapshotStatus(
         rows=progress.rows,
         estimated_rows=progress.estimated_rows,
-        is_complete=progress.completed_at is not None,
+        is_complete=progress.is_complete,
         is_in_place=progress.kind is SnapshotKind.IN_PLACE,
         step=step,
     )

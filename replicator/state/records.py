@@ -186,6 +186,7 @@ class SnapshotProgress:
         ranges: One to begin with; several once ranges are read in parallel.
         keys: Keys that must be read as a last chunk (their row came incomplete by the log).
         rows: Snapshot rows emitted so far.
+        completed_at: When it was complete; not set before (`is_complete`).
         is_outdated: Since it began rows may have changed without a trace in the log: another snapshot begins after it.
     """
 
@@ -202,6 +203,11 @@ class SnapshotProgress:
     def __post_init__(self) -> None:
         """The two fields agree."""
         check_start(self.kind, self.start_number)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all its rows are in the journal."""
+        return self.completed_at is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

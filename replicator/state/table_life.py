@@ -72,6 +72,11 @@ def waits(record: TableRecord) -> bool:
     return record.stage is Stage.PENDING
 
 
+def has_begun(record: TableRecord) -> bool:
+    """Whether its incarnation has begun: the shape is known, and an event in the journal creates the target table."""
+    return record.schema is not None
+
+
 def is_unfinished(record: TableRecord) -> bool:
     """Whether its snapshot is not complete, or has not begun."""
     return record.stage in UNFINISHED

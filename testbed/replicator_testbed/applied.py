@@ -23,9 +23,9 @@ from replicator.state.records import AppliedRecord, SegmentFile, SnapshotProgres
 from replicator.state.store import StateStore
 from replicator.testing.batches import RowChange, insert, record_batch
 from replicator.testing.defaults import AT_ONCE, apply_settings, target_context, writer_limits
-from replicator.testing.journals import START
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 from replicator.testing.target_harness import item, items_schema
+from replicator_testbed.scripted_journals import START
 
 NAME: Final = "shop"
 A, B = TableId("shop", "a"), TableId("shop", "b")

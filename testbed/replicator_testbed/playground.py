@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from replicator_testbed.demo.shop import TABLES, Size
 from replicator_testbed.demo.sources import Shop, shop_of
-from replicator_testbed.demo.targets import NAMES, demo_target
+from replicator_testbed.demo.targets import TARGETS, demo_target
 from replicator_testbed.rig import Rig
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 from replicator_testbed.target_tables import TargetTables
@@ -64,7 +64,7 @@ def playground(promise: str) -> Iterator[Playground]:
         promise: What the script shows; printed first. The command line's `--target` chooses the target.
     """
     parser = argparse.ArgumentParser(description=promise)
-    parser.add_argument("--target", choices=NAMES, default="delta", help="the target (default: delta)")
+    parser.add_argument("--target", choices=TARGETS, default="delta", help="the target (default: delta)")
     target = parser.parse_args().target
     sys.stdout.write(f"{promise.splitlines()[0]}\n")
     with (

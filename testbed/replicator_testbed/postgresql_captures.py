@@ -145,7 +145,7 @@ def after_reads(source: DeltaSource[Any], act: Callable[[int, ChunkRequest], Non
 def has_sealed_chunks(captured: Captured, name: str) -> bool:
     """Whether a chunk of the table's newest snapshot is sealed; one commit may hold all of them, and the snapshot's end."""
     progress = captured.record(table(name)).snapshot
-    return progress is not None and (progress.completed_at is not None or progress.ranges[0].after is not None)
+    return progress is not None and (progress.is_complete or progress.ranges[0].after is not None)
 
 
 def update_one(connection: psycopg.Connection[Any], chance: random.Random) -> None:

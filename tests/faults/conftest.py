@@ -11,8 +11,8 @@ import pytest
 
 from replicator_testbed.bigquery import WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.databases import Database
-from replicator_testbed.demo.shop import Size
-from replicator_testbed.demo.sources import Shop, Writer, shop_of
+from replicator_testbed.demo.shop import ShopWriter, Size
+from replicator_testbed.demo.sources import Shop, shop_of
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.rig import Rig
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 (fixtures)
@@ -130,7 +130,7 @@ def rig(opened: tuple[Shop, Rig]) -> Rig:
 
 
 @pytest.fixture
-def writer(shop: Shop) -> Iterator[Writer]:
+def writer(shop: Shop) -> Iterator[ShopWriter]:
     """Changes the shop from the start of the test until it is stopped."""
     busy = shop.writer()
     busy.start()

@@ -12,7 +12,7 @@ from replicator.model.status import ReplicatorState
 from replicator.testing.waiting import wait_until
 from replicator_testbed.amid import amid, is_amid, rows_read
 from replicator_testbed.databases import Database
-from replicator_testbed.demo.sources import Writer
+from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.servers import ScratchDatabase
@@ -33,7 +33,7 @@ def small(rig: Rig) -> Rig:
     return rig
 
 
-def pause_and_resume(rig: Rig, process: subprocess.Popen[str], writer: Writer, *, in_place: bool = False) -> None:
+def pause_and_resume(rig: Rig, process: subprocess.Popen[str], writer: ShopWriter, *, in_place: bool = False) -> None:
     with amid(rig, process, TABLE, in_place=in_place):
         rig.command("pause", rig.name)
         paused = rig.wait_for_status(lambda s: s.state is ReplicatorState.PAUSED, process)
@@ -78,7 +78,7 @@ def slow(*kinds: str) -> list[Any]:
 @pytest.mark.parametrize("target", ["bigquery"])
 @pytest.mark.parametrize("kind", slow("postgresql", *OTHERS))
 def test_a_snapshot_that_is_paused_half_way_continues_there(
-    small: Rig, writer: Writer, target_tables: TargetTables
+    small: Rig, writer: ShopWriter, target_tables: TargetTables
 ) -> None:
     small.command("start", str(small.file))
     process = small.start("serve")
@@ -92,7 +92,7 @@ def test_a_snapshot_that_is_paused_half_way_continues_there(
 @pytest.mark.parametrize("target", ["bigquery"])
 @pytest.mark.parametrize("kind", ["postgresql", *slow(*OTHERS)])
 def test_a_first_snapshot_that_is_deleted_half_way_leaves_nothing(
-    small: Rig, writer: Writer, target_tables: TargetTables, client: Client
+    small: Rig, writer: ShopWriter, target_tables: TargetTables, client: Client
 ) -> None:
     small.command("start", str(small.file))
     process = small.start("serve")
@@ -112,7 +112,7 @@ def test_a_first_snapshot_that_is_deleted_half_way_leaves_nothing(
 @pytest.mark.parametrize("target", ["bigquery"])
 @pytest.mark.parametrize("kind", slow("postgresql", *OTHERS))
 def test_a_snapshot_in_place_that_is_deleted_half_way_leaves_the_target(
-    small: Rig, writer: Writer, target_tables: TargetTables, client: Client
+    small: Rig, writer: ShopWriter, target_tables: TargetTables, client: Client
 ) -> None:
     small.command("start", str(small.file))
     process = small.start("serve")

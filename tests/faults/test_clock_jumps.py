@@ -16,7 +16,7 @@ import pytest
 
 from replicator.model.status import ReplicatorStatus, TableState
 from replicator.testing.waiting import wait_until
-from replicator_testbed.demo.sources import Writer
+from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.rig import Rig, has_snapshots, is_running
 from replicator_testbed.target_tables import TargetTables
 
@@ -99,7 +99,7 @@ def is_current(status: ReplicatorStatus) -> bool:
     ("kind", "target"), [("postgresql", "bigquery"), ("mariadb", "bigquery"), ("postgresql", "delta")]
 )
 def test_a_clock_that_jumps_by_a_day_ends_and_loses_nothing(
-    rig: Rig, writer: Writer, target_tables: TargetTables, jump: Callable[[timedelta], None]
+    rig: Rig, writer: ShopWriter, target_tables: TargetTables, jump: Callable[[timedelta], None]
 ) -> None:
     process = rig.start()
     streaming = rig.wait_for_status(has_snapshots, process)
@@ -127,6 +127,6 @@ def is_renewed(rig: Rig, days: int) -> bool:
     return abs(expires - (now + timedelta(days=days))) < timedelta(hours=1)
 
 
-def let_it_continue(writer: Writer) -> None:
+def let_it_continue(writer: ShopWriter) -> None:
     wanted = writer.transactions + 100
     wait_until(lambda: writer.transactions >= wanted, "the writer continues")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator_testbed.demo.sources import Writer
+from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, has_snapshots
 from replicator_testbed.target_tables import TargetTables
@@ -48,7 +48,7 @@ def assert_refused(copied: Rig) -> None:
     "shared", ["journal.uri", *(pytest.param(s, marks=pytest.mark.slow) for s in ("nothing", "home"))]
 )
 def test_a_copied_home_is_refused_and_the_original_continues(
-    rig: Rig, writer: Writer, target_tables: TargetTables, tmp_path: Path, shared: str
+    rig: Rig, writer: ShopWriter, target_tables: TargetTables, tmp_path: Path, shared: str
 ) -> None:
     if shared == "journal.uri":
         rig.extra += f"journal: {{uri: {tmp_path / 'journal'}}}\n"
@@ -70,7 +70,7 @@ def test_a_copied_home_is_refused_and_the_original_continues(
 
 @pytest.mark.parametrize("target", ["bigquery"])
 def test_a_copy_that_is_started_while_the_original_runs_is_refused(
-    rig: Rig, writer: Writer, target_tables: TargetTables, tmp_path: Path
+    rig: Rig, writer: ShopWriter, target_tables: TargetTables, tmp_path: Path
 ) -> None:
     process = rig.start()
     rig.wait_for_status(has_snapshots, process)

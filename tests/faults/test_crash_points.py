@@ -11,7 +11,8 @@ import pytest
 from replicator.model.schema import TableId
 from replicator.model.status import DesiredState, ReplicatorState
 from replicator_testbed.captured import Sealed
-from replicator_testbed.demo.sources import Shop, Writer
+from replicator_testbed.demo.shop import ShopWriter
+from replicator_testbed.demo.sources import Shop
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, crashes, has_snapshots, with_crashes
 from replicator_testbed.servers import ScratchDatabase
@@ -74,7 +75,7 @@ DELETE = (
     ],
 )
 def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
-    rig: Rig, writer: Writer, shop: Shop, points: Sequence[str], target_tables: TargetTables
+    rig: Rig, writer: ShopWriter, shop: Shop, points: Sequence[str], target_tables: TargetTables
 ) -> None:
     with_crashes(rig, points)
     process = rig.start()
@@ -101,7 +102,7 @@ def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
     ],
 )
 def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
-    rig: Rig, writer: Writer, shop: Shop, points: Sequence[str]
+    rig: Rig, writer: ShopWriter, shop: Shop, points: Sequence[str]
 ) -> None:
     """Without a target: what is sealed is compared."""
     with_crashes(rig, points)
@@ -131,7 +132,7 @@ def test_a_crash_at_any_boundary_of_the_capture_loses_and_doubles_nothing(
     ],
 )
 def test_pause_resume_and_delete_can_be_repeated_from_any_half_way_point(
-    rig: Rig, writer: Writer, target_tables: TargetTables
+    rig: Rig, writer: ShopWriter, target_tables: TargetTables
 ) -> None:
     rig.command("start", str(rig.file))
     rig.command("pause", rig.name, "--apply")  # so that it starts without a Spark

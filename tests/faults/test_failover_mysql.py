@@ -10,8 +10,8 @@ from replicator.model.status import ReplicatorStatus
 from replicator.testing.waiting import wait_until
 from replicator_testbed.amid import amid, is_amid
 from replicator_testbed.databases import Database
-from replicator_testbed.demo.shop import Size
-from replicator_testbed.demo.sources import Writer, shop_of
+from replicator_testbed.demo.shop import ShopWriter, Size
+from replicator_testbed.demo.sources import shop_of
 from replicator_testbed.mysql_programs import has_mysql
 from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
 from replicator_testbed.present import present
@@ -46,7 +46,7 @@ def streams(status: ReplicatorStatus) -> bool:
     return is_running(status) and status.retry is None and is_fresh(status)
 
 
-def let_it_continue(writer: Writer) -> None:
+def let_it_continue(writer: ShopWriter) -> None:
     wanted = writer.transactions + 100
     wait_until(lambda: writer.transactions >= wanted, "the writer continues")
 
@@ -57,7 +57,12 @@ def let_it_continue(writer: Writer) -> None:
 @pytest.mark.parametrize("in_place", [False, True], ids=["first", "in_place"])
 @pytest.mark.parametrize("kind", ["mariadb", "mysql"])
 def test_a_replica_takes_over_amid_a_snapshot_under_load(
-    rig: Rig, writer: Writer, origin: MysqlDatabase, replica: MysqlDatabase, target_tables: TargetTables, in_place: bool
+    rig: Rig,
+    writer: ShopWriter,
+    origin: MysqlDatabase,
+    replica: MysqlDatabase,
+    target_tables: TargetTables,
+    in_place: bool,
 ) -> None:
     with FaultProxy(origin.server.host, origin.server.port) as address:
         rig.extra = rig.extra.replace("chunk_rows: 1000", "chunk_rows: 10")

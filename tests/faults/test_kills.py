@@ -13,8 +13,7 @@ import psutil
 import pytest
 
 from replicator.testing.waiting import wait_until
-from replicator_testbed.demo.shop import TABLES
-from replicator_testbed.demo.sources import Writer
+from replicator_testbed.demo.shop import TABLES, ShopWriter
 from replicator_testbed.rig import Rig, has_snapshots, is_running, is_worker
 from replicator_testbed.target_tables import TargetTables
 
@@ -25,11 +24,11 @@ def _processes(worker: subprocess.Popen[str]) -> list[psutil.Process]:
     return [parent, *(p for p in parent.children() if "python" in p.name())]
 
 
-def _let_write(writer: Writer, transactions: int) -> None:
+def _let_write(writer: ShopWriter, transactions: int) -> None:
     wait_until(lambda: writer.transactions >= transactions, "the writer continues", timeout_s=120)
 
 
-def _kill_at_random(rig: Rig, writer: Writer, target_tables: TargetTables, kills: int, seed: int) -> None:
+def _kill_at_random(rig: Rig, writer: ShopWriter, target_tables: TargetTables, kills: int, seed: int) -> None:
     draw = random.Random(seed)
     process = rig.start()
     for _ in range(kills):
@@ -74,7 +73,9 @@ def _put_to_sleep(rig: Rig, worker: list[psutil.Process]) -> bool:
         *(pytest.param(kind, "spark", marks=pytest.mark.slow) for kind in ("postgresql", "mysql")),
     ],
 )
-def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: Writer, target_tables: TargetTables) -> None:
+def test_random_kills_under_load_lose_and_double_nothing(
+    rig: Rig, writer: ShopWriter, target_tables: TargetTables
+) -> None:
     _kill_at_random(rig, writer, target_tables, kills=8, seed=20261121)
 
 
@@ -85,7 +86,7 @@ def test_random_kills_under_load_lose_and_double_nothing(rig: Rig, writer: Write
     [(kind, seed) for kind, seeds in (("postgresql", 20), ("mariadb", 5), ("mysql", 5)) for seed in range(seeds)],
 )
 def test_many_random_kills_under_load_lose_and_double_nothing(
-    rig: Rig, writer: Writer, target_tables: TargetTables, seed: int
+    rig: Rig, writer: ShopWriter, target_tables: TargetTables, seed: int
 ) -> None:
     rig.tables = TABLES
     rig.write_yaml()
@@ -94,7 +95,7 @@ def test_many_random_kills_under_load_lose_and_double_nothing(
 
 @pytest.mark.parametrize("target", ["bigquery", pytest.param("delta", marks=pytest.mark.slow)])
 def test_a_worker_that_wakes_up_after_its_lease_changes_nothing(
-    rig: Rig, writer: Writer, target_tables: TargetTables
+    rig: Rig, writer: ShopWriter, target_tables: TargetTables
 ) -> None:
     rig.database.execute(f'ALTER DATABASE "{rig.database.name}" SET wal_sender_timeout = 3000')
     zombie = rig.start()

@@ -19,7 +19,8 @@ import pytest
 from replicator.model.status import ReplicatorStatus
 from replicator.testing.waiting import wait_until
 from replicator_testbed.databases import Database
-from replicator_testbed.demo.sources import Shop, Writer
+from replicator_testbed.demo.shop import ShopWriter
+from replicator_testbed.demo.sources import Shop
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.servers import PostgresServer
@@ -40,7 +41,7 @@ class Replication:
     mount_error: str
     """Why there are no such disks here; empty: there are."""
     worker: subprocess.Popen[str]
-    writer: Writer
+    writer: ShopWriter
     is_sound: bool = True
 
     def needs_disks(self) -> None:
@@ -137,7 +138,7 @@ def _prepare(resources: ExitStack, rig: Rig, proxy: FaultProxy) -> str:
     return mount_error
 
 
-def _writing(shop: Shop) -> Writer:
+def _writing(shop: Shop) -> ShopWriter:
     writer = shop.writer()
     writer.start()
     return writer

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replicator_testbed.demo.sources import Writer
+from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig
 from replicator_testbed.target_tables import TargetTables
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.slow  # three Sparks; its parts are tested with capture and with the target
 def test_changed_settings_of_a_table_take_effect_when_it_is_recreated(
-    rig: Rig, writer: Writer, target_tables: TargetTables, spark: SparkSession
+    rig: Rig, writer: ShopWriter, target_tables: TargetTables, spark: SparkSession
 ) -> None:
     rig.tables = ("products", "customers")
     rig.write_yaml()

@@ -9,7 +9,7 @@ import pytest
 
 from replicator.journal.claim import CLAIM
 from replicator.model.status import ErrorStatus
-from replicator_testbed.demo.sources import Writer
+from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig
 from replicator_testbed.target_tables import TargetTables
@@ -29,7 +29,9 @@ def _error_of_run(rig: Rig) -> ErrorStatus:
     ("kind", "target"),
     [("mariadb", "bigquery"), pytest.param("postgresql", "delta", marks=pytest.mark.slow)],
 )
-def test_a_state_store_older_than_its_target_is_refused(rig: Rig, writer: Writer, target_tables: TargetTables) -> None:
+def test_a_state_store_older_than_its_target_is_refused(
+    rig: Rig, writer: ShopWriter, target_tables: TargetTables
+) -> None:
     rig.catch_up()
     state, backup = str(rig.home / "state.db"), str(rig.folder / "backup.db")
     _copy(state, backup)

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from replicator.testing.waiting import wait_until
-from replicator_testbed.demo.sources import Writer
+from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, is_running
 from replicator_testbed.target_tables import TargetTables
@@ -89,7 +89,7 @@ def _kill_one(rig: Rig, worker: Any, draw: random.Random) -> Any:
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb", "mysql"])
 def test_files_and_merges_stay_bounded_under_load_and_kills(
-    rig: Rig, writer: Writer, target_tables: TargetTables, spark: SparkSession
+    rig: Rig, writer: ShopWriter, target_tables: TargetTables, spark: SparkSession
 ) -> None:
     rig.target = f"  type: delta\n  path: {rig.lake}\n  maintenance: {UPKEEP}"
     rig.extra += "\njournal: {keep: 1m}"

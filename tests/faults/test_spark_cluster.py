@@ -25,7 +25,8 @@ from replicator.spark.session import SparkHost
 from replicator.testing.defaults import target_context
 from replicator.testing.waiting import wait_until
 from replicator_testbed.databases import Database
-from replicator_testbed.demo.sources import Shop, Writer
+from replicator_testbed.demo.shop import ShopWriter
+from replicator_testbed.demo.sources import Shop
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, has_snapshots
@@ -159,7 +160,7 @@ def check_it_continues(rig: Rig, cluster: SparkCluster) -> None:
     )
 
 
-def ends_equal(rig: Rig, process: subprocess.Popen[str], writer: Writer, target_tables: TargetTables) -> None:
+def ends_equal(rig: Rig, process: subprocess.Popen[str], writer: ShopWriter, target_tables: TargetTables) -> None:
     """Stop to write, let everything be applied, and compare."""
     writer.stop()
     rig.settle(process)
@@ -199,7 +200,7 @@ def test_a_cluster_replicates_and_looks_after_tables_though_an_executor_is_kille
 
 @pytest.mark.soak
 def test_executors_that_are_killed_while_they_write(
-    cluster: SparkCluster, rig: Rig, writer: Writer, target_tables: TargetTables
+    cluster: SparkCluster, rig: Rig, writer: ShopWriter, target_tables: TargetTables
 ) -> None:
     process = rig.start()
     for _ in range(8):
@@ -271,7 +272,7 @@ def test_executors_that_are_given_back_and_asked_for_again(
 
 @pytest.mark.soak
 def test_a_master_that_is_away_for_a_minute(
-    cluster: SparkCluster, opened: tuple[Shop, Rig], writer: Writer, target_tables: TargetTables
+    cluster: SparkCluster, opened: tuple[Shop, Rig], writer: ShopWriter, target_tables: TargetTables
 ) -> None:
     """The master that comes back does not know the application, and has its executors ended."""
     rig = on(cluster, opened[1], executors_timeout="30s")
@@ -295,7 +296,7 @@ def test_a_master_that_is_away_for_a_minute(
 
 @pytest.mark.soak
 def test_workers_that_come_and_go(
-    cluster: SparkCluster, opened: tuple[Shop, Rig], writer: Writer, target_tables: TargetTables
+    cluster: SparkCluster, opened: tuple[Shop, Rig], writer: ShopWriter, target_tables: TargetTables
 ) -> None:
     rig = on(cluster, opened[1], executors_timeout="30s")
     process = rig.start()
@@ -312,7 +313,7 @@ def test_workers_that_come_and_go(
 
 @pytest.mark.soak
 def test_drivers_and_apply_workers_that_are_killed(
-    cluster: SparkCluster, rig: Rig, writer: Writer, target_tables: TargetTables
+    cluster: SparkCluster, rig: Rig, writer: ShopWriter, target_tables: TargetTables
 ) -> None:
     process = rig.start()
     check_it_continues(rig, cluster)

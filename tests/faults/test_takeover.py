@@ -9,8 +9,8 @@ import pytest
 from replicator.model.status import ReplicatorStatus
 from replicator.testing.waiting import wait_until
 from replicator_testbed.databases import Database
-from replicator_testbed.demo.shop import Size
-from replicator_testbed.demo.sources import Writer, shop_of
+from replicator_testbed.demo.shop import ShopWriter, Size
+from replicator_testbed.demo.sources import shop_of
 from replicator_testbed.mysql_programs import has_mysql
 from replicator_testbed.mysql_servers import Flavor, MysqlDatabase, MysqlServer
 from replicator_testbed.present import present
@@ -41,7 +41,7 @@ def streams(status: ReplicatorStatus) -> bool:
     return is_running(status) and is_fresh(status)
 
 
-def let_it_continue(writer: Writer) -> None:
+def let_it_continue(writer: ShopWriter) -> None:
     wanted = writer.transactions + 100
     wait_until(lambda: writer.transactions >= wanted, "the writer continues")
 
@@ -50,7 +50,7 @@ def let_it_continue(writer: Writer) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["mariadb", "mysql"])
 def test_a_replica_takes_over_and_the_old_primary_is_not_joined_any_more(
-    rig: Rig, writer: Writer, origin: MysqlDatabase, replica: MysqlDatabase, target_tables: TargetTables
+    rig: Rig, writer: ShopWriter, origin: MysqlDatabase, replica: MysqlDatabase, target_tables: TargetTables
 ) -> None:
     process = rig.start()
     rig.wait_for_status(streams, process)

@@ -21,10 +21,10 @@ from replicator.plugins.target import Batch, BatchResult, TableOptions, TargetTa
 from replicator.state.records import Stage
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.defaults import writer_limits
-from replicator.testing.journals import START
 from replicator.testing.memory import state_of
 from replicator.testing.target_harness import item
 from replicator_testbed.applied import NAME, A, B, Killed, Shop, kill_at
+from replicator_testbed.scripted_journals import START
 
 
 def test_a_first_copy_is_appended_and_its_end_is_in_the_ledger(shop: Shop) -> None:

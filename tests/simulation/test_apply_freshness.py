@@ -14,10 +14,10 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.plugins.target import TargetTable
 from replicator.state.records import Stage
 from replicator.testing.batches import insert, update
-from replicator.testing.journals import START
 from replicator.testing.target_harness import item
 from replicator.testing.waiting import wait_until
 from replicator_testbed.applied import A, B, Killed, Shop, kill_at
+from replicator_testbed.scripted_journals import START
 
 
 def test_an_idle_table_is_as_fresh_as_the_journal(shop: Shop) -> None:

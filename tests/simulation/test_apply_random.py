@@ -24,8 +24,8 @@ from replicator.model.schema import TableId
 from replicator.state.records import AppliedRecord, Stage, TargetCopy
 from replicator.state.store import StateStore
 from replicator.testing.defaults import apply_settings, target_context
-from replicator.testing.journals import START, ScriptedJournal
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
+from replicator_testbed.scripted_journals import START, ScriptedJournal
 
 NAME = "random"
 ACTIONS = ("claim", "apply_batch", "apply_ddl", "complete_snapshot", "advance", "audit")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import threading
-from contextlib import closing
 from typing import Any, Final
 
 import pymysql
 
-from replicator_testbed.demo.shop import Size
+from replicator_testbed.demo.shop import ShopWriter, Size
 from replicator_testbed.mysql_servers import MysqlDatabase
 
 _SCHEMA: Final = (
@@ -60,38 +57,15 @@ def _insert(database: MysqlDatabase, table: str, count: int, query: str) -> None
     database.execute(f"SET SESSION {limit} = 1000000", f"INSERT INTO {table} {_NUMBERS.format(count=count)} {query}")
 
 
-class Writer:
-    """As `shop.Writer`."""
+class Writer(ShopWriter):
+    """To MariaDB or MySQL."""
 
-    def __init__(self, database: MysqlDatabase, size: Size, *, seed: int = 7, pause_s: float = 0.01) -> None:
-        self._database, self._size, self._pause_s = database, size, pause_s
-        self._random = random.Random(seed)
-        self._stop = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="shop-writer")
-        self.transactions = 0
+    def __init__(self, database: MysqlDatabase, size: Size, *, pause_s: float = 0.01) -> None:
+        super().__init__(size, pause_s=pause_s)
+        self._database = database
 
-    def start(self) -> None:
-        """Begin to write."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the running transaction; raise what went wrong in the meantime."""
-        self._stop.set()
-        self._thread.join()
-        if self._failure:
-            raise self._failure
-
-    def _run(self) -> None:
-        try:
-            with closing(self._database.connect(autocommit=False)) as connection:
-                while not self._stop.wait(self._pause_s):
-                    with connection.cursor() as cursor:
-                        self._write(cursor)
-                    connection.commit()
-                    self.transactions += 1
-        except pymysql.MySQLError as error:
-            self._failure = error
+    def _connect(self) -> pymysql.connections.Connection[Any]:
+        return self._database.connect(autocommit=False)
 
     def _write(self, cursor: Any) -> None:
         draw, size = self._random, self._size

@@ -52,8 +52,8 @@ def run_demo(*, source: str = "postgresql", target: str = "delta", keep: bool = 
     """Run the demo; return the exit code: 0 when source and target are equal.
 
     Args:
-        source: `postgresql` or `mysql`.
-        target: A name of `targets.NAMES`.
+        source: A name of `sources.SOURCES`.
+        target: A name of `targets.TARGETS`.
         keep: Leave the scratch folder for a look.
     """
     console = Console()

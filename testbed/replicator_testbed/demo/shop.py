@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import threading
+from abc import ABC, abstractmethod
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
@@ -70,25 +72,33 @@ def view_pages(dsn: str, count: int) -> None:
         connection.execute(_VIEWS.format(count).encode())
 
 
-class Writer:
+class ShopWriter(ABC):
     """Inserts, updates, deletes, changed keys and unchanged large values, in small transactions, until stopped.
 
     Reproducible by seed, except timing.
     """
 
-    def __init__(self, dsn: str, size: Size, *, seed: int = 7, pause_s: float = 0.01) -> None:
-        self._dsn, self._size, self._random, self._pause_s = dsn, size, random.Random(seed), pause_s
+    def __init__(self, size: Size, *, seed: int = 7, pause_s: float = 0.01) -> None:
+        self._size, self._random, self._pause_s = size, random.Random(seed), pause_s
         self._stop = threading.Event()
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="shop-writer")
         self.transactions = 0
+
+    @abstractmethod
+    def _connect(self) -> Any:
+        """Open a connection of the database's driver that does not commit by itself."""
+
+    @abstractmethod
+    def _write(self, cursor: Any) -> None:
+        """Run the statements of one transaction."""
 
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the running transaction; raise what went wrong in the meantime."""
+        """End after the running transaction; raise what went wrong in the meantime. May be called twice."""
         self._stop.set()
         self._thread.join()
         if self._failure:
@@ -96,15 +106,27 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            with psycopg.connect(self._dsn) as connection:
+            with closing(self._connect()) as connection:
                 while not self._stop.wait(self._pause_s):
-                    self._write(connection)
+                    with connection.cursor() as cursor:
+                        self._write(cursor)
                     connection.commit()
                     self.transactions += 1
-        except psycopg.Error as error:
+        except Exception as error:  # noqa: BLE001 - `stop` raises it
             self._failure = error
 
-    def _write(self, connection: psycopg.Connection) -> None:
+
+class Writer(ShopWriter):
+    """To PostgreSQL."""
+
+    def __init__(self, dsn: str, size: Size, *, pause_s: float = 0.01) -> None:
+        super().__init__(size, pause_s=pause_s)
+        self._dsn = dsn
+
+    def _connect(self) -> psycopg.Connection:
+        return psycopg.connect(self._dsn)
+
+    def _write(self, cursor: psycopg.Cursor) -> None:
         draw, size = self._random, self._size
         customer, order, sku = (
             draw.randint(1, size.customers),
@@ -113,35 +135,35 @@ class Writer:
         )
         match draw.randint(0, 7):
             case 0:
-                row = connection.execute(
+                row = cursor.execute(
                     "INSERT INTO orders (customer_id, state) VALUES (%s, 'placed') RETURNING id", (customer,)
                 ).fetchone()
                 assert row is not None
                 for line in range(1, draw.randint(2, 5)):
-                    connection.execute(
+                    cursor.execute(
                         "INSERT INTO order_items VALUES (%s, %s, %s, %s, %s)",
                         (row[0], line, sku, line, draw.random() * 100),
                     )
             case 1:
-                connection.execute(
+                cursor.execute(
                     "UPDATE orders SET state = %s WHERE id = %s", (draw.choice(["paid", "packed", "sent"]), order)
                 )
             case 2:
-                connection.execute(
+                cursor.execute(
                     "UPDATE customers SET balance = balance + %s WHERE id = %s",
                     (draw.randint(-500, 500) / 100, customer),
                 )
             case 3:
-                connection.execute("DELETE FROM order_items WHERE order_id = %s", (order,))
-                connection.execute("DELETE FROM orders WHERE id = %s", (order,))
+                cursor.execute("DELETE FROM order_items WHERE order_id = %s", (order,))
+                cursor.execute("DELETE FROM orders WHERE id = %s", (order,))
             case 4:  # the key changes, and the large profile does not travel
-                connection.execute("UPDATE customers SET id = id + 10000000 WHERE id = %s", (customer - customer % 50,))
+                cursor.execute("UPDATE customers SET id = id + 10000000 WHERE id = %s", (customer - customer % 50,))
             case 5:
-                connection.execute("UPDATE products SET price = price * 1.01 WHERE sku = %s", (sku,))
+                cursor.execute("UPDATE products SET price = price * 1.01 WHERE sku = %s", (sku,))
             case 6:
-                connection.execute(
+                cursor.execute(
                     "INSERT INTO page_views VALUES (%s, %s, %s)",
                     (draw.randint(1, 100), f"/product/{draw.randint(1, 50)}", draw.random()),
                 )
             case _:
-                connection.execute("DELETE FROM page_views WHERE ctid = (SELECT ctid FROM page_views LIMIT 1)")
+                cursor.execute("DELETE FROM page_views WHERE ctid = (SELECT ctid FROM page_views LIMIT 1)")

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final
 
 from replicator_testbed.databases import Database
 from replicator_testbed.demo import shop
 from replicator_testbed.mysql_programs import has_mysql
 from replicator_testbed.mysql_servers import MysqlServer, server_version
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
-
-
-class Writer(Protocol):
-    """Writes to the shop until stopped."""
-
-    transactions: int
-
-    def start(self) -> None:
-        """Begin to write."""
-
-    def stop(self) -> None:
-        """End after the running transaction; raise what went wrong in the meantime. May be called twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +25,7 @@ class Shop:
     """
 
     fill: Callable[[], None]
-    writer: Callable[[], Writer]
+    writer: Callable[[], shop.ShopWriter]
     view_pages: Callable[[int], None]
 
 
@@ -72,12 +60,12 @@ def demo_source(name: str) -> Iterator[DemoSource]:
     """Start a server for the shop, and remove it afterwards.
 
     Args:
-        name: `postgresql` or `mysql`, which is a MariaDB where no MySQL is installed.
+        name: One of `SOURCES`; `mysql` is a MariaDB where no MySQL is installed.
 
     Raises:
         ServerProgramsNotFoundError: No such server is installed.
     """
-    with _mysql() if name == "mysql" else _postgresql() as (title, database):
+    with SOURCES[name]() as (title, database):
         # Some thirty transactions a second leave the processor to what is to be seen.
         yield DemoSource(title=title, database=database, shop=shop_of(database, shop.Size(), pause_s=0.03))
 
@@ -92,3 +80,10 @@ def _postgresql() -> Iterator[tuple[str, Database]]:
 def _mysql() -> Iterator[tuple[str, Database]]:
     with MysqlServer("mysql" if has_mysql() else "mariadb") as server, server.database("shop") as database:
         yield f"{'MySQL' if server.flavor == 'mysql' else 'MariaDB'} {server_version(server)}", database
+
+
+SOURCES: Final[Mapping[str, Callable[[], AbstractContextManager[tuple[str, Database]]]]] = {
+    "postgresql": _postgresql,
+    "mysql": _mysql,
+}
+"""Plugin → a title, and the shop's database on a server of its own."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,7 +12,6 @@ from typing import Final
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.target_tables import BigQueryTables, DeltaTables, TargetTables
 
-NAMES: Final = ("delta", "bigquery")
 _SPARK: Final = """\
 # Fewer, larger merges: two cores have a source, a writer and this to run.
 apply: {{tables_parallel: 2, max_wait: 10s}}
@@ -37,19 +36,30 @@ class DemoTarget:
     target_tables: TargetTables
 
 
+def demo_target(name: str, folder: Path) -> AbstractContextManager[DemoTarget]:
+    """Make an empty storage for the target tables, and remove it afterwards.
+
+    Args:
+        name: One of `TARGETS`.
+        folder: A scratch folder, which the caller removes.
+    """
+    return TARGETS[name](folder)
+
+
 @contextmanager
-def demo_target(name: str, folder: Path) -> Iterator[DemoTarget]:
-    """Make an empty storage for the target tables, and remove it afterwards."""
-    if name == "delta":
-        lake = folder / "lake"
-        settings = json.dumps(short_lived_options())
-        yield DemoTarget(
-            title="Delta",
-            block=f"  type: delta\n  path: {lake}",
-            more=_SPARK.format(settings=settings),
-            target_tables=DeltaTables(lake),
-        )
-        return
+def _delta(folder: Path) -> Iterator[DemoTarget]:
+    lake = folder / "lake"
+    settings = json.dumps(short_lived_options())
+    yield DemoTarget(
+        title="Delta",
+        block=f"  type: delta\n  path: {lake}",
+        more=_SPARK.format(settings=settings),
+        target_tables=DeltaTables(lake),
+    )
+
+
+@contextmanager
+def _bigquery(folder: Path) -> Iterator[DemoTarget]:
     # The emulator is a package of the tests: only here.
     from replicator_testbed.bigquery import BigQueryEmulator
 
@@ -60,3 +70,10 @@ def demo_target(name: str, folder: Path) -> Iterator[DemoTarget]:
             more="apply: {max_wait: 1s}\n",
             target_tables=BigQueryTables(client),
         )
+
+
+TARGETS: Final[Mapping[str, Callable[[Path], AbstractContextManager[DemoTarget]]]] = {
+    "delta": _delta,
+    "bigquery": _bigquery,
+}
+"""Plugin → its storage, in a scratch folder."""

@@ -21,6 +21,7 @@ from replicator.model.status import (
     ErrorStatus,
     MergedStatus,
     ReplicatorStatus,
+    SnapshotStatus,
     TableState,
     TableStatus,
     WaitingStatus,
@@ -109,6 +110,17 @@ def test_a_rest_is_part_of_the_freshness_and_the_next_snapshot_of_the_snapshot(
     short = changed | {"waiting": rest.model_copy(update={"retry_in_s": 4.9})}
     show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update=short),)}))
     assert "next batch" not in capsys.readouterr().out
+
+
+def test_one_row_is_a_row(
+    document: ReplicatorStatus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    progress = SnapshotStatus(rows=1, estimated_rows=None, is_complete=True, is_in_place=False, step=None)
+    for state, text in ((TableState.STREAMING, " 1 row "), (TableState.SNAPSHOT, " 1 row captured ")):
+        changed = {"error": None, "state": state, "snapshot": progress}
+        show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update=changed),)}))
+        assert text in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("state", TableState)

@@ -143,6 +143,23 @@ def test_unknown_key_without_a_near_one_lists_those_known() -> None:
     assert "truncate_table" in (found["9 ddl.zzzzz"].action or "")
 
 
+@pytest.mark.parametrize(
+    ("lines", "location", "action"),
+    [
+        ("  include: [public.*]\n", "9 target.include", "`include` belongs under `tables:`. Check the indentation."),
+        ("  tables: {}\n", "9 target.tables", "`tables` is a key of its own. Write it without indentation."),
+        ("include: [public.*]\n", "9 include", "`include` belongs under `tables:`. Check the indentation."),
+    ],
+)
+def test_a_key_in_another_block_than_its_own_says_where_it_belongs(lines: str, location: str, action: str) -> None:
+    assert problems_in(GOOD + lines)[location].action == action
+
+
+def test_a_text_instead_of_a_list_of_patterns_is_told_in_plain_words() -> None:
+    found = problems_in(GOOD + "tables: {include: public.*}\n")
+    assert "must be a list of table patterns; found text" in found["9 tables.include"].message
+
+
 def test_misspelled_top_level_block_names_the_nearest() -> None:
     found = problems_in(GOOD.replace("target:", "tarqet:"))
     assert found["6 tarqet"].action == "Did you mean `target`?"

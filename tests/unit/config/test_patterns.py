@@ -109,6 +109,15 @@ def test_nothing_selected_is_blocking() -> None:
     assert [p.code for p in chosen.problems if p.severity is Severity.BLOCKING] == ["no_tables"]
 
 
+def test_a_source_without_tables_is_told_apart_from_patterns_that_match_none() -> None:
+    assert [p.message for p in select([], [TablePattern("c.*")]).problems if p.code == "no_tables"] == [
+        "The source shows no tables to this user."
+    ]
+    assert [p.message for p in select([table("a.b")], [TablePattern("c.*")]).problems if p.code == "no_tables"] == [
+        "The patterns match none of the tables that the source shows to this user (1)."
+    ]
+
+
 def test_later_settings_win_key_by_key() -> None:
     config = TablesConfig.model_validate(
         {

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from replicator.config import ReplicatorConfig, json_schema, load, plugin_schema, reference_markdown, starter
 from replicator.config.shape import fields_of
@@ -39,6 +39,17 @@ def test_starter_with_every_comment_taken_away_loads_too() -> None:
     ):  # fmt: skip
         assert getattr(loaded.config, block) == expected
         assert getattr(loaded.config, block).model_fields_set
+
+
+def test_what_must_be_filled_in_comes_first_in_its_block() -> None:
+    class Late(SourceModel):
+        database: str = Field(description="Database to replicate.")
+
+    block = starter("postgresql", Late, "delta", TargetModel).partition("\nsource:\n")[2].partition("\ntarget:\n")[0]
+    keys = [line.strip() for line in block.splitlines() if re.match(r" {2}#?\w+:", line)]
+    is_comment = [key.startswith("#") for key in keys]
+    assert "database: CHANGE-ME" in keys
+    assert is_comment == sorted(is_comment), keys
 
 
 def test_starter_explains_every_key() -> None:

@@ -24,6 +24,7 @@ from replicator.state.records import (
     SnapshotProgress,
     Stage,
     TableRecord,
+    TargetCopy,
 )
 from replicator.state.store import StateStore
 
@@ -155,7 +156,7 @@ def test_a_copy_of_which_no_look_saw_anything_is_waited_for_to_its_end(store: St
     assert catch_up.check() is None
     lease = store.lease(NAME)
     assert lease is not None
-    store.put_applied(NAME, lease.epoch, [replace(store.applied(NAME)[TABLE], source_time=NOON)])
+    store.put_applied(NAME, lease.epoch, [replace(store.applied(NAME)[TABLE], copy=TargetCopy.WHOLE)])
     assert catch_up.check() == CaughtUp(failed=())
 
 

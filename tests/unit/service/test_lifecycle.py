@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from replicator.model.errors import ConfigError, StateUnavailableError
+from replicator.model.schema import TableId
 from replicator.plugins.registry import Registry
 from replicator.runtime import leases
 from replicator.runtime.home import Home
 from replicator.runtime.supervisor import End
 from replicator.service import lifecycle
+from replicator.state import table_life
 from replicator.state.records import Lease
 from replicator.state.store import StateStore
 from replicator.testing.memory import MemorySource, MemoryTarget
@@ -85,6 +87,30 @@ def test_a_second_worker_is_told_which_process_of_which_host_runs_it_and_since_w
         ("already_running", "shop is already run by process 4711 on host shop-1."),
         ("already_running", f"shop is already run by process 4711 on host shop-1 since {since}."),
     ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "action"),
+    [
+        ("orders", "Did you mean public.orders? Its tables: public.log, public.orders."),
+        ("log", "Did you mean public.log? Its tables: public.log, public.orders."),
+        ("public.ordrs", "Did you mean public.orders? Its tables: public.log, public.orders."),
+        ("zzz", "Its tables: public.log, public.orders."),
+    ],
+)
+def test_a_table_that_is_not_replicated_is_answered_with_the_one_that_was_meant(
+    tmp_path: Path, asked: str, action: str
+) -> None:
+    store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
+    store.create_replicator("shop", "name: shop", "/j")
+    lease = store.acquire_lease("shop", "host:1:boot", 60)
+    assert lease is not None
+    tables = [table_life.added(TableId("public", name)) for name in ("orders", "log")]
+    store.put_tables("shop", lease.epoch, tables)
+    with pytest.raises(ConfigError) as refused:
+        lifecycle.snapshot(store, "shop", [asked])
+    store.close()
+    assert (refused.value.code, refused.value.action) == ("unknown_table", action)
 
 
 def test_a_state_store_that_takes_the_lease_and_then_nothing_is_waited_for(

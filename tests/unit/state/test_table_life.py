@@ -109,6 +109,21 @@ def test_a_table_is_in_exactly_one_of_waiting_captured_failed_and_removed() -> N
         assert sum(says) + (not table_life.is_replicated(of)) == 1
 
 
+@pytest.mark.parametrize("stage", Stage)
+def test_an_incarnation_has_begun_once_its_shape_is_known_and_returned_ones_begin_again(stage: Stage) -> None:
+    assert not table_life.has_begun(table_life.added(T))
+    assert not table_life.has_begun(table_life.returned(record(Stage.REMOVED)))
+    for name in ALLOWED[stage] & {"suspended", "failed", "removed"}:
+        assert table_life.has_begun(TRANSITIONS[name][0](record(stage))), name
+
+
+def test_a_snapshot_is_complete_once_it_says_when() -> None:
+    assert not PROGRESS.is_complete
+    completed = table_life.completed(record(Stage.SNAPSHOT), NOW).snapshot
+    assert completed is not None
+    assert completed.is_complete
+
+
 def test_a_captured_snapshot_is_to_be_applied_until_the_target_has_all_of_it() -> None:
     captured, applied = record(Stage.STREAMING), AppliedRecord(table=T, incarnation=1, last_applied=5)
     has_left = table_life.has_snapshot_to_apply

@@ -14,6 +14,7 @@ from replicator_source_mysql.server import ServerFacts
 
 _PACKET_MIN: Final = 64 << 20
 _DAY_S: Final = 86_400
+_WEEK_S: Final = 604_800
 _PREPARED_SHOWN: Final = 5
 _EXCESS: Final = (
     "ALL PRIVILEGES",
@@ -137,7 +138,7 @@ def _rows(facts: ServerFacts) -> list[Problem]:
         found = facts.variables.get(name, wanted)
         if found.upper() != wanted:
             problems.append(
-                _setting(name, found, wanted, f"SET GLOBAL {name} = '{wanted}'; -- and in the configuration")
+                _setting(name, found, wanted, f"SET GLOBAL {name} = '{wanted}'; -- and in the server's option file")
             )
     if facts.variables.get("binlog_row_value_options"):
         problems.append(
@@ -145,7 +146,7 @@ def _rows(facts: ServerFacts) -> list[Problem]:
                 "binlog_row_value_options",
                 facts.variables["binlog_row_value_options"],
                 "(empty)",
-                "SET GLOBAL binlog_row_value_options = ''; -- and in the configuration",
+                "SET GLOBAL binlog_row_value_options = ''; -- and in the server's option file",
             )
         )
     if int(facts.variables.get("binlog_row_event_fragment_threshold", "0") or 0):
@@ -168,7 +169,7 @@ def _durability(facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
             message=f"{name} is {facts.variables[name]}: after a crash of its operating system the server may have lost "
             "transactions that were already replicated, and reuse their GTIDs",
             location=name,
-            action=f"SET GLOBAL {name} = 1; -- and in the configuration; or set source.accept_log_loss: true",
+            action=f"SET GLOBAL {name} = 1; -- and in the server's option file; or set source.accept_log_loss: true",
             severity=severity,
         )
         for name in ("sync_binlog", "innodb_flush_log_at_trx_commit")
@@ -212,7 +213,7 @@ def _role(facts: ServerFacts) -> list[Problem]:
                     " by a snapshot, and fails its table"
                 ),
                 location="max_allowed_packet",
-                action=f"SET GLOBAL max_allowed_packet = {_PACKET_MIN}; -- and in the configuration",
+                action=f"SET GLOBAL max_allowed_packet = {_PACKET_MIN}; -- and in the server's option file",
                 severity=Severity.WARNING,
             )
         )
@@ -330,7 +331,9 @@ def _retention(facts: ServerFacts) -> list[Problem]:
             code="log_retention",
             message=f"the server keeps its log for {seconds / _DAY_S:.1f} days; after a longer pause the position is lost",
             location="binlog_expire_logs_seconds",
-            action="SET GLOBAL binlog_expire_logs_seconds = 604800; -- a week, or as long as the longest pause",
+            action="If a pause may be longer, raise binlog_expire_logs_seconds."
+            if seconds >= _WEEK_S
+            else f"SET GLOBAL binlog_expire_logs_seconds = {_WEEK_S}; -- a week; more if a pause may be longer",
             severity=Severity.WARNING if seconds < _DAY_S else Severity.NOTICE,
         )
     ]

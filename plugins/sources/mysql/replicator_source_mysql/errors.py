@@ -56,7 +56,14 @@ _TRANSIENT: Final = {
     4031: "source_unavailable",
     4052: "server_id_taken",
 }
-_ACCESS_DENIED: Final = frozenset({1044, 1045, 1095, 1142, 1143, 1227, 1370, 1396, 1410, 1698, 1820, 1862, 3118})
+_ACCOUNT_REFUSED: Final = frozenset({1045, 1698, 1820, 1862, 3118})
+_ACCESS_DENIED: Final = _ACCOUNT_REFUSED | {1044, 1095, 1142, 1143, 1227, 1370, 1396, 1410}
+_CHECK_ACCOUNT: Final = (
+    "Check source.user and source.password. Check that the account may connect from here, and is not locked."
+)
+_GRANT: Final = "Grant the privilege that the message names. docs/sources/mysql.md lists all that are needed."
+_NO_SERVER: Final = frozenset({2002, 2003, 2005})
+_CHECK_SERVER: Final = "Check that the server runs, and that source.host and source.port are right."
 # A table, or one of its columns, is missing or another: it concerns this table only.
 _TABLE_CHANGED: Final = frozenset({1049, 1051, 1054, 1146, 1347, 1356})
 # Of those that deny access: what is about the privileges on one table, and not about the account.
@@ -110,7 +117,7 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
             message,
             code="access_denied",
             table=table if number in _TABLE_DENIED else None,
-            action="Grant the privilege or fix the credential; `replicator validate` names it.",
+            action=_CHECK_ACCOUNT if number in _ACCOUNT_REFUSED else _GRANT,
         )
     if table is not None and number in _TABLE_CHANGED:
         return SchemaConflictError(message, code="table_changed", table=table)
@@ -118,7 +125,8 @@ def translate(error: Exception, *, doing: str, table: str | None = None) -> Repl
         action = "Raise source.statement_timeout" + (", or lower snapshot.chunk_rows." if table is not None else ".")
         return SourceUnavailableError(message, code=_TRANSIENT[number], table=table, action=action)
     if number in _TRANSIENT:
-        return SourceUnavailableError(message, code=_TRANSIENT[number], table=table)
+        action_of = _CHECK_SERVER if number in _NO_SERVER else None
+        return SourceUnavailableError(message, code=_TRANSIENT[number], table=table, action=action_of)
     if isinstance(error, OSError | pymysql.err.InterfaceError):
         return SourceUnavailableError(message, code="source_unavailable", table=table)
     return _final(message, number, table)

@@ -73,7 +73,7 @@ def ordered_end_of_log(connection: Connection) -> FilePosition:
         raise SourceUnavailableError(
             "binlog_order_commits is OFF: the order of the log does not show what a read sees.",
             code="commits_unordered",
-            action="SET GLOBAL binlog_order_commits = ON; -- and in the configuration; or switch GTIDs on.",
+            action="SET GLOBAL binlog_order_commits = ON; -- and in the server's option file; or switch GTIDs on.",
         )
     return end
 

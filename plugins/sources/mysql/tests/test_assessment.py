@@ -67,6 +67,25 @@ def test_settings_that_break_replication_are_blocking(
     assert all(p.action for p in found)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "severity", "action"),
+    [
+        (
+            3600,
+            Severity.WARNING,
+            "SET GLOBAL binlog_expire_logs_seconds = 604800; -- a week; more if a pause may be longer",
+        ),
+        (2_592_000, Severity.NOTICE, "If a pause may be longer, raise binlog_expire_logs_seconds."),
+    ],
+)
+def test_a_long_retention_is_not_answered_with_a_shorter_one(
+    facts: ServerFacts, seconds: int, severity: Severity, action: str
+) -> None:
+    changed = replace(facts, variables={**facts.variables, "binlog_expire_logs_seconds": str(seconds)})
+    [problem] = [p for p in assess_server(changed, CONFIG) if p.code == "log_retention"]
+    assert (problem.severity, problem.action) == (severity, action)
+
+
 def test_gtids_that_are_being_switched_and_replicas_without_a_log_are_refused(facts: ServerFacts) -> None:
     if facts.flavor is MYSQL:
         between = {"gtid_mode": "OFF_PERMISSIVE", "log_replica_updates": "OFF"}

@@ -219,6 +219,22 @@ def test_the_class_says_who_acts(
     assert f"reading a chunk on h:1: ({number}) {text}" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("number", "action"),
+    [
+        (1045, "Check source.user and source.password"),
+        (1698, "Check source.user and source.password"),
+        (1227, "Grant the privilege that the message names"),
+        (1142, "Grant the privilege that the message names"),
+        (2003, "Check that the server runs, and that source.host and source.port are right"),
+        (2005, "Check that the server runs, and that source.host and source.port are right"),
+    ],
+)
+def test_what_keeps_us_from_connecting_says_what_to_check(number: int, action: str) -> None:
+    error = translate(pymysql.err.OperationalError(number, "a text"), doing="reading the catalogue on h:1")
+    assert (error.action or "").startswith(action)
+
+
 def test_values_in_the_servers_words_are_left_out() -> None:
     error = translate(
         pymysql.err.DataError(1292, "Incorrect datetime value: 'it''s 'secret'' for column `s`.`t`.`c`"),

@@ -28,6 +28,7 @@ from replicator_source_postgresql.slot import PLUGIN, SlotState
 
 OLDEST_VERSION: Final = 130000
 _OPERATIONS: Final = frozenset({"insert", "update", "delete", "truncate"})
+_OWNER_CREATES: Final = "let the owner create the publication: publication_proposed has the statement."
 _OF_EVERY_TABLE: Final = frozenset({"is_partition", "unlogged_table", "unlogged_partition"})
 
 
@@ -311,7 +312,7 @@ def _assess_own_publication(facts: ServerFacts, resources: Resources, tables: Se
                 message=f"the role {facts.role} may not create a publication in the database {facts.database}",
                 location="source.publication",
                 action=f"Either GRANT CREATE ON DATABASE {sql.Identifier(facts.database).as_string(None)}"
-                f" TO {sql.Identifier(facts.role).as_string(None)}; or create the publication yourself (publication_proposed).",
+                f" TO {sql.Identifier(facts.role).as_string(None)}; or {_OWNER_CREATES}",
             )
         )
     may_create = facts.may_create_in_database and not not_owned
@@ -334,7 +335,7 @@ def _proposed_publication(name: str, tables: Sequence[CatalogTable]) -> Problem:
 
 def _table_not_owned(table: CatalogTable, role: str, publication: Publication | None) -> Problem:
     instead = (
-        "create the publication as the owner (publication_proposed)."
+        _OWNER_CREATES
         if publication is None
         else f"run as a superuser: {addition_statement(publication.name, [table.table])}"
     )

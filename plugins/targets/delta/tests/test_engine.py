@@ -25,7 +25,6 @@ from replicator.plugins.kit.lake import fold, keys
 from replicator.plugins.kit.lake.needed import BATCH_TOO_LARGE
 from replicator.plugins.target import EngineReport, TableOptions
 from replicator.testing.waiting import wait_until
-from replicator.testing.workloads import SCHEMA, Replay, Workloads, change_table
 from replicator_target_delta import engine, history, logstore, maintenance, target
 from replicator_target_delta.bulk import SparkBulk
 from replicator_target_delta.engine import DIRECT, DirectTable, found_by_spark, merged_by_spark
@@ -38,6 +37,7 @@ from replicator_target_delta.maintenance import Upkeep
 from replicator_target_delta.tablelog import read_log
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.present import present
+from replicator_testbed.workloads import SCHEMA, Replay, Workloads, change_table
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake

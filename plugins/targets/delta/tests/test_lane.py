@@ -28,7 +28,6 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.lake import keys
 from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.target import Batch, BatchFile, TableOptions, TargetTable
-from replicator.testing import workloads
 from replicator.testing.batches import RowChange, delete, insert, update, write_batch
 from replicator_target_delta import ddl, history
 from replicator_target_delta.config import MaintenanceConfig
@@ -41,6 +40,7 @@ from replicator_target_delta.lane.log import DeltaLogReader
 from replicator_target_delta.lane.parquet import write_rows
 from replicator_target_delta.ledger import Entry
 from replicator_target_delta.storage import Storage
+from replicator_testbed import workloads
 from replicator_testbed.delta import read_delta, rows_of
 
 NAME = TableId("shop", "items")

@@ -10,7 +10,7 @@ import pytest
 
 from replicator.model.events import DMLOperation
 from replicator.plugins.target import TableOptions
-from replicator.testing.workloads import SCHEMA, Change, Replay, Workloads, change_table, renumbered, worked_example
+from replicator_testbed.workloads import SCHEMA, Change, Replay, Workloads, change_table, renumbered, worked_example
 
 if TYPE_CHECKING:
     from plugins.targets.delta.tests.conftest import Lake
