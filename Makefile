@@ -11,11 +11,13 @@ TEST_PROCESSES ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); room=$$(($$(getco
 # What `make demo` replicates to: delta or bigquery.
 SOURCE ?= postgresql
 TARGET ?= delta
+# How long each part of `make bench-long` measures.
+MINUTES ?= 60
 
-.PHONY: help setup demo test check format bench soak versions docs lock clean
+.PHONY: help setup demo test check format bench bench-long soak versions docs lock clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
 setup:  ## Create .venv with the host and every plugin; quick to repeat (PYTHON=… chooses the interpreter)
 	@PYTHON="$(PYTHON)" tools/setup.sh
@@ -40,6 +42,10 @@ format: setup  ## Let ruff fix what it can
 
 bench: setup  ## Run the benchmarks; prints the figures of docs/performance.md
 	@$(BIN)/python -m benchmarks
+
+bench-long: setup  ## Run the product for an hour in each of two parts, each under 90 minutes (MINUTES=5 shortens the hour)
+	@$(BIN)/python -m benchmarks hour --minutes $(MINUTES) --output .benchmarks/hour
+	@$(BIN)/python -m benchmarks hour_tables --minutes $(MINUTES) --output .benchmarks/hour_tables
 
 soak: setup  ## The long runs: slow suites, every crash point, and hours of random kill -9 under load
 	@$(BIN)/pytest -m "slow or soak" --timeout=0 $(PYTEST_ARGS)

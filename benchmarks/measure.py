@@ -102,6 +102,14 @@ def peak_rss_mib(pid: int) -> float | None:
     return None
 
 
+def rss_mib(pid: int) -> float | None:
+    """What the process has resident now; None once it has ended."""
+    try:
+        return float(psutil.Process(pid).memory_info().rss) / _MIB
+    except psutil.NoSuchProcess:
+        return None
+
+
 def shared_once_mib(pids: Iterable[int]) -> float:
     """What processes have resident together, pages that they share counted once; a process that has ended counts nothing."""
     kib = 0

@@ -15,7 +15,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -41,6 +41,10 @@ Engine = Literal["spark", "auto"]
 ENGINES: Final[Sequence[Engine]] = ("spark", "auto")
 _TIMEOUT_S: Final = 1800.0
 _SEGMENTS_MAX: Final = 1_000_000
+_LOOK_EVERY_S: Final = 10.0
+
+Look = Callable[[Product], None]
+"""Looks at a product that runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +113,15 @@ class Measured:
         return 1000 * sum(self.cores.get(role, 0.0) for role in ("apply", "jvm")) / load.rate
 
 
-def measure(load: Load, engine: Engine) -> Measured:
-    """Write at a steady rate, let the product replicate it, and look at what it left."""
+def measure(load: Load, engine: Engine, *, look: Look = lambda _: None, end: Look = lambda _: None) -> Measured:
+    """Write at a steady rate, let the product replicate it, and look at what it left.
+
+    Args:
+        load: What to write.
+        engine: Delta's engine.
+        look: Called every few seconds while rows are written and measured.
+        end: Called when all is applied, and the product still runs.
+    """
     what = f"{load.tables} tables of {load.held_rows:,} rows, engine: {engine}"
     busy_before = busy_cores()
     with data.server() as server, server.database("bench") as database:
@@ -122,7 +133,7 @@ def measure(load: Load, engine: Engine) -> Measured:
             lake = product.rig.lake
             first_s = max(_versions(lake, table)[-1][1] for table in load.names) - began
             say(f"{what}: {load.rate} transactions a second for {load.warm_s} + {load.measured_s} s")
-            cores, written = _write(database, server, product, load)
+            cores, written = _write(database, server, product, load, look)
             _wait(product, load, load.held_rows + load.rate * (load.warm_s + load.measured_s) // load.tables)
             store = product.store()
             try:
@@ -133,6 +144,7 @@ def measure(load: Load, engine: Engine) -> Measured:
             for table, rows in _target_rows(lake, load).items():
                 found.add(rows, _versions(lake, table))
             files = sum(1 for _ in lake.glob("public/*/*.parquet"))
+            end(product)
     return Measured(
         first_s=first_s,
         ages=sorted(found.ages),
@@ -186,7 +198,7 @@ def _make(database: ScratchDatabase, load: Load) -> None:
 
 
 def _write(
-    database: ScratchDatabase, server: PostgresServer, product: Product, load: Load
+    database: ScratchDatabase, server: PostgresServer, product: Product, load: Load, look: Look
 ) -> tuple[Mapping[str, float], float]:
     """Write to the end; return how many cores each process used in the measured part, and the bytes written to the lake per second."""
     seconds = load.warm_s + load.measured_s
@@ -196,7 +208,9 @@ def _write(
     writer.start()
     writer.join(timeout=load.warm_s)
     before, size = _processor_seconds(server, product), _size(product.rig.lake)
-    writer.join()
+    while writer.is_alive():
+        look(product)
+        writer.join(timeout=_LOOK_EVERY_S)
     after, grown = _processor_seconds(server, product), _size(product.rig.lake) - size
     cores = {name: (after[name] - before[name]) / load.measured_s for name in before.keys() & after.keys()}
     return cores, grown / load.measured_s

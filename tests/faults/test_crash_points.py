@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from replicator.model.schema import TableId
-from replicator.model.status import DesiredState, ReplicatorState
+from replicator.model.status import DesiredState, ReplicatorState, ReplicatorStatus
 from replicator_testbed.captured import Sealed
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import Shop
@@ -51,7 +51,9 @@ PUT = ("target.before_put", "target.after_put:2")
 SLICE = ("target.after_ddl", "target.after_merge", PUT[1])
 """Of `APPLY`, for `make test`: each costs the start of a Spark. The others are passed there with BigQuery, which has none."""
 DIRECT = ("lane.rows_written:2", "lane.vectors_written", "lane.before_put:3", "lane.after_put:2")
-"""Of batches that are committed without Spark."""
+"""Of batches that are committed without Spark, or whose rows Spark finds and writes."""
+FOUND_BY_SPARK = "index_memory: 0\n  maintenance: {enabled: false}"
+"""Of a target whose batches are found and written by Spark (`L2`): no key of a table fits into memory. Nothing else is committed."""
 DELETE = (
     "delete.begun",
     "delete.source_cleaned",
@@ -91,6 +93,39 @@ def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
     rig.settle(process)
     assert rig.stop(process) == 0, rig.output()
     assert rig.differences(target_tables) == {}
+
+
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(("lane.rows_written",), id="slice"),
+        pytest.param(("target.before_merge:2", *DIRECT, "target.after_merge"), marks=pytest.mark.slow, id="all"),
+    ],
+)
+def test_a_crash_while_spark_finds_and_writes_a_batch_loses_and_doubles_nothing(
+    rig: Rig, writer: Writer, points: Sequence[str], target_tables: TargetTables
+) -> None:
+    rig.target = f"  type: delta\n  path: {rig.lake}\n  {FOUND_BY_SPARK}"
+    rig.write_yaml()
+    process = rig.start()
+    # Snapshots are appended, without a look at any key.
+    rig.wait_for_status(lambda status: _rung(status, "customers") == "L2", process, timeout_s=400)
+    assert rig.stop(process) == 0, rig.output()
+    with_crashes(rig, points)
+    process = rig.start()
+    rig.wait_for_status(lambda _: set(crashes(rig)) == set(points), process, timeout_s=600)
+    writer.stop()
+    rig.settle(process)
+    assert _rung(present(rig.status()), "customers") == "L2"
+    assert rig.stop(process) == 0, rig.output()
+    assert rig.differences(target_tables) == {}
+
+
+def _rung(status: ReplicatorStatus, table: str) -> str | None:
+    """What applied the table's last batch."""
+    engines = [found.engine for found in status.tables if found.table.endswith(f".{table}")]
+    return engines[0].rung if engines and engines[0] else None
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,9 @@ class DeltaLakeConfig(ConfigModel):
     )
     index_memory: Size = Field(
         512 << 20,
-        ge=1 << 20,
+        ge=0,
         description="Memory for the keys of data files, of all tables together: 8 to 12 bytes per row for "
-        "whole-number keys, more for others. If a batch needs more, Spark looks its keys up. "
+        "whole-number keys, more for others. If a batch needs more, Spark looks its keys up; with 0 it looks up all. "
         "Large ones are mapped from the temporary folder.",
     )
     maintenance: MaintenanceConfig = Field(MaintenanceConfig(), description="When upkeep of a table is due.")
