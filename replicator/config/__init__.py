@@ -1,6 +1,6 @@
 """YAML, environment and secret files in; one immutable, validated configuration out."""
 
-from replicator.config.load import LoadedConfig, load, redacted
+from replicator.config.load import LoadedConfig, load
 from replicator.config.messages import nearest, unknown_plugin
 from replicator.config.model import (
     ApplyConfig,
@@ -50,7 +50,6 @@ __all__ = [
     "parse_duration",
     "parse_size",
     "plugin_schema",
-    "redacted",
     "reference_markdown",
     "select",
     "starter",

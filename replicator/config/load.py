@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Final
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from replicator.config.document import DOCUMENT_BYTES_MAX, Document, Path, read_document
@@ -108,19 +107,6 @@ def load(
         target=results["target",],
         warnings=tuple(findings),
     )
-
-
-def redacted(loaded: LoadedConfig) -> str:
-    """Return the effective configuration as YAML: every default filled in, every reference as written, no secret."""
-    values: dict[str, Any] = {"name": loaded.config.name}
-    for kind, type_name, model in (
-        ("source", loaded.source_type, loaded.source),
-        ("target", loaded.target_type, loaded.target),
-    ):
-        values[kind] = {"type": type_name, **model.model_dump(mode="json", by_alias=True)}
-    values |= loaded.config.model_dump(mode="json", by_alias=True)
-    written = read_document(loaded.document, loaded.origin).values
-    return redact(yaml.safe_dump(_with_references(values, written), sort_keys=False, allow_unicode=True, width=1000))
 
 
 def _read(source: FilePath | str, origin: str | None) -> tuple[str, str]:
@@ -240,17 +226,6 @@ def _scalars(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
                 yield from _scalars(item, (*path, position))
         case _:
             yield path, value
-
-
-def _with_references(value: Any, written: Any) -> Any:
-    """Put the text as written wherever it holds a reference: what it resolved to is nobody's business."""
-    if isinstance(written, str) and "${" in written:
-        return written
-    if isinstance(value, dict) and isinstance(written, dict):
-        return {key: _with_references(item, written.get(key)) for key, item in value.items()}
-    if isinstance(value, list) and isinstance(written, list) and len(value) == len(written):
-        return [_with_references(item, other) for item, other in zip(value, written, strict=True)]
-    return value
 
 
 def _line(problem: Problem, origin: str) -> int:

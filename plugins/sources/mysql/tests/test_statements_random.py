@@ -23,7 +23,7 @@ from replicator_source_mysql.binlog import parse_table_map, table_id
 from replicator_source_mysql.cascades import Cascades, Parent, read_edges
 from replicator_source_mysql.ddl import effects
 from replicator_source_mysql.events import query
-from replicator_source_mysql.flavors import FLAVORS
+from replicator_source_mysql.flavors import flavor_of_server
 from replicator_testbed.mysql_programs import has_mysql
 from replicator_testbed.mysql_servers import Flavor, MysqlServer
 
@@ -443,7 +443,7 @@ class Log:
         self._server = server
         self._file, self._position = self._end()
         self.cascades = Cascades(
-            flavor=FLAVORS[server.flavor],
+            flavor=flavor_of_server(server.flavor),
             replicated=frozenset(FOLLOWED),
             read=lambda: read_edges(connection),
             size_max=1 << 24,
@@ -464,7 +464,7 @@ class Log:
         parents: dict[int, Parent | None] = {}
         for kind, flags, body in self._events():
             if kind == _TABLE_MAP:
-                table_map = parse_table_map(body, FLAVORS[self._server.flavor])
+                table_map = parse_table_map(body, flavor_of_server(self._server.flavor))
                 number = table_id(memoryview(body))
                 maps[number] = TableId(table_map.schema, table_map.table)
                 parents[number] = self.cascades.parent(table_map)
@@ -476,11 +476,11 @@ class Log:
                 if table in FOLLOWED:
                     found.setdefault(table, set()).add("rows")
             elif kind == _QUERY:
-                statement = query(memoryview(body), flavor=FLAVORS[self._server.flavor], flags=flags)
+                statement = query(memoryview(body), flavor=flavor_of_server(self._server.flavor), flags=flags)
                 if statement.text.startswith(_CONTROL) and " NOT " not in statement.text.upper()[:20]:
                     continue
                 texts.append(statement.text)
-                flavor = FLAVORS[self._server.flavor]
+                flavor = flavor_of_server(self._server.flavor)
                 for effect in effects(statement, FOLLOWED, flavor=flavor, is_lower_case=is_lower_case):
                     found.setdefault(effect.table, set()).add(effect.effect.value)
                 cascaded |= self.cascades.of_statement(statement.text)

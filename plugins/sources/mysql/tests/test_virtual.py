@@ -19,7 +19,7 @@ from replicator.plugins.source import PullLimits
 from replicator.testing.defaults import chunk_request
 from replicator_source_mysql import virtual
 from replicator_source_mysql.binlog import ColumnSpec, declared_spec
-from replicator_source_mysql.flavors import FLAVORS, MYSQL
+from replicator_source_mysql.flavors import MYSQL, flavor_of_server
 from replicator_source_mysql.source import MysqlSource
 from replicator_source_mysql.virtual import _Type, is_same_for_all
 from replicator_testbed.mysql_servers import MysqlDatabase
@@ -114,7 +114,7 @@ def _columns(database: MysqlDatabase, table: str) -> dict[str, tuple[str, Column
         "SELECT column_name, column_type, character_set_name FROM information_schema.columns"
         f" WHERE table_schema = DATABASE() AND table_name = '{table}'"
     )
-    return {n: (t, declared_spec(t, c, FLAVORS[database.server.flavor])) for n, t, c in rows}
+    return {n: (t, declared_spec(t, c, flavor_of_server(database.server.flavor))) for n, t, c in rows}
 
 
 def _is_taken(database: MysqlDatabase, type_: str, expression: str) -> bool:
@@ -124,7 +124,7 @@ def _is_taken(database: MysqlDatabase, type_: str, expression: str) -> bool:
             "SELECT generation_expression FROM information_schema.columns"
             " WHERE table_schema = DATABASE() AND table_name = 'x' AND column_name = 'g'"
         )
-        return is_same_for_all(text, "g", _columns(database, "x"), FLAVORS[database.server.flavor])
+        return is_same_for_all(text, "g", _columns(database, "x"), flavor_of_server(database.server.flavor))
     finally:
         database.execute("DROP TABLE x")
 
@@ -348,7 +348,7 @@ class Forms:
 def test_random_compositions_that_are_taken_have_one_value_in_every_session(
     mysql_database: MysqlDatabase, source_of: Make, seed: int, tables: int
 ) -> None:
-    flavor = FLAVORS[mysql_database.server.flavor]
+    flavor = flavor_of_server(mysql_database.server.flavor)
     forms = Forms(random.Random(seed))
     made: dict[str, dict[str, str]] = {}
     tried = 0

@@ -1,13 +1,8 @@
 """MySQL and MariaDB: what one of them does differently, apart from coordinates (`coordinates`). One module each."""
 
-from typing import Final
-
 from replicator_source_mysql.flavors.base import Flavor, System, Version, version_of
 from replicator_source_mysql.flavors.mariadb import MARIADB
 from replicator_source_mysql.flavors.mysql import MYSQL
-
-FLAVORS: Final = {flavor.name: flavor for flavor in (MYSQL, MARIADB)}
-"""By name."""
 
 
 def flavor_of_server(text: str) -> Flavor:
@@ -15,4 +10,4 @@ def flavor_of_server(text: str) -> Flavor:
     return MARIADB if MARIADB.name in text.lower() else MYSQL
 
 
-__all__ = ["FLAVORS", "MARIADB", "MYSQL", "Flavor", "System", "Version", "flavor_of_server", "version_of"]
+__all__ = ["MARIADB", "MYSQL", "Flavor", "System", "Version", "flavor_of_server", "version_of"]

@@ -31,7 +31,7 @@ from replicator_source_mysql.binlog.events import (
     RowsEvent,
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
-from replicator_source_mysql.flavors import FLAVORS
+from replicator_source_mysql.flavors import flavor_of_server
 from replicator_source_mysql.textrows import text_rows
 from replicator_source_mysql.values import decoded, selected
 from replicator_testbed.mysql_programs import has_mariadb, has_mysql
@@ -65,7 +65,7 @@ class Binlog:
     def __init__(self, database: MysqlDatabase) -> None:
         self.database = database
         self.flavor = database.server.flavor
-        self.dialect = FLAVORS[self.flavor]
+        self.dialect = flavor_of_server(self.flavor)
 
     def connect(self) -> None:
         # Values as the server writes them, and one connection: a handshake costs more than most statements.
