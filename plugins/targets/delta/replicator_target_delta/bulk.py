@@ -31,6 +31,7 @@ from replicator_target_delta.scala import Scala
 _ROWS_MAX: Final = 10_000_000
 """Changes of a batch: for each of the rows at its keys, at most two a change, some 30 bytes pass through this process."""
 _METADATA: Final = "_metadata"
+_INFERENCE: Final = "spark.sql.constraintPropagation.enabled"
 _DEAD: Final = "dead"
 
 
@@ -178,11 +179,14 @@ def bulk_of(held: HeldTable, batch: Batch, uris: Sequence[str]) -> Iterator[Spar
     else:
         is_soft = held.table.options.deletes == "soft"
         source = reduce.reduce_whole_rows(changes, key, has_key_changes=has_key_changes, keep_removed=is_soft)
+    # For each column that is in a condition Spark would double what it knows of the plan: with 24 of them it does not come to an end.
+    held.session.conf.set(_INFERENCE, "false")
     source = source.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield SparkBulk(held, batch, changes, source)
     finally:
         source.unpersist()
+        held.session.conf.unset(_INFERENCE)
 
 
 def _numbers(held: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -22,6 +22,7 @@ from replicator.plugins.target import (
 )
 from replicator.testing.defaults import target_context
 from replicator_target_delta.config import DeltaLakeConfig
+from replicator_target_delta.lane import lane
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
@@ -49,6 +50,7 @@ class Lake:
         self.schema = schema
         # What a MERGE does is shown with Spark; `test_engine` shows that both engines make the same table.
         self.config: dict[str, Any] = {"engine": "spark", **config}
+        self.rung: str | None = None
         self.next = 0
         self.files = 0
         self.target = self.process()
@@ -134,7 +136,14 @@ class Lake:
 
     def apply(self, *changes: Mapping[str, Any], **parts: Any) -> BatchResult:
         """Apply changes as one batch."""
-        return self.target.apply_batch(self.table, self.batch(changes, **parts))
+        return self.apply_batch(self.batch(changes, **parts))
+
+    def apply_batch(self, batch: Batch) -> BatchResult:
+        """Apply a batch, and check that the rung did it that was asked for."""
+        result = self.target.apply_batch(self.table, batch)
+        used = self.target.engine(self.table.table)
+        assert self.rung is None or used is None or used.rung == self.rung, used
+        return result
 
     def rows(self, *columns: str) -> set[tuple[Any, ...]]:
         """The table's rows; without columns, those of the source."""
@@ -172,6 +181,21 @@ def new_lake(spark: SparkSession, tmp_path: Path) -> Callable[..., Lake]:  # noq
         lake.table = lake.owned(options=options)
         lake.target.claim(lake.table)
         lake.create()
+        return lake
+
+    return make
+
+
+@pytest.fixture
+def lake_by(new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Lake]:
+    """Makes a lake as `new_lake` does, all of whose batches are applied by one rung: L0, L1 or L2."""
+
+    def make(rung: str, *arguments: Any, **parts: Any) -> Lake:
+        monkeypatch.undo()
+        if rung == "L2":
+            monkeypatch.setattr(lane, "DIRECT_ROWS_MAX", 0)
+        lake = new_lake(*arguments, engine="spark" if rung == "L0" else "auto", **parts)
+        lake.rung = rung
         return lake
 
     return make

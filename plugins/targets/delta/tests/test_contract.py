@@ -31,13 +31,20 @@ class Lake(TargetHarness):
         self.session = session
         self.engine = engine
         self.storage = Storage(str(folder))
+        self.targets: list[DeltaLakeTarget] = []
 
     def target(
         self, *, uuid: str = UUID, epoch: int = 1, adopt: Literal["refuse", "replace"] = "refuse"
     ) -> DeltaLakeTarget:
         config = DeltaLakeConfig(path=self.storage.root, adopt=adopt, engine=self.engine)
         context = target_context(replicator="contract", uuid=uuid, epoch=epoch, spark=lambda: self.session)
-        return DeltaLakeTarget(config, context)
+        self.targets.append(DeltaLakeTarget(config, context))
+        return self.targets[-1]
+
+    def reasons(self) -> Sequence[str]:
+        """Why Spark applied the last batch of a table, of those that it did."""
+        reports = [report for target in self.targets for report in target._engines.values()]
+        return [report.reason or "" for report in reports if report.rung == "L0"]
 
     def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:
         if not self.exists(table):
@@ -70,8 +77,11 @@ class TestDeltaTarget(TargetContract):
     fuzz_rounds: ClassVar[int] = 1
 
     @pytest.fixture
-    def harness(self, spark: SparkSession, tmp_path: Path) -> Lake:
-        return Lake(spark, tmp_path / "lake", "auto")
+    def harness(self, spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
+        lake = Lake(spark, tmp_path / "lake", "auto")
+        yield lake
+        # Spark applied batches of tables without a key only.
+        assert [reason for reason in lake.reasons() if reason != "the table has no key"] == []
 
 
 @pytest.mark.slow  # minutes of Spark; the other files here show the same in parts

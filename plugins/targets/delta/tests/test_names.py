@@ -1,4 +1,4 @@
-"""Names and comments of the source that break what is careless with text, through every statement."""
+"""Names and comments of the source that break what is careless with text, through every statement and every rung."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from replicator_target_delta import merge
 from replicator_target_delta.comments import column_comment, table_comment
 from replicator_target_delta.tablelog import TABLE
 from replicator_testbed import hostile
+from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.present import present
 
 if TYPE_CHECKING:
@@ -147,7 +148,11 @@ def canary(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Iterator[Non
     hadoop.unset("fs.s3a.secret.key")
 
 
-def test_hostile_names_and_comments_go_through_every_statement(new_lake: Callable[..., Lake], tmp_path: Path) -> None:
+# Spark's statements have the names in their text; the lane has them in the log and in files.
+@pytest.mark.parametrize("rung", ["L0", "L1", pytest.param("L2", marks=pytest.mark.slow)])
+def test_hostile_names_and_comments_go_through_every_statement(
+    lake_by: Callable[..., Lake], tmp_path: Path, rung: str
+) -> None:
     names = [
         "i😀`d.",
         "${user.name}",
@@ -165,8 +170,10 @@ def test_hostile_names_and_comments_go_through_every_statement(new_lake: Callabl
         "--",
     ]
     table = TableId("${env:PATH}", "${env:HOME}`.'")
-    lake = new_lake(
-        schema_of(names, [names[0]], table, hostile.COMMENTS[-2]), TableOptions(deletes="soft", source_timestamp=True)
+    lake = lake_by(
+        rung,
+        schema_of(names, [names[0]], table, hostile.COMMENTS[-2]),
+        TableOptions(deletes="soft", source_timestamp=True),
     )
     check_comments(lake)
     run_keyed(lake)
@@ -176,11 +183,14 @@ def test_hostile_names_and_comments_go_through_every_statement(new_lake: Callabl
 @pytest.mark.slow
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 @pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("rung", ["L0", "L1", "L2"])
 def test_every_hostile_column_goes_through_every_statement(
-    new_lake: Callable[..., Lake], tmp_path: Path, deletes: str, part: int
+    lake_by: Callable[..., Lake], rung: str, deletes: str, part: int
 ) -> None:
     mine = NAMES[part::4]
-    lake = new_lake(schema_of(mine, mine[:3], comment=hostile.COMMENTS[part]), TableOptions(deletes=deletes))
+    lake = lake_by(rung, schema_of(mine, mine[:3], comment=hostile.COMMENTS[part]), TableOptions(deletes=deletes))
     check_comments(lake)
     run_keyed(lake)
+    if deletes == "hard":
+        assert set(rows_of(read_delta(lake.path, mine))) == rows_in(lake)
     run_end(lake)
