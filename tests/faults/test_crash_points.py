@@ -104,7 +104,7 @@ def test_a_crash_at_any_boundary_of_the_workers_loses_and_doubles_nothing(
     ],
 )
 def test_a_crash_while_spark_finds_and_writes_a_batch_loses_and_doubles_nothing(
-    rig: Rig, writer: Writer, points: Sequence[str], target_tables: TargetTables
+    rig: Rig, writer: ShopWriter, points: Sequence[str], target_tables: TargetTables
 ) -> None:
     rig.target = f"  type: delta\n  path: {rig.lake}\n  {FOUND_BY_SPARK}"
     rig.write_yaml()

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from replicator.model.status import ReplicatorStatus
-from replicator_testbed.demo.sources import Writer
+from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.rig import Rig, crashes, with_crashes
 from replicator_testbed.target_tables import TargetTables
 
@@ -37,7 +37,7 @@ TABLE: Final = "customers"
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("seed", "rounds"), [pytest.param(1, 3, id="slice"), (2, 12), (3, 12)])
 def test_engines_that_alternate_and_are_killed_lose_and_double_nothing(
-    rig: Rig, writer: Writer, spark: SparkSession, target_tables: TargetTables, seed: int, rounds: int
+    rig: Rig, writer: ShopWriter, spark: SparkSession, target_tables: TargetTables, seed: int, rounds: int
 ) -> None:
     draw = random.Random(seed)
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
