@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from replicator.model.schema import TableId
 from replicator.model.status import ReplicatorStatus
 from replicator.runtime.caught_up import CatchUp
 from replicator.service import status
@@ -102,6 +104,8 @@ class _Demo:
         self._state = folder / "home" / "state.db"
         self._store: StateStore | None = None
         self._began = time.monotonic()
+        # By table: how old what the target had was, in seconds, each time that it was asked under the writer's changes.
+        self._freshness: dict[str, list[float]] = {}
         self._log_begins = 0
 
     def run(self) -> int:
@@ -127,12 +131,13 @@ class _Demo:
                 lambda s: is_fresh(s) and _applied(s) > applied,
             )
             self._show("all tables are streaming")
-            target = writer.transactions + 100
+            target = writer.transactions + 300
             self._wait_for(
                 process,
-                "100 more transactions at the source",
+                "300 more transactions at the source",
                 lambda _: writer.transactions >= target,
                 lambda: writer.transactions,
+                self._note_freshness,
             )
             writer.stop()
             self._say(f"The writer stops after {writer.transactions:,} transactions. Catching up …")
@@ -148,13 +153,15 @@ class _Demo:
 
     def _compare(self) -> int:
         title = self._target.title
-        table = Table("table", "rows at source", f"rows in {title}", "checksum at source", f"checksum in {title}", "")
+        sums = ("checksum at source", f"checksum in {title}", "")
+        table = Table("table", "freshness under load", "rows at source", f"rows in {title}", *sums)
         is_equal = True
         for name in shop.TABLES:
             source, target = self._sums(name)
             is_equal &= source == target
             table.add_row(
                 name,
+                self._freshness_of(name),
                 f"{source.rows:,}",
                 f"{target.rows:,}",
                 source.checksum[:10],
@@ -164,6 +171,16 @@ class _Demo:
         self._console.print(table)
         self._say("[bold green]source == target[/bold green]" if is_equal else "[bold red]source != target[/bold red]")
         return 0 if is_equal else 1
+
+    def _note_freshness(self, found: ReplicatorStatus) -> None:
+        for table in found.tables:
+            if table.freshness_s is not None:
+                self._freshness.setdefault(TableId.parse(table.table).name, []).append(table.freshness_s)
+
+    def _freshness_of(self, table: str) -> str:
+        """In words."""
+        seen = self._freshness.get(table)
+        return f"{statistics.median(seen):.1f} s, at most {max(seen):.1f} s" if seen else "not measured"
 
     def _sums(self, table: str) -> tuple[Sum, Sum]:
         """Of the source and of the target."""
@@ -202,9 +219,12 @@ class _Demo:
         what: str,
         is_there: Callable[[ReplicatorStatus], bool],
         counted: Callable[[], object] = lambda: None,
+        seen: Callable[[ReplicatorStatus], None] = lambda _: None,
     ) -> None:
         def look() -> ReplicatorStatus | None:
             found = self._status()
+            if found is not None:
+                seen(found)
             if process.poll() is not None:
                 raise DemoFailedError(
                     f"the replicator ended with status {process.returncode}. {reasons(found)}\n{self._tail()}"
