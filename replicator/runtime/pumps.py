@@ -154,7 +154,7 @@ def run_apply(
 
 def return_unused_memory() -> None:
     """Have Arrow give memory back after a large batch: its default pool keeps hundreds of MiB. Not every build has the other one."""
-    if "jemalloc" in pa.supported_memory_backends():
+    if "jemalloc" in pa.supported_memory_backends() and "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
         pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 

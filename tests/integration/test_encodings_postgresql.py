@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
 import pytest
 
 from replicator.model.errors import Severity, TableError
@@ -200,3 +201,22 @@ def test_a_role_that_another_database_named_stops_nothing(postgres: PostgresServ
                 one.execute("DROP TABLE owned")
     finally:
         execute_bytes(database, r'DROP ROLE "o\xff"')
+
+
+def test_a_session_of_such_a_role_can_be_told(postgres: PostgresServer, database: ScratchDatabase) -> None:
+    """A snapshot waits for its transaction, in a database with an encoding, too."""
+    with postgres.database() as other:
+        for one in (database, other):
+            one.execute("CREATE ROLE plain LOGIN")
+            server = one.server
+            # No text can spell the name, so the role gets it while it is logged in.
+            with psycopg.connect(host=server.host, port=server.port, user="plain", dbname=one.name) as session:
+                session.execute("SELECT pg_current_xact_id()")
+                execute_bytes(database, r'ALTER ROLE plain RENAME TO "p\xff"')
+                source = source_of(one)
+                try:
+                    told = source.status(source.visibility()).waiting_for
+                finally:
+                    source.close()
+            execute_bytes(database, r'DROP ROLE "p\xff"')
+            assert [line for line in told if r"user p\xff" in line]

@@ -255,7 +255,7 @@ class _CatalogReader:
                 labels=labels,
                 composites=composites,
             ),
-            unreadable=tuple(self._unreadable.get(oid, ())),
+            unreadable=tuple(dict.fromkeys(self._unreadable.get(oid, ()))),
         )
 
     def _readable(self, relation: int, what: str, *texts: str | None) -> None:
@@ -315,7 +315,7 @@ class _CatalogReader:
         for row in rows:
             index, column, position, collation_namespace, collation, is_descending, is_default, names = row[1], *row[7:]
             self._readable(row[0], "the collation", collation_namespace, collation)
-            self._readable(row[0], "the operator's schema", *{namespace for _, namespace, _ in names})
+            self._readable(row[0], "the operator's schema", *sorted({namespace for _, namespace, _ in names}))
             operators = {wanted: (shown(namespace), name) for wanted, namespace, name in names}
             collated = sql.Identifier(shown(collation_namespace), shown(collation)) if collation else None
             heads[index] = row[:7]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -15,6 +15,7 @@ from psycopg import sql
 from replicator.model.errors import ConfigError, SourceUnavailableError
 from replicator_source_postgresql.discovery import Connection
 from replicator_source_postgresql.lsn import lsn_from_text
+from replicator_source_postgresql.rawtexts import catalogue_texts, shown
 
 PLUGIN: Final = "pgoutput"
 VERSION_INVALIDATION_REASON: Final = 170000
@@ -175,14 +176,20 @@ def blockers(connection: Connection, waiting_pid: int) -> list[str]:
 
     The server waits for the open writing transactions of all databases, one after the other; those that it waits for now come first.
     """
-    rows = connection.execute(_BLOCKERS_QUERY, {"pid": waiting_pid, "limit": BLOCKERS_MAX}).fetchall()
-    return [_blocker_text(*row) for row in rows]
+    return _sessions(connection, _BLOCKERS_QUERY, {"pid": waiting_pid, "limit": BLOCKERS_MAX})
 
 
 def unfinished(connection: Connection, next_id: int) -> list[str]:
     """Who has a transaction id below `next_id` (64 bits) and has not ended; the oldest first."""
-    rows = connection.execute(_UNFINISHED_QUERY, {"next": next_id % (1 << 32), "limit": BLOCKERS_MAX}).fetchall()
-    return [_blocker_text(*row) for row in rows]
+    return _sessions(connection, _UNFINISHED_QUERY, {"next": next_id % (1 << 32), "limit": BLOCKERS_MAX})
+
+
+def _sessions(connection: Connection, query: LiteralString, parameters: Mapping[str, int]) -> list[str]:
+    """The sessions that a query names, a line each. Users and databases may have names that are no text here."""
+    with catalogue_texts(connection):
+        rows = connection.execute(query, parameters).fetchall()
+    readable: list[list[Any]] = [[shown(value) if isinstance(value, str) else value for value in row] for row in rows]
+    return [_blocker_text(*row) for row in readable]
 
 
 def _blocker_text(

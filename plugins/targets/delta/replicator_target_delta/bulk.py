@@ -180,13 +180,16 @@ def bulk_of(held: HeldTable, batch: Batch, uris: Sequence[str]) -> Iterator[Spar
         is_soft = held.table.options.deletes == "soft"
         source = reduce.reduce_whole_rows(changes, key, has_key_changes=has_key_changes, keep_removed=is_soft)
     # For each column that is in a condition Spark would double what it knows of the plan: with 24 of them it does not come to an end.
-    held.session.conf.set(_INFERENCE, "false")
-    source = source.persist(StorageLevel.MEMORY_AND_DISK)
+    before = held.session.conf.get(_INFERENCE)
     try:
-        yield SparkBulk(held, batch, changes, source)
+        held.session.conf.set(_INFERENCE, "false")
+        source = source.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            yield SparkBulk(held, batch, changes, source)
+        finally:
+            source.unpersist()
     finally:
-        source.unpersist()
-        held.session.conf.unset(_INFERENCE)
+        held.session.conf.set(_INFERENCE, before)
 
 
 def _numbers(held: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -12,7 +12,8 @@ from replicator.plugins import ConfigModel, Duration, Size
 DIRECT_ROWS: Final = 200_000
 """Changes of a batch, where transactions allow it: more at once would not be faster."""
 DIRECT_ROWS_MAX: Final = 1_000_000
-"""Changes of a batch that is committed directly: it stands in memory twice. Of larger ones Spark's fixed costs are a small part."""
+"""Changes of a batch that is committed directly: it stands in memory twice. Of larger ones Spark's fixed costs are a small part.
+One with rows that lack columns has `DIRECT_ROWS` at most."""
 
 
 LOG_RETENTION_MIN: Final = timedelta(days=1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from uuid import uuid4
 
 import pyarrow.fs as pafs
@@ -35,6 +35,7 @@ from replicator_target_delta.config import DIRECT_ROWS, LOG_RETENTION_MIN, Delta
 from replicator_target_delta.engine import DIRECT, DirectTable, Lanes, Pace, found_by_spark, merged_by_spark
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.held import HeldTable
+from replicator_target_delta.lane.index import KEYS_TOO_LARGE
 from replicator_target_delta.ledger import (
     EPOCH_MAX,
     Claimed,
@@ -57,6 +58,7 @@ from replicator_target_delta.storage import DROP_MARK, Storage, absolute
 from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, DamagedLogError, read_log
 from replicator_target_delta.types import type_problems
 
+_ROWS_MIN: Final = 10_000
 _log = get_logger("target.delta")
 
 
@@ -83,6 +85,8 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         self._engines: dict[TableId, EngineReport] = {}
         # Tables that Spark merges whatever the size of a batch.
         self._sparks: set[TableId] = set()
+        # Of tables with large rows: changes of a batch that the lane may have in memory.
+        self._rows_max: dict[TableId, int] = {}
 
     @classmethod
     def default_max_wait_s(cls, config: DeltaLakeConfig) -> float:
@@ -263,7 +267,8 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
 
     def rows_max(self, table: TableId) -> int | None:
         """What the lane had best take at once, unless the table is one that Spark merges."""
-        return DIRECT_ROWS if self.config.engine == "auto" and table not in self._sparks else None
+        is_direct = self.config.engine == "auto" and table not in self._sparks
+        return self._rows_max.get(table, DIRECT_ROWS) if is_direct else None
 
     def engine(self, table: TableId) -> EngineReport | None:
         """The lane, or Spark and why."""
@@ -283,14 +288,23 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         """
         direct, engine = self._direct(held), DIRECT
         try:
+            self._check_last_refusal(held.table.table, batch)
             details, written = direct.apply(held.table, batch, held.last)
             self._sparks.discard(held.table.table)
         except TooLargeError as refused:
             self._note_refusal(held.table.table, refused)
+            if _ROWS_MIN < batch.rows <= DIRECT_ROWS:
+                # Too many bytes: its rows are large.
+                self._rows_max[held.table.table] = max(_ROWS_MIN, batch.rows // 2)
             details, written = self._apply_bulk(held, batch, direct)
             engine = found_by_spark(str(refused))
         self._pace.committed(held.table.table, written)
         return details, engine
+
+    def _check_last_refusal(self, table: TableId, batch: Batch) -> None:
+        """Refuse a large batch, unread, of a table whose last one the lane refused for the table's sake. Smaller ones try again."""
+        if table in self._sparks and batch.rows > DIRECT_ROWS and not batch.is_append:
+            raise TooLargeError(KEYS_TOO_LARGE, is_of_table=True)
 
     def _note_refusal(self, table: TableId, refused: EngineNeededError) -> None:
         if refused.is_of_table:

@@ -21,7 +21,7 @@ from py4j.protocol import Py4JJavaError
 from replicator.model.errors import FencedError, TableError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.plugins.kit.lake import fold, keys
+from replicator.plugins.kit.lake import fold, keys, work
 from replicator.plugins.kit.lake.needed import BATCH_TOO_LARGE
 from replicator.plugins.target import EngineReport, TableOptions
 from replicator.testing.waiting import wait_until
@@ -370,6 +370,18 @@ def test_a_larger_batch_is_found_by_spark_and_the_next_ones_are_of_the_lane_s_si
     assert direct.rows() == {(0, "b", "x"), (1, "b", "x"), (2, "a", "x")}
 
 
+def test_rows_that_lack_columns_are_put_together_in_smaller_batches(
+    direct: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct.apply(*(direct.insert(id=number, name="a", note="x") for number in range(3)))
+    monkeypatch.setattr(lane, "DIRECT_ROWS", 2)
+    direct.apply(*(direct.update(id=number, name="b", note="y") for number in range(3)), has_absent=False)
+    assert used(direct) == DIRECT
+    direct.apply(*(direct.update(id=number, name="c", absent=["note"]) for number in range(3)))
+    assert used(direct) == found_by_spark(BATCH_TOO_LARGE)
+    assert direct.rows() == {(0, "c", "y"), (1, "c", "y"), (2, "c", "y")}
+
+
 @pytest.fixture
 def bulk(direct: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """The lane takes no batch by itself."""
@@ -432,9 +444,10 @@ def test_batches_of_few_but_large_rows_are_large(
 ) -> None:
     direct.apply(direct.insert(id=1, name="a", note="x"), direct.insert(id=2, name="a", note="x"))
     monkeypatch.setattr(module, limit, 1)
+    monkeypatch.setattr(target, "_ROWS_MIN", 1)
     direct.apply(direct.update(id=1, name="b", absent=["note"]), direct.delete(id=2))
     assert present(used(direct)).rung == "L2"
-    assert direct.target.rows_max(direct.table.table) is not None
+    assert direct.target.rows_max(direct.table.table) == 1, "half of it may fit"
     assert direct.rows() == {(1, "b", "x")}
 
 
@@ -444,7 +457,11 @@ def test_keys_that_do_not_fit_into_memory_are_found_by_spark(direct: Lake, monke
     direct.apply(direct.update(id=1, name="b", note="x"))
     assert used(direct) == found_by_spark(KEYS_TOO_LARGE)
     assert direct.target.rows_max(direct.table.table) is None  # each of its batches reads all of them
-    assert direct.rows() == {(0, "a", "x"), (1, "b", "x"), (2, "a", "x")}
+    monkeypatch.setattr(target, "DIRECT_ROWS", 1)
+    monkeypatch.setattr(work, "fold", None)
+    direct.apply(direct.update(id=1, name="c", note="x"), direct.delete(id=2))
+    assert used(direct) == found_by_spark(KEYS_TOO_LARGE), "a large batch is not folded in vain"
+    assert direct.rows() == {(0, "a", "x"), (1, "c", "x")}
 
 
 def test_an_older_epoch_finds_the_newer_one_s_claim_and_leaves_nothing(

@@ -10,7 +10,8 @@ target, and is told by `Folded.lacking`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ from replicator.plugins.kit.lake.keys import KeyForm, distinct
 from replicator.plugins.kit.lake.layout import Layout
 from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.kit.lake.replay import NONE, Replayed, Touches, picked, replay, sent_columns, whole
-from replicator.plugins.target import Batch, TableOptions
+from replicator.plugins.target import Batch, BatchFile, TableOptions
 
 BYTES_MAX: Final = 256 << 20
 """Of changes, and of the target's rows, that stand in memory at once."""
@@ -98,19 +99,15 @@ def read_changes(batch: Batch) -> pa.Table:
     """
     layout = change_schema(batch.schema)
     wanted = pa.schema([layout.field(name) for name in _COLUMNS])
-    tables, size = [], 0
-    for file in batch.files:
-        try:
-            filesystem, path = pafs.FileSystem.from_uri(file.uri)
-            with filesystem.open_input_file(path) as source:
-                parquet = pq.ParquetFile(source)
-                groups = parquet.metadata
-                size += sum(groups.row_group(i).total_byte_size for i in range(groups.num_row_groups))
-                if size > BYTES_MAX:
-                    raise TooLargeError
+    tables = []
+    try:
+        if sum(map(_size, batch.files)) > BYTES_MAX:
+            raise TooLargeError
+        for file in batch.files:
+            with _opened(file) as parquet:
                 tables.append(parquet.read(columns=list(_COLUMNS)).select(_COLUMNS).cast(wanted))
-        except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-            raise EngineNeededError("the journal's files cannot be read") from error
+    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
+        raise EngineNeededError("the journal's files cannot be read") from error
     changes = pa.concat_tables([wanted.empty_table(), *tables])
     tables.clear()  # so that they stand in memory twice at most
     if changes.nbytes > BYTES_MAX:
@@ -124,6 +121,20 @@ def read_changes(batch: Batch) -> pa.Table:
         if len(np.unique(numbers)) < len(numbers):
             raise EngineNeededError("two changes have one number")
     return changes
+
+
+@contextmanager
+def _opened(file: BatchFile) -> Iterator[pq.ParquetFile]:
+    filesystem, path = pafs.FileSystem.from_uri(file.uri)
+    with filesystem.open_input_file(path) as source:
+        yield pq.ParquetFile(source)
+
+
+def _size(file: BatchFile) -> int:
+    """Bytes of its columns, encoded and not compressed."""
+    with _opened(file) as parquet:
+        groups = parquet.metadata
+        return sum(groups.row_group(i).total_byte_size for i in range(groups.num_row_groups))
 
 
 def fold(

@@ -189,6 +189,8 @@ class MariadbVisibility(SourceVisibility):
 
     @override
     def waiting_for(self, watch: Session) -> Sequence[str]:
+        if not self.begun:
+            return ()
         with watch.use("looking for statements XA COMMIT") as connection:
             sessions = _xa_commits(connection)
         return [f"the statement XA COMMIT of the session {sessions[number]}" for number in self.begun & sessions.keys()]

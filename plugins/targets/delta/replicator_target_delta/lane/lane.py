@@ -40,7 +40,7 @@ from replicator.plugins.kit.lake.work import Work, work_of
 from replicator.plugins.kit.ledger import not_ours
 from replicator.plugins.target import Batch, TargetTable
 from replicator_target_delta import ddl
-from replicator_target_delta.config import DIRECT_ROWS_MAX
+from replicator_target_delta.config import DIRECT_ROWS, DIRECT_ROWS_MAX
 from replicator_target_delta.lane import actions, vectors
 from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.clear import cleared
@@ -120,7 +120,8 @@ class Lane:
         if columns is None:
             return None
         # Last: a reason that lies in the table holds for batches of any size.
-        if batch.rows > DIRECT_ROWS_MAX:
+        # Rows that lack columns are put together one by one, in Python objects.
+        if batch.rows > DIRECT_ROWS_MAX or (batch.has_absent and batch.rows > DIRECT_ROWS):
             raise TooLargeError
         work = work_of(table, batch, form, LAYOUT)
         written: Action | None = None
