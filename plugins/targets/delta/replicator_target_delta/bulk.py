@@ -117,7 +117,10 @@ class SparkBulk:
         sought = [F.col(f"{KEY}.{quoted(field)}").alias(f"f{i}") for i, field in enumerate(schema.key_fields)]
         touched = source.select(IS_REMOVED, EXPECTS, *sought)
         found = self._keys(self._table(version), *at).join(touched, self._same())
-        numbers = session.createDataFrame(list(names.items()) or [("", 0)], "name string, number long")
+        # A frame made of Python's objects would need Python on the executors.
+        numbers = session.createDataFrame(
+            pa.table({"name": pa.array(list(names), pa.string()), "number": pa.array(list(names.values()), pa.int64())})
+        )
         hits = found.join(F.broadcast(numbers), "name", "left").select(
             F.coalesce("number", F.lit(-1)).alias("file"),
             "row",

@@ -109,16 +109,16 @@ class Storage:
                 self._fs.delete_file(inner)
 
     def remove_empty(self, path: str) -> bool:
-        """Remove a folder, unless something is inside; whether it is not there any more."""
-        inner = self._inner(path)
+        """Remove a folder of this host, unless something is inside; whether it is not there any more.
+
+        Elsewhere it stays: what removes a folder there takes whatever has come into it meanwhile.
+        """
         if isinstance(self._fs, pafs.LocalFileSystem):
             try:
-                Path(inner).rmdir()
+                Path(self._inner(path)).rmdir()
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
                     raise
-        elif not self.names(path) and self.kind(path) is pafs.FileType.Directory:
-            self._fs.delete_dir(inner)
         return self.kind(path) is pafs.FileType.NotFound
 
     def _inner(self, path: str) -> str:

@@ -293,7 +293,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
             self._sparks.discard(held.table.table)
         except TooLargeError as refused:
             self._note_refusal(held.table.table, refused)
-            if _ROWS_MIN < batch.rows <= DIRECT_ROWS:
+            if not refused.is_of_table and _ROWS_MIN < batch.rows <= DIRECT_ROWS:
                 # Too many bytes: its rows are large.
                 self._rows_max[held.table.table] = max(_ROWS_MIN, batch.rows // 2)
             details, written = self._apply_bulk(held, batch, direct)

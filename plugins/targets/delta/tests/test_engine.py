@@ -457,6 +457,14 @@ def test_keys_that_do_not_fit_into_memory_are_found_by_spark(direct: Lake, monke
     direct.apply(direct.update(id=1, name="b", note="x"))
     assert used(direct) == found_by_spark(KEYS_TOO_LARGE)
     assert direct.target.rows_max(direct.table.table) is None  # each of its batches reads all of them
+    with monkeypatch.context() as smaller:
+        smaller.setattr(target, "_ROWS_MIN", 1)
+        direct.apply(direct.update(id=1, name="b", note="y"), direct.update(id=2, name="b", note="y"))
+        smaller.setattr(keys, "_BYTES_PER_INTEGER", 1)
+        direct.apply(direct.update(id=1, name="b", note="x"), direct.update(id=2, name="a", note="x"))
+        assert used(direct) == DIRECT
+        assert direct.target.rows_max(direct.table.table) == target.DIRECT_ROWS, "its batches were not too large"
+    direct.apply(direct.update(id=1, name="b", note="x"))
     monkeypatch.setattr(target, "DIRECT_ROWS", 1)
     monkeypatch.setattr(work, "fold", None)
     direct.apply(direct.update(id=1, name="c", note="x"), direct.delete(id=2))

@@ -99,12 +99,13 @@ def read_changes(batch: Batch) -> pa.Table:
     """
     layout = change_schema(batch.schema)
     wanted = pa.schema([layout.field(name) for name in _COLUMNS])
-    tables = []
+    tables, size = [], 0
     try:
-        if sum(map(_size, batch.files)) > BYTES_MAX:
-            raise TooLargeError
         for file in batch.files:
             with _opened(file) as parquet:
+                size += _size(parquet.metadata)
+                if size > BYTES_MAX:
+                    raise TooLargeError
                 tables.append(parquet.read(columns=list(_COLUMNS)).select(_COLUMNS).cast(wanted))
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise EngineNeededError("the journal's files cannot be read") from error
@@ -130,11 +131,9 @@ def _opened(file: BatchFile) -> Iterator[pq.ParquetFile]:
         yield pq.ParquetFile(source)
 
 
-def _size(file: BatchFile) -> int:
-    """Bytes of its columns, encoded and not compressed."""
-    with _opened(file) as parquet:
-        groups = parquet.metadata
-        return sum(groups.row_group(i).total_byte_size for i in range(groups.num_row_groups))
+def _size(file: pq.FileMetaData) -> int:
+    """Bytes of a file's columns, encoded and not compressed."""
+    return sum(file.row_group(i).total_byte_size for i in range(file.num_row_groups))
 
 
 def fold(
