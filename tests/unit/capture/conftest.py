@@ -79,13 +79,13 @@ class Running:
     thread: threading.Thread
     source: MemorySource
     errors: list[BaseException]
+    states: Callable[[], object] = tuple
 
     def until(self, predicate: Callable[[], bool]) -> None:
         """Wait until something announced or reported makes it true."""
         with self.control.changed:
-            assert self.control.changed.wait_for(lambda: bool(self.errors) or predicate(), timeout=PATIENCE_S), (
-                "waited in vain"
-            )
+            came = self.control.changed.wait_for(lambda: bool(self.errors) or predicate(), timeout=PATIENCE_S)
+            assert came, f"waited in vain: {self.control.status}, {self.source.faults.counts}, {self.states()}"
         if self.errors:
             raise self.errors[0]
 
@@ -174,7 +174,7 @@ class Bench:
 
         thread = threading.Thread(target=run)
         thread.start()
-        running = Running(control, thread, source, errors)
+        running = Running(control, thread, source, errors, self.states)
         try:
             yield running
         finally:
@@ -201,6 +201,14 @@ class Bench:
     def holds(self, table: TableId) -> Callable[[], bool]:
         """Whether the sealed journal folds to what the database holds."""
         return lambda: self.folded(table) == Counter(dict(self.database.state(table)))
+
+    def states(self) -> object:
+        """Of each table its record, and in what its journal and the database differ."""
+        found = []
+        for record in self.store.tables(NAME):
+            sealed, held = self.folded(record.table), Counter(dict(self.database.state(record.table)))
+            found.append((record, sealed - held, held - sealed))
+        return found
 
     def items(self, table: TableId) -> list[Any]:
         """Everything sealed of a table, by number: (number, change or event)."""
@@ -231,7 +239,8 @@ class Bench:
             else:
                 if item["before"] is not None and item["_operation"] != "INSERT":
                     wanted = tuple(item["before"].values())
-                    bag.remove(next(r for r in bag if r[1] == wanted))
+                    # As every target: the older ones go when a snapshot in place is complete.
+                    bag.remove(next(r for r in reversed(bag) if r[1] == wanted))
                 if item["row"] is not None:
                     bag.append((number, tuple(item["row"].values())))
         return Counter(tuple(r.values()) for _, r in keyed.values()) if has_key else Counter(r for _, r in bag)

@@ -87,8 +87,7 @@ def _has_come(counts: Mapping[str, int], call: str, after: int) -> bool:
     return counts[call] > after or (call != "pull" and counts["pull"] > 60)
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(s, marks=pytest.mark.slow) for s in range(4, 40))])
-@pytest.mark.slow  # waits beyond its bound on an overloaded machine (seed 5, once)
+@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(s, marks=pytest.mark.slow) for s in range(10, 200))])
 def test_what_is_sealed_folds_to_the_source(bench: Bench, seed: int) -> None:
     rng = random.Random(seed)
     bench.settings = replace(
@@ -96,6 +95,7 @@ def test_what_is_sealed_folds_to_the_source(bench: Bench, seed: int) -> None:
         seal_rows=rng.choice([1, 5, 1000]),
         pull_rows=rng.choice([1, 3, 1000]),
         chunk_retries=rng.choice([0, 3]),
+        pull_wait_s=0.002,
     )
     work = Work(bench, rng)
     for round_ in range(6):
