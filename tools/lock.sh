@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes requirements.lock anew: one resolution for the host, every plugin and the tools, for every supported Python.
+# Writes requirements.lock again: one resolution for the host, every plugin and the tools, for every supported Python.
+# And tools/pip.lock: the pip that installs it.
 # Arguments go to `uv pip compile`; for example `tools/lock.sh --upgrade-package ruff`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,3 +17,6 @@ cd "$(dirname "$0")/.."
   --no-emit-package replicator-testbed \
   --custom-compile-command "tools/lock.sh" --no-config --quiet \
   --output-file requirements.lock "$@" >/dev/null
+printf 'pip\n' | .venv/bin/uv pip compile - \
+  --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "tools/lock.sh" --no-config --quiet \
+  --output-file tools/pip.lock "$@" >/dev/null

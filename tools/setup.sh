@@ -160,7 +160,7 @@ fingerprint() {
   {
     "$python" -c 'import sys; print(sys.version, sys.prefix)'
     pwd
-    cat requirements.lock pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py testbed/replicator_testbed/java.py
+    cat requirements.lock tools/pip.lock pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py testbed/replicator_testbed/java.py
   } | "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
 }
 
@@ -179,6 +179,8 @@ install_packages() {
   for project in plugins/*/*/pyproject.toml testbed/pyproject.toml; do
     editable+=(-e "$(dirname "$project")")
   done
+  # The pip that comes with Python 3.11 takes the newest version, not the locked one, of a package that is also required with an extra.
+  quietly "a newer pip" pip install --require-hashes -r tools/pip.lock
   quietly "locked packages (PySpark is large: one to three minutes the first time)" \
     pip install --require-hashes -r requirements.lock
   # The lock names every dependency and the build backend, so nothing is resolved and nothing is downloaded here.

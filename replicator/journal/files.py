@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import re
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
@@ -159,18 +160,25 @@ class JournalFolder:
             return SegmentSink(_create_private(self._local / name))
 
     def put(self, name: str, content: bytes) -> None:
-        """Write a small file whole, durably, in place of an older one."""
-        temporary = f"{name}.new"
+        """Write a small file whole, durably, in place of an older one. Several may do so at once; the last one wins.
+
+        A crash may leave a file behind whose name begins with `name`.
+        """
         with journal_io(self.uri_of(name)):
             if self._local is None:
                 with self._fs.open_output_stream(f"{self._base}/{name}") as stream:
                     stream.write(content)
                 return
-            with (self._local / temporary).open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            (self._local / temporary).replace(self._local / name)
+            temporary = self._local / f"{name}.{secrets.token_hex(4)}.new"
+            try:
+                with temporary.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(self._local / name)
+            except OSError:
+                temporary.unlink(missing_ok=True)
+                raise
         self.sync()
 
     def get(self, name: str) -> bytes | None:

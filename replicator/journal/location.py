@@ -77,7 +77,7 @@ def remove_journal(uri: str, uuid: str) -> None:
     if _owner(folder) != uuid:
         return
     for name in folder.sizes():
-        if epoch_of(name) is not None or name.startswith(CLAIM):
+        if epoch_of(name) is not None or (name.startswith((CLAIM, MARKER)) and name != MARKER):
             folder.delete(name)
     folder.delete(MARKER)
     folder.delete_if_empty()

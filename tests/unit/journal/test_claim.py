@@ -6,6 +6,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from replicator.journal import JournalClaim, check_claim, claim, open_folder, remove_journal
 from replicator.journal.claim import CLAIM
 from replicator.journal.files import JournalFolder
+from replicator.journal.location import MARKER
 from replicator.model.errors import ConfigError, CorruptStreamError, FencedError, ReplicatorError
 from replicator.state.records import Lease
 from replicator.state.store import StateStore
@@ -182,9 +184,25 @@ def test_the_claim_is_renewed_until_somebody_else_has_the_folder(
     assert [error.code for error in lost] == ["home_copied"]
 
 
+def test_workers_that_write_at_once_leave_a_whole_file(tmp_path: Path) -> None:
+    folder, contents = JournalFolder(str(tmp_path)), [f"{number}".encode() * 5000 for number in range(4)]
+    folder.put(CLAIM, contents[0])
+
+    def write(content: bytes) -> None:
+        for _ in range(50):
+            folder.put(CLAIM, content)
+            assert folder.get(CLAIM) in contents
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        for written in [pool.submit(write, content) for content in contents]:
+            written.result()
+    assert list(folder.sizes()) == [CLAIM]
+
+
 def test_removing_the_journal_removes_the_claim(store: StateStore, uri: str) -> None:
     claimed(store, uri)
     folder = JournalFolder(uri)
-    folder.put(f"{CLAIM}.new", b"of a crash")
+    for small in (CLAIM, MARKER):
+        folder.put(f"{small}.0123abcd.new", b"of a crash")
     remove_journal(uri, present(store.replicator("shop")).uuid)
     assert folder.sizes() == {}
