@@ -49,7 +49,7 @@ def found_by_spark(reason: str) -> EngineReport:
 
 
 class Pace:
-    """When a table may have its next direct commit: `max_wait_s` behind the last, or later if that wrote much; thread-safe.
+    """When a table may begin its next direct commit: `max_wait_s` after it began the last, or later if that wrote much; thread-safe.
 
     Each commit leaves a version and small files that somebody must join.
     """
@@ -58,9 +58,13 @@ class Pace:
         self._max_wait_s, self._clock = max_wait_s, clock
         self._due: dict[TableId, float] = {}
 
-    def committed(self, table: TableId, written: int) -> None:
-        """A commit that wrote so many bytes has just been made."""
-        self._due[table] = self._clock() + max(self._max_wait_s, written / BYTES_PER_S if self._max_wait_s else 0.0)
+    def now(self) -> float:
+        """The time, as `committed` takes it."""
+        return self._clock()
+
+    def committed(self, table: TableId, began: float, written: int) -> None:
+        """A commit was made that began at that time and wrote so many bytes."""
+        self._due[table] = began + max(self._max_wait_s, written / BYTES_PER_S if self._max_wait_s else 0.0)
 
     def rest_s(self, table: TableId) -> float:
         """Seconds from now."""
@@ -68,7 +72,7 @@ class Pace:
 
 
 class SparkCommits:
-    """Writes versions of a table through Delta's LogStore in Spark's JVM, as Spark does (`lane.commits.Commits`).
+    """Writes versions of a table under Delta's lock in Spark's JVM, as Spark does (`lane.commits.Commits`).
 
     Args:
         session: A SparkSession.
@@ -76,16 +80,15 @@ class SparkCommits:
     """
 
     def __init__(self, session: Any, path: str) -> None:
-        self._session, self._path = session, path
+        self._store = LogStore(session, path)
 
     def put(self, version: int, lines: Sequence[str]) -> bool:
         """As `Commits.put`."""
-        # Delta's log is cached in the JVM; what must be new is the session of this thread.
-        return LogStore(self._session, self._path).put(version, lines)
+        return self._store.put(version, lines)
 
     def checkpoint(self) -> None:
         """As `LogStore.checkpoint`."""
-        LogStore(self._session, self._path).checkpoint()
+        self._store.checkpoint()
 
 
 class DirectTable:

@@ -9,9 +9,13 @@ A crash before the put leaves nothing, after it the whole version.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -71,6 +75,11 @@ _PROPERTIES: Final = frozenset(
         "delta.tunefilesizesforrewrites",
     }
 )
+_ITS_OWN: Final = {"fs.replicator.checkpoints": "true"}
+"""With an option that means nothing to a file system, Delta keeps a `DeltaLog` of its own for the same path."""
+_CHOSEN_STORES: Final = ("spark.delta.logStore.class", "spark.delta.logStore.file.impl")
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+"""What file systems say that have no link(2): FAT, some network and FUSE mounts."""
 _TAKEN: Final = "FileAlreadyExistsException"
 _CONSTRAINT: Final = "delta.constraints."
 
@@ -96,7 +105,7 @@ def _is_known(property_name: str) -> bool:
 
 
 class LogStore:
-    """The log of one table, as Delta writes it.
+    """The log of one table, as Delta writes it. Thread-safe.
 
     Args:
         session: A SparkSession.
@@ -104,45 +113,100 @@ class LogStore:
     """
 
     def __init__(self, session: Any, path: str) -> None:
+        self._session, self._path = session, path
         self._scala = Scala(session)
-        self._path = path
         # There is no public way to the LogStore that the user has configured, and to the lock below.
-        self._log = self._scala.delta.DeltaLog.forTable(session._jsparkSession, path)  # noqa: SLF001
+        self._for_table = self._scala.delta.DeltaLog.forTable
+        chosen = (session.conf.get(name, None) for name in _CHOSEN_STORES)
+        self._is_linked = "://" not in path and all(store is None for store in chosen)
 
     def put(self, version: int, lines: Sequence[str]) -> bool:
-        """Write the file of a version; False if there is one. After an error nobody knows: read the version."""
+        """Write the file of a version; False if there is one. After an error nobody knows: read the version.
+
+        On this host's disk by link(2), elsewhere through Delta's LogStore.
+        """
+        if self._is_linked:
+            try:
+                return self._link(version, lines)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                self._is_linked = False
+        return self._write(version, lines)
+
+    def _link(self, version: int, lines: Sequence[str]) -> bool:
+        """Give the file its name by link(2), which never replaces one.
+
+        Delta's own store looks first and renames then, and the JVM starts a program for it: that takes a tenth of a second.
+        """
+        folder = Path(self._path) / "_delta_log"
+        temporary = folder / f".{_name(version)}.{uuid4()}.tmp"
+        try:
+            temporary.write_bytes("".join(f"{line}\n" for line in lines).encode())
+            with _locked(self._log()):
+                os.link(temporary, folder / _name(version))
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
+
+    def _write(self, version: int, lines: Sequence[str]) -> bool:
         from py4j.protocol import Py4JJavaError
 
-        jvm = self._scala.jvm
-        path = jvm.org.apache.hadoop.fs.Path(self._log.logPath(), f"{version:020}.json")
+        log, jvm = self._log(), self._scala.jvm
+        path = jvm.org.apache.hadoop.fs.Path(log.logPath(), _name(version))
         text = jvm.java.util.ArrayList()
         text.add("\n".join(lines))
-        # Delta's transactions hold it while they write where a rename does not exclude another one.
-        lock = self._log.snapshotLock()
-        lock.lock()
-        try:
-            iterator = jvm.scala.jdk.javaapi.CollectionConverters.asScala(text.iterator())
-            self._log.store().write(path, iterator, False, self._log.newDeltaHadoopConf())
-        except Py4JJavaError as error:
-            if error.java_exception.getClass().getSimpleName() == _TAKEN:
-                return False
-            raise
-        finally:
-            lock.unlock()
+        with _locked(log):
+            try:
+                iterator = jvm.scala.jdk.javaapi.CollectionConverters.asScala(text.iterator())
+                log.store().write(path, iterator, False, log.newDeltaHadoopConf())
+            except Py4JJavaError as error:
+                if error.java_exception.getClass().getSimpleName() == _TAKEN:
+                    return False
+                raise
         return True
+
+    def _log(self) -> Any:
+        """The `DeltaLog` that Delta has of the table now, and with which it commits."""
+        self._scala.activate()
+        return self._for_table(self._session._jsparkSession, self._path)  # noqa: SLF001
 
     def make_folder(self) -> None:
         """Make the folder of the log."""
-        folder = self._log.logPath()
-        folder.getFileSystem(self._log.newDeltaHadoopConf()).mkdirs(folder)
+        log = self._log()
+        folder = log.logPath()
+        folder.getFileSystem(log.newDeltaHadoopConf()).mkdirs(folder)
 
     def checkpoint(self) -> None:
-        """Make a checkpoint of the newest version. The versions stand, whatever comes of it."""
+        """Make a checkpoint of the newest version. The versions stand, whatever comes of it.
+
+        It takes seconds, during which Delta holds the lock of the log that it works with: another one than that of `put`.
+        """
         try:
-            self._log.update(False, self._scala.none(), self._scala.none())
-            self._log.checkpoint()
+            self._scala.activate()
+            path, options = self._scala.jvm.org.apache.hadoop.fs.Path(self._path), self._scala.immutable_map(_ITS_OWN)
+            log = self._for_table(self._session._jsparkSession, path, options)  # noqa: SLF001
+            log.update(False, self._scala.none(), self._scala.none())
+            log.checkpoint()
         except Exception as error:  # noqa: BLE001 - as in Delta, the next version that is due tries again
             _log.warning("checkpoint_failed", path=self._path, error=type(error).__name__)
+
+
+@contextmanager
+def _locked(log: Any) -> Iterator[None]:
+    """Delta's transactions hold this lock while they write where a rename does not exclude another one."""
+    lock = log.snapshotLock()
+    lock.lock()
+    try:
+        yield
+    finally:
+        lock.unlock()
+
+
+def _name(version: int) -> str:
+    return f"{version:020}.json"
 
 
 def create(store: LogStore, storage: Storage, path: str, actions: Sequence[Mapping[str, Any]], operation: str) -> bool:
@@ -193,7 +257,7 @@ def _commit(
 def _identity(storage: Storage, path: str, version: int) -> str | None:
     """The identity of a version's commit, empty if it has none; None if there is no such version."""
     try:
-        data = storage.read(f"{path}/_delta_log/{version:020}.json")
+        data = storage.read(f"{path}/_delta_log/{_name(version)}")
     except FileNotFoundError:
         return None
     for line in data.splitlines():

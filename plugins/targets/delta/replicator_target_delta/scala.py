@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 
@@ -12,8 +13,17 @@ class Scala:
     def __init__(self, session: Any) -> None:
         self.jvm = session._jvm  # noqa: SLF001 - the JVM has no public name
         self.delta = self.jvm.org.apache.spark.sql.delta
-        # Delta asks for this thread's session where a checkpoint was not fetched ahead in time; before its first statement it has none.
-        self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
+        # Each part of such a name is a question to the JVM.
+        set_active = self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession
+        self._activate = partial(set_active, session._jsparkSession)  # noqa: SLF001
+        self.activate()
+
+    def activate(self) -> None:
+        """Make the session that of this thread.
+
+        Delta asks for it where a checkpoint was not fetched ahead in time; before its first statement a thread has none.
+        """
+        self._activate()
 
     def object(self, package: Any, name: str) -> Any:
         """A Scala `object`."""

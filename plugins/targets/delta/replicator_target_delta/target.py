@@ -286,7 +286,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         Raises:
             EngineNeededError: Nothing was changed; Spark must merge the batch.
         """
-        direct, engine = self._direct(held), DIRECT
+        direct, engine, began = self._direct(held), DIRECT, self._pace.now()
         try:
             self._check_last_refusal(held.table.table, batch)
             details, written = direct.apply(held.table, batch, held.last)
@@ -298,7 +298,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
                 self._rows_max[held.table.table] = max(_ROWS_MIN, batch.rows // 2)
             details, written = self._apply_bulk(held, batch, direct)
             engine = found_by_spark(str(refused))
-        self._pace.committed(held.table.table, written)
+        self._pace.committed(held.table.table, began, written)
         return details, engine
 
     def _check_last_refusal(self, table: TableId, batch: Batch) -> None:

@@ -7,7 +7,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -654,6 +654,23 @@ def test_a_vacuum_without_retention_does_not_meet_a_rewrite(new_lake: Callable[.
     assert not is_rewriting(direct)
     lake.apply(lake.update(id=7, name="b", note="x"))
     assert len(lake.rows()) == 5
+
+
+def test_a_checkpoint_that_is_being_made_holds_no_batch_up(direct: Lake) -> None:
+    """Delta keeps the lock of its log for as long as it takes to read the state."""
+    direct.create()
+    direct.apply(direct.insert(id=1, name="a", note="x"))
+    store = logstore.LogStore(direct.spark, str(direct.path))
+    lock = store._log().snapshotLock()
+    with ThreadPoolExecutor(1) as pool:
+        lock.lock()
+        try:
+            made = pool.submit(engine.SparkCommits(direct.spark, str(direct.path)).checkpoint)
+            is_alone = bool(wait([made], timeout=60).done)
+        finally:
+            lock.unlock()
+    assert is_alone, "a put would have waited for it"
+    assert list((direct.path / "_delta_log").glob("*.checkpoint*.parquet"))
 
 
 def test_checkpoints_are_made_now_and_then(new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch) -> None:

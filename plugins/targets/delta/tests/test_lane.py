@@ -963,11 +963,12 @@ def test_a_table_that_is_committed_directly_rests_longer_after_much() -> None:
     now, table, other = [100.0], TableId("s", "t"), TableId("s", "u")
     pace = Pace(1.0, clock=lambda: now[0])
     assert pace.rest_s(table) == 0
-    pace.committed(table, 1000)
-    assert (pace.rest_s(table), pace.rest_s(other)) == (1.0, 0)
+    began, now[0] = pace.now(), 100.25
+    pace.committed(table, began, 1000)
+    assert (pace.rest_s(table), pace.rest_s(other)) == (0.75, 0), "what the commit took is part of the rest"
     now[0] = 100.75
     assert pace.rest_s(table) == 0.25
-    pace.committed(table, 3 * BYTES_PER_S)
+    pace.committed(table, pace.now(), 3 * BYTES_PER_S)
     assert pace.rest_s(table) == 3
     now[0] = 200.0
     assert pace.rest_s(table) == 0
@@ -975,7 +976,7 @@ def test_a_table_that_is_committed_directly_rests_longer_after_much() -> None:
 
 def test_without_a_wait_nothing_rests() -> None:
     pace = Pace(0.0, clock=lambda: 100.0)
-    pace.committed(TableId("s", "t"), 3 * BYTES_PER_S)
+    pace.committed(TableId("s", "t"), pace.now(), 3 * BYTES_PER_S)
     assert pace.rest_s(TableId("s", "t")) == 0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from replicator.model.errors import FencedError, TableError, TargetUnavailableError
+from replicator.testing.waiting import wait_until
 from replicator_target_delta import logstore
 from replicator_target_delta.errors import is_concurrent
 from replicator_target_delta.ledger import Entry, Transaction
@@ -230,6 +233,81 @@ def test_a_log_of_puts_alone_gets_checkpoints_and_outlives_its_json_files(lake: 
     lake.next = 25
     successor.apply_batch(lake.table, lake.batch([lake.insert(id=1, name="a", note="x")]))
     assert lake.rows() == {(1, "a", "x")}
+
+
+LINES = ['{"commitInfo":{"txnId":"x"}}', '{"txn":{"appId":"größe"}}']
+
+
+def test_a_version_on_a_local_disk_is_linked_as_deltas_own_store_writes_it(lake: Lake) -> None:
+    log, version = lake.path / "_delta_log", lake.version()
+    mine, deltas = logstore.LogStore(lake.spark, str(lake.path)), logstore.LogStore(lake.spark, str(lake.path))
+    assert mine._is_linked
+    deltas._is_linked = False
+    assert mine.put(version + 1, LINES)
+    assert deltas.put(version + 2, LINES)
+    first, second = (log / f"{version + added:020}.json" for added in (1, 2))
+    assert first.read_bytes() == second.read_bytes()
+    assert first.stat().st_mode == second.stat().st_mode
+    for store in (mine, deltas):
+        for taken in (1, 2):
+            assert not store.put(version + taken, ['{"another":{}}'])
+    assert first.read_bytes() == second.read_bytes()
+    assert not list(log.glob("*.tmp"))
+
+
+def test_a_link_waits_for_the_lock_of_deltas_transactions(lake: Lake) -> None:
+    """They look whether there is a version, and rename onto it then: a link in between would be replaced."""
+    store, version = logstore.LogStore(lake.spark, str(lake.path)), lake.version() + 1
+    file = lake.path / "_delta_log" / f"{version:020}.json"
+    lock = store._log().snapshotLock()
+    with ThreadPoolExecutor(1) as pool:
+        lock.lock()
+        try:
+            put = pool.submit(store.put, version, LINES)
+            wait_until(lock.hasQueuedThreads, "it waits")
+            assert not file.exists()
+        finally:
+            lock.unlock()
+        assert put.result()
+    assert file.exists()
+
+
+def test_of_many_puts_of_a_version_one_succeeds(lake: Lake) -> None:
+    stores = [logstore.LogStore(lake.spark, str(lake.path)) for _ in range(4)]
+    stores[0]._is_linked = False
+    with ThreadPoolExecutor(len(stores)) as pool:
+        for version in range(lake.version() + 1, lake.version() + 31):
+            lines = [f'{{"commitInfo":{{"txnId":"{number}"}}}}' for number in range(len(stores))]
+            puts = [pool.submit(s.put, version, [line]) for s, line in zip(stores, lines, strict=True)]
+            won = [number for number, put in enumerate(puts) if put.result()]
+            assert len(won) == 1
+            assert (lake.path / "_delta_log" / f"{version:020}.json").read_text() == f"{lines[won[0]]}\n"
+
+
+@pytest.mark.parametrize("setting", ["spark.delta.logStore.class", "spark.delta.logStore.file.impl"])
+def test_a_log_store_that_the_user_has_chosen_writes_the_versions(
+    lake: Lake, setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is chosen when Spark starts; a session has its settings."""
+    monkeypatch.setattr(os, "link", None)
+    session, version = lake.spark.newSession(), lake.version() + 1
+    session.conf.set(setting, "io.delta.storage.LocalLogStore")
+    assert logstore.LogStore(session, str(lake.path)).put(version, LINES)
+    assert (lake.path / "_delta_log" / f"{version:020}.json").exists()
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_where_there_are_no_links_deltas_store_writes_the_versions(
+    lake: Lake, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refuse)
+    for last in (10, 11):
+        lake.target.advance(lake.table, last)
+    assert ledger(lake) == Entry(1, 11)
+    assert not list((lake.path / "_delta_log").glob("*.tmp"))
 
 
 def log_of(**parts: Any) -> TableLog:

@@ -115,13 +115,31 @@ def read_changes(batch: Batch) -> pa.Table:
         raise TooLargeError
     if any(file.first <= batch.skip_to for file in batch.files):
         changes = changes.filter(pc.field(SEQUENCE_NUM) > batch.skip_to)
-    changes = changes.combine_chunks()
+    columns = dict(zip(changes.column_names, changes.columns, strict=True))
+    del changes
+    changes = pa.table({name: _combined(columns.pop(name)) for name in _COLUMNS}, schema=wanted)
     numbers = changes.column(SEQUENCE_NUM).to_numpy()
     if bool((numbers[1:] <= numbers[:-1]).any()):
         changes = changes.take(pa.array(np.argsort(numbers, kind="stable")))
         if len(np.unique(numbers)) < len(numbers):
             raise EngineNeededError("two changes have one number")
     return changes
+
+
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one chunk. Of a struct one field is combined after the other, so that only one stands in memory twice."""
+    type_, chunks = column.type, [chunk for chunk in column.chunks if len(chunk)]
+    if len(chunks) == 1:
+        return chunks[0]
+    if not chunks or not pa.types.is_struct(type_):
+        return pa.concat_arrays([pa.array([], type_), *chunks])
+    is_null = pa.concat_arrays([chunk.is_null() for chunk in chunks])
+    parts = [chunk.flatten() for chunk in chunks]
+    del column, chunks
+    fields = []
+    while parts[0]:
+        fields.append(pa.concat_arrays([part.pop(0) for part in parts]))
+    return pa.StructArray.from_arrays(fields, fields=list(type_), mask=is_null)
 
 
 @contextmanager
@@ -192,7 +210,7 @@ def fold(
     final = change[last[folded.is_written]]
     is_partial = _lacks_columns(changes) & (is_update | ~is_logged)
     if not is_soft and not bool(is_partial.any()):
-        rows = rows_of(changes.take(pa.array(final)), schema, options, layout)
+        rows = rows_of(changes, schema, options, layout, pa.array(final))
         return replace(folded, rows=rows, only_marks=np.zeros(len(final), bool))
     taken, written_at = (np.full(len(is_delete), NONE, np.int64) for _ in range(2))
     written_at[written], taken[deleted] = number[: len(written)], number[len(written) :]
@@ -260,15 +278,28 @@ def _put_together(
     )
 
 
-def rows_of(changes: pa.Table, schema: TableSchema, options: TableOptions, layout: Layout) -> pa.Table:
+def rows_of(
+    changes: pa.Table, schema: TableSchema, options: TableOptions, layout: Layout, at: pa.Array | None = None
+) -> pa.Table:
     """The rows that changes write, with the table's columns and those that are ours.
+
+    Args:
+        changes: As `read_changes` gives them.
+        schema: Their shape.
+        options: How the table is kept.
+        layout: How its data files hold values.
+        at: Which of the changes; None: all.
 
     Raises:
         EngineNeededError: As `Layout.type_of`.
     """
     fields = _array(changes, ROW).flatten()
+    marked = changes.select([SEQUENCE_NUM, SOURCE_TIMESTAMP])
+    if at is not None:
+        # A column after the other, and only those that are written: the changes stand in memory beside it.
+        fields, marked = [field.take(at) for field in fields], marked.take(at)
     columns = {column.name: layout.stored(field) for column, field in zip(schema.columns, fields, strict=True)}
-    return pa.table({**columns, **_marks_of(changes, options, np.zeros(changes.num_rows, bool))})
+    return pa.table({**columns, **_marks_of(marked, options, np.zeros(marked.num_rows, bool))})
 
 
 def _marks_of(changes: pa.Table, options: TableOptions, is_removed: Bools) -> dict[str, pa.Array]:
