@@ -296,7 +296,7 @@ def rows_of(
     fields = _array(changes, ROW).flatten()
     marked = changes.select([SEQUENCE_NUM, SOURCE_TIMESTAMP])
     if at is not None:
-        # A column after the other, and only those that are written: the changes stand in memory beside it.
+        # A column after the other, and only those that are written: the changes stand in memory, too.
         fields, marked = [field.take(at) for field in fields], marked.take(at)
     columns = {column.name: layout.stored(field) for column, field in zip(schema.columns, fields, strict=True)}
     return pa.table({**columns, **_marks_of(marked, options, np.zeros(marked.num_rows, bool))})
