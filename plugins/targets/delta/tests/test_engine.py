@@ -27,6 +27,7 @@ from replicator.plugins.target import EngineReport, TableOptions
 from replicator.testing.waiting import wait_until
 from replicator_target_delta import engine, history, logstore, maintenance, target
 from replicator_target_delta.bulk import SparkBulk
+from replicator_target_delta.config import DIRECT_ROWS
 from replicator_target_delta.engine import DIRECT, DirectTable, found_by_spark, merged_by_spark
 from replicator_target_delta.lane import lane, parquet
 from replicator_target_delta.lane.actions import Action
@@ -463,7 +464,7 @@ def test_keys_that_do_not_fit_into_memory_are_found_by_spark(direct: Lake, monke
         smaller.setattr(keys, "_BYTES_PER_INTEGER", 1)
         direct.apply(direct.update(id=1, name="b", note="x"), direct.update(id=2, name="a", note="x"))
         assert used(direct) == DIRECT
-        assert direct.target.rows_max(direct.table.table) == target.DIRECT_ROWS, "its batches were not too large"
+        assert direct.target.rows_max(direct.table.table) == DIRECT_ROWS, "its batches were not too large"
     direct.apply(direct.update(id=1, name="b", note="x"))
     monkeypatch.setattr(target, "DIRECT_ROWS", 1)
     monkeypatch.setattr(work, "fold", None)
