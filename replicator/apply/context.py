@@ -7,11 +7,13 @@ from typing import Any
 
 from replicator.apply.advice import Advice
 from replicator.apply.freshness import Freshness
+from replicator.apply.plan import begins_incarnation, last_number
 from replicator.apply.settings import ApplySettings
 from replicator.journal import JournalReader
+from replicator.model.events import DDLEvent
 from replicator.model.schema import TableId
-from replicator.plugins.target import DeltaTarget
-from replicator.state.records import TableRecord
+from replicator.plugins.target import EMPTY_LEDGER, DeltaTarget, TargetTable
+from replicator.state.records import EventEntry, TableRecord
 from replicator.state.store import StateStore
 
 
@@ -45,3 +47,20 @@ class ApplyContext:
     def record_of(self, table: TableId) -> TableRecord | None:
         """What capture knows of a table now."""
         return next((r for r in self.store.tables(self.name) if r.table == table), None)
+
+    def create(self, table: TargetTable, after: int) -> int:
+        """Apply the CREATE_TABLE of a table's incarnation, which stands above a number in the journal.
+
+        Returns:
+            Its own number; `EMPTY_LEDGER` if the journal does not have it any more: then the target will say that the table is missing.
+        """
+        page = self.settings.feed_items
+        while items := self.reader.feed(table.table, after, page):
+            for item in items:
+                if begins_incarnation(item, table.incarnation - 1):
+                    assert isinstance(item, EventEntry), "an event begins it"
+                    assert isinstance(item.event, DDLEvent), "CREATE_TABLE"
+                    self.target.apply_ddl(table, item.event, item.sequence_num)
+                    return item.sequence_num
+            after = last_number(items[-1])
+        return EMPTY_LEDGER

@@ -42,7 +42,7 @@ from replicator.model.errors import (
 from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
-from replicator.plugins.target import Batch, BatchFile, TargetTable
+from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, TargetTable
 from replicator.state import table_life
 from replicator.state.records import AppliedRecord, ErrorRecord, EventEntry, SegmentFile, TargetCopy
 
@@ -329,8 +329,10 @@ class TableApplier:
         assert self._claimed is not None
         self._reach = self._reach.whole_from(None)
         self._store(table_life.snapshot_begun_in_target(self._record, divergence.covered(self._record.alarms)))
+        self._context.check_lease()
+        if self._reach.ledger == EMPTY_LEDGER:  # it failed before the table was there
+            self._reach = self._reach.applied(self._context.create(self._claimed, self._reach.floor))
         if number > self._reach.ledger:
-            self._context.check_lease()
             self._context.target.advance(self._claimed, number)
             self._reach = self._reach.applied(number)
         self._reach = self._reach.resumed()

@@ -123,6 +123,38 @@ def test_a_failed_table_continues_with_an_in_place_snapshot(shop: Shop) -> None:
     assert shop.applied(A).source_time is not None
 
 
+@pytest.mark.parametrize("operation", ["read_ledger", "claim", "audit", "apply_ddl", "apply_batch"])
+@pytest.mark.parametrize("incarnation", [1, 2])
+def test_a_table_that_failed_before_it_was_created_continues_with_an_in_place_snapshot(
+    shop: Shop, operation: str, incarnation: int
+) -> None:
+    """In the same process; a new one tries again what failed."""
+    for _ in range(1, incarnation):
+        shop.copy(A, 7)
+        shop.run()
+    shop.copy(A, 1, 2)
+    target = shop.target()
+    target.faults.fail(operation, A, lambda: TableError("no", code="schema_conflict", table=str(A)))
+
+    def come_back() -> None:
+        target.faults.heal()
+        start = shop.start_in_place(A)
+        shop.rows(A, insert(0, item(1, "read again"), is_snapshot=True))
+        shop.complete(A, start)
+        shop.rows(A, insert(0, item(3, "after")))
+
+    script = [come_back]
+
+    def is_done() -> bool:
+        has_failed = A in shop.store.applied(NAME) and shop.applied(A).has_failed
+        if has_failed and script:
+            script.pop()()
+        return not script and not has_failed and shop.applied(A).last_applied == shop.highest(A)
+
+    shop.run(target, is_done=is_done)
+    assert shop.names(A) == {1: "read again", 3: "after"}
+
+
 def test_the_incarnation_is_recorded_before_it_is_claimed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.copy(A, 1)
     shop.run()
