@@ -17,6 +17,7 @@ D = "d"
 NAMES = ["t", "u", "a`b", "select", "x.y", 'q"q', "größe", "𝄞"]
 FOLLOWED = [TableId(D, name) for name in NAMES] + [TableId("other", "t")]
 ANSI_QUOTES = 4
+NO_BACKSLASH_ESCAPES = 1 << 20
 KEY_WORDS = (
     "key",
     "index",
@@ -125,6 +126,17 @@ def test_quotes_and_case_are_read_under_the_statement_s_own_modes() -> None:
 
 def test_a_name_in_bytes_that_are_no_text_may_be_any_that_is_not_ascii() -> None:
     assert {a[0] for a in found("nonsense `gr\ufffd\ufffde`")} == {"unclear"}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("sql_mode", [0, ANSI_QUOTES, NO_BACKSLASH_ESCAPES])
+@pytest.mark.parametrize("quote", ["'", '"', "`"])
+def test_long_quotes_are_read_once(quote: str, sql_mode: int) -> None:
+    """Whatever the first of two readings makes of them: the end of one is not looked for by trying."""
+    long = "x\\" + quote * 2 + " and so on" * 10_000
+    assert {e[0] for e in found(f"ALTER TABLE t COMMENT {quote}{long}", sql_mode=sql_mode)} == {"unclear"}
+    assert found(f"ALTER TABLE t COMMENT '{'x' * 100_000}\\\\', ADD x int") == [("alter", "d.t")]
+    assert found(f"ALTER TABLE t COMMENT 'x\\'{'x' * 100_000}', ADD x int") == [("alter", "d.t")]
 
 
 @given(st.text(alphabet=st.sampled_from("tu`'\"/*!;,.() TABLEDROPALTERandx-#\n"), max_size=60))

@@ -53,13 +53,14 @@ class UnreadableError(Exception):
 _NOT_ASCII: Final = "swe7"
 _SPACE: Final = re.compile(r"[ \t\n\v\f\r]+")
 _LINE_COMMENT: Final = re.compile(r"(?:#|--(?=[\x00-\x20\x7f]|\Z))[^\n]*")
-_BACKTICKS: Final = re.compile(r"`((?:[^`]+|``)*)`")
-_ANSI_NAME: Final = re.compile(r'"((?:[^"]+|"")*)"')
+# Possessive: nothing is tried twice, however long a quote that does not end is.
+_BACKTICKS: Final = re.compile(r"`((?:[^`]++|``)*+)`")
+_ANSI_NAME: Final = re.compile(r'"((?:[^"]++|"")*+)"')
 _STRINGS: Final = {
-    ("'", True): re.compile(r"'(?:[^'\\]+|''|\\.)*'", re.DOTALL),
-    ('"', True): re.compile(r'"(?:[^"\\]+|""|\\.)*"', re.DOTALL),
-    ("'", False): re.compile(r"'(?:[^']+|'')*'"),
-    ('"', False): re.compile(r'"(?:[^"]+|"")*"'),
+    ("'", True): re.compile(r"'(?:[^'\\]++|''|\\.)*+'", re.DOTALL),
+    ('"', True): re.compile(r'"(?:[^"\\]++|""|\\.)*+"', re.DOTALL),
+    ("'", False): re.compile(r"'(?:[^']++|'')*+'"),
+    ('"', False): re.compile(r'"(?:[^"]++|"")*+"'),
 }
 _BITS: Final = re.compile(r"[xX]'[0-9a-fA-F]*'|[bB]'[01]*'")
 _RUN: Final = re.compile(r"[0-9A-Za-z$_\x80-\U0010ffff]+")
