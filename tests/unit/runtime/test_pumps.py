@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -218,3 +221,24 @@ def test_what_the_target_refuses_by_now_fails_its_table_while_it_is_captured(
         host.insert(good, 1)
     assert present(failed.error).code == ("target_occupied" if target == "delta" else "not_ours")
     assert present(host.record(good)).stage is Stage.STREAMING
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no mallopt")
+def test_the_memory_of_a_large_batch_goes_back_to_the_system() -> None:
+    """In a process of its own: the pool is the process's, and others have used it here."""
+    program = """
+import psutil, pyarrow as pa, pyarrow.compute as pc
+from replicator.runtime.pumps import return_unused_memory
+return_unused_memory()
+resident = lambda: psutil.Process().memory_info().rss >> 20
+texts = pc.cast(pa.array(range(1000)), pa.string())
+before = resident()
+batch = [pa.concat_arrays([texts] * 100).take(pa.array(range(100_000))) for _ in range(300)]
+held = resident()
+del batch
+print(held - before, resident() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    held, kept = map(int, done.stdout.split())
+    assert held > 100
+    assert kept < 20
