@@ -240,8 +240,9 @@ def delete(name: str, yes: bool, drop_target: bool, force: bool) -> None:
     registry, home = Registry.discover(), Home.from_environment()
     store = _open(home)
     lifecycle.find(store, name)
-    what = "and the target's tables" if drop_target else "(the target's tables stay)"
-    if not yes and not click.confirm(f"Delete {name}, its slot and publication, journal and state {what}?"):
+    what = "Target tables are deleted, too." if drop_target else "Target tables stay."
+    deleted = "This deletes its journal, its state and what it created in the source."
+    if not yes and not click.confirm(f"Delete replicator {name}? {deleted} {what}"):
         click.echo("Nothing was deleted.")
         return
     lifecycle.delete(store, home, registry, name, drop_target=drop_target, force=force, tell=click.echo)

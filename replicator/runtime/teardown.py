@@ -64,7 +64,8 @@ def _load(record: ReplicatorRecord, registry: Registry, notes: list[str], *, is_
         if not is_forced:
             raise
         notes.append(
-            f"The stored configuration can no longer be used ({error.message}). The slot, the publication and the target are not deleted."
+            f"The stored configuration cannot be loaded ({error.message.rstrip('.')})."
+            " Nothing was deleted in the source or the target; remove it there by hand."
         )
         return None
 

@@ -1,4 +1,4 @@
-"""The host names no plugin: what a plugin needs is a field of its interface."""
+"""The host names no plugin, and no thing that only one kind of database has: what a plugin needs is a field of its interface."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ HOST = Path(replicator.__file__).parent
 NAMES = re.compile(
     r"(?<![a-z])(delta(?!source|target|[a-z])|databricks|bigquery|postgres|psycopg|mysql|mariadb)", re.IGNORECASE
 )
+PARTS = re.compile(r"(?<![a-z])(slots?|publications?|binlogs?|gtids?)(?![a-z])", re.IGNORECASE)
+"""Words of one database. Docstrings of the interface explain by them; code and texts for people do not need them."""
+PYTHONS_OWN = {"slots", "__slots__"}
 # `testing` may import what it tests.
 EXCEPT = ("testing/", "config/reference.py")
 OWN_STORE = re.compile(r"postgres|psycopg", re.IGNORECASE)
@@ -32,12 +35,31 @@ def code_of(path: Path) -> Iterator[tuple[int, str]]:
         previous = token.type
 
 
-def test_the_hosts_code_names_no_plugin() -> None:
-    found = []
+def modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(HOST.rglob("*.py")):
         name = path.relative_to(HOST).as_posix()
-        if name.startswith(EXCEPT):
-            continue
+        if not name.startswith(EXCEPT):
+            yield name, path
+
+
+def test_the_hosts_code_has_no_words_of_one_database() -> None:
+    found = [
+        f"{name}:{line}: {text}"
+        for name, path in modules()
+        for line, text in code_of(path)
+        if PARTS.search(text) and text not in PYTHONS_OWN
+    ]
+    assert found == []
+
+
+def test_a_word_of_one_database_is_found() -> None:
+    assert all(map(PARTS.search, ("its slot and publication", "drop_slot", "GTIDs", "the binlog")))
+    assert not PARTS.search("a slotted class")
+
+
+def test_the_hosts_code_names_no_plugin() -> None:
+    found = []
+    for name, path in modules():
         for line, text in code_of(path):
             names = NAMES.findall(text)
             is_own_store = name.startswith("state/") and all(OWN_STORE.match(n) for n in names)
