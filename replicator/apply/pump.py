@@ -227,7 +227,7 @@ class Apply:
         return (
             self._newest is not None
             and applier.record.source_time is None
-            and not applier.has_failed
+            and not applier.is_given_up
             and captured is not None
             and table_life.is_complete(captured)
             and captured.incarnation == applier.record.incarnation
@@ -310,7 +310,7 @@ class Apply:
                 raise
             if ours.code == INTERNAL:
                 _log.error("table_crashed", table=str(turn.table), exc_info=error)
-            is_again = applier.has_failed
+            is_again = applier.is_given_up
             if not is_again and ours is not error and self._may_be_everybodys(turn.table, ours.code):
                 applier.forget_claim()
                 if self._let_wait(turn.table, ours):
@@ -334,7 +334,7 @@ class Apply:
         if was_applied:
             control.announce("progress")
         self._resume_turns(turn.table, units=int(was_applied))
-        if applier.commits >= self._settings.maintain_every and not self._upkeep.is_put_off(turn.table, applier):
+        if applier.commits >= self._settings.maintain_every and not self._upkeep.is_postponed(turn.table, applier):
             self._upkeep.look_after(turn.table, applier)
 
     def _wait_or_fail(self, table: TableId, applier: TableApplier, error: TargetUnavailableError) -> None:
@@ -432,7 +432,7 @@ class Apply:
         newest = self._fresh_to(table)
         source_time = record.source_time
         is_idle = highest <= applier.looked_to and table not in self._schedule.busy
-        is_well = not applier.has_failed and not record.has_failed
+        is_well = not applier.is_given_up and not record.has_failed
         if is_idle and is_well and applier.is_complete and newest is not None:
             source_time = self._context.freshness.later(source_time, newest)
             self._idle_to[table] = record.incarnation, source_time

@@ -36,7 +36,7 @@ class ApplySettings:
         feed_items: Items of a table's feed read at a time.
         wake_s: The longest between two looks at the journal without an announcement that it grew.
         options: The options of each target table.
-        upkeep_pause_s, upkeep_pause_max_s: How long upkeep that failed is put off, the first time and at most.
+        upkeep_pause_s, upkeep_pause_max_s: How long upkeep that failed is postponed, the first time and at most.
         selects: Whether the configuration replicates a table. Called often.
         patience: Makes what says how long a table is tried that the target cannot take.
     """

@@ -66,7 +66,7 @@ class TableApplier:
     def __init__(self, context: ApplyContext, table: TableId, applied: AppliedRecord | None) -> None:
         self._context = context
         self._table = table
-        self._record = applied or AppliedRecord(table=table, incarnation=0)
+        self._record = applied or table_life.nothing_applied(table)
         self._claimed: TargetTable | None = None
         self._reach = Reach.begin(self._record.last_applied)
         self._commits = 0
@@ -87,14 +87,14 @@ class TableApplier:
         return self._record
 
     @property
-    def has_failed(self) -> bool:
+    def is_given_up(self) -> bool:
         """Whether this process has given the table up until a snapshot or an incarnation begins."""
         return self._reach.is_searching
 
     @property
     def crashes(self) -> int:
-        """How often the target's engine crashed while it worked on the table, and nothing of it was applied since; 0 once it has failed."""
-        return 0 if self.has_failed else self._record.crashes
+        """How often the target's engine crashed while it worked on the table, with nothing of it applied since; 0 once given up."""
+        return 0 if self.is_given_up else self._record.crashes
 
     @property
     def is_complete(self) -> bool:

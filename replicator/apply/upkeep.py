@@ -1,6 +1,6 @@
 """Upkeep and audits of tables that have nothing to apply.
 
-What fails is put off, counted and shown: it never ends anything, and nothing waits for it.
+What fails is postponed, counted and shown: it never ends anything, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ class Upkeep:
 
     def is_due(self, table: TableId, applier: TableApplier) -> bool:
         """Whether to look after a table that has nothing to apply."""
-        if applier.has_failed or applier.crashes or self.is_put_off(table, applier):
+        if applier.is_given_up or applier.crashes or self.is_postponed(table, applier):
             return False
         return applier.is_upkeep_due or table in self._failed
 
     def is_audit_due(self, table: TableId, applier: TableApplier) -> bool:
         """Whether to ask what others changed in a table that has nothing to apply."""
-        if applier.has_failed or applier.record.incarnation == 0 or self.is_put_off(table, applier):
+        if applier.is_given_up or applier.record.incarnation == 0 or self.is_postponed(table, applier):
             return False
         return self._clock() - self._audited.get(table, self._began) >= self._audit_every_s
 
-    def is_put_off(self, table: TableId, applier: TableApplier) -> bool:
+    def is_postponed(self, table: TableId, applier: TableApplier) -> bool:
         """Whether the table is left alone after upkeep that failed."""
         failed = self._failed.get(table)
         return (failed is not None and self._clock() < failed.retry_at) or self._crashed_s(applier) is not None
@@ -100,7 +100,7 @@ class Upkeep:
             if isinstance(error, TargetCrashedError):
                 # Other tables may have been in the engine: the loop ends, and a new one must know.
                 applier.note_upkeep_crash(error)
-            self._put_off(table, error)
+            self._postpone(table, error)
             return False
         return True
 
@@ -140,7 +140,7 @@ class Upkeep:
             retry_in_s=round(self._pause_max_s - passed_s, 1),
         )
 
-    def _put_off(self, table: TableId, error: Exception) -> None:
+    def _postpone(self, table: TableId, error: Exception) -> None:
         ours = error if isinstance(error, ReplicatorError) else table_error(error, table, "doing its upkeep")
         if ours is None:
             ours = ReplicatorError(f"unexpected {type(error).__name__} during its upkeep.", code=INTERNAL)

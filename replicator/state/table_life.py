@@ -11,10 +11,10 @@ Capture's word (`TableRecord.stage`):
 
 Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
 
-Apply's word (`AppliedRecord.state`): `refused` ──▶ FAILED, `taken_up` ──▶ APPLYING, `begun_in_target` begins again with the next
-incarnation; `crashed` counts and changes no state, `nothing_left` ends the count. It does not change capture's word: capture continues,
-and the journal keeps what apply will need. What the target holds (`AppliedRecord.copy`): `begun_in_target`, `snapshot_begun_in_target` ──▶
-SNAPSHOT, `snapshot_completed_in_target` ──▶ WHOLE, `found_whole` ──▶ WHOLE or CHANGES.
+Apply's word (`AppliedRecord.state`): `nothing_applied` begins, `refused` ──▶ FAILED, `taken_up` ──▶ APPLYING, `begun_in_target` begins
+again with the next incarnation; `crashed` counts and changes no state, `nothing_left` ends the count. It does not change capture's word:
+capture continues, and the journal keeps what apply will need. What the target holds (`AppliedRecord.copy`): `begun_in_target`,
+`snapshot_begun_in_target` ──▶ SNAPSHOT, `snapshot_completed_in_target` ──▶ WHOLE, `found_whole` ──▶ WHOLE or CHANGES.
 
 Both together are what is shown (`has_failed`) and what the journal must keep (`needs_journal`). A table whose changes the journal had to
 drop (`journal_given_up`) needs nothing of it until its next snapshot.
@@ -208,6 +208,11 @@ def recreated(record: TableRecord) -> TableRecord:
 
 
 # --- apply's transitions ------------------------------------------------------------------------------------------------
+
+
+def nothing_applied(table: TableId) -> AppliedRecord:
+    """A table of which apply has recorded nothing: its first incarnation has not begun in the target."""
+    return AppliedRecord(table=table, incarnation=0)
 
 
 def refused(applied: AppliedRecord, error: ErrorRecord) -> AppliedRecord:

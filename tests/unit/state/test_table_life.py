@@ -34,6 +34,7 @@ ALARM = AlarmRecord(code="target_changed", message="another wrote", action="Run 
 PROGRESS = SnapshotProgress(rows=3)
 IDENTITY = TableIdentity(object="1")
 HOUSE = Path(replicator.__file__).parent
+RECORDS = {"TableRecord", "AppliedRecord"}
 STATES = {"stage", "state", "is_recreated", "copy", "crashes"}
 # Documents have a "state", too.
 KEYS = STATES - {"state"}
@@ -180,7 +181,7 @@ def test_nobody_else_assigns_a_state() -> None:
 def _assignments(path: Path) -> Iterator[int]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
-            case ast.Call(func=ast.Name(id="TableRecord") | ast.Attribute(attr="TableRecord")):
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in RECORDS:
                 yield node.lineno
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in ("replace", "_put"):
                 if {keyword.arg for keyword in node.keywords} & STATES:
