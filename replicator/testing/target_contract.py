@@ -2,7 +2,7 @@
 
 A plugin's tests begin by subclassing `TargetContract`:
 
-    class TestDeltaTarget(TargetContract): @pytest.fixture def harness(self, tmp_path): return DeltaHarness(tmp_path)
+    class TestDeltaLakeTarget(TargetContract): @pytest.fixture def harness(self, tmp_path): return DeltaLakeHarness(tmp_path)
 
 Commits are dear on many targets, so where a rule must hold for many histories they all go into one table: each
 history lives in a `world`, the first column of the key.

@@ -26,7 +26,7 @@ class TargetTables(Protocol):
         """All rows of the target table, as one read sees them; in no order."""
 
 
-class DeltaTables:
+class DeltaLakeTables:
     """Delta tables.
 
     Args:

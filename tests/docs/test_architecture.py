@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md names files and functions that exist, and no file of the product grows past what one reads at once."""
+"""ARCHITECTURE.md names files and functions that exist, so do the READMEs of plugins, and no file grows too long to read."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ ORDER = ["sources", "capture", "journal", "state", "runtime", "apply", "kit", "t
 LINES_MAX = 500
 LONGER = {"replicator/capture/window.py"}
 """Its docstring has the reason."""
+READMES = sorted([*ROOT.glob("plugins/*/*/README.md"), *ROOT.glob("examples/plugins/*/README.md")])
 ROWS = re.findall(r"^\| ([^|]+) \| `([^`]+)` \|(.*)\|$", SECTION, re.MULTILINE)
 
 
@@ -74,6 +75,16 @@ def test_no_step_goes_back(walk: str) -> None:
 
 def _part(file: str) -> int:
     return max(ORDER.index(part) for part in Path(file).parts if part in ORDER)
+
+
+@pytest.mark.parametrize("readme", READMES, ids=[readme.parent.name for readme in READMES])
+def test_a_plugins_readme_names_files_that_exist(readme: Path) -> None:
+    """By their names or paths inside the package, or by their paths from the root."""
+    [package] = [path for path in readme.parent.glob("replicator_*") if path.is_dir()]
+    files = [path.relative_to(package).as_posix() for path in package.rglob("*.py")]
+    known = {*files, *(Path(name).name for name in files), *(f"{Path(name).parent}/" for name in files)}
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", readme.read_text(encoding="utf-8"))
+    assert [name for name in named if name not in known and not (ROOT / name).exists()] == []
 
 
 def test_no_file_of_the_product_is_longer_than_one_reads_at_once() -> None:

@@ -16,7 +16,7 @@ from replicator_testbed.demo.sources import Shop, shop_of
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.rig import Rig
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 (fixtures)
-from replicator_testbed.target_tables import BigQueryTables, DeltaTables, TargetTables
+from replicator_testbed.target_tables import BigQueryTables, DeltaLakeTables, TargetTables
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client
@@ -98,7 +98,7 @@ def opening(target: str, request: pytest.FixtureRequest) -> Opening:
 def reading(target: str, request: pytest.FixtureRequest) -> Reading:
     """Reads the target tables that a replicator makes."""
     if target in {"delta", "spark"}:
-        return lambda rig: DeltaTables(rig.lake)
+        return lambda rig: DeltaLakeTables(rig.lake)
     client = request.getfixturevalue("client")
     return lambda rig: BigQueryTables(client, prefix=f"{rig.database.name}_")
 

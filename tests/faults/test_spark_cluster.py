@@ -32,7 +32,7 @@ from replicator_testbed.present import present
 from replicator_testbed.rig import Rig, has_snapshots
 from replicator_testbed.spark import lake_needs
 from replicator_testbed.spark_cluster import SparkCluster
-from replicator_testbed.target_tables import DeltaTables, TargetTables
+from replicator_testbed.target_tables import DeltaLakeTables, TargetTables
 
 # Upkeep is due after nearly every merge, and a purge after nearly every row that is hidden.
 UPKEEP = "{small_files_max: 2, deleted_rows_share_max: 0.0001, vacuum_every: 1m, vacuum_retention: 1m}"
@@ -64,7 +64,7 @@ def rig(cluster: SparkCluster, opened: tuple[Shop, Rig]) -> Rig:
 @pytest.fixture
 def target_tables(rig: Rig) -> TargetTables:
     """What the lake holds."""
-    return DeltaTables(rig.lake)
+    return DeltaLakeTables(rig.lake)
 
 
 def on(
@@ -249,7 +249,7 @@ def test_direct_commits_beside_a_cluster(cluster: SparkCluster, opened: tuple[Sh
     cluster.kill_executor()
     rig.settle(process)
     wait_for_rungs(rig, customers="L2")
-    stops_equal(rig, process, DeltaTables(rig.lake))
+    stops_equal(rig, process, DeltaLakeTables(rig.lake))
 
 
 @pytest.mark.soak
@@ -278,7 +278,7 @@ def test_executors_that_are_given_back_and_asked_for_again(
         shop.view_pages(100)
         rig.settle(process)
     assert rig.stop(process) == 0, rig.output()
-    assert rig.differences(DeltaTables(rig.lake)) == {}
+    assert rig.differences(DeltaLakeTables(rig.lake)) == {}
 
 
 @pytest.mark.soak

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from replicator_testbed.java import short_lived_options
-from replicator_testbed.target_tables import BigQueryTables, DeltaTables, TargetTables
+from replicator_testbed.target_tables import BigQueryTables, DeltaLakeTables, TargetTables
 
 _SPARK: Final = """\
 # Fewer, larger merges: two cores have a source, a writer and this to run.
@@ -54,7 +54,7 @@ def _delta(folder: Path) -> Iterator[DemoTarget]:
         title="Delta",
         block=f"  type: delta\n  path: {lake}",
         more=_SPARK.format(settings=settings),
-        target_tables=DeltaTables(lake),
+        target_tables=DeltaLakeTables(lake),
     )
 
 

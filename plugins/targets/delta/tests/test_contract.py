@@ -72,7 +72,7 @@ class Lake(TargetHarness):
         return (tuple(row) for row in self.session.read.format("delta").load(path).select(*quoted).collect())
 
 
-class TestDeltaTarget(TargetContract):
+class TestDeltaLakeTarget(TargetContract):
     fuzz_worlds: ClassVar[int] = 250
     fuzz_rounds: ClassVar[int] = 1
 
@@ -86,7 +86,7 @@ class TestDeltaTarget(TargetContract):
 
 @pytest.mark.slow  # minutes of Spark; the other files here show the same in parts
 @pytest.mark.timeout(1800)
-class TestDeltaTargetBySpark(TargetContract):
+class TestDeltaLakeTargetBySpark(TargetContract):
     fuzz_worlds: ClassVar[int] = 250
     fuzz_rounds: ClassVar[int] = 1
 

@@ -36,7 +36,7 @@ from replicator_target_delta.lane import index, lane, parquet, rewrite, vectors
 from replicator_target_delta.lane.index import IndexCache
 from replicator_target_delta.lane.known import known_columns
 from replicator_target_delta.lane.lane import Lane
-from replicator_target_delta.lane.log import DeltaLogReader
+from replicator_target_delta.lane.log import DeltaLakeLogReader
 from replicator_target_delta.lane.parquet import write_rows
 from replicator_target_delta.ledger import Entry
 from replicator_target_delta.storage import Storage
@@ -159,11 +159,11 @@ class Bare:
         return list(rows_of(read_delta(self.path, names or tuple(c.name for c in self.schema.columns))))
 
     def files(self) -> dict[str, Any]:
-        return DeltaLogReader(self.storage, str(self.path)).refresh().files
+        return DeltaLakeLogReader(self.storage, str(self.path)).refresh().files
 
     def live(self) -> pa.Table:
         """What the log says, read by hand."""
-        state = DeltaLogReader(self.storage, str(self.path)).refresh()
+        state = DeltaLakeLogReader(self.storage, str(self.path)).refresh()
         fields = json.loads(state.metadata["schemaString"])["fields"]
         names = {f["metadata"]["delta.columnMapping.physicalName"]: f["name"] for f in fields}
         parts = []
@@ -177,7 +177,7 @@ class Bare:
 
     def compact(self) -> None:
         """What an OPTIMIZE of somebody else does: all rows into one file, and no row changed."""
-        state = DeltaLogReader(self.storage, str(self.path)).refresh()
+        state = DeltaLakeLogReader(self.storage, str(self.path)).refresh()
         rows = self.live()
         if not rows.num_rows:
             return
@@ -605,7 +605,7 @@ def test_counts_and_ledger_stand_in_the_commit(bare: Bare) -> None:
     audit = history.audit(bare.storage, str(bare.path), bare.table, before)
     assert audit.merged == Merged(matched=1, deleted=1, inserted=1, not_found=1)
     assert not audit.changed_by_others
-    state = DeltaLogReader(bare.storage, str(bare.path)).refresh()
+    state = DeltaLakeLogReader(bare.storage, str(bare.path)).refresh()
     assert Entry.of(state.transactions[bare.table.ledger_name]) == Entry(1, bare.next - 1)
 
 
@@ -870,11 +870,11 @@ def test_a_log_that_was_replaced_is_read_from_its_beginning(bare: Bare) -> None:
 def test_a_checkpoint_is_read_as_the_commits_before_it(bare: Bare) -> None:
     for number in range(6):
         bare.apply(*[insert(0, item(10 * number + i)) for i in range(10)], delete(0, item(10 * number - 5)))
-    before = DeltaLogReader(bare.storage, str(bare.path)).refresh()
+    before = DeltaLakeLogReader(bare.storage, str(bare.path)).refresh()
     DeltaTable(bare.path).create_checkpoint()
     for version in range(before.version):
         (bare.log / f"{version:020}.json").unlink()
-    after = DeltaLogReader(bare.storage, str(bare.path)).refresh()
+    after = DeltaLakeLogReader(bare.storage, str(bare.path)).refresh()
     assert (after.version, after.transactions, after.unknown) == (before.version, before.transactions, None)
     assert {f.path: f.vector for f in after.files.values()} == {f.path: f.vector for f in before.files.values()}
     bare.lane = bare.new_lane()

@@ -48,7 +48,7 @@ from replicator_target_delta.lane.commits import Commits
 from replicator_target_delta.lane.hidden import Hidden, hide
 from replicator_target_delta.lane.index import KEYS_TOO_LARGE, Hits, IndexCache, Wanted, read_keys
 from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
-from replicator_target_delta.lane.log import DeltaLogReader, LiveFile, LogState
+from replicator_target_delta.lane.log import DeltaLakeLogReader, LiveFile, LogState
 from replicator_target_delta.lane.parquet import read_rows, write_rows
 from replicator_target_delta.lane.rewrite import Rewrite, Rewritten, carried, due, rewrite_files, still_stands
 from replicator_target_delta.lane.values import LAYOUT
@@ -102,7 +102,7 @@ class Lane:
         self._commits = commits
         self._indexes = indexes
         self._clock = clock
-        self._log = DeltaLogReader(storage, path)
+        self._log = DeltaLakeLogReader(storage, path)
         self._vectors: dict[str, tuple[vectors.Descriptor, BitMap]] = {}
         # Files that batches left without a row since a rewrite was planned; None: none is.
         self._emptied: set[str] | None = None

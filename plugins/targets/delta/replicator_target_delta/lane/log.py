@@ -176,7 +176,7 @@ class LogState:
             self.unknown = what
 
 
-class DeltaLogReader:
+class DeltaLakeLogReader:
     """Keeps the state of one table's log up to date.
 
     Args:
