@@ -309,12 +309,12 @@ class Captured(Sealed):
         running.wait_until(lambda: self.is_done(request), "the journal has caught up")
 
     def wait_for_streaming(self, running: RunningCapture, *tables: TableId) -> None:
-        """Wait until tables (none given: all that are selected) are copied and followed."""
+        """Wait until tables (none given: all that are selected) have their snapshots and are streaming."""
         wanted = tables or tuple(self.tables)
         running.wait_until(
             lambda: all(self.stage(t) is Stage.STREAMING for t in wanted),
             lambda: (
-                f"all tables are copied; now {[(r.table, r.stage, r.snapshot, r.error) for r in self.store.tables(self.name)]},"
+                f"all tables have their snapshots; now {[(r.table, r.stage, r.snapshot, r.error) for r in self.store.tables(self.name)]},"
                 f" {running.control.status}"
             ),
         )

@@ -155,7 +155,7 @@ class Cascades:
         return parent.reach.by_update
 
     def of_statement(self, text: str) -> frozenset[TableId]:
-        """The replicated tables into which cascades may have gone unseen before a statement that may change foreign keys."""
+        """The replicated tables that cascades may have changed unseen before a statement that may change foreign keys."""
         if not _MAY_CHANGE_KEYS.search(text):
             return frozenset()
         before = self._reaches

@@ -163,7 +163,7 @@ def _in_order(connection: Connection, table: TableId, keys: tuple[UniqueKey, ...
     except pymysql.err.ProgrammingError as error:
         if error.args[0] != _NO_SUCH_TABLE:
             raise
-        return keys  # gone since: the next look finds nothing
+        return keys  # dropped since: the next check finds nothing
     order = {name: index for index, name in enumerate(dict.fromkeys(row[2] for row in rows))}
     return tuple(sorted(keys, key=lambda key: order.get(key.name, len(order))))
 

@@ -1,4 +1,4 @@
-"""From PostgreSQL into the emulator with the command line: copy, follow, crash, delete."""
+"""From PostgreSQL into the emulator with the command line: snapshot, streaming, crash, delete."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def _constraint(reader: Reader) -> Altered:
             reader.name()
         reader.parentheses()
         if _references(reader):
-            # Rows may be gone by a cascade that the log does not show, before anybody has looked at the catalogue.
+            # A cascade that the log does not show may have deleted rows before anybody has read the catalogue.
             return _REPLACED
     return _NOTHING
 
