@@ -102,7 +102,7 @@ def check_file(context: ApplyContext, table: TableId, file: SegmentFile) -> None
         ) from error
     if file.has_absent and (count := context.reader.partial_inserts(file)):
         raise TableError(
-            f"The log has {count} INSERT without all columns. What is missing is not NULL, and only a snapshot reads it.",
+            f"The log has {count} INSERT{'s' if count > 1 else ''} with missing column values. Only a new snapshot can read them.",
             code="insert_lacks_columns",
             table=str(table),
             action=f"Run `replicator snapshot {context.name} {table}`.",

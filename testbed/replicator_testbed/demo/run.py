@@ -117,7 +117,7 @@ class _Demo:
             lines = len(self._file.read_text().splitlines())
             self._say(f"{lines} lines of YAML; a writer changes the shop all the time. Starting the replicator …")
             process = self._start()
-            self._wait_for(process, f"rows of the snapshot arrive in {self._target.title}", lambda s: _applied(s) > 0)
+            self._wait_for(process, f"rows of the snapshot in {self._target.title}", lambda s: _applied(s) > 0)
             self._show("before the crash")
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -126,7 +126,7 @@ class _Demo:
             process = self._start()
             self._wait_for(
                 process,
-                "every table has its snapshot, and changes are replicated",
+                "the snapshot of every table, and changes after it",
                 lambda s: is_fresh(s) and _applied(s) > applied,
             )
             self._show("all tables are streaming")
@@ -141,7 +141,7 @@ class _Demo:
             writer.stop()
             self._say(f"The writer stops after {writer.transactions:,} transactions. Catching up …")
             catch_up = self._catch_up()
-            self._wait_for(process, "everything is applied", lambda _: catch_up.check() is not None)
+            self._wait_for(process, "everything to be applied", lambda _: catch_up.check() is not None)
             self._show("caught up")
         finally:
             writer.stop()
@@ -230,7 +230,7 @@ class _Demo:
 
         if not wait_while_it_moves(look, is_there, counted=lambda: (self._milestones(), counted())):
             raise DemoFailedError(
-                f"{what}: waited for that in vain, and nothing moved for {STILL_S:.0f} s. {reasons(self._status())}"
+                f"Timed out waiting for {what}: no progress for {STILL_S:.0f} s. {reasons(self._status())}"
             )
 
     def _show(self, title: str) -> None:

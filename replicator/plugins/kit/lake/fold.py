@@ -222,7 +222,7 @@ def fold(
                 _array(changes, ABSENT), {schema.fields[c.name]: i for i, c in enumerate(schema.columns)}
             )
         except KeyError as error:
-            raise EngineNeededError("a change lacks a column that there is none of") from error
+            raise EngineNeededError("a change names a column that the table does not have") from error
         touches = Touches(taken=taken, written=written_at, is_whole=~is_partial, sent=sent)
         replayed = replay(touches, np.nonzero(folded.is_written)[0])
     else:

@@ -105,7 +105,7 @@ def sent_columns(absent: pa.Array, fields: Mapping[str, int]) -> Bools:
     """Which columns each change sent, by what it says is absent.
 
     Raises:
-        KeyError: It names a column that there is none of.
+        KeyError: It names a column that the table does not have.
     """
     sent = np.ones((len(absent), len(fields)), bool)
     at = pc.list_parent_indices(absent).to_numpy(zero_copy_only=False)

@@ -171,7 +171,7 @@ def _counts(rows: int, hits: BulkHits | None, expected: int | None) -> Merged:
 def _names(files: Sequence[LiveFile]) -> Mapping[str, int]:
     names = {file.path.rsplit("/", 1)[-1]: number for number, file in enumerate(files)}
     if len(names) != len(files) or any("%" in name for name in names):
-        raise EngineNeededError("the names of the table's files do not tell them apart")
+        raise EngineNeededError("file names of the table repeat or contain %")
     return names
 
 
