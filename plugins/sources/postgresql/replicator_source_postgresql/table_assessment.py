@@ -46,7 +46,7 @@ def assess_table(table: CatalogTable, role: str) -> list[Problem]:
                 table,
                 "inheritance",
                 "it is part of an inheritance tree; its own rows are replicated, those of its children belong to the children",
-                "Include the children if their rows are wanted; the target's copy equals SELECT … FROM ONLY.",
+                "Include the children if their rows are wanted; the target table equals SELECT … FROM ONLY.",
                 Severity.NOTICE,
             )
         )
