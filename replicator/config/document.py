@@ -11,6 +11,9 @@ import yaml
 from replicator.config.shape import Part, Path
 from replicator.model.errors import Problem
 
+PLACEHOLDER: Final = "CHANGE-ME"
+"""What `replicator init` writes where only the user knows the value."""
+
 # A configuration is a page or two. The limits keep a hostile or mistaken file from costing anything.
 DOCUMENT_BYTES_MAX: Final = 256 << 10
 DEPTH_MAX: Final = 32

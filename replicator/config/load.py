@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from replicator.config.document import DOCUMENT_BYTES_MAX, Document, Path, read_document
-from replicator.config.messages import Block, problems_of, unknown_plugin, wrong_scalar
+from replicator.config.document import DOCUMENT_BYTES_MAX, PLACEHOLDER, Document, Path, read_document
+from replicator.config.messages import Block, not_filled_in, problems_of, unknown_plugin, wrong_scalar
 from replicator.config.model import ReplicatorConfig
 from replicator.config.references import Resolver, environment
 from replicator.config.secrets import Resolved
@@ -197,6 +197,7 @@ def _validate(block: Block, unresolved: set[Path]) -> tuple[BaseModel | None, li
         for path, value in _scalars(block.values)
         if (shape := shape_at(block.model, path)) is not None and _is_mistaken(shape, value)
     ]
+    problems += [not_filled_in(block, path) for path, value in _scalars(block.values) if value == PLACEHOLDER]
     mistaken = {problem.location for problem in problems}
     result: BaseModel | None = None
     try:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from replicator.config.document import Document, Path, dotted, kind_of
+from replicator.config.document import PLACEHOLDER, Document, Path, dotted, kind_of
 from replicator.config.model import ReplicatorConfig
 from replicator.config.patterns import PATTERN_HELP
 from replicator.config.secrets import LITERAL_SECRET, Resolved
@@ -59,6 +59,12 @@ def problems_of(block: Block, error: ValidationError, unresolved: Iterable[Path]
 def wrong_scalar(block: Block, path: Path, shape: Shape) -> Problem:
     """Refuse a scalar of another kind that pydantic would have converted."""
     return _wrong_type(block, path, shape)
+
+
+def not_filled_in(block: Block, path: Path) -> Problem:
+    """Say that a value is still the one that `replicator init` wrote."""
+    message = f"`{dotted((*block.prefix, *path))}` is still {PLACEHOLDER}."
+    return _make(block, path, "invalid_value", message, f"Set it. {_description(block, path)}".strip())
 
 
 def unknown_plugin(kind: str, name: str, known: Iterable[str], broken: str | None = None) -> Problem:
@@ -142,11 +148,16 @@ def _problem(block: Block, detail: ErrorDetails, path: Path) -> Problem:  # noqa
 
 
 def _missing(block: Block, path: Path) -> Problem:
+    action = f"Add `{path[-1]}:`. {_description(block, path)}"
+    return _make(block, path, "missing_key", f"{_name(block, path)} is missing.", action.strip())
+
+
+def _description(block: Block, path: Path) -> str:
+    """What a setting is for; empty if it has no description."""
     *parent, key = path
     owner = shape_at(block.model, tuple(parent))
     field = fields_of(owner.block).get(str(key)) if owner is not None and owner.block is not None else None
-    action = f"Add `{key}:`. {field.description}" if field else f"Add `{key}:`."
-    return _make(block, path, "missing_key", f"{_name(block, path)} is missing.", action.strip())
+    return field.description if field else ""
 
 
 def _unknown_key(block: Block, path: Path) -> Problem:
@@ -181,10 +192,7 @@ def _wrong_choice(block: Block, path: Path, shape: Shape) -> Problem:
 
 def _wrong_pattern(block: Block, path: Path, shape: Shape) -> Problem:
     message = f"{_name(block, path)} does not have the required form{_found(block, path, shape)}."
-    *parent, key = path
-    owner = shape_at(block.model, tuple(parent))
-    field = fields_of(owner.block).get(str(key)) if owner is not None and owner.block is not None else None
-    action = field.description if field and field.description else f"It must match {shape.pattern}."
+    action = _description(block, path) or f"It must match {shape.pattern}."
     return _make(block, path, "invalid_value", message, action)
 
 

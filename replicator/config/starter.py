@@ -9,6 +9,7 @@ from typing import Any, Final
 import yaml
 from pydantic import BaseModel
 
+from replicator.config.document import PLACEHOLDER
 from replicator.config.model import ReplicatorConfig
 from replicator.config.shape import Field, Shape, fields_of
 
@@ -24,7 +25,7 @@ _HEAD: Final = """\
 
 
 def starter(source_type: str, source_model: type[BaseModel], target_type: str, target_model: type[BaseModel]) -> str:
-    """Return a YAML file for these two plugins that loads once its environment variables are set.
+    """Return a YAML file for these two plugins that loads once its environment variables are set and each `CHANGE-ME` is replaced.
 
     What is required, or marked `json_schema_extra={"starter": True}` by its model, is written out with an example
     (`examples=[…]`), first in its block; the rest is there as comments with its default.
@@ -94,7 +95,7 @@ def _placeholder(shape: Shape, name: str) -> Any:
         return {} if shape.is_mapping else [_placeholder(shape.items, name)]
     if shape.scalar in (int, float):
         return shape.scalar(shape.low or 1)
-    return False if shape.scalar is bool else "CHANGE-ME"
+    return False if shape.scalar is bool else PLACEHOLDER
 
 
 def _inline(value: Any) -> str:

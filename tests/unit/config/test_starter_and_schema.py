@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import yaml
 from pydantic import BaseModel, Field
 
 from replicator.config import ReplicatorConfig, json_schema, load, plugin_schema, reference_markdown, starter
 from replicator.config.shape import fields_of
+from replicator.model.errors import ConfigError
 
 from .models import ENV, GOOD, SOURCES, TARGETS, SourceModel, TargetModel, load_text
 
@@ -21,15 +23,25 @@ def make_starter() -> str:
     return starter("postgresql", SourceModel, "delta", TargetModel)
 
 
-def test_starter_loads_once_its_variables_are_set() -> None:
+def test_starter_loads_once_it_is_filled_in_and_its_variables_are_set() -> None:
     text = make_starter()
     assert re.findall(r"(?m)^ *[^#\n]*\$\{env:(\w+)\}", text) == ["SOURCE_PASSWORD"]
-    loaded = load_text(text, SOURCE_PASSWORD="abcdef")
+    loaded = load_text(text.replace("CHANGE-ME", "filled-in"), SOURCE_PASSWORD="abcdef")
     assert loaded.config == ReplicatorConfig(name="shop-to-lake")
 
 
+def test_what_is_not_filled_in_is_named_with_its_path_and_purpose() -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_text(make_starter(), SOURCE_PASSWORD="abcdef")
+    lines = [line for line in make_starter().splitlines() if line.endswith(": CHANGE-ME") and "#" not in line]
+    assert len(raised.value.problems) == len(lines) > 0
+    for problem in raised.value.problems:
+        assert re.fullmatch(r"`(source|target)\.[\w.]+` is still CHANGE-ME\.", problem.message)
+        assert (problem.action or "").startswith("Set it. ")
+
+
 def test_starter_with_every_comment_taken_away_loads_too() -> None:
-    text = re.sub(r"(?m)^( *)#(?=\S)", r"\1", make_starter())
+    text = re.sub(r"(?m)^( *)#(?=\S)", r"\1", make_starter().replace("CHANGE-ME", "filled-in"))
     loaded = load_text(text, SOURCE_PASSWORD="abcdef", SOURCE_POOL_TOKEN="ghijkl")
     defaults = ReplicatorConfig(name="x")
     # The target's own default is none of ours: an example stands there.
