@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.model.errors import Problem, ReplicatorError, Severity, StateUnavailableError, with_names
-from replicator.model.reports import SnapshotStep
+from replicator.model.reports import RunningStep, SnapshotStep
 from replicator.model.status import (
     ReplicatorState,
     ReplicatorStatus,
@@ -49,6 +49,14 @@ _NEXT: Final[Mapping[SnapshotStep, str]] = {
     SnapshotStep.SETTLING: "waiting for open transactions",
 }
 """What the next snapshot of a table waits for."""
+
+_RUNNING: Final[Mapping[RunningStep, str]] = {
+    RunningStep.DUE: "waiting for its turn to be read",
+    RunningStep.WAITING: "waiting to read again",
+    RunningStep.MARKING: "waiting for the log",
+    RunningStep.WRITING: "writing its rows",
+}
+"""What a snapshot that runs waits for. The others need no words: it is read, or the state of the table tells."""
 
 # A target paces its tables by shorter ones all the time.
 _REST_SHOWN_S: Final = 5.0
@@ -296,7 +304,9 @@ def _snapshot(row: TableStatus) -> str:
     if progress.is_complete:
         return f"{_counted(progress.rows, 'row')}{' captured' if row.state is TableState.SNAPSHOT else ''}"
     total = progress.estimated_rows
-    return f"{progress.rows:,} of about {total:,}" if total else f"{_counted(progress.rows, 'row')} so far"
+    rows = f"{progress.rows:,} of about {total:,}" if total else f"{_counted(progress.rows, 'row')} so far"
+    step = _RUNNING.get(progress.step) if progress.step else None
+    return f"{rows}, {step}" if step else rows
 
 
 def _counted(number: int, noun: str) -> str:

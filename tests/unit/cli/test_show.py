@@ -14,7 +14,7 @@ import pytest
 
 from replicator.cli import show
 from replicator.model.errors import LogGapError, Problem, ReplicatorError, Severity, StateUnavailableError, with_names
-from replicator.model.reports import SnapshotStep
+from replicator.model.reports import RunningStep, SnapshotStep
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.model.status import (
     AlarmStatus,
@@ -110,6 +110,33 @@ def test_a_rest_is_part_of_the_freshness_and_the_next_snapshot_of_the_snapshot(
     short = changed | {"waiting": rest.model_copy(update={"retry_in_s": 4.9})}
     show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update=short),)}))
     assert "next batch" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        (RunningStep.READING, " 7 of about 40 "),
+        (RunningStep.DUE, " 7 of about 40, waiting for its turn to be read "),
+        (RunningStep.WAITING, " 7 of about 40, waiting to read again "),
+        (RunningStep.MARKING, " 7 of about 40, waiting for the log "),
+        (RunningStep.WRITING, " 7 of about 40, writing its rows "),
+        (RunningStep.COMPLETED, " 7 of about 40 "),
+        (RunningStep.FAILED, " 7 of about 40 "),
+        (None, " 7 of about 40 "),
+    ],
+)
+def test_a_snapshot_that_runs_says_in_words_what_it_waits_for(
+    document: ReplicatorStatus,
+    step: RunningStep | None,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    progress = SnapshotStatus(rows=7, estimated_rows=40, is_complete=False, is_in_place=False, step=step)
+    changed = {"error": None, "state": TableState.SNAPSHOT, "snapshot": progress}
+    show.status(document.model_copy(update={"tables": (document.tables[0].model_copy(update=changed),)}))
+    assert text in capsys.readouterr().out
 
 
 def test_one_row_is_a_row(
