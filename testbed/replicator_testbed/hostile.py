@@ -11,6 +11,9 @@ from replicator.model.naming import folded
 CANARY_VARIABLE: Final = "REPLICATOR_TEST_CANARY"
 """An environment variable that the texts refer to, in every spelling that something resolves."""
 
+CANARY: Final = "canary-of-the-tests-4b7d"
+"""Its value in the Spark that tests share."""
+
 _TEXTS: Final = (
     "'", '"', "`", "``", "a`b", "it's", "''", '""', "\\", "\\\\", "\\'", "\\n", "\\u0041", "a\\", "--", "/*", "*/",
     "#", ";", "; DROP TABLE t", f"${{env:{CANARY_VARIABLE}}}", f"${{env.{CANARY_VARIABLE}}}",

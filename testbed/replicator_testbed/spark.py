@@ -13,6 +13,7 @@ from replicator.config import SparkConfig
 from replicator.plugins.registry import Registry
 from replicator.plugins.target import SparkNeeds
 from replicator.spark.session import SparkHost
+from replicator_testbed import hostile
 from replicator_testbed.java import short_lived_options
 from replicator_testbed.spark_cluster import SparkCluster
 
@@ -33,6 +34,8 @@ def lake_needs() -> SparkNeeds:
 @functools.cache
 def shared_spark() -> SparkHost:
     """The Spark that all tests of this process share; it ends with the process."""
+    # Names and comments of tests refer to it, and the environment of a JVM is the one that it began with.
+    os.environ[hostile.CANARY_VARIABLE] = hostile.CANARY
     master, settings = "local[2]", short_lived_options()
     if os.environ.get(MASTER_VARIABLE) == "cluster":
         cluster = SparkCluster()

@@ -37,13 +37,26 @@ HELPERS = [
 NAMES = hostile.names(unfit={"NULL", "null", "true", "select", "from", "_PARTITIONTIME", "_PARTITIONDATE"}) + HELPERS
 
 
-def schema_of(names: Sequence[str], key: Sequence[str], table: TableId, comment: str | None = None) -> TableSchema:
+# What something resolves, that with the canary first, and emoji.
+RESOLVED = sorted(
+    (c for c in hostile.COMMENTS if "${" in c or "😀" in c),
+    key=lambda c: (f"${{env.{hostile.CANARY_VARIABLE}}}" not in c[:30], hostile.CANARY_VARIABLE not in c),
+)
+
+
+def schema_of(
+    names: Sequence[str],
+    key: Sequence[str],
+    table: TableId,
+    comment: str | None = None,
+    comments: Sequence[str] = hostile.COMMENTS,
+) -> TableSchema:
     columns = [
         Column(
             name=name,
             type=pa.int64() if name in key else pa.string(),
             source_type="text",
-            comment=hostile.COMMENTS[position % len(hostile.COMMENTS)],
+            comment=comments[position % len(comments)],
         )
         for position, name in enumerate(names)
     ]
@@ -101,13 +114,19 @@ def run(warehouse: Warehouse, folder: Path, schema: TableSchema, *, deletes: str
     copy.target.drop(copy.table)
 
 
-def test_hostile_names_and_comments_go_through_every_statement(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_hostile_names_and_comments_go_through_every_statement(
+    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Descriptions are compared with the comments: nothing of it may stand there.
+    monkeypatch.setenv(hostile.CANARY_VARIABLE, hostile.CANARY)
     names = fitting(
         warehouse,
         ["i😀`d.", "${user.name}", "_PARTITIONTIME", "_FILE_NAME", "n", "moment", "k0", "row", "s", "t", "%s", "life"],
     )
     table = TableId("it's ${env:PATH}", "${env:HOME}`'\\ \n😀%s{}")
-    run(warehouse, tmp_path, schema_of(names, names[:1], table, hostile.COMMENTS[-2]), deletes="soft")
+    schema = schema_of(names, names[:1], table, " ".join(RESOLVED), RESOLVED)
+    assert {c.comment for c in schema.columns} >= {c for c in RESOLVED if hostile.CANARY_VARIABLE in c or "😀" in c}
+    run(warehouse, tmp_path, schema, deletes="soft")
 
 
 @pytest.mark.slow
