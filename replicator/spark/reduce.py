@@ -225,10 +225,10 @@ def reduce_multiset(changes: DataFrame, fields: Sequence[str]) -> DataFrame:
         "*",
         lowest_after.alias("_lowest_after"),
         removes.alias("_removes"),
-        F.row_number().over(in_order).alias("_place"),
+        F.row_number().over(in_order).alias("_number"),
     )
     is_insert = (F.col("_step") == 1) & (F.col("_lowest_after").isNull() | (F.col("_lowest_after") >= F.col("_height")))
-    is_removal = (F.col("_place") == 1) & (F.col("_removes") > 0)
+    is_removal = (F.col("_number") == 1) & (F.col("_removes") > 0)
     output = F.concat(
         F.when(is_insert, F.array(F.lit(0).cast("bigint"))).otherwise(F.array().cast("array<bigint>")),
         F.when(is_removal, F.array(F.col("_removes").cast("bigint"))).otherwise(F.array().cast("array<bigint>")),

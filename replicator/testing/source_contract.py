@@ -352,7 +352,7 @@ class SourceContract(ABC):
 
     def test_a_chunk_of_given_keys_has_just_their_rows(self, composite: Setting) -> None:
         composite.insert(*[row(id_, name) for name in "abc" for id_ in (1, 2, 3)])
-        composite.insert(row(7, "gone"))
+        composite.insert(row(7, "deleted"))
         cursors = []
         after: Cursor | None = None
         while (
@@ -361,10 +361,10 @@ class SourceContract(ABC):
             after = chunk.cursor
             cursors.append((chunk.cursor, chunk.rows.to_pylist()[0]))
         with composite.transaction() as t:
-            t.delete(composite.table, row(7, "gone"))
-        wanted = cursors[::2] + [c for c in cursors if c[1]["name"] == "gone"]
+            t.delete(composite.table, row(7, "deleted"))
+        wanted = cursors[::2] + [c for c in cursors if c[1]["name"] == "deleted"]
         read = composite.source.read_chunk(chunk_request(composite.schema, keys=[c for c, _ in wanted]))
-        expected = [r for _, r in wanted if r["name"] != "gone"]
+        expected = [r for _, r in wanted if r["name"] != "deleted"]
         assert sorted(read.rows.to_pylist(), key=repr) == sorted(expected, key=repr)
 
     def test_a_chunk_of_an_empty_table_is_empty(self, keyed: Setting) -> None:
