@@ -31,6 +31,9 @@ SECTION = TEXT.partition("## Where do I add")[2].partition("\n## ")[0]
 ORDER = ["sources", "capture", "journal", "state", "runtime", "apply", "kit", "targets", "lake"]
 """Parts of paths; the last that a path has counts. `kit/lake` is what targets call, `kit` else is what calls them."""
 LINES_MAX = 500
+LINES_MAX_OF = {"plugins/sources/mysql/replicator_source_mysql/log.py": 400}
+"""It grew with every kind of transaction that MySQL has; each of them has its own module now."""
+TEST_LINES_MAX = 1200
 LONGER = {"replicator/capture/window.py"}
 """Its docstring has the reason."""
 READMES = sorted([*ROOT.glob("plugins/*/*/README.md"), *ROOT.glob("examples/plugins/*/README.md")])
@@ -91,4 +94,11 @@ def test_no_file_of_the_product_is_longer_than_one_reads_at_once() -> None:
     files = [path for part in ("replicator", "plugins", "testbed") for path in (ROOT / part).rglob("*.py")]
     names = {path.relative_to(ROOT).as_posix(): path for path in files if "tests" not in path.parts}
     lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in names.items()}
-    assert {name for name, count in lines.items() if count > LINES_MAX} == LONGER
+    assert {name for name, count in lines.items() if count > LINES_MAX_OF.get(name, LINES_MAX)} == LONGER
+
+
+def test_no_file_of_tests_is_too_long_to_read() -> None:
+    files = [path for part in ("tests", "plugins", "examples") for path in (ROOT / part).rglob("*.py")]
+    tests = [path for path in files if "tests" in path.parts]
+    assert tests
+    assert [str(path) for path in tests if len(path.read_text(encoding="utf-8").splitlines()) > TEST_LINES_MAX] == []

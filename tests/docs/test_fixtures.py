@@ -1,0 +1,58 @@
+"""Fixtures have types: a test that asks for one is checked against what it gets."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("tests", "plugins/*/*/tests", "examples/plugins/*/tests", "testbed/replicator_testbed", "replicator/testing")
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function of tests and of what they are made of, with its location."""
+    for folder in (folder for pattern in FOLDERS for folder in sorted(ROOT.glob(pattern))):
+        for path in sorted(folder.rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}", node
+
+
+def is_fixture(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any("fixture" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+def is_any(annotation: ast.expr | None) -> bool:
+    """Whether a type says nothing: `Any`, or `Any` with nothing but an iterator around it."""
+    return annotation is None or ast.unparse(annotation) in {
+        "Any",
+        "Iterator[Any]",
+        "Generator[Any]",
+        "Callable[..., Any]",
+    }
+
+
+def test_no_fixture_is_typed_any() -> None:
+    fixtures = [(where, function) for where, function in functions() if is_fixture(function)]
+    assert fixtures
+    assert [where for where, function in fixtures if is_any(function.returns)] == []
+
+
+def test_nobody_asks_for_a_fixture_as_any() -> None:
+    found = list(functions())
+    fixtures = {function.name for _, function in found if is_fixture(function)}
+    askers = [(where, f) for where, f in found if is_fixture(f) or f.name.startswith("test_")]
+    assert [
+        f"{where}({argument.arg})"
+        for where, function in askers
+        for argument in (*function.args.args, *function.args.kwonlyargs)
+        if argument.arg in fixtures and is_any(argument.annotation)
+    ] == []
+
+
+def test_a_fixture_without_a_type_is_found() -> None:
+    [function] = ast.parse("@pytest.fixture\ndef one() -> Iterator[Any]: ...").body
+    assert isinstance(function, ast.FunctionDef)
+    assert is_fixture(function)
+    assert is_any(function.returns)
