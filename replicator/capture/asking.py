@@ -97,7 +97,7 @@ def prepare(
 
 def blocking(problems: Sequence[Problem], tables: Collection[TableId]) -> Mapping[TableId, Problem]:
     """The first blocking finding about each of the tables."""
-    found = {p.location: p for p in reversed(problems) if p.severity is Severity.BLOCKING}
+    found = {p.table: p for p in reversed(problems) if p.severity is Severity.BLOCKING}
     return {table: found[str(table)] for table in tables if str(table) in found}
 
 
@@ -122,7 +122,7 @@ def may_be_of_one(error: Exception) -> bool:
 def _named(error: Exception, tables: Collection[TableId]) -> Mapping[TableId, TableError]:
     """The tables that an error names as its reason."""
     if isinstance(error, ConfigError) and error.problems:
-        problems = {p.location: p for p in error.problems}
+        problems = {p.table: p for p in error.problems}
         return {t: refusal(t, problems[str(t)]) for t in tables if str(t) in problems}
     failed = failed_table(error)
     return {failed.table: failed.error} if failed is not None and failed.table in tables else {}

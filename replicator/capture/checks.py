@@ -80,7 +80,7 @@ class Checks:
             # What is not there is the catalogue's to judge, which knows the policy for it.
             there = describe(self.source, list(found)).found
             found = {table: error for table, error in found.items() if table in there}
-        self._judge_server([p for p in problems if p.location not in {str(t) for t in tables}])
+        self._judge_server([p for p in problems if p.table not in {str(t) for t in tables}])
         _judge_access(problems, captured)
         return {**refused, **found}
 
@@ -114,8 +114,7 @@ class Checks:
         )
         problems = [problem for answer in answers for problem in answer]
         unfit = [
-            Problem(code=e.code, message=e.message, location=str(table), action=e.action)
-            for table, e in refused.items()
+            Problem(code=e.code, message=e.message, table=str(table), action=e.action) for table, e in refused.items()
         ]
         return [*problems, *unfit]
 
@@ -145,11 +144,11 @@ def _of_tables(problems: Sequence[Problem], tables: Collection[TableId]) -> Refu
 def _judge_access(problems: Sequence[Problem], captured: Collection[TableId]) -> None:
     """A privilege that all tables lack is one cause, and is often granted again: no table fails for it, or gets a new snapshot after it."""
     names = {str(table) for table in captured}
-    found = [p for p in problems if p.severity is Severity.BLOCKING and p.location in names]
-    if len(names) > 1 and {p.location for p in found} == names and all(p.is_access for p in found):
+    found = [p for p in problems if p.severity is Severity.BLOCKING and p.table in names]
+    if len(names) > 1 and {p.table for p in found} == names and all(p.is_access for p in found):
         first = found[0]
         raise SourceUnavailableError(
-            f"Replicator may no longer read any of the {len(names)} tables. The first is {first.location}: {first.message}.",
+            f"Replicator may no longer read any of the {len(names)} tables. The first is {first.table}: {first.message}.",
             code=first.code,
             action=first.action,
         )

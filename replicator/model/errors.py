@@ -204,22 +204,29 @@ class Severity(StrEnum):
 class Problem:
     """One finding of an assessment.
 
-    `location` says where (`shop.yaml:12`, `source.host`, `public.customers`), `action` the fix; for databases the SQL.
-    `applies`: a blocking problem whose `location` is a table fails that table whenever it is found. Any other refuses a start; with
-    `always` it also stops a replicator that runs: only for what makes the log untrustworthy, and never for what the replicator's own
-    slot, connection or reader causes.
+    `location` says where (`shop.yaml:12`, `source.host`, `public.customers.id`; left out, it is the table), `action` the fix; for databases
+    the SQL.
+    `table`: of a problem of one table, as `schema.table`. If it is blocking it fails that table whenever it is found.
+    `applies`: a blocking problem without a table refuses a start; with `always` it also stops a replicator that runs: only for what makes
+    the log untrustworthy, and never for what the replicator's own slot, connection or reader causes.
     `is_access`: a privilege of ours is missing. Nothing can be read, but the log holds everything all the same.
     """
 
     code: str
     message: str
     location: str | None = None
+    table: str | None = None
     action: str | None = None
     severity: Severity = Severity.BLOCKING
     applies: Literal["start", "always"] = "start"
     is_access: bool = False
 
+    def __post_init__(self) -> None:
+        """Where a problem of a table is, unless it says so more exactly."""
+        if self.location is None and self.table is not None:
+            object.__setattr__(self, "location", self.table)
+
     @classmethod
     def of(cls, error: TableError) -> Problem:
         """The finding that a table would fail with this error."""
-        return cls(code=error.code, message=error.message, location=error.table, action=error.action)
+        return cls(code=error.code, message=error.message, table=error.table, action=error.action)

@@ -38,7 +38,7 @@ def check_names(tables: Iterable[TableId]) -> tuple[Problem, ...]:
         Problem(
             code="table_names_clash",
             message=f"{_listed(str(table) for table in group)} differ only in case, and a target may treat them as one table.",
-            location=str(min(group)),
+            table=str(min(group)),
             action="Exclude all but one of them (tables.exclude).",
         )
         for group in groups.values()
@@ -59,7 +59,7 @@ def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
                 Problem(
                     code="column_name_reserved",
                     message=f"The column {names[0]} has a name that Replicator uses for a column of its own ({reserved[name]}).",
-                    location=str(schema.table),
+                    table=str(schema.table),
                     action="Rename the column in the source, or exclude the table (tables.exclude).",
                 )
             )
@@ -68,7 +68,7 @@ def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
                 Problem(
                     code="column_names_clash",
                     message=f"The columns {_listed(names)} differ only in case, and targets ignore the case of column names.",
-                    location=str(schema.table),
+                    table=str(schema.table),
                     action="Rename all but one of them in the source, or exclude the table (tables.exclude).",
                 )
             )

@@ -47,7 +47,7 @@ def run_capture(
         selection = assembly.select_tables(source, loaded)
         # Behind the first seal a finding about a table is that table's (capture sees to it).
         names = {str(table) for table in selection.tables} if store.last_segment(record.name) else set[str]()
-        blocking = [p for p in selection.problems if p.severity is Severity.BLOCKING and p.location not in names]
+        blocking = [p for p in selection.problems if p.severity is Severity.BLOCKING and p.table not in names]
         if blocking:
             raise ConfigError(
                 blocking[0].message, code=blocking[0].code, action=blocking[0].action, problems=tuple(blocking)

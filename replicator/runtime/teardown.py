@@ -23,7 +23,7 @@ def tear_down(
 ) -> Sequence[str]:
     """Delete everything, the state row last; return what the operator must know.
 
-    Steps: source's log resources → target tables (if asked) → journal → log file → state row. A crash after any of
+    Steps: source's log resources → target tables (if asked) → journal → log files → state row. A crash after any of
         them leaves the row, desired = deleted, and a repetition continues: each step does nothing when there is nothing
         left. With `force` an unreachable source is skipped and its leftovers are named. Without it a copy of the state store
         is refused (`home_copied`), so that it does not delete what the original uses.
@@ -48,7 +48,8 @@ def tear_down(
     crash_point("delete.target_cleaned")
     _remove_journal(record, notes, is_forced=is_forced)
     crash_point("delete.journal_removed")
-    for log in (home.log_file(record.name), Path(f"{home.log_file(record.name)}.1")):
+    own = home.log_file(record.name)
+    for log in (own, Path(f"{own}.1"), home.logs / f"{record.name}.spark.log"):
         log.unlink(missing_ok=True)
     shutil.rmtree(home.folder / "spool" / record.name, ignore_errors=True)
     shutil.rmtree(home.folder / "scratch" / record.name, ignore_errors=True)

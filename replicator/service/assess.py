@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from replicator.capture.asking import ask, describe
 from replicator.config import LoadedConfig
 from replicator.journal.location import check_location
 from replicator.model.errors import Problem, ReplicatorError, Severity, TransientError
@@ -44,7 +45,7 @@ class Assessment:
     def is_blocked_for_all(self) -> bool:
         """Whether a problem also refuses a later start: it concerns more than single tables, which fail alone."""
         names = {str(table) for table in self.selected}
-        return any(p.severity is Severity.BLOCKING and p.location not in names for p in self.problems)
+        return any(p.severity is Severity.BLOCKING and p.table not in names for p in self.problems)
 
 
 def assess(
@@ -72,7 +73,7 @@ def assess(
     if target.spark_needs is not None:
         problems += _spark_problems(loaded, home, target.identity(), may_retry=may_retry)
     try:
-        problems += target.check(asked.schemas)
+        problems += _asked_of_tables(target.check, asked.schemas)
         target_identity = dict(target.identity())
     except ReplicatorError as error:
         problems.append(_finding(error, "target", may_retry=may_retry))
@@ -124,25 +125,40 @@ def _ask_source(source: SourceCatalogue, loaded: LoadedConfig, *, may_retry: boo
     if not selection.tables:
         return _Asked(problems=problems, left_out=selection.left_out)
     try:
-        problems += source.check(selection.tables)
-        described = source.describe(selection.tables)
+        answers, unchecked = ask(source.check, selection.tables, "checking it")
+        described = describe(source, [table for table in selection.tables if table not in unchecked])
         identity = dict(source.identity())
     except ReplicatorError as error:
         failed = _finding(error, "source", may_retry=may_retry)
         return _Asked(problems=[*problems, failed], selected=selection.tables, left_out=selection.left_out)
-    schemas = [d.schema for d in described.values()]
+    problems += [problem for answer in answers for problem in answer]
+    refused = {**unchecked, **described.refused}
+    problems += [Problem.of(error) for error in refused.values()]
+    schemas = [d.schema for d in described.found.values()]
     for schema in schemas:
         problems += check_columns(schema)
-    problems += [_missing(t) for t in selection.tables if t not in described and not _has_finding(problems, t)]
-    counts = [d.estimated_rows for d in described.values() if d.estimated_rows is not None]
+    problems += [_missing(t) for t in selection.tables if t not in described.found and not _has_finding(problems, t)]
+    counts = [d.estimated_rows for d in described.found.values() if d.estimated_rows is not None]
     return _Asked(
         problems=problems,
         selected=selection.tables,
         left_out=selection.left_out,
         schemas=schemas,
-        estimated_rows=sum(counts) if len(counts) == len(described) else None,
+        estimated_rows=sum(counts) if len(counts) == len(described.found) else None,
         identity=identity,
     )
+
+
+def _asked_of_tables(
+    check: Callable[[Sequence[TableSchema]], Sequence[Problem]], schemas: Sequence[TableSchema]
+) -> Sequence[Problem]:
+    """What `check` finds; where it fails for one table, that is a finding about this table."""
+    by_table = {schema.table: schema for schema in schemas}
+    answers, refused = ask(lambda tables: check([by_table[t] for t in tables]), list(by_table), "checking its target")
+    return [
+        *(problem for answer in answers for problem in answer),
+        *(Problem.of(error) for error in refused.values()),
+    ]
 
 
 def _finding(error: ReplicatorError, location: str, *, may_retry: bool) -> Problem:
@@ -150,6 +166,7 @@ def _finding(error: ReplicatorError, location: str, *, may_retry: bool) -> Probl
         code=error.code,
         message=error.message,
         location=error.table or location,
+        table=error.table,
         action=error.action,
         severity=Severity.WARNING if may_retry and isinstance(error, TransientError) else Severity.BLOCKING,
     )
@@ -159,10 +176,10 @@ def _missing(table: TableId) -> Problem:
     return Problem(
         code="table_not_found",
         message="the table does not exist, or this user may not see it",
-        location=str(table),
+        table=str(table),
         action="Check the name and the privileges.",
     )
 
 
 def _has_finding(problems: Sequence[Problem], table: TableId) -> bool:
-    return any(p.location == str(table) and p.severity is Severity.BLOCKING for p in problems)
+    return any(p.table == str(table) and p.severity is Severity.BLOCKING for p in problems)

@@ -137,7 +137,7 @@ class SourceContract(ABC):
     def test_check_names_a_table_that_is_not_there(self, keyed: Setting) -> None:
         missing = TableId(keyed.table.namespace, "no_such_table")
         blocking = [p for p in keyed.source.check([keyed.table, missing]) if p.severity is Severity.BLOCKING]
-        assert {p.location for p in blocking} == {str(missing)}
+        assert {p.table for p in blocking} == {str(missing)}
 
     # -- log
 

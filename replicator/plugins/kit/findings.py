@@ -19,16 +19,23 @@ def type_findings(schema: TableSchema, changes_of: Callable[[Column], Sequence[s
     """
     problems: list[Problem] = []
     for column in schema.columns:
-        location = f"{schema.table}.{column.name}"
+        table, location = str(schema.table), f"{schema.table}.{column.name}"
         try:
             told = changes_of(column)
         except UnsupportedTypeError as error:
             problems.append(
-                Problem(code=error.code, message=error.message, location=location, action="Exclude the table.")
+                Problem(
+                    code=error.code,
+                    message=error.message,
+                    table=table,
+                    location=location,
+                    action="Exclude the table.",
+                )
             )
             continue
         problems += [
-            Problem(code="type_changed", message=text, location=location, severity=Severity.NOTICE) for text in told
+            Problem(code="type_changed", message=text, table=table, location=location, severity=Severity.NOTICE)
+            for text in told
         ]
     return problems + key_findings(schema)
 
@@ -39,6 +46,7 @@ def key_findings(schema: TableSchema) -> list[Problem]:
         Problem(
             code="key_type_unsupported",
             message=f"The key has a floating-point column ({column.source_type}): NaN and -0.0 cannot identify a row.",
+            table=str(schema.table),
             location=f"{schema.table}.{column.name}",
             action="Give the table a key of another type, or replicate it without a key.",
         )

@@ -114,9 +114,9 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         with self.database.changed:
             missing = [t for t in tables if t not in self.database.tables]
             others = {str(t) for t in self.database.tables if t not in tables}
-            found = [p for p in self.database.problems if p.location not in others]
+            found = [p for p in self.database.problems if p.table not in others]
         return found + [
-            Problem(code="table_missing", message="the table does not exist", location=str(t)) for t in missing
+            Problem(code="table_missing", message="the table does not exist", table=str(t)) for t in missing
         ]
 
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:

@@ -30,11 +30,13 @@ def two(bench: Bench) -> list[TableId]:
     return tables
 
 
-def finding(location: object, **more: Any) -> Problem:
+def finding(about: TableId | str, **more: Any) -> Problem:
+    """Of a table, or of a setting."""
     return Problem(
         code="row_level_security",
         message="row-level security hides rows",
-        location=str(location),
+        table=str(about) if isinstance(about, TableId) else None,
+        location=str(about),
         action="ALTER ROLE r BYPASSRLS;",
         **more,
     )
@@ -159,7 +161,11 @@ def test_a_new_table_that_the_target_cannot_hold_is_recorded_as_failed(bench: Be
     first, second = two(bench)
     selected = [first, second]
     with_selection(bench, selected)
-    with_target(bench, lambda shapes: [finding(s.table) for s in shapes if s.table.name == "bad"])
+
+    def assess(shapes: Sequence[TableSchema]) -> Sequence[Problem]:
+        return [replace(finding(s.table), location=f"{s.table}.a") for s in shapes if s.table.name == "bad"]
+
+    with_target(bench, assess)
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
         bad = TableId("public", "bad")

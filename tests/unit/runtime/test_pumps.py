@@ -145,7 +145,7 @@ def test_a_later_start_fails_the_tables_that_it_refuses_and_no_other(host: Host)
             host.wait_for(table, Stage.STREAMING)
     for table in (clash, foreign):
         host.database.create_table(items_schema(table=table))
-    host.database.problems.append(Problem(code="select_missing", message="the role may not read it", location=str(bad)))
+    host.database.problems.append(Problem(code="select_missing", message="the role may not read it", table=str(bad)))
     MemoryWarehouse.open(host.name).tables[foreign] = StoredTable(uuid="somebody's", incarnation=1, epoch=1)
     with host.running(run_capture):
         failed = {table: host.wait_for(table, Stage.FAILED) for table in (bad, clash, foreign)}

@@ -49,6 +49,21 @@ def test_the_lease_is_renewed_while_a_replicator_is_deleted(tmp_path: Path, monk
     assert told == ["left behind"]
 
 
+def test_no_log_of_a_deleted_replicator_stays(tmp_path: Path) -> None:
+    store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
+    home = Home(folder=tmp_path, state_url="")
+    home.ensure()
+    store.create_replicator("shop", "name: shop", home.journal_uri("shop"))
+    for name in ("shop.jsonl", "shop.jsonl.1", "shop.spark.log", "shop2.spark.log"):
+        (home.logs / name).touch()
+    # The stored configuration names no source and no target.
+    told: list[str] = []
+    lifecycle.delete(store, home, Registry.discover(), "shop", drop_target=False, force=True, tell=told.append)
+    store.close()
+    assert [log.name for log in home.logs.iterdir()] == ["shop2.spark.log"]
+    assert len(told) == 1
+
+
 @pytest.mark.parametrize("is_made_again", [False, True])
 def test_a_replicator_that_its_worker_deletes_meanwhile_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made_again: bool

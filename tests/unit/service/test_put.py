@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from replicator.journal import JournalWriter, location
 from replicator.model.errors import ConfigError, Problem, Severity, SourceUnavailableError
+from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.registry import Registry
 from replicator.plugins.source import TableSummary
 from replicator.runtime.home import Home
@@ -145,11 +147,40 @@ def test_a_finding_about_one_table_forbids_the_first_start_and_fails_the_table_a
     service.put()
     (table,) = MemoryDatabase.open(service.named("one")).tables
     problems = MemoryDatabase.open(service.named("one")).problems
-    problems.append(Problem(code="select_missing", message="the role may not read it", location=str(table)))
+    problems.append(Problem(code="select_missing", message="the role may not read it", table=str(table)))
     assert [problem.code for problem in service.refused().problems] == ["select_missing"]
     service.seal()
     found = service.put()
     assert found.is_blocked, "`validate` exits 2"
     assert [(problem.code, problem.severity) for problem in found.problems] == [("select_missing", Severity.BLOCKING)]
+    column = Problem(code="unsupported_type", message="of its column", table=str(table), location=f"{table}.a")
+    problems[:] = [column]
+    assert [problem.location for problem in service.put().problems] == [f"{table}.a"], "it is one table's as well"
     problems.append(Problem(code="wal_level_not_logical", message="wal_level is replica", location="source"))
     assert len(service.refused().problems) == 2
+
+
+@pytest.mark.parametrize("asked", ["source.check", "source.describe", "target.check"])
+def test_an_error_about_one_of_two_tables_is_a_finding_about_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    service.put()
+    service.seal()
+    database = MemoryDatabase.open(service.named("one"))
+    good = next(iter(database.tables))
+    bad = TableId(good.namespace, "bad")
+    database.create_table(replace(database.tables[good].schema, table=bad))
+    part, name = asked.split(".")
+    plugin = MemorySource if part == "source" else MemoryTarget
+    call = getattr(plugin, name)
+
+    def fails(self: object, tables: Sequence[TableId | TableSchema]) -> Any:
+        if bad in [t.table if isinstance(t, TableSchema) else t for t in tables]:
+            raise RuntimeError("a case that nobody thought of")
+        return call(self, tables)
+
+    monkeypatch.setattr(plugin, name, fails)
+    found = service.put()
+    blocking = [p for p in found.problems if p.severity is Severity.BLOCKING]
+    assert [(p.code, p.table) for p in blocking] == [("internal_error", str(bad))]
+    assert str(good) in [str(schema.table) for schema in found.tables]

@@ -25,7 +25,7 @@ def missing_table(table: TableId) -> Problem:
     return Problem(
         code="table_missing",
         message="there is no such table, or the account may not see it",
-        location=str(table),
+        table=str(table),
         action=f"Exclude it, or GRANT SELECT ON {quoted_table(table)} to the account.",
     )
 
@@ -33,13 +33,13 @@ def missing_table(table: TableId) -> Problem:
 def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -> list[Problem]:
     """Everything about the table that would keep it from being replicated right."""
     problems: list[Problem] = []
-    location, name = str(table.table), quoted_table(table.table)
+    named, name = str(table.table), quoted_table(table.table)
     if table.is_system_versioned:
         problems.append(
             Problem(
                 code="system_versioned",
                 message="it is system-versioned: its log mixes past and current rows",
-                location=location,
+                table=named,
                 action=f"Exclude it, or ALTER TABLE {name} DROP SYSTEM VERSIONING;",
             )
         )
@@ -48,7 +48,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
             Problem(
                 code="engine_not_transactional",
                 message=f"its engine is {table.engine or 'unknown'}: its reads cannot be matched with the log",
-                location=location,
+                table=named,
                 action=f"ALTER TABLE {name} ENGINE = InnoDB;",
             )
         )
@@ -56,7 +56,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
         Problem(
             code="unsupported_type",
             message=f"its column {column.name} has the type {column.column_type}, which is unknown",
-            location=location,
+            table=named,
             action="Exclude the table, or change the column's type.",
         )
         for column in table.columns
@@ -64,9 +64,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
     ]
     for column in table.session_dependent(facts.flavor):
         error = virtual_column(table.table, column)
-        problems.append(
-            Problem(code=error.code, message=error.message.rstrip("."), location=location, action=error.action)
-        )
+        problems.append(Problem(code=error.code, message=error.message.rstrip("."), table=named, action=error.action))
     problems += _unreadable(table, facts, config)
     problems += _filtered(table.table, facts)
     problems += _cascades(table, facts, config)
@@ -76,7 +74,7 @@ def assess_table(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -
                 code="no_key",
                 message="it has no primary key, and no unique key over columns that are all NOT NULL: it is replicated as a "
                 "multiset of rows, and its snapshot is one statement",
-                location=location,
+                table=named,
                 action=f"ALTER TABLE {name} ADD PRIMARY KEY (…);",
                 severity=Severity.WARNING,
             )
@@ -94,7 +92,7 @@ def _unreadable(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) ->
         Problem(
             code="select_missing",
             message=f"{what} by the account {config.user}; the log has all its columns",
-            location=str(table.table),
+            table=str(table.table),
             action=f"GRANT SELECT ON {quoted_table(table.table)} TO {account_of(facts, config)};",
             is_access=True,
         )
@@ -110,7 +108,7 @@ def _filtered(table: TableId, facts: ServerFacts) -> list[Problem]:
             Problem(
                 code="left_out_of_log",
                 message=f"{name} excludes its changes from the server's log",
-                location=str(table),
+                table=str(table),
                 action=f"Remove {name} from the server's configuration and restart it, or exclude the table.",
             )
         )
@@ -119,7 +117,7 @@ def _filtered(table: TableId, facts: ServerFacts) -> list[Problem]:
             Problem(
                 code="left_out_of_replica",
                 message=f"the server is a replica, and {name} may keep changes of the table from reaching it",
-                location=str(table),
+                table=str(table),
                 action=f"{facts.flavor.clear_filter(name)} -- and name a server that has the table whole, or exclude it",
                 severity=Severity.BLOCKING if facts.is_replica is not False else Severity.NOTICE,
             )
@@ -136,7 +134,7 @@ def _cascades(table: CatalogTable, facts: ServerFacts, config: MysqlConfig) -> l
         Problem(
             code="unlogged_cascade",
             message=f"its foreign key {key.name} to {key.parent} changes it by {key.rules}, which {facts.name} does not log{then}",
-            location=str(table.table),
+            table=str(table.table),
             action=f"ALTER TABLE {quoted_table(table.table)} DROP FOREIGN KEY `{key.name}`; -- or exclude the table, or set"
             " source.foreign_keys: resnapshot (or warn)",
             severity=severity,

@@ -342,7 +342,7 @@ def _table_not_owned(table: CatalogTable, role: str, publication: Publication | 
     return Problem(
         code="table_not_owned",
         message=f"the table belongs to {table.owner}; only its owner can add it to a publication",
-        location=str(table.table),
+        table=str(table.table),
         action=f"Either GRANT {sql.Identifier(table.owner).as_string(None)} TO {sql.Identifier(role).as_string(None)}; or {instead}",
     )
 

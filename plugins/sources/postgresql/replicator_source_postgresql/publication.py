@@ -197,7 +197,7 @@ def _refuse(problems: Sequence[Problem], name: str) -> None:
         return
     codes = {problem.code for problem in problems}
     code = codes.pop() if len(codes) == 1 else "table_not_publishable"
-    names = ", ".join(dict.fromkeys(str(problem.location) for problem in problems))
+    names = ", ".join(dict.fromkeys(str(problem.table) for problem in problems))
     raise ConfigError(
         _HEADLINES.get(code, "these tables cannot be replicated through the publication {name}: {tables}.").format(
             name=name, tables=names

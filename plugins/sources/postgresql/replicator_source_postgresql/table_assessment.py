@@ -83,7 +83,7 @@ def missing_table(table: TableId) -> Problem:
     return Problem(
         code="table_not_found",
         message="there is no such table",
-        location=str(table),
+        table=str(table),
         action="Check the name; names are case-sensitive.",
     )
 
@@ -128,9 +128,9 @@ def finding(
     *,
     is_access: bool = False,
 ) -> Problem:
-    """A problem whose `location` is the table."""
+    """A problem of the table."""
     return Problem(
-        code=code, message=message, location=str(table.table), action=action, severity=severity, is_access=is_access
+        code=code, message=message, table=str(table.table), action=action, severity=severity, is_access=is_access
     )
 
 

@@ -152,25 +152,25 @@ class Assessor:
     def _existing(self, schema: TableSchema) -> list[Problem]:
         path = self.names.path(schema.table)
         existing = self.tables().find(path)
-        location = str(schema.table)
+        named = str(schema.table)
         if existing is None:
-            return [self._estimate(location, None)]
+            return [self._estimate(named, None)]
         if existing.kind != "TABLE":
             return [
                 Problem(
                     code="target_occupied",
                     message=f"{path} is a {existing.kind.lower()}.",
-                    location=location,
+                    table=named,
                     action="Move it away, or choose another target.dataset.",
                 )
             ]
         is_ours = existing.owner is not None and existing.owner == self.context.uuid
         if not is_ours and self.config.adopt != "replace":
             return [Problem.of(not_ours(schema.table, existing.owner, "target.dataset"))]
-        found = [self._estimate(location, existing.bytes if is_ours else None)]
-        return found + self._hindrances(existing, path, location) if is_ours else found
+        found = [self._estimate(named, existing.bytes if is_ours else None)]
+        return found + self._hindrances(existing, path, named) if is_ours else found
 
-    def _estimate(self, location: str, size: int | None) -> Problem:
+    def _estimate(self, named: str, size: int | None) -> Problem:
         """What a table that changes all the time costs a day at most, by the bytes that it has now."""
         every = timedelta(seconds=self.context.max_wait_s)
         batches = round(86_400 / max(every.total_seconds(), 1.0))
@@ -180,18 +180,18 @@ class Assessor:
             code="daily_estimate",
             message=f"With a batch every {format_duration(every)} (apply.max_wait): at most {batches} load jobs and as many merges a "
             f"day; each merge is billed up to {reads}{total}.",
-            location=location,
+            table=named,
             severity=Severity.NOTICE,
         )
 
-    def _hindrances(self, existing: ExistingTable, path: str, location: str) -> list[Problem]:
+    def _hindrances(self, existing: ExistingTable, path: str, named: str) -> list[Problem]:
         found = []
         if existing.wants_partition_filter:
             found.append(
                 Problem(
                     code="partition_filter_required",
                     message=f"{path} has require_partition_filter, and a merge has none.",
-                    location=location,
+                    table=named,
                     action=f"Run: ALTER TABLE `{path}` SET OPTIONS (require_partition_filter = false)",
                 )
             )
@@ -200,7 +200,7 @@ class Assessor:
                 Problem(
                     code="row_policies",
                     message=f"{path} has row-level access policies: rows that the writer cannot see would be written twice.",
-                    location=location,
+                    table=named,
                     action=f"Drop them (DROP ALL ROW ACCESS POLICIES ON `{path}`), or let views filter the rows.",
                 )
             )
@@ -209,7 +209,7 @@ class Assessor:
                 Problem(
                     code="policy_tags",
                     message=f"Columns of {path} have policy tags, and a merge reads them.",
-                    location=location,
+                    table=named,
                     action="Give the writer the role Fine-Grained Reader on these tags.",
                     severity=Severity.WARNING,
                 )

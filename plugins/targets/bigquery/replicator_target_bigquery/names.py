@@ -117,7 +117,7 @@ def table_problems(names: Names, tables: Iterable[TableId]) -> list[Problem]:
         Problem(
             code="table_names_clash",
             message=f"{_listed(str(table) for table in group)} would both be {names.path(group[0])}.",
-            location=str(group[0]),
+            table=str(group[0]),
             action="Exclude all but one of them (tables.exclude), or separate them with target.dataset.",
         )
         for group in by_path.values()
@@ -138,7 +138,7 @@ def column_problems(names: Names, schema: TableSchema) -> list[Problem]:
                 Problem(
                     code="column_names_clash",
                     message=f"The columns {_listed(columns)} would both be called {name}.",
-                    location=str(schema.table),
+                    table=str(schema.table),
                     action="Rename all but one of them in the source, set target.names: unicode, or exclude the table (tables.exclude).",
                 )
             )
@@ -147,7 +147,7 @@ def column_problems(names: Names, schema: TableSchema) -> list[Problem]:
                 Problem(
                     code="column_name_reserved",
                     message=f"The column {columns[0]} would be called {name}, which is a column of the Replicator's own.",
-                    location=str(schema.table),
+                    table=str(schema.table),
                     action="Rename the column in the source, or exclude the table (tables.exclude).",
                 )
             )

@@ -117,7 +117,6 @@ def layout_problems(
     wanted = [("partition_by", partition_by)] if partition_by is not None else []
     wanted += [("cluster_by", name) for name in cluster_by or ()]
     for setting, name in wanted:
-        location = f"{schema.table}.{name}"
         if name not in columns:
             found = f"target.tables names {name} in {setting}, but the table has no such column."
         else:
@@ -129,7 +128,8 @@ def layout_problems(
             Problem(
                 code="layout_impossible",
                 message=found,
-                location=location,
+                table=str(schema.table),
+                location=f"{schema.table}.{name}",
                 action=f"Choose another column for {setting}.",
             )
         )

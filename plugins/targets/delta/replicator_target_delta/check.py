@@ -104,4 +104,4 @@ def _kind(storage: Storage, path: str) -> pafs.FileType:
 
 
 def _problem(code: str, message: str, table: TableId, action: str) -> Problem:
-    return Problem(code=code, message=message, location=str(table), action=action)
+    return Problem(code=code, message=message, table=str(table), action=action)

@@ -39,6 +39,7 @@ def comment_notices(schema: TableSchema) -> Sequence[Problem]:
             Problem(
                 code="comment_changed",
                 message="In the comment ${ becomes $ {: Hadoop would resolve the reference.",
+                table=str(schema.table),
                 location=f"{schema.table}.{column.name}",
                 severity=Severity.NOTICE,
             )

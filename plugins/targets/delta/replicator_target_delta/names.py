@@ -28,7 +28,7 @@ def column_problems(schema: TableSchema) -> Sequence[Problem]:
             Problem(
                 code="column_name_reserved",
                 message=f"The column {column.name} has a name that Delta uses for a column of its own.",
-                location=str(schema.table),
+                table=str(schema.table),
                 action="Rename the column in the source, or exclude the table (tables.exclude).",
             )
             for column in schema.columns
