@@ -5,7 +5,7 @@
 #
 # Quick to repeat: .venv/.setup-stamp holds a hash of everything the result depends on, and nothing is done while it fits.
 # What is installed outside .venv is said first: Java and the server programs of PostgreSQL and MariaDB by apt, where they are
-# missing; the Delta jars, which Spark puts into its Ivy cache; and a MySQL server, unpacked into the user's cache.
+# missing; the Delta jars, which Spark puts into its Ivy cache; and a MySQL server and plugins of MariaDB, unpacked into the user's cache.
 # The demo from PostgreSQL needs no server programs: its PostgreSQL is a Python package. A later run without the option adds them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -124,6 +124,16 @@ install_mysql() {
   fi
 }
 
+install_mariadb_plugins() {
+  printf '  plugins of MariaDB, for the test of an encrypted log … '
+  if tools/install_mariadb_plugins.sh >>"$log" 2>&1; then
+    say "there"
+  else
+    say "failed"
+    say "setup: WARNING: NO PLUGINS OF MARIADB. Its encrypted log is not tested. $(tail -n 1 "$log")" >&2
+  fi
+}
+
 install_system_packages() {
   local missing=() by_hand=()
   venv_module_works || { missing+=("python3-venv"); by_hand+=("Python's venv module (python3-venv)"); }
@@ -160,7 +170,7 @@ fingerprint() {
   {
     "$python" -c 'import sys; print(sys.version, sys.prefix)'
     pwd
-    cat requirements.lock tools/pip.lock pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py testbed/replicator_testbed/java.py
+    cat requirements.lock tools/pip.lock pyproject.toml plugins/*/*/pyproject.toml testbed/pyproject.toml tools/setup.sh tools/install_mysql.sh tools/install_mariadb_plugins.sh tools/unpack_debian.sh tools/resolve_jars.py tools/class_archive.py testbed/replicator_testbed/java.py
   } | "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
 }
 
@@ -224,6 +234,7 @@ if ! packages_fit; then
 fi
 if $with_servers; then
   install_mysql
+  install_mariadb_plugins
   say "$wanted" >$servers_stamp
 fi
 say "setup: done; try .venv/bin/replicator --help, make demo, make test"

@@ -101,8 +101,8 @@ def test_names_in_any_case_are_those_that_the_server_stores(lower_case: MysqlDat
             writer.join()
 
 
-PLUGINS_VARIABLE = "REPLICATOR_TEST_MARIADB_PLUGINS"
-"""Names a folder with plugins of the machine's own MariaDB, such as `usr/lib/mysql/plugin` of Debian's mariadb-server, unpacked."""
+PLUGINS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "replicator" / "mariadb-plugins" / "plugin"
+"""What `tools/install_mariadb_plugins.sh` unpacks for the machine's own MariaDB."""
 _KEYRING = "component_keyring_file"
 
 
@@ -110,14 +110,10 @@ def encrypted_mariadb() -> MysqlServer:
     """A server that encrypts its binary log with a key from a file; nothing is started yet."""
     server = MysqlServer.mariadb()
     programs = server._programs
-    # Debian has the plugin in the package that also makes a database and starts it; what is unpacked has its own.
-    default = programs.settings().get("plugin-dir", "/usr/lib/mysql/plugin")
-    plugins = Path(default if programs.root is not None else os.environ.get(PLUGINS_VARIABLE) or default)
+    plugins = Path(programs.settings().get("plugin-dir") or PLUGINS)
     if not (plugins / "file_key_management.so").exists():
         server.close()
-        pytest.skip(
-            f"NO file_key_management.so in {plugins}: unpack Debian's mariadb-server and set {PLUGINS_VARIABLE}"
-        )
+        pytest.skip(f"NO file_key_management.so in {plugins}: tools/install_mariadb_plugins.sh could not unpack it")
     keys = server.data_folder.parent / "keys"
     keys.write_text(f"1;{secrets.token_hex(32)}\n")
     server.configure(
