@@ -275,6 +275,11 @@ class _Statement:
         if reader.skip("TEMPORARY"):
             if not reader.skip("SEQUENCE"):
                 reader.expect_any(_TABLES)
+            reader.skip("IF", "EXISTS")
+            list(reader.tables())
+            self._wait()
+            reader.skip_any({"RESTRICT", "CASCADE"})
+            reader.end()
             return
         if reader.skip_any(_DATABASES):
             reader.skip("IF", "EXISTS")
@@ -348,6 +353,10 @@ class _Statement:
             database = reader.database()
             if is_replacing:
                 self._drop_database(database)
+            return
+        if is_replacing and reader.skip("SEQUENCE"):
+            # MariaDB replaces a table of the name, too.
+            self._add(Effect.REPLACED, reader.table())
             return
         if is_defined(reader):
             return

@@ -106,6 +106,9 @@ def found(
         ("ALTER TABLE v CONVERT TABLE t TO PARTITION p VALUES LESS THAN (5)", [("replaced", "d.t")]),
         ("ALTER IGNORE TABLE t ADD UNIQUE (a)", [("replaced", "d.t")]),
         ("CREATE OR REPLACE DATABASE other", [("drop", "other.t")]),
+        ("CREATE OR REPLACE SEQUENCE t START WITH 1", [("replaced", "d.t")]),
+        ("CREATE SEQUENCE t", []),
+        ("DROP TEMPORARY TABLE t DROP PARTITION p", [("unclear", "d.t")]),
     ],
 )
 def test_statements_do_to_tables_what_they_say(text: str, expected: list[tuple[str, ...]]) -> None:

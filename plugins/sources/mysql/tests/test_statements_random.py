@@ -345,6 +345,7 @@ class Grammar:
         ]
         if self.flavor == "mariadb":
             choices.append(["CREATE", "OR", "REPLACE", "TABLE", *one, "(", "id", "int", "PRIMARY", "KEY", ")"])
+            choices.append(["CREATE", "OR", "REPLACE", "SEQUENCE", *one, *self.any([], ["START", "WITH", "5"])])
             choices.append(["ALTER", "TABLE", "IF", "EXISTS", *one, "WAIT", "5", "DROP", self.quoted("key")])
         return self.rng.choice(choices)
 
