@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ COMMENTS = [c.replace("\x00", "")[:1024] for c in hostile.COMMENTS]
 # A comment of MySQL has three bytes for a character.
 PLAIN_COMMENTS = [c for c in COMMENTS if max(c) <= "\uffff"]
 NAMESPACE = 'it\'s "a" `b` %s {} ${env:PATH} \U0001f600.'
+# No name of MySQL has a character beyond U+FFFF.
+DATABASE = 'it\'s "a" `b` %s {} ${env:PATH} \\ 字.'
 PUBLICATION = 'p\'s "%s" %% {0} {} $1 \\ \U0001f600'
 KEYS = 12
 
@@ -197,6 +200,17 @@ def postgres_of(tmp_path: Path, database: ScratchDatabase) -> Iterator[Callable[
         captured.close()
 
 
+@pytest.fixture
+def hostile_database(mysql_database: MysqlDatabase) -> Iterator[MysqlDatabase]:
+    """A database of a hostile name, on each of the servers."""
+    server = mysql_database.server
+    server.execute(f"CREATE DATABASE {backticked(DATABASE)}")
+    try:
+        yield replace(mysql_database, name=DATABASE)
+    finally:
+        server.execute(f"DROP DATABASE {backticked(DATABASE)}")
+
+
 SOME = [
     "%s",
     "a`b",
@@ -220,10 +234,10 @@ def test_postgresql_tells_hostile_names_as_they_are(
 
 
 def test_mysql_tells_hostile_names_as_they_are(
-    mysql_database: MysqlDatabase, make_mysql: Callable[..., Captured]
+    hostile_database: MysqlDatabase, make_mysql: Callable[..., Captured]
 ) -> None:
     names = [n for n in SOME if max(n) <= "\uffff"]
-    run(Mysql(mysql_database), lambda t: make_mysql(mysql_database, *[x.name for x in t]), names, PLAIN_COMMENTS)
+    run(Mysql(hostile_database), lambda t: make_mysql(hostile_database, *[x.name for x in t]), names, PLAIN_COMMENTS)
 
 
 @pytest.mark.slow
@@ -235,6 +249,6 @@ def test_postgresql_tells_every_hostile_name_as_it_is(
 
 @pytest.mark.slow
 def test_mysql_tells_every_hostile_name_as_it_is(
-    mysql_database: MysqlDatabase, make_mysql: Callable[..., Captured]
+    hostile_database: MysqlDatabase, make_mysql: Callable[..., Captured]
 ) -> None:
-    run(Mysql(mysql_database), lambda t: make_mysql(mysql_database, *[x.name for x in t]), MYSQL, PLAIN_COMMENTS)
+    run(Mysql(hostile_database), lambda t: make_mysql(hostile_database, *[x.name for x in t]), MYSQL, PLAIN_COMMENTS)
