@@ -2,7 +2,7 @@
 
 A blocking finding about a table fails that table: at a start behind the first seal, before a snapshot of it begins, and when the minute's
 check finds it; for what the target finds while running see `target_checks.py`. One about the server stops the capture if it says so itself
-(`Problem.applies`); otherwise the log tells of it once.
+(`Problem.applies`); otherwise the log tells of it once, and the status as long as it is found.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Checks:
     Attributes:
         assess: What host and target find against tables of these shapes.
         checked: Tables that were checked in this process.
+        findings: What the last check found against the server and would refuse a start.
     """
 
     source: SourceCatalogue
@@ -37,6 +38,7 @@ class Checks:
     clock: Callable[[], float]
     every_s: float
     checked: set[TableId] = field(default_factory=set)
+    findings: tuple[Problem, ...] = ()
     _told: set[Problem] = field(default_factory=set)
     _running: Future[Refusals] | None = None
     _at: float | None = None
@@ -119,9 +121,8 @@ class Checks:
         return [*problems, *unfit]
 
     def _judge_server(self, problems: Sequence[Problem]) -> None:
-        for problem in problems:
-            if problem.severity is not Severity.BLOCKING:
-                continue
+        self.findings = tuple(p for p in problems if p.severity is Severity.BLOCKING)
+        for problem in self.findings:
             if problem.applies == "always":
                 raise FatalError(
                     f"{problem.message}.", code=problem.code, action=f"{problem.action or 'Fix it.'} Then start again."

@@ -54,6 +54,7 @@ from replicator.model.reports import (
     CapturedTable,
     CaptureReport,
     CaptureStage,
+    FindingReport,
     OpenTransactionReport,
     SnapshotStep,
 )
@@ -427,6 +428,10 @@ class _Session:
             oldest_open=OpenTransactionReport(name=oldest.name, since=oldest.since) if oldest is not None else None,
             source_time=self._sealer.unsealed.source_time,
             waiting_for=tuple(source.waiting_for) if self._tracker.since is not None else (),
+            findings=tuple(
+                FindingReport(code=p.code, message=p.message, location=p.location, action=p.action)
+                for p in self._parts.checks.findings
+            ),
             tables={str(f.table): self._report_of(f.table) for f in self._tables.all()},
         )
 

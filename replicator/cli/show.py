@@ -184,6 +184,10 @@ def remarks(one: ReplicatorStatus) -> list[Text]:
     found += [Text(f"waits for {line}", style="yellow") for line in one.source.waiting_for]
     if oldest := one.source.oldest_open:
         found.append(Text(f"oldest open transaction, {oldest.age_s:.0f} s: {oldest.name}", style="yellow"))
+    for finding in one.source.findings:
+        where = f" ({finding.location})" if finding.location else ""
+        text = f"would refuse the next start: [{finding.code}] {finding.message}{where}"
+        found += _remark(text, finding.action, "yellow")
     if one.retry:
         found.append(Text(f"retrying {one.retry.role}: [{one.retry.code}] {one.retry.message}", style="yellow"))
     if one.error:

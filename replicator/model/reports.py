@@ -87,6 +87,17 @@ class OpenTransactionReport(ReportModel):
     since: AwareDatetime = Field(description="When it was prepared, by the source's clock.")
 
 
+class FindingReport(ReportModel):
+    """What would refuse a start now and concerns no single table."""
+
+    code: str = Field(description="See docs/errors.md.")
+    message: str = Field(description="What is wrong.")
+    location: str | None = Field(
+        description="The setting of the server or of the configuration; None if there is none."
+    )
+    action: str | None = Field(description="The next step, where there is one.")
+
+
 class CapturedTable(ReportModel):
     """What capture is doing for a table."""
 
@@ -119,6 +130,7 @@ class CaptureReport(Report):
     oldest_open: OpenTransactionReport | None = Field(
         None, description="The oldest transaction whose changes are held back; None if there is none."
     )
+    findings: tuple[FindingReport, ...] = Field((), description="What would refuse a start now, as last checked.")
     tables: Mapping[str, CapturedTable] = Field({}, description="By name.")
 
 

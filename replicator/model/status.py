@@ -201,6 +201,17 @@ class OpenTransactionStatus(StatusModel):
     age_s: NonNegativeFloat = Field(description="Seconds since it was prepared.")
 
 
+class FindingStatus(StatusModel):
+    """What would refuse a start now and concerns no single table."""
+
+    code: Code = Field(description="See docs/errors.md.")
+    message: str = Field(description="What is wrong.")
+    location: str | None = Field(
+        description="The setting of the server or of the configuration; null if there is none."
+    )
+    action: str | None = Field(description="The next step, where there is one.")
+
+
 class SourceStatus(StatusModel):
     """The source."""
 
@@ -218,6 +229,9 @@ class SourceStatus(StatusModel):
     time_left_s: NonNegativeFloat | None = Field(
         description="Minimum time for which the source still keeps the log after our position; null if it keeps the log for us, or if "
         "unknown."
+    )
+    findings: tuple[FindingStatus, ...] = Field(
+        description="What changed at the source since the start and would refuse the next one, as last checked; `validate` tells the same."
     )
 
 

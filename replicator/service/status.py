@@ -27,6 +27,7 @@ from replicator.model.status import (
     DesiredState,
     EngineStatus,
     ErrorStatus,
+    FindingStatus,
     JournalStatus,
     MergedStatus,
     OpenTransactionStatus,
@@ -104,6 +105,7 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
             position=capture.report.position if capture else None,
             waiting_for=capture.report.waiting_for if capture else (),
             oldest_open=_oldest_open(last_report.oldest_open, clock),
+            findings=_findings(capture.report) if capture else (),
             time_left_s=_time_left(segment.source_time if segment else None, last_report, clock),
         ),
         journal=JournalStatus(
@@ -113,6 +115,10 @@ def status(store: StateStore, record: ReplicatorRecord) -> ReplicatorStatus:
         error=_error(record.error, record.name),
         tables=tables,
     )
+
+
+def _findings(report: CaptureReport) -> tuple[FindingStatus, ...]:
+    return tuple(FindingStatus(**finding.model_dump()) for finding in report.findings)
 
 
 def _oldest_open(oldest: OpenTransactionReport | None, clock: datetime) -> OpenTransactionStatus | None:

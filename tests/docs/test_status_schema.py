@@ -27,6 +27,7 @@ from replicator.model.reports import (
     CapturedTable,
     CaptureReport,
     EngineReport,
+    FindingReport,
     OpenTransactionReport,
     ReportModel,
     RetryReport,
@@ -79,6 +80,9 @@ ERROR = ErrorRecord(
     code="schema_changed", message="its columns changed", action="Run `replicator snapshot NAME TABLE`.", at=NOW
 )
 MISSING = ErrorRecord(code="table_missing", message="it does not exist", action="Exclude it.", at=NOW)
+FINDING = FindingReport(
+    code="server_setting", message="sync_binlog is 0", location="sync_binlog", action="SET GLOBAL sync_binlog = 1;"
+)
 UPKEEP = UpkeepReport(failures=2, code="internal_error", message="no", action=None, failed_s=60.0, retry_in_s=120.0)
 RETRY = RetryReport(role="apply", retry_in_s=1.5, code="spark_lost", message="Spark's JVM has died.")
 MODELS = [*subclasses(StatusModel), *subclasses(ReportModel)]
@@ -248,6 +252,7 @@ def fill(store: StateStore) -> None:
                 "public.snapshot": CapturedTable(snapshot_step=RunningStep.READING),
             },
             oldest_open=OpenTransactionReport(name="XA a", since=NOW - timedelta(seconds=60)),
+            findings=(FINDING,),
         ),
     )
     waiting = WaitingReport(retry_in_s=600.0, code="quota_exceeded", message="A quota is used up.")
@@ -279,6 +284,7 @@ def test_a_replicator_at_work_with_tables_in_every_stage(store: StateStore) -> N
         "oldest_open": {"name": "XA a", "age_s": 60.5},
         # From the PREPARE on: behind it the log must be read again.
         "time_left_s": 3539.5,
+        "findings": (FINDING.model_dump(),),
     }
     assert (found.journal.bytes, found.journal.last_sequence_num) == (100, 9)
     assert {t.table.removeprefix("public."): t.state for t in found.tables} == {

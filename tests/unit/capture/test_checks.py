@@ -273,6 +273,9 @@ def test_other_findings_about_the_server_are_told_once_and_stop_nothing(bench: B
         checks = capture.source.faults.counts["check"]
         capture.until(lambda: capture.source.faults.counts["check"] > checks + 3)
         assert bench.is_at(*STREAMING)()
+        capture.until(lambda: [found.location for found in capture.control.status.findings] == ["source"])
+        bench.database.problems.clear()
+        capture.until(lambda: not capture.control.status.findings)
     assert [line["event"] for line in lines].count("finding") == 1
 
 

@@ -19,6 +19,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.model.status import (
     AlarmStatus,
     ErrorStatus,
+    FindingStatus,
     MergedStatus,
     ReplicatorStatus,
     SnapshotStatus,
@@ -273,3 +274,13 @@ def test_a_run_that_ends_says_which_replicator_to_restart(capsys: pytest.Capture
     error = LogGapError("The slot is missing", code="slot_missing", action="Run `replicator snapshot NAME --restart`.")
     show.error(error, "shop")
     assert "Run `replicator snapshot shop --restart`." in capsys.readouterr().err
+
+
+def test_what_would_refuse_the_next_start_is_shown_with_the_remedy(
+    document: ReplicatorStatus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = FindingStatus(code="server_setting", message="sync_binlog is 0", location="sync_binlog", action="SET it.")
+    show.status(document.model_copy(update={"source": document.source.model_copy(update={"findings": (found,)})}))
+    assert "would refuse the next start: [server_setting] sync_binlog is 0 (sync_binlog)\n    → SET it." in (
+        capsys.readouterr().out
+    )
