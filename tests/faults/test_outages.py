@@ -218,6 +218,7 @@ def test_the_state_store_is_locked_for_a_while(replication: Replication) -> None
         store.execute("ROLLBACK")
 
 
+@pytest.mark.slow
 def test_the_target_cannot_be_written_for_a_while(replication: Replication) -> None:
     replication.needs_disks()
     lake = str(replication.rig.lake)

@@ -96,7 +96,7 @@ def run_values(database: MysqlDatabase, make_mysql: Make, of: Of, rounds: int) -
         assert differences(captured, database) == {}
 
 
-@pytest.mark.parametrize("of", [tables_of_values, tables_of_keys])
+@pytest.mark.parametrize("of", [tables_of_values, pytest.param(tables_of_keys, marks=pytest.mark.slow)])
 def test_a_few_changes_of_every_type_are_captured_exactly(
     mysql_database: MysqlDatabase, make_mysql: Make, of: Of
 ) -> None:

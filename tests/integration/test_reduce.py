@@ -46,7 +46,14 @@ def merge(target: DataFrame, reduced: DataFrame, *, partial: bool) -> DataFrame:
     )
 
 
-@pytest.mark.parametrize(("partial", "moves"), [(True, True), (True, False), (False, True), (False, False)], ids=str)
+@pytest.mark.parametrize(
+    ("partial", "moves"),
+    [
+        (True, True),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((True, False), (False, True), (False, False))),
+    ],
+    ids=str,
+)
 def test_folded_batches_equal_a_plain_replay(spark: SparkSession, tmp_path: Path, partial: bool, moves: bool) -> None:  # noqa: F811
     numbers = itertools.count()
     possible = Workloads(7, range(900), numbers, valid=True, absent=partial, moves=moves)

@@ -129,7 +129,8 @@ def snapshots(captured: Captured, database: MysqlDatabase) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("pull_rows", [pytest.param(50_000, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("pull_rows", [50_000, 1])
 def test_what_is_rolled_back_to_a_savepoint_or_wholly_is_never_captured(
     any_mysql: MysqlServer, make_mysql: Make, pull_rows: int
 ) -> None:

@@ -177,7 +177,9 @@ def test_change_before_the_slots_own_position_that_nobody_sees_yet_is_in_the_fir
     assert_equal(captured, database, "hot")
 
 
-@pytest.mark.parametrize(("has_rule", "snapshots"), [(True, 50), (False, 10)])
+@pytest.mark.parametrize(
+    ("has_rule", "snapshots"), [(True, 10), pytest.param(True, 50, marks=pytest.mark.slow), (False, 10)]
+)
 def test_no_row_goes_back_in_many_snapshots_under_many_writers(
     late: tuple[ScratchDatabase, LateStandby],
     make: Make,

@@ -23,6 +23,7 @@ from replicator.model.errors import (
     TargetUnavailableError,
     ThrottledError,
 )
+from replicator.plugins.target import Batch
 
 FENCED: Final = "replicator_fenced"
 """What a script says when the ledger is not what its writer knew."""
@@ -95,6 +96,15 @@ def translate(error: BaseException, table: str | None = None) -> ReplicatorError
     if FENCED in message:
         return FencedAnswer()
     return _of_identity(error, table) or _of_service(error, reason, message, table) or _of_data(reason, message, table)
+
+
+def sized(error: BatchTooLargeError, batch: Batch | None) -> BatchTooLargeError:
+    """The same with the size of the batch that was tried."""
+    if batch is None:
+        return error
+    size = sum(file.bytes for file in batch.files)
+    message = f"{error.message} Changes in the batch: {batch.rows}; its bytes in the journal: {size}."
+    return BatchTooLargeError(message, code=error.code, table=error.table, action=error.action)
 
 
 def reason_of(error: BaseException) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from google.api_core import exceptions as api
 
 from replicator.model.crash import crash_point
-from replicator.model.errors import Problem, SchemaConflictError, TableError, ThrottledError
+from replicator.model.errors import BatchTooLargeError, Problem, SchemaConflictError, TableError, ThrottledError
 from replicator.model.naming import check_columns, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
@@ -20,7 +20,7 @@ from replicator_target_bigquery import ledger, pruning, statements
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
-from replicator_target_bigquery.errors import TOO_DEAR, translated
+from replicator_target_bigquery.errors import TOO_DEAR, sized, translated
 from replicator_target_bigquery.governor import Governor, steady_clock
 from replicator_target_bigquery.jobs import Done, Jobs
 from replicator_target_bigquery.names import Names, column_problems, quoted, text
@@ -92,10 +92,13 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         return Ledger(incarnation=row.incarnation, epoch=row.epoch, last_applied=row.last)
 
     @contextmanager
-    def working_on(self, table: TargetTable, batch: Batch | None = None) -> Iterator[None]:  # noqa: ARG002
-        """Errors of Google's clients become ours."""
-        with translated(str(table.table)):
-            yield
+    def working_on(self, table: TargetTable, batch: Batch | None = None) -> Iterator[None]:
+        """Errors of Google's clients become ours; one about a batch's size says how large it is."""
+        try:
+            with translated(str(table.table)):
+                yield
+        except BatchTooLargeError as error:
+            raise sized(error, batch) from error
 
     def claim_table(self, table: TargetTable) -> HeldTable:
         """Write this epoch into the ledger, waiting for a transaction that is about to commit, and then read it."""

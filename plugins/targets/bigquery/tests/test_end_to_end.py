@@ -112,6 +112,7 @@ def test_a_worker_that_is_stopped_before_it_works_ends_at_a_clean_point(rig: Rig
     assert present(rig.status()).worker is None, "it gave its lease back"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_crash_at_any_boundary_of_the_target_loses_and_doubles_nothing(
     rig: Rig, writer: shop.Writer, target_tables: BigQueryTables
@@ -181,6 +182,7 @@ def test_a_service_that_breaks_and_loses_answers_all_the_time_gets_everything_on
     assert rig.differences(target_tables) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_table_is_recreated_on_demand_with_its_new_settings(
     rig: Rig, client: Client, target_tables: BigQueryTables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -388,6 +389,8 @@ def test_a10_what_is_refused_for_good_fails_the_table_with_the_reason(
     assert (failed.value.code, failed.value.table) == (code, "shop.items")
     assert len([s for s in service.sent if "_merge_" in s]) == 1
     assert "secret value" not in str(failed.value)
+    has_size = re.search(r"Changes in the batch: 1; its bytes in the journal: \d+\.", failed.value.message) is not None
+    assert has_size is (code == "batch_too_large")
 
 
 def test_a_missing_right_stops_the_replicator(copy: Copy, service: Service) -> None:

@@ -177,8 +177,14 @@ def apply_by_every_rung(
     assert counts[0].not_found > 0
 
 
-@pytest.mark.parametrize("has_absent", [False, True])
-@pytest.mark.parametrize("deletes", ["hard", "soft"])
+@pytest.mark.parametrize(
+    ("deletes", "has_absent"),
+    [
+        ("hard", False),
+        ("soft", True),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("hard", True), ("soft", False))),
+    ],
+)
 def test_every_rung_makes_the_same_table(
     new_lake: Callable[..., Lake], deletes: Literal["hard", "soft"], has_absent: bool
 ) -> None:

@@ -190,6 +190,7 @@ def many(lake: Lake, start: int, count: int) -> list[dict[str, Any]]:
     return [lake.insert(id=i, name=draw.randbytes(50).hex(), note="x") for i in range(start, start + count)]
 
 
+@pytest.mark.slow
 def test_large_files_of_a_clustered_table_are_left_alone_until_it_has_doubled(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(maintenance={"small_files_max": 2, "small_file_size": "32KiB"})
     for start in (0, 1000, 2000):
@@ -247,8 +248,12 @@ def hidden(lake: Lake) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     ("schema", "clustering"),
-    [(ONE_KEY, True), (ONE_KEY, False), (TWO_KEYS, True), (KEYLESS, True)],
-    ids=["clustered", "not clustered", "clustered by two columns", "without a key"],
+    [
+        pytest.param(ONE_KEY, True, marks=pytest.mark.slow, id="clustered"),
+        pytest.param(ONE_KEY, False, id="not clustered"),
+        pytest.param(TWO_KEYS, True, id="clustered by two columns"),
+        pytest.param(KEYLESS, True, marks=pytest.mark.slow, id="without a key"),
+    ],
 )
 def test_purge_leaves_no_deletion_vector_and_every_row(
     new_lake: Callable[..., Lake], schema: TableSchema, clustering: bool

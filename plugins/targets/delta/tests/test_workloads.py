@@ -49,7 +49,8 @@ def scenarios() -> list[list[Change]]:
     return [first, second, [], [], [], [], []]
 
 
-@pytest.mark.parametrize("deletes", ["hard", pytest.param("soft", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
 def test_merged_batches_equal_a_plain_replay(new_lake: Callable[..., Lake], deletes: str) -> None:
     lake = new_lake(SCHEMA, TableOptions(deletes=deletes))
     numbers = itertools.count(lake.next)
