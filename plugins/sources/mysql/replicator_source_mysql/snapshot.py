@@ -17,10 +17,7 @@ from typing import Final
 import pyarrow as pa
 from typing_extensions import override
 
-from replicator.model.errors import (
-    TableError,
-    UnsupportedTypeError,
-)
+from replicator.model.errors import ReplicatorError, TableError, UnsupportedTypeError
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds, TableReads, joined, verify_shape
@@ -31,6 +28,7 @@ from replicator_source_mysql.chunksql import ReadPlan, chunk_query, whole_query
 from replicator_source_mysql.connection import Connection, Session, flavor_of, rows_of
 from replicator_source_mysql.coordinates import Coordinates
 from replicator_source_mysql.discovery import read_tables
+from replicator_source_mysql.errors import PACKET_TOO_LARGE
 from replicator_source_mysql.textrows import Rows, text_rows
 from replicator_source_mysql.values import decoded, key_proof, verify_told_apart
 
@@ -98,11 +96,29 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
     @contextmanager
     def _read(self, schema: TableSchema, doing: str, *, is_whole: bool = False) -> Iterator[_Run]:
         """Give a run; whatever ends it early leaves nothing behind on the server."""
-        with self.reading(schema, doing) as (connection, table, plan):
-            run = _Run(self, connection, table, plan, is_whole=is_whole)
-            run.view.begin()
-            yield run
-            run.view.end()
+        run: _Run | None = None
+        try:
+            with self.reading(schema, doing) as (connection, table, plan):
+                run = _Run(self, connection, table, plan, is_whole=is_whole)
+                run.view.begin()
+                yield run
+                run.view.end()
+        except TableError as error:
+            if error.code == PACKET_TOO_LARGE and (sizes := self._sizes(run)) is not None:
+                raise type(error)(
+                    f"{error.message} {sizes}", code=error.code, table=error.table, action=error.action
+                ) from error
+            raise
+
+    def _sizes(self, run: _Run | None) -> str | None:
+        """What is known of the sizes when something was larger than a packet; that of the value the server does not tell."""
+        try:
+            with self.watch_session.use("asking for max_allowed_packet") as connection:
+                ((limit,),) = rows_of(connection, "SELECT @@SESSION.max_allowed_packet", [])
+        except ReplicatorError:
+            return None
+        sent = f", and the statement has {run.query_bytes}" if run is not None else ""
+        return f"max_allowed_packet is {limit} bytes{sent}."
 
     @override
     def find(self, connection: Connection, table: TableId) -> CatalogTable | None:
@@ -140,6 +156,7 @@ class _Run:
     ) -> None:
         self.plan = plan
         self.has_ended = False
+        self.query_bytes = 0
         self.cursors: list[Cursor | None] = []
         self._blocks: Iterator[Rows] = iter(())
         self._reader = reader
@@ -155,6 +172,7 @@ class _Run:
 
     def batches(self, query: str, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
         """Decode the rows, block by block; `cursors` has the key of each block's last row."""
+        self.query_bytes = len(query.encode())
         self._blocks = text_rows(self._connection, query, rows_max=rows_max, bytes_max=bytes_max, silence_s=_SILENCE_S)
         for rows in self._blocks:
             batch, cursor = self._decode(rows)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import pyarrow as pa
+import pymysql
 import pytest
 
 from replicator.model.errors import SchemaConflictError, SourceUnavailableError, TableError, UnsupportedTypeError
@@ -21,6 +22,7 @@ from replicator_source_mysql.coordinates import gtid
 from replicator_source_mysql.discovery import read_tables
 from replicator_source_mysql.gtidsets import GtidSet
 from replicator_source_mysql.source import MysqlSource
+from replicator_source_mysql.textrows import Rows
 from replicator_testbed.mysql_servers import MysqlDatabase
 
 Make = Callable[..., MysqlSource]
@@ -114,6 +116,29 @@ def test_a_json_value_that_the_server_cannot_spell_fails_its_table(
             source.read_chunk(chunk_request(schema_of(source, table)))
     assert (caught.value.code, caught.value.table) == ("max_allowed_packet", str(table))
     assert "column j" in caught.value.message
+    assert "max_allowed_packet is 1048576 bytes" in caught.value.message
+
+
+def test_what_is_larger_than_a_packet_is_told_with_the_sizes_that_are_known(
+    mysql_database: MysqlDatabase, source_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_of(mysql_database)
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    sent = []
+
+    def refuse(_: Connection, query: str, **__: object) -> Iterator[Rows]:
+        sent.append(query)
+        raise pymysql.err.OperationalError(1153, "Got a packet bigger than 'max_allowed_packet' bytes")
+
+    with small_packets(mysql_database):
+        source = source_of(mysql_database.server)
+        schema = schema_of(source, table)
+        monkeypatch.setattr(snapshot, "text_rows", refuse)
+        with pytest.raises(TableError) as caught:
+            source.read_chunk(chunk_request(schema))
+    assert (caught.value.code, caught.value.table) == ("max_allowed_packet", str(table))
+    assert "(1153)" in caught.value.message
+    assert f"max_allowed_packet is 1048576 bytes, and the statement has {len(sent[0])}." in caught.value.message
 
 
 def test_a_read_gives_way_to_an_alter_that_waits_for_it(mysql_database: MysqlDatabase, source_of: Make) -> None:
