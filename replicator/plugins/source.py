@@ -53,7 +53,6 @@ class TableSummary:
     """A table that the source could offer. `left_out` says why it is not replicated unless it can be (a view, a leaf partition, …)."""
 
     table: TableId
-    kind: str
     left_out: str | None = None
 
 

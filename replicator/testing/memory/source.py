@@ -96,7 +96,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
     def list_tables(self) -> Sequence[TableSummary]:
         self.faults.hit("list_tables")
         with self.database.changed:
-            return [TableSummary(table=t, kind="table") for t in sorted(self.database.tables)]
+            return [TableSummary(table=t) for t in sorted(self.database.tables)]
 
     def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:
         self.faults.hit("describe", *tables)

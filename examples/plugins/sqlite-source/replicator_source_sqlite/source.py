@@ -70,7 +70,7 @@ class SqliteSource(PollingSource[SqliteConfig, sqlite3.Connection]):
                 "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') ORDER BY name"
             ).fetchall()
         return [
-            TableSummary(table=TableId("main", name), kind=kind, left_out="It is a view." if kind == "view" else None)
+            TableSummary(table=TableId("main", name), left_out="It is a view." if kind == "view" else None)
             for name, kind in found
             if not name.startswith(("sqlite_", "_replicator_"))
         ]

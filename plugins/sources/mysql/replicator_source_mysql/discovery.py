@@ -66,17 +66,16 @@ def list_tables(connection: Connection, *, watermark: TableId) -> list[TableSumm
 
 
 def _summary(table: TableId, kind: str, names: frozenset[str], watermark: TableId) -> TableSummary:
-    shown = _KINDS.get(kind, "table")
     left_out: str | None = None
     if kind in _KINDS:
-        left_out = f"a {shown} has no rows of its own in the log"
+        left_out = f"a {_KINDS[kind]} has no rows of its own in the log"
     elif table == watermark:
         left_out = "the table of our watermarks"
     elif table.name.startswith("#sql"):
         left_out = "a table that the server created for itself"
     elif base := shadow_of(table.name, names):
         left_out = f"a schema-change tool's helper for {base}"
-    return TableSummary(table=table, kind=shown, left_out=left_out)
+    return TableSummary(table=table, left_out=left_out)
 
 
 def read_tables(

@@ -47,13 +47,6 @@ from replicator_source_postgresql.types import (
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-_KINDS: Final = {
-    "r": "table",
-    "p": "partitioned table",
-    "v": "view",
-    "m": "materialized view",
-    "f": "foreign table",
-}
 _LEFT_OUT_KINDS: Final = {
     "v": "a view has no rows of its own in the log",
     "m": "the contents of a materialized view are not published",
@@ -77,8 +70,7 @@ def list_tables(connection: Connection) -> list[TableSummary]:
             left_out = "an unlogged table is not in the log; ALTER TABLE … SET LOGGED makes it replicable"
         elif left_out is None and persistence == "t":
             left_out = "a temporary table is not in the log"
-        kind_text = "partition" if root is not None else _KINDS[kind]
-        summaries.append(TableSummary(table=_shown_id(namespace, name), kind=kind_text, left_out=left_out))
+        summaries.append(TableSummary(table=_shown_id(namespace, name), left_out=left_out))
     return sorted(summaries, key=lambda s: s.table)
 
 

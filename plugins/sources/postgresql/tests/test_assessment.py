@@ -183,12 +183,12 @@ def test_what_is_no_table_is_listed_with_the_reason(any_database: ScratchDatabas
     with any_database.connect() as connection:
         connection.execute("CREATE TEMP TABLE hidden (id int PRIMARY KEY)")
         listed = source.list_tables()
-    assert [(s.table.name, s.kind, s.left_out is None) for s in listed] == [
-        ("a", "table", True),
-        ("b", "table", True),
-        ("m", "materialized view", False),
-        ("u", "table", False),
-        ("v", "view", False),
+    assert [(s.table.name, s.left_out) for s in listed] == [
+        ("a", None),
+        ("b", None),
+        ("m", "the contents of a materialized view are not published"),
+        ("u", "an unlogged table is not in the log; ALTER TABLE … SET LOGGED makes it replicable"),
+        ("v", "a view has no rows of its own in the log"),
     ]
 
 
