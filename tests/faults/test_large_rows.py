@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -182,6 +183,21 @@ def test_a_table_whose_values_end_spark_s_jvm_again_and_again_fails_alone(rig: R
 
 COLUMNS: Final = 1_000
 
+KINDS: Final = ("int", "text", "numeric(12,2)", "timestamptz", "boolean")
+VALUES: Final = (
+    "i", "'text ' || i", "i / 4.0", "timestamptz '2026-01-01 00:00:00Z' + i * interval '1 s'", "i % 2 = 0",
+)  # fmt: skip
+
+
+def columns_of(names: Sequence[str]) -> str:
+    """Their declarations."""
+    return ", ".join(f"{name} {KINDS[i % len(KINDS)]}" for i, name in enumerate(names))
+
+
+def row_of(names: Sequence[str]) -> str:
+    """Expressions for their values in the row number `i`."""
+    return ", ".join(VALUES[i % len(VALUES)] for i in range(len(names)))
+
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
@@ -191,11 +207,8 @@ COLUMNS: Final = 1_000
 def test_a_table_of_1000_columns_keeps_what_updates_leave_out(rig: Rig) -> None:
     database = rig.database
     assert isinstance(database, ScratchDatabase)
-    kinds = ("int", "text", "numeric(12,2)", "timestamptz", "boolean")
     names = [f"c{i}" for i in range(COLUMNS - 3)]
-    columns = ", ".join(f"{name} {kinds[i % len(kinds)]}" for i, name in enumerate(names))
-    values = ("i", "'text ' || i", "i / 4.0", "timestamptz '2026-01-01 00:00:00Z' + i * interval '1 s'", "i % 2 = 0")
-    row = ", ".join(values[i % len(values)] for i in range(len(names)))
+    columns, row = columns_of(names), row_of(names)
     long = "(SELECT string_agg(md5((i * j)::text), '') FROM generate_series(1, 200) j)"
     database.execute(
         f"CREATE TABLE wide (id int PRIMARY KEY, long1 text, long2 text, {columns})",
@@ -222,3 +235,30 @@ def test_a_table_of_1000_columns_keeps_what_updates_leave_out(rig: Rig) -> None:
     assert found.keys() == wanted.keys()
     wrong = {(key, names[i]) for key in wanted for i in range(len(names)) if found[key][i] != wanted[key][i]}
     assert not wrong, sorted(wrong)[:10]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("rig", ["auto"], indirect=True)
+def test_a_table_of_1000_columns_without_a_key_is_merged_as_a_multiset(rig: Rig) -> None:
+    database = rig.database
+    assert isinstance(database, ScratchDatabase)
+    names = [f"c{i}" for i in range(COLUMNS)]
+    # Every row is there twice.
+    database.execute(
+        f"CREATE TABLE wide ({columns_of(names)})",
+        "ALTER TABLE wide REPLICA IDENTITY FULL",
+        f"INSERT INTO wide SELECT {row_of(names)} FROM generate_series(1, 100) i, generate_series(1, 2)",
+    )
+    rig.tables = ("wide",)
+    rig.write_yaml()
+    rig.catch_up()
+    for i in range(1, 100, 20):
+        database.execute(
+            f"UPDATE wide SET c1 = 'changed', c999 = NULL WHERE c0 = {i}",
+            f"DELETE FROM wide WHERE ctid = (SELECT min(ctid) FROM wide WHERE c0 = {i + 1})",
+            f"INSERT INTO wide SELECT {row_of(names)} FROM generate_series({i + 2}, {i + 2}) i",
+        )
+    rig.catch_up_at_its_pace(still_s=3000)
+    found = Counter(map(tuple, rows_of(read_delta(rig.lake / "public" / "wide", names))))
+    assert found == Counter(map(tuple, database.rows("wide", names)))
