@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from replicator.capture.window import Move
 from replicator.model.schema import TableSchema
 from replicator.plugins.source import ChunkRequest, Cursor
 from replicator.state.records import KeyRange, SnapshotProgress
+
+_KEYS_LENGTH_MAX: Final = 1 << 18
+"""Of the keys that one statement names: servers limit its length, MariaDB to 16 MiB by default."""
+_PART_LENGTH: Final = 32
+"""What a part of a key adds to a statement besides its value."""
 
 
 class ReadingKind(StrEnum):
@@ -54,8 +60,18 @@ def next_reading(progress: SnapshotProgress, schema: TableSchema, chunk_rows: in
         if not part.is_done:
             return Reading(schema=schema, limit=chunk_rows, index=index, after=part.after, upto=part.upto)
     if progress.keys:
-        return Reading(schema=schema, limit=chunk_rows, kind=ReadingKind.KEYS, keys=progress.keys[:chunk_rows])
+        return Reading(schema=schema, limit=chunk_rows, kind=ReadingKind.KEYS, keys=_some(progress.keys, chunk_rows))
     return None
+
+
+def _some(keys: Sequence[Cursor], count: int) -> tuple[Cursor, ...]:
+    """The first keys: so many, or fewer if these make a long statement; at least one."""
+    length = 0
+    for index, key in enumerate(keys[:count]):
+        length += sum(len(part) + _PART_LENGTH for part in key)
+        if length > _KEYS_LENGTH_MAX:
+            return tuple(keys[: max(1, index)])
+    return tuple(keys[:count])
 
 
 def after_chunk(

@@ -24,6 +24,7 @@ from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
 from replicator.state.records import KeyRange, SnapshotProgress
+from replicator_testbed.present import present
 
 SCHEMA = TableSchema(
     table=TableId("public", "t"),
@@ -54,6 +55,16 @@ def test_reading_follows_its_cursor_to_the_end() -> None:
 
 def moved(before: str, after: str) -> Move:
     return Move((before,), (after,))
+
+
+@pytest.mark.parametrize(("length", "most"), [(6, 7_000), (500, 500), (300_000, 1)])
+def test_one_statement_names_only_so_many_keys_that_a_server_takes_it(length: int, most: int) -> None:
+    keys = tuple((f"{number:0{length}}",) for number in range(most + 1_000 if length < 10_000 else 2))
+    done = SnapshotProgress(ranges=(KeyRange(is_done=True),), keys=keys)
+    first = present(next_reading(done, SCHEMA, 50_000)).keys
+    assert 0 < len(first) <= most
+    assert first == keys[: len(first)]
+    assert len(present(next_reading(done, SCHEMA, 1)).keys) == 1
 
 
 def test_keys_are_read_last_and_stay_until_settled() -> None:
