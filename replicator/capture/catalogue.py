@@ -12,7 +12,7 @@ from replicator.model.schema import TableSchema
 from replicator.plugins.source import TableDescription
 
 
-class Change(StrEnum):
+class CatalogChange(StrEnum):
     """What became of a table."""
 
     NONE = "none"
@@ -31,9 +31,9 @@ class Change(StrEnum):
 
 
 UNEXPLAINED: Final = {
-    Change.OBJECT: "the table was replaced by another one",
-    Change.STORAGE: "the table's rows were rewritten or removed",
-    Change.DEFINITION: "the table was redefined, or is published in another way",
+    CatalogChange.OBJECT: "the table was replaced by another one",
+    CatalogChange.STORAGE: "the table's rows were rewritten or removed",
+    CatalogChange.DEFINITION: "the table was redefined, or is published in another way",
 }
 """What the log does not show: it may lack changes of the table."""
 
@@ -50,7 +50,7 @@ def same_shape(a: TableSchema, b: TableSchema) -> bool:
 
 def judge(
     schema: TableSchema, accepted: TableIdentity | None, found: TableDescription | None, *, truncates_since: int
-) -> Change:
+) -> CatalogChange:
     """Compare a table with what the catalogue said of it, once everything that was visible then has been delivered.
 
     Args:
@@ -61,18 +61,18 @@ def judge(
             ask again, until none comes in between.
     """
     if found is None:
-        return Change.DROPPED
+        return CatalogChange.DROPPED
     if not same_columns(schema, found.schema):
-        return Change.COLUMNS
+        return CatalogChange.COLUMNS
     if schema.key != found.schema.key:
-        return Change.KEY
+        return CatalogChange.KEY
     if accepted is None:
-        return Change.OBJECT
+        return CatalogChange.OBJECT
     change = _identity_change(accepted, found.identity)
-    if change is Change.STORAGE and isinstance(accepted.storage, Truncated):
+    if change is CatalogChange.STORAGE and isinstance(accepted.storage, Truncated):
         if truncates_since:
-            return Change.ASK_AGAIN
-        return Change.EXPLAINED if _is_made_by(accepted.storage, accepted.altered, found) else change
+            return CatalogChange.ASK_AGAIN
+        return CatalogChange.EXPLAINED if _is_made_by(accepted.storage, accepted.altered, found) else change
     return change
 
 
@@ -82,15 +82,15 @@ def _is_made_by(truncate: Truncated, altered: str | None, found: TableDescriptio
     return is_its_own or (altered is not None and altered == found.identity.altered)
 
 
-def _identity_change(accepted: TableIdentity, found: TableIdentity) -> Change:
+def _identity_change(accepted: TableIdentity, found: TableIdentity) -> CatalogChange:
     """What two identities say; what an older version of the plugin did not know is learned."""
     if accepted.object is not None and accepted.object != found.object:
-        return Change.OBJECT
+        return CatalogChange.OBJECT
     if any(part not in found.parts or found.parts[part] != value for part, value in accepted.parts.items()):
-        return Change.DEFINITION
+        return CatalogChange.DEFINITION
     if accepted.storage is not None and accepted.storage != found.storage:
-        return Change.STORAGE
-    return Change.NONE if (accepted, accepted.altered) == (found, found.altered) else Change.EXPLAINED
+        return CatalogChange.STORAGE
+    return CatalogChange.NONE if (accepted, accepted.altered) == (found, found.altered) else CatalogChange.EXPLAINED
 
 
 def columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaConflictError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from replicator.capture.asking import Answer, Descriptions, Refusals, describe
-from replicator.capture.catalogue import Change, judge
+from replicator.capture.catalogue import CatalogChange, judge
 from replicator.capture.marks import MarkBoard
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.model.isolation import of_table
@@ -34,7 +34,7 @@ class Different(NamedTuple):
     """A table that is not as it was accepted; `found` is None if it does not exist."""
 
     tracked: TrackedTable
-    change: Change
+    change: CatalogChange
     found: TableDescription | None
 
 
@@ -84,11 +84,11 @@ class Comparison:
         assert asked is not None, "its mark was written"
         return self._different(asked)
 
-    def change_of(self, table: TableId, found: TableDescription | None, truncates: int = 0) -> Change:
+    def change_of(self, table: TableId, found: TableDescription | None, truncates: int = 0) -> CatalogChange:
         """What became of a captured table, of which the catalogue said `found` when so many TRUNCATEs had been delivered."""
         tracked = self.tables.get(table)
         if tracked is None or not tracked.is_captured:
-            return Change.NONE
+            return CatalogChange.NONE
         with of_table(table, "comparing it with the catalogue"):
             since = tracked.truncates - truncates
             return judge(tracked.schema, tracked.record.identity, found, truncates_since=since)
@@ -104,6 +104,6 @@ class Comparison:
         for table in asked.tables:
             tracked, found = self.tables.get(table), asked.found.get(table)
             change = self.change_of(table, found, asked.truncates.get(table, 0))
-            if tracked is not None and change is not Change.NONE:
+            if tracked is not None and change is not CatalogChange.NONE:
                 different.append(Different(tracked, change, found))
         return different

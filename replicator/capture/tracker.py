@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from replicator.capture.asking import Answer, Descriptions, describe, prepare
-from replicator.capture.catalogue import UNEXPLAINED, Change, columns_changed, same_columns, same_shape, truncated
+from replicator.capture.catalogue import (
+    UNEXPLAINED,
+    CatalogChange,
+    columns_changed,
+    same_columns,
+    same_shape,
+    truncated,
+)
 from replicator.capture.checks import Checks
 from replicator.capture.comparison import Comparison, ComparisonMark, Different
 from replicator.capture.marks import MarkBoard
@@ -224,7 +231,7 @@ class CatalogTracker:
         """Whether the log has left out nothing of the table as it is now."""
         tracked = self.tables.get(table)
         is_captured = tracked is not None and tracked.is_captured
-        return is_captured and self._comparison.change_of(table, found) in (Change.NONE, Change.EXPLAINED)
+        return is_captured and self._comparison.change_of(table, found) in (CatalogChange.NONE, CatalogChange.EXPLAINED)
 
     def _begin(self, table: TableId, found: TableDescription | None) -> None:
         tracked = self.tables.get(table)
@@ -287,21 +294,23 @@ class CatalogTracker:
         if again:
             self.start(again)
 
-    def _act_on_one(self, tracked: TrackedTable, change: Change, found: TableDescription | None) -> Sequence[TableId]:
+    def _act_on_one(
+        self, tracked: TrackedTable, change: CatalogChange, found: TableDescription | None
+    ) -> Sequence[TableId]:
         """Act on what became of a table; return it if it needs a new snapshot."""
-        if change is Change.DROPPED or found is None:
+        if change is CatalogChange.DROPPED or found is None:
             self.drop_missing(tracked)
-        elif change is Change.EXPLAINED:
+        elif change is CatalogChange.EXPLAINED:
             self.tables.put(replace(tracked.record, identity=found.identity))
-        elif change is Change.ASK_AGAIN:
+        elif change is CatalogChange.ASK_AGAIN:
             self.snapshots.suspicious.add(tracked.table)
-        elif change is Change.COLUMNS:
+        elif change is CatalogChange.COLUMNS:
             self.fail(tracked, columns_changed(tracked.schema, found.schema))
-        elif change is Change.KEY or change in UNEXPLAINED:
+        elif change is CatalogChange.KEY or change in UNEXPLAINED:
             return [self._unexplained(tracked, change)]
         return []
 
-    def _unexplained(self, tracked: TrackedTable, change: Change) -> TableId:
+    def _unexplained(self, tracked: TrackedTable, change: CatalogChange) -> TableId:
         if change in UNEXPLAINED and self.settings.unexplained_change == "stop":
             raise FatalError(
                 f"{UNEXPLAINED[change]}, and the log does not show it.",

@@ -23,7 +23,7 @@ from replicator.observability import configure_logging
 from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.runtime.serve import serve as serve_all
-from replicator.runtime.supervisor import End, Outcome
+from replicator.runtime.supervisor import End, RunOutcome
 from replicator.service import assess, lifecycle, status
 from replicator.service.logs import log_lines
 from replicator.state.store import StateStore
@@ -130,7 +130,7 @@ def run(file: Path, until_caught_up: bool) -> None:
     show.warnings(assessment)
     lifecycle.start_unless_paused(store, record)
     stop = _stop_on_signals()
-    display = show.Progress(store, record.name)
+    display = show.ProgressDisplay(store, record.name)
     with display:
         display.say("starting capture and apply. To stop: Ctrl-C.")
         outcome = lifecycle.supervise(
@@ -322,7 +322,7 @@ def _stop_on_signals() -> threading.Event:
     return stop
 
 
-def _finish(name: str, outcome: Outcome) -> None:
+def _finish(name: str, outcome: RunOutcome) -> None:
     if outcome.end is End.REFUSED:
         assert outcome.error is not None
         show.error(outcome.error, name)

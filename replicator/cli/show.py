@@ -238,7 +238,7 @@ def size(count: int | None) -> str:
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
-class Progress:
+class ProgressDisplay:
     """A live status in a terminal; elsewhere the workers' log lines. In both a plain line when a part of the replicator is up."""
 
     def __init__(self, store: StateStore, name: str) -> None:

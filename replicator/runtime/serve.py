@@ -9,7 +9,7 @@ from replicator.model.errors import ConfigError, FencedError, ReplicatorError, S
 from replicator.observability import get_logger
 from replicator.runtime import messages
 from replicator.runtime.leases import LEASE_S
-from replicator.runtime.supervisor import Outcome
+from replicator.runtime.supervisor import RunOutcome
 from replicator.state import holder_id
 from replicator.state.records import Desired, ErrorRecord, Lease, ReplicatorRecord
 from replicator.state.store import StateStore
@@ -17,7 +17,7 @@ from replicator.state.store import StateStore
 _LOOK_S = 1.0
 _log = get_logger(__name__)
 
-Supervise = Callable[[ReplicatorRecord, Lease, threading.Event], Outcome]
+Supervise = Callable[[ReplicatorRecord, Lease, threading.Event], RunOutcome]
 
 
 def serve(store: StateStore, supervise: Supervise, stop: threading.Event) -> None:

@@ -48,7 +48,7 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """How a supervisor ended.
 
     `error` is set for FAILED and REFUSED, `failed` names tables that did not make it to CAUGHT_UP or COMPLETE,
@@ -105,19 +105,19 @@ class Supervisor:
         self._lost: ReplicatorError | None = None
         self._lease: Lease | None = None
 
-    def run(self, lease: Lease, stop: threading.Event) -> Outcome:
+    def run(self, lease: Lease, stop: threading.Event) -> RunOutcome:
         """Supervise under `lease` (just acquired) until `stop` is set or there is a reason to end."""
         self._lease = lease
         run = self._store.start_run(lease)
-        outcome = Outcome(end=End.FAILED)
+        outcome = RunOutcome(end=End.FAILED)
         with renewed(self._store, lease, self._lose):
             try:
                 outcome = self._loop(stop)
             except ReplicatorError as error:
-                outcome = Outcome(end=End.FAILED, error=error)
+                outcome = RunOutcome(end=End.FAILED, error=error)
             except Exception as error:  # noqa: BLE001 - a bug: it is recorded, so that others do not wait for this run
                 _log.exception("supervisor_crashed", replicator=self._name)
-                outcome = Outcome(end=End.FAILED, error=messages.as_ours(error))
+                outcome = RunOutcome(end=End.FAILED, error=messages.as_ours(error))
             finally:
                 self._stop_all(
                     kill=self._lost is not None, within_s=_CLEAN_STOP_S if outcome.error is None else _FAILED_STOP_S
@@ -126,7 +126,7 @@ class Supervisor:
             self._record_end(lease, run, outcome)
         return outcome
 
-    def _record_end(self, lease: Lease, run: int, outcome: Outcome) -> None:
+    def _record_end(self, lease: Lease, run: int, outcome: RunOutcome) -> None:
         """Say how the run ended, unless another process has taken over, which will say so."""
         if outcome.end is End.DELETED:
             return
@@ -137,13 +137,13 @@ class Supervisor:
         except (FencedError, StateUnavailableError) as error_of_store:
             _log.warning("end_not_recorded", replicator=self._name, end=outcome.end.value, error=str(error_of_store))
 
-    def _loop(self, stop: threading.Event) -> Outcome:
+    def _loop(self, stop: threading.Event) -> RunOutcome:
         next_look = 0.0
         while True:
             if self._lost is not None:
-                return Outcome(end=End.FAILED, error=self._lost)
+                return RunOutcome(end=End.FAILED, error=self._lost)
             if stop.is_set():
-                return Outcome(end=End.STOPPED)
+                return RunOutcome(end=End.STOPPED)
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + _TICK_S
                 if outcome := self._poll():
@@ -155,16 +155,16 @@ class Supervisor:
             if outcome := self._handle(message):
                 return outcome
 
-    def _poll(self) -> Outcome | None:
+    def _poll(self) -> RunOutcome | None:
         """See what is wanted, and whether there is anything left to do."""
         record = self._store.replicator(self._name)
         if record is None:
-            return Outcome(end=End.DELETED)
+            return RunOutcome(end=End.DELETED)
         if record.desired is Desired.DELETED:
             self._stop_all()
             assert self._lease is not None
             self._delete(record, self._lease)
-            return Outcome(end=End.DELETED)
+            return RunOutcome(end=End.DELETED)
         if outcome := self._reconcile(record):
             return outcome
         if self._until_caught_up and (done := self._catch_up.check()):
@@ -173,7 +173,7 @@ class Supervisor:
             return _reached(End.COMPLETE, done)
         return None
 
-    def _reconcile(self, record: ReplicatorRecord) -> Outcome | None:
+    def _reconcile(self, record: ReplicatorRecord) -> RunOutcome | None:
         """Bring the workers in line with the desired state; an outcome where one cannot be started any more."""
         wanted = set()
         if record.desired is Desired.RUNNING:
@@ -191,7 +191,7 @@ class Supervisor:
                 return outcome
         return None
 
-    def _start(self, role: Role) -> Outcome | None:
+    def _start(self, role: Role) -> RunOutcome | None:
         assert self._lease is not None
         try:
             self._workers[role] = WorkerProcess(
@@ -209,7 +209,7 @@ class Supervisor:
             apply.tell(messages.SEALED)
         self._messages.put(message)
 
-    def _handle(self, message: Message) -> Outcome | None:
+    def _handle(self, message: Message) -> RunOutcome | None:
         if message.event in (messages.SEALED, messages.PROGRESS):
             self._budgets[message.role].progressed()
             self._progressed()
@@ -217,7 +217,7 @@ class Supervisor:
             return self._worker_ended(message.role, message.pid)
         return None
 
-    def _worker_ended(self, role: Role, pid: int) -> Outcome | None:
+    def _worker_ended(self, role: Role, pid: int) -> RunOutcome | None:
         worker = self._workers.get(role)
         if worker is None or worker.pid != pid:
             # It was stopped on purpose, and another may have been started before the news of its end came.
@@ -236,19 +236,19 @@ class Supervisor:
             and decision is not Consequence.STOP
             and self._store.last_segment(self._name) is None
         ):
-            return Outcome(end=End.REFUSED, error=error)
+            return RunOutcome(end=End.REFUSED, error=error)
         if decision is Consequence.REFUSE:
-            return Outcome(end=End.REFUSED, error=error)
+            return RunOutcome(end=End.REFUSED, error=error)
         if decision is Consequence.STOP:
-            return Outcome(end=End.FAILED, error=error)
+            return RunOutcome(end=End.FAILED, error=error)
         return self._retry(role, error)
 
-    def _retry(self, role: Role, error: ReplicatorError) -> Outcome | None:
+    def _retry(self, role: Role, error: ReplicatorError) -> RunOutcome | None:
         """Have the worker started again in a while; an outcome once the budget is used up."""
         now = time.monotonic()
         delay = self._budgets[role].delay(now)
         if delay is None:
-            return Outcome(end=End.FAILED, error=given_up(error))
+            return RunOutcome(end=End.FAILED, error=given_up(error))
         self._not_before[role] = now + delay
         assert self._lease is not None
         stamp = messages.stamp(self._lease.epoch)
@@ -283,6 +283,6 @@ class Supervisor:
             worker.kill()
 
 
-def _reached(end: End, done: CaughtUp) -> Outcome:
+def _reached(end: End, done: CaughtUp) -> RunOutcome:
     failed, alarmed = (tuple(str(t) for t in tables) for tables in (done.failed, done.alarmed))
-    return Outcome(end=end, failed=failed, alarmed=alarmed)
+    return RunOutcome(end=end, failed=failed, alarmed=alarmed)

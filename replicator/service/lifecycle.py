@@ -18,7 +18,7 @@ from replicator.runtime.home import Home
 from replicator.runtime.leases import LEASE_S, renewed
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryBudget, RetryLimits
-from replicator.runtime.supervisor import End, Outcome, Supervisor
+from replicator.runtime.supervisor import End, RunOutcome, Supervisor
 from replicator.runtime.teardown import tear_down
 from replicator.service.assess import Assessment, assess
 from replicator.state import holder_id, holder_in_words, table_life
@@ -154,7 +154,7 @@ def supervise(
     echo: Callable[[str], None] | None = None,
     environ: Mapping[str, str] | None = None,
     lease: Lease | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Be the worker of one replicator until `stop`, or until there is nothing left to do.
 
     Raises:
@@ -186,7 +186,7 @@ def supervise(
             )
             outcome = supervisor.run(lease, stop)
         except StateUnavailableError as error:
-            outcome = Outcome(end=End.FAILED, error=error)
+            outcome = RunOutcome(end=End.FAILED, error=error)
         if not outcome.is_passing:
             return outcome
         regained = _regain_lease(store, record.name, budget, stop)

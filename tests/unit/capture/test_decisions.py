@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.capture.catalogue import Change, judge, truncated
+from replicator.capture.catalogue import CatalogChange, judge, truncated
 from replicator.capture.cursors import cursors
 from replicator.capture.marks import MarkBoard
 from replicator.capture.progress import Reading, after_chunk, is_complete, next_reading, start_over, with_moves
@@ -116,30 +116,32 @@ def test_starting_over_keeps_the_bounds_of_ranges() -> None:
 @pytest.mark.parametrize(
     ("schema", "identity", "change"),
     [
-        (SCHEMA, IDENTITY, Change.NONE),
-        (LOOSER, IDENTITY, Change.NONE),
-        (SCHEMA, replace(IDENTITY, storage="2"), Change.STORAGE),
-        (SCHEMA, replace(IDENTITY, storage=None), Change.STORAGE),
-        (SCHEMA, replace(IDENTITY, object="2"), Change.OBJECT),
-        (SCHEMA, replace(IDENTITY, object="2", storage="2", parts={}), Change.OBJECT),
-        (SCHEMA, replace(IDENTITY, parts={"publish": ["insert", "update"]}), Change.DEFINITION),
-        (SCHEMA, replace(IDENTITY, parts={}), Change.DEFINITION),
-        (SCHEMA, replace(IDENTITY, storage="2", parts={}), Change.DEFINITION),
-        (replace(SCHEMA, key=()), IDENTITY, Change.KEY),
-        (WIDER, IDENTITY, Change.COLUMNS),
-        (None, IDENTITY, Change.DROPPED),
+        (SCHEMA, IDENTITY, CatalogChange.NONE),
+        (LOOSER, IDENTITY, CatalogChange.NONE),
+        (SCHEMA, replace(IDENTITY, storage="2"), CatalogChange.STORAGE),
+        (SCHEMA, replace(IDENTITY, storage=None), CatalogChange.STORAGE),
+        (SCHEMA, replace(IDENTITY, object="2"), CatalogChange.OBJECT),
+        (SCHEMA, replace(IDENTITY, object="2", storage="2", parts={}), CatalogChange.OBJECT),
+        (SCHEMA, replace(IDENTITY, parts={"publish": ["insert", "update"]}), CatalogChange.DEFINITION),
+        (SCHEMA, replace(IDENTITY, parts={}), CatalogChange.DEFINITION),
+        (SCHEMA, replace(IDENTITY, storage="2", parts={}), CatalogChange.DEFINITION),
+        (replace(SCHEMA, key=()), IDENTITY, CatalogChange.KEY),
+        (WIDER, IDENTITY, CatalogChange.COLUMNS),
+        (None, IDENTITY, CatalogChange.DROPPED),
     ],
 )
-def test_difference_in_the_catalogue(schema: TableSchema | None, identity: TableIdentity, change: Change) -> None:
+def test_difference_in_the_catalogue(
+    schema: TableSchema | None, identity: TableIdentity, change: CatalogChange
+) -> None:
     found = None if schema is None else TableDescription(schema=schema, identity=identity)
     assert judge(SCHEMA, IDENTITY, found, truncates_since=0) is change
 
 
 def test_what_was_not_known_is_learned() -> None:
     found = TableDescription(schema=SCHEMA, identity=replace(IDENTITY, parts={**IDENTITY.parts, "new": None}))
-    assert judge(SCHEMA, IDENTITY, found, truncates_since=0) is Change.EXPLAINED
+    assert judge(SCHEMA, IDENTITY, found, truncates_since=0) is CatalogChange.EXPLAINED
     for older in (replace(IDENTITY, object=None), replace(IDENTITY, storage=None)):
-        assert judge(SCHEMA, older, found, truncates_since=0) is Change.EXPLAINED
+        assert judge(SCHEMA, older, found, truncates_since=0) is CatalogChange.EXPLAINED
 
 
 def test_truncate_explains_new_storage_and_nothing_else() -> None:
@@ -147,36 +149,36 @@ def test_truncate_explains_new_storage_and_nothing_else() -> None:
         return TableDescription(schema=SCHEMA, identity=replace(IDENTITY, storage=storage, **others), storage_by="7")
 
     accepted = truncated(IDENTITY, "7")
-    assert judge(SCHEMA, accepted, found(), truncates_since=0) is Change.EXPLAINED
-    assert judge(SCHEMA, accepted, found(), truncates_since=1) is Change.ASK_AGAIN
-    assert judge(SCHEMA, accepted, found(object="2"), truncates_since=0) is Change.OBJECT
-    assert judge(SCHEMA, accepted, found(parts={}), truncates_since=0) is Change.DEFINITION
+    assert judge(SCHEMA, accepted, found(), truncates_since=0) is CatalogChange.EXPLAINED
+    assert judge(SCHEMA, accepted, found(), truncates_since=1) is CatalogChange.ASK_AGAIN
+    assert judge(SCHEMA, accepted, found(object="2"), truncates_since=0) is CatalogChange.OBJECT
+    assert judge(SCHEMA, accepted, found(parts={}), truncates_since=0) is CatalogChange.DEFINITION
 
 
 @pytest.mark.parametrize(("truncated_by", "made_by"), [("7", "8"), ("7", None), (None, "7"), (None, None)])
 def test_truncate_explains_the_storage_that_it_made_and_no_other(truncated_by: str | None, made_by: str | None) -> None:
     accepted = truncated(IDENTITY, truncated_by)
     found = TableDescription(schema=SCHEMA, identity=replace(IDENTITY, storage="2"), storage_by=made_by)
-    assert judge(SCHEMA, accepted, found, truncates_since=0) is Change.STORAGE
+    assert judge(SCHEMA, accepted, found, truncates_since=0) is CatalogChange.STORAGE
 
 
 @pytest.mark.parametrize(
     ("before", "now", "change"),
-    [("1", "1", Change.EXPLAINED), ("1", "2", Change.STORAGE), (None, None, Change.STORAGE)],
+    [("1", "1", CatalogChange.EXPLAINED), ("1", "2", CatalogChange.STORAGE), (None, None, CatalogChange.STORAGE)],
 )
 def test_truncate_explains_storage_of_a_table_that_nothing_else_altered(
-    before: str | None, now: str | None, change: Change
+    before: str | None, now: str | None, change: CatalogChange
 ) -> None:
     accepted = truncated(replace(IDENTITY, altered=before), "7")
     found = TableDescription(schema=SCHEMA, identity=replace(IDENTITY, storage="2", altered=now))
     assert judge(SCHEMA, accepted, found, truncates_since=0) is change
-    assert judge(SCHEMA, accepted, found, truncates_since=1) is Change.ASK_AGAIN
+    assert judge(SCHEMA, accepted, found, truncates_since=1) is CatalogChange.ASK_AGAIN
 
 
 def test_an_alteration_that_keeps_the_storage_is_learned() -> None:
     found = TableDescription(schema=SCHEMA, identity=replace(IDENTITY, altered="2"))
-    assert judge(SCHEMA, replace(IDENTITY, altered="1"), found, truncates_since=0) is Change.EXPLAINED
-    assert judge(SCHEMA, replace(IDENTITY, altered="2"), found, truncates_since=0) is Change.NONE
+    assert judge(SCHEMA, replace(IDENTITY, altered="1"), found, truncates_since=0) is CatalogChange.EXPLAINED
+    assert judge(SCHEMA, replace(IDENTITY, altered="2"), found, truncates_since=0) is CatalogChange.NONE
 
 
 def test_truncate_makes_no_storage_for_a_source_that_names_none() -> None:

@@ -204,7 +204,7 @@ def test_the_picture_stands_while_the_store_is_away(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setattr(store, "replicator", away)
-    with show.Progress(store, "shop"):
+    with show.ProgressDisplay(store, "shop"):
         assert all(looks.acquire(timeout=30) for _ in range(2))
     store.close()
 
@@ -224,7 +224,7 @@ def test_a_run_says_in_words_when_its_parts_are_up(
         "no JSON",
         "7",
     ]
-    with show.Progress(store, "shop") as display:
+    with show.ProgressDisplay(store, "shop") as display:
         display.say("starting.")
         for line in lines:
             display.log_line(line)

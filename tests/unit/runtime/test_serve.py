@@ -11,7 +11,7 @@ import pytest
 from replicator.model.errors import ConfigError, StateUnavailableError
 from replicator.runtime import serve as module
 from replicator.runtime.serve import serve
-from replicator.runtime.supervisor import End, Outcome
+from replicator.runtime.supervisor import End, RunOutcome
 from replicator.state.records import Lease, ReplicatorRecord
 from replicator.state.store import StateStore
 
@@ -36,9 +36,9 @@ def test_a_store_that_is_away_is_asked_again(store: StateStore, monkeypatch: pyt
             raise StateUnavailableError("stayed locked", code="state_locked")
         return ask()
 
-    def supervise(*_: object) -> Outcome:
+    def supervise(*_: object) -> RunOutcome:
         stop.set()
-        return Outcome(end=End.STOPPED)
+        return RunOutcome(end=End.STOPPED)
 
     monkeypatch.setattr(store, "replicators", replicators)
     serve(store, supervise, stop)
@@ -54,9 +54,9 @@ def test_a_store_that_is_damaged_ends_every_supervisor(store: StateStore, monkey
             raise RuntimeError("damaged")
         return ask()
 
-    def supervise(_: ReplicatorRecord, __: Lease, stop: threading.Event) -> Outcome:
+    def supervise(_: ReplicatorRecord, __: Lease, stop: threading.Event) -> RunOutcome:
         ended.append(stop.wait(30))
-        return Outcome(end=End.STOPPED)
+        return RunOutcome(end=End.STOPPED)
 
     monkeypatch.setattr(store, "replicators", replicators)
     with pytest.raises(RuntimeError):
@@ -71,7 +71,7 @@ def test_a_store_that_is_damaged_ends_every_supervisor(store: StateStore, monkey
 def test_what_ends_a_supervisor_is_recorded(store: StateStore, error: Exception, code: str) -> None:
     stop, tries = threading.Event(), []
 
-    def supervise(*_: object) -> Outcome:
+    def supervise(*_: object) -> RunOutcome:
         tries.append(1)
         threading.Timer(0.2, stop.set).start()
         raise error

@@ -19,7 +19,7 @@ from replicator.runtime import supervisor as supervisor_module
 from replicator.runtime.logfile import LogFile
 from replicator.runtime.policy import RetryLimits
 from replicator.runtime.process import Message, WorkerProcess
-from replicator.runtime.supervisor import End, Outcome, Supervisor
+from replicator.runtime.supervisor import End, RunOutcome, Supervisor
 from replicator.state import holder_id
 from replicator.state.records import (
     AppliedRecord,
@@ -94,9 +94,9 @@ def _supervisor(store: StateStore, folder: Path, delete: Callable[..., object] =
 def test_who_was_taken_over_says_nothing_of_the_living_one(
     store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ReplicatorError
 ) -> None:
-    def fail_behind_a_takeover(_: threading.Event) -> Outcome:
+    def fail_behind_a_takeover(_: threading.Event) -> RunOutcome:
         _lease(store)
-        return Outcome(end=End.FAILED, error=error)
+        return RunOutcome(end=End.FAILED, error=error)
 
     old, supervisor = _lease(store), _supervisor(store, tmp_path)
     monkeypatch.setattr(supervisor, "_loop", fail_behind_a_takeover)
@@ -157,7 +157,7 @@ def test_a_run_that_ends_by_itself_names_the_failed_tables(store: StateStore, tm
     store.set_desired(NAME, Desired.RUNNING, apply_paused=True)
     supervisor = _supervisor(store, tmp_path)
     supervisor._finished.add(Role.CAPTURE)
-    assert supervisor._poll() == Outcome(end=End.COMPLETE, failed=("public.half",))
+    assert supervisor._poll() == RunOutcome(end=End.COMPLETE, failed=("public.half",))
 
 
 def test_a_worker_that_the_host_cannot_start_now_is_tried_again(

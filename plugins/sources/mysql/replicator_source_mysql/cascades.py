@@ -45,7 +45,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class CascadeReach:
     """What changes of a parent may change without a trace.
 
     Attributes:
@@ -63,14 +63,14 @@ class Reach:
         return self.by_delete | self.by_update
 
 
-def reaches(edges: Iterable[Edge], replicated: Collection[TableId]) -> dict[TableId, Reach]:
+def reaches(edges: Iterable[Edge], replicated: Collection[TableId]) -> dict[TableId, CascadeReach]:
     """Which replicated tables each parent reaches, through any number of tables in between. Pure."""
     out: dict[TableId, list[Edge]] = defaultdict(list)
     for edge in edges:
         out[edge.parent].append(edge)
-    found: dict[TableId, Reach] = {}
+    found: dict[TableId, CascadeReach] = {}
     for parent, edges_of in out.items():
-        reach = Reach(
+        reach = CascadeReach(
             by_delete=frozenset(_reached(out, parent, is_delete=True).intersection(replicated)),
             by_update=frozenset(_reached(out, parent, is_delete=False).intersection(replicated)),
             columns=frozenset(c for e in edges_of if e.acts & _UPDATE_ACTS for c in e.columns),
@@ -101,7 +101,7 @@ def _reached(out: Mapping[TableId, Sequence[Edge]], start: TableId, *, is_delete
 class Parent:
     """A parent as one TABLE_MAP has it. `decoder` tells whether an UPDATE changed what children refer to; None: it cannot be told."""
 
-    reach: Reach
+    reach: CascadeReach
     decoder: RowDecoder | None
 
 
@@ -120,7 +120,7 @@ class Cascades:
     replicated: frozenset[TableId]
     read: Callable[[], Sequence[Edge]]
     size_max: int
-    _reaches: Mapping[TableId, Reach] = field(default_factory=dict)
+    _reaches: Mapping[TableId, CascadeReach] = field(default_factory=dict)
     _parents: dict[TableMap, Parent] = field(default_factory=dict)
 
     def look(self) -> None:
@@ -184,7 +184,7 @@ class Cascades:
             return True
         return bool(rows.before.null_count < len(rows.before))
 
-    def _decoder(self, table_map: TableMap, reach: Reach) -> RowDecoder | None:
+    def _decoder(self, table_map: TableMap, reach: CascadeReach) -> RowDecoder | None:
         """A decoder of the columns that children refer to, as a key: then an UPDATE has a before image if one of them changed."""
         wanted = [column for column in table_map.columns if column.name in reach.columns]
         if not reach.by_update or len(wanted) < len(reach.columns):

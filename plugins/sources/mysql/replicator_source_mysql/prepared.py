@@ -13,7 +13,7 @@ from replicator_source_mysql.position import Executed
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedTransaction:
     """A prepared transaction.
 
     Attributes:
@@ -42,13 +42,13 @@ class PreparedTransactions:
 
     def __init__(self, pending: Iterable[str]) -> None:
         self._pending = set(pending)
-        self._by_xid: dict[str, Prepared] = {}
+        self._by_xid: dict[str, PreparedTransaction] = {}
 
-    def add(self, xid: str, prepared: Prepared) -> None:
+    def add(self, xid: str, prepared: PreparedTransaction) -> None:
         """One is prepared."""
         self._by_xid[xid] = prepared
 
-    def take(self, xid: str) -> Prepared | None:
+    def take(self, xid: str) -> PreparedTransaction | None:
         """One is decided; None: its PREPARE was not met."""
         prepared = self._by_xid.pop(xid, None)
         if prepared is not None:
@@ -70,7 +70,7 @@ class PreparedTransactions:
         return tuple(sorted(self._pending.union(p.gtid for p in self._by_xid.values())))
 
     @property
-    def oldest(self) -> Prepared | None:
+    def oldest(self) -> PreparedTransaction | None:
         """The one that was prepared first."""
         return next(iter(self._by_xid.values()), None)
 

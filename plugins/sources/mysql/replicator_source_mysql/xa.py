@@ -9,7 +9,7 @@ from typing import Final
 from replicator_source_mysql.binlog.events import corrupt
 from replicator_source_mysql.coordinates import Progress
 from replicator_source_mysql.groups import Group
-from replicator_source_mysql.prepared import Prepared
+from replicator_source_mysql.prepared import PreparedTransaction
 from replicator_source_mysql.pulls import Pull
 from replicator_source_mysql.tablerows import TableRows
 
@@ -58,7 +58,9 @@ class XaTransactions:
         if not is_one_phase and not group.is_skipped:
             since = _EPOCH + timedelta(seconds=group.timestamp)
             before = self._progress.before_prepared
-            prepared = Prepared(group.begin.gtid, before, group.held, group.held_bytes, group.unlogged, since)
+            prepared = PreparedTransaction(
+                group.begin.gtid, before, group.held, group.held_bytes, group.unlogged, since
+            )
             self._progress.prepared.add(xid, prepared)
             group.held, group.unlogged = [], frozenset()
         self._rows.release(group, group.held, group.unlogged, pull)

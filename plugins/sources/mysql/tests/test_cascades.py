@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from replicator.model.schema import TableId
-from replicator_source_mysql.cascades import Cascades, Edge, Reach, reaches, read_edges
+from replicator_source_mysql.cascades import CascadeReach, Cascades, Edge, reaches, read_edges
 from replicator_source_mysql.flavors import MARIADB
 from replicator_testbed.mysql_servers import MysqlDatabase
 
@@ -30,20 +30,22 @@ def test_a_cascade_continues_through_tables_that_nobody_follows() -> None:
     edges = [edge("b", "a", DELETE_CASCADE), edge("c", "b", DELETE_CASCADE | UPDATE_SET, "k")]
     found = reaches(edges, tables("c"))
     assert found == {
-        table("a"): Reach(by_delete=tables("c")),
-        table("b"): Reach(by_delete=tables("c"), by_update=tables("c"), columns=frozenset({"k"})),
+        table("a"): CascadeReach(by_delete=tables("c")),
+        table("b"): CascadeReach(by_delete=tables("c"), by_update=tables("c"), columns=frozenset({"k"})),
     }
 
 
 def test_set_null_is_an_update_of_the_child() -> None:
     edges = [edge("b", "a", DELETE_SET), edge("c", "b", DELETE_CASCADE), edge("d", "b", UPDATE_CASCADE)]
-    assert reaches(edges, tables("b", "c", "d"))[table("a")] == Reach(by_delete=tables("b", "d"))
+    assert reaches(edges, tables("b", "c", "d"))[table("a")] == CascadeReach(by_delete=tables("b", "d"))
 
 
 def test_rings_and_tables_that_refer_to_themselves_end() -> None:
     edges = [edge("a", "a", DELETE_CASCADE), edge("b", "a", UPDATE_CASCADE), edge("a", "b", UPDATE_CASCADE)]
     found = reaches(edges, tables("a", "b"))
-    assert found[table("a")] == Reach(by_delete=tables("a"), by_update=tables("a", "b"), columns=frozenset({"id"}))
+    assert found[table("a")] == CascadeReach(
+        by_delete=tables("a"), by_update=tables("a", "b"), columns=frozenset({"id"})
+    )
     assert reaches(edges, ()) == {}
 
 

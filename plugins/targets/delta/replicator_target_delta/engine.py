@@ -17,7 +17,7 @@ from replicator.plugins.target import Batch, EngineReport, TargetTable
 from replicator_target_delta.config import DeltaLakeConfig, MaintenanceConfig
 from replicator_target_delta.ddl import NewTable
 from replicator_target_delta.logstore import LogStore, create
-from replicator_target_delta.maintenance import Condition, Upkeep, condition_of_files, takes_turn
+from replicator_target_delta.maintenance import Condition, UpkeepKind, condition_of_files, takes_turn
 from replicator_target_delta.storage import Storage
 
 if TYPE_CHECKING:
@@ -184,9 +184,9 @@ class DirectTable:
         self._vacuum = self._vacuums.submit(work, *arguments)
         return True
 
-    def make_way(self, upkeep: Upkeep, retention: timedelta) -> bool:
+    def make_way(self, upkeep: UpkeepKind, retention: timedelta) -> bool:
         """Whether Spark's upkeep may begin now: files are rewritten by one of the two; what a VACUUM would remove is given up."""
-        if upkeep is not Upkeep.VACUUM:
+        if upkeep is not UpkeepKind.VACUUM:
             return self._rewriting is None
         if takes_turn(upkeep, retention):
             self.drop_rewrite()

@@ -32,7 +32,7 @@ LONGEST_MERGE: Final = timedelta(days=1)
 _SUMMED: Final = ("size", "small", "numbered", "hidden")
 
 
-class Upkeep(StrEnum):
+class UpkeepKind(StrEnum):
     """What can be done, the most urgent first.
 
     `COMPACT` is Delta's `OPTIMIZE`. Of a table without clustering it joins the files; a clustered one it clusters again, mostly
@@ -68,7 +68,7 @@ def last_vacuum(storage: Storage, path: str, now: datetime) -> datetime:
     return datetime.fromtimestamp(seconds, UTC) if seconds is not None else log.created
 
 
-def due(condition: Condition, config: MaintenanceConfig, now: datetime) -> Upkeep | None:
+def due(condition: Condition, config: MaintenanceConfig, now: datetime) -> UpkeepKind | None:
     """Decide what is due, if anything.
 
     A clustered table is clustered again when more than half of it is outside of its largest ZCube. So the whole of it is
@@ -77,26 +77,30 @@ def due(condition: Condition, config: MaintenanceConfig, now: datetime) -> Upkee
     if not config.enabled:
         return None
     if condition.deleted_rows > config.deleted_rows_share_max * max(condition.rows, 1):
-        return Upkeep.PURGE
+        return UpkeepKind.PURGE
     if condition.small_files > config.small_files_max:
-        return Upkeep.JOIN if condition.cube_bytes and 2 * condition.cube_bytes >= condition.bytes else Upkeep.COMPACT
+        return (
+            UpkeepKind.JOIN
+            if condition.cube_bytes and 2 * condition.cube_bytes >= condition.bytes
+            else UpkeepKind.COMPACT
+        )
     if now - condition.last_vacuum >= config.vacuum_every:
-        return Upkeep.VACUUM
+        return UpkeepKind.VACUUM
     return None
 
 
-def carry_out(session: Any, upkeep: Upkeep, path: str, config: MaintenanceConfig) -> bool:
+def carry_out(session: Any, upkeep: UpkeepKind, path: str, config: MaintenanceConfig) -> bool:
     """Do it, by one commit at most; False if there was nothing to do."""
     match upkeep:
-        case Upkeep.PURGE:
+        case UpkeepKind.PURGE:
             return purge(session, path) > 0
-        case Upkeep.COMPACT:
+        case UpkeepKind.COMPACT:
             metrics = session.sql(f"OPTIMIZE {path_of(path)}").collect()[0]["metrics"]
             # Delta leaves large ZCubes alone, whatever their files are.
             return bool(metrics["numFilesRemoved"]) or join_small_files(session, path, config.small_file_size) > 0
-        case Upkeep.JOIN:
+        case UpkeepKind.JOIN:
             return join_small_files(session, path, config.small_file_size) > 0
-        case Upkeep.VACUUM:
+        case UpkeepKind.VACUUM:
             # The setting asks the administrator, who has set the retention.
             session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
             session.sql(vacuum_statement(path, config.vacuum_retention)).collect()
@@ -109,13 +113,13 @@ def vacuum_statement(path: str, retention: timedelta) -> str:
     return f"VACUUM {path_of(path)} RETAIN {hours:g} HOURS"
 
 
-def takes_turn(upkeep: Upkeep, retention: timedelta) -> bool:
+def takes_turn(upkeep: UpkeepKind, retention: timedelta) -> bool:
     """Whether it must not run during a merge.
 
     VACUUM commits nothing that a merge could conflict with, but with a short retention it would remove files that the
     merge has written and not committed yet.
     """
-    return upkeep is not Upkeep.VACUUM or retention < LONGEST_MERGE
+    return upkeep is not UpkeepKind.VACUUM or retention < LONGEST_MERGE
 
 
 def condition_of(session: Any, path: str, config: MaintenanceConfig, last_vacuum: datetime) -> Condition:
@@ -248,7 +252,7 @@ class Turns:
                 self._session.sparkContext.cancelJobsWithTag(self._tag)
 
 
-def report(upkeep: Upkeep, condition: Condition, outcome: str) -> Mapping[str, Any]:
+def report(upkeep: UpkeepKind, condition: Condition, outcome: str) -> Mapping[str, Any]:
     """What `maintain` says it did."""
     return {
         "upkeep": upkeep.value,

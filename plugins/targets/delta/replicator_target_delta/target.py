@@ -461,7 +461,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         return maintenance.condition_of(session, held.path, self.config.maintenance, last_vacuum)
 
     def _maintain(
-        self, session: Any, path: str, turns: maintenance.Turns, upkeep: maintenance.Upkeep, now: datetime
+        self, session: Any, path: str, turns: maintenance.Turns, upkeep: maintenance.UpkeepKind, now: datetime
     ) -> str:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -476,7 +476,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
                 if takes_turn and not stack.enter_context(turns.upkeep(session, tag)):
                     return "merge_in_progress"
                 was_done = maintenance.carry_out(session, upkeep, path, self.config.maintenance)
-            if upkeep is maintenance.Upkeep.VACUUM:
+            if upkeep is maintenance.UpkeepKind.VACUUM:
                 done = Claimed(records={maintenance.VACUUM_LEDGER: int(now.timestamp())}, last=EMPTY_LEDGER)
                 record_alone(session, self._storage, path, lambda _: done)
         except (PySparkException, Py4JError) as error:

@@ -34,7 +34,7 @@ from replicator_target_delta.lane.actions import Action
 from replicator_target_delta.lane.bulk import BulkHits
 from replicator_target_delta.lane.index import KEYS_TOO_LARGE
 from replicator_target_delta.lane.rewrite import FILES_PER_TIER
-from replicator_target_delta.maintenance import Upkeep
+from replicator_target_delta.maintenance import UpkeepKind
 from replicator_target_delta.tablelog import read_log
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.present import present
@@ -94,7 +94,7 @@ def alternate(lake: Lake, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatc
                 lake.spark.sql(f"OPTIMIZE delta.`{lake.path}`")
             case "purge":
                 turns = lake.target._turns(lake.table.table)
-                lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, Upkeep.PURGE, datetime.now(UTC))  # fmt: skip
+                lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, UpkeepKind.PURGE, datetime.now(UTC))  # fmt: skip
             case "vacuum":
                 lake.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
                 lake.spark.sql(f"VACUUM delta.`{lake.path}` RETAIN 0 HOURS")
@@ -657,7 +657,7 @@ def test_a_vacuum_without_retention_does_not_meet_a_rewrite(new_lake: Callable[.
     lake.apply(*[lake.insert(id=i, name="a", note="x") for i in range(10)])
     lake.apply(*[lake.delete(id=i) for i in range(5)])
     direct = lane_of(lake)
-    assert direct.make_way(Upkeep.VACUUM, timedelta(0))
+    assert direct.make_way(UpkeepKind.VACUUM, timedelta(0))
     assert not is_rewriting(direct)
     lake.apply(lake.update(id=7, name="b", note="x"))
     assert len(lake.rows()) == 5

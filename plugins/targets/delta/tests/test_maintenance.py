@@ -24,7 +24,7 @@ from replicator_target_delta.maintenance import (
     PATIENCE,
     Condition,
     Turns,
-    Upkeep,
+    UpkeepKind,
     condition_of,
     due,
     takes_turn,
@@ -49,16 +49,16 @@ def condition(**changes: Any) -> Condition:
 
 def test_the_most_urgent_comes_first() -> None:
     assert due(condition(), CONFIG, NOW) is None
-    assert due(condition(last_vacuum=NOW - timedelta(days=1)), CONFIG, NOW) is Upkeep.VACUUM
-    assert due(condition(small_files=11, last_vacuum=NOW - timedelta(days=9)), CONFIG, NOW) is Upkeep.COMPACT
-    assert due(condition(small_files=11, deleted_rows=21), CONFIG, NOW) is Upkeep.PURGE
+    assert due(condition(last_vacuum=NOW - timedelta(days=1)), CONFIG, NOW) is UpkeepKind.VACUUM
+    assert due(condition(small_files=11, last_vacuum=NOW - timedelta(days=9)), CONFIG, NOW) is UpkeepKind.COMPACT
+    assert due(condition(small_files=11, deleted_rows=21), CONFIG, NOW) is UpkeepKind.PURGE
     assert due(condition(small_files=11), MaintenanceConfig(enabled=False), NOW) is None
 
 
 def test_a_table_is_clustered_again_when_more_than_half_of_it_was_not() -> None:
-    assert due(condition(small_files=11), CONFIG, NOW) is Upkeep.COMPACT
-    assert due(condition(small_files=11, bytes=9, cube_bytes=4), CONFIG, NOW) is Upkeep.COMPACT
-    assert due(condition(small_files=11, bytes=9, cube_bytes=5), CONFIG, NOW) is Upkeep.JOIN
+    assert due(condition(small_files=11), CONFIG, NOW) is UpkeepKind.COMPACT
+    assert due(condition(small_files=11, bytes=9, cube_bytes=4), CONFIG, NOW) is UpkeepKind.COMPACT
+    assert due(condition(small_files=11, bytes=9, cube_bytes=5), CONFIG, NOW) is UpkeepKind.JOIN
     assert due(condition(small_files=10, bytes=9, cube_bytes=4), CONFIG, NOW) is None
 
 
@@ -75,8 +75,8 @@ def test_upkeep_takes_no_turn_while_a_merge_has_it() -> None:
 def test_vacuum_runs_beside_a_merge_unless_its_retention_is_short(
     new_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert takes_turn(Upkeep.COMPACT, timedelta(days=7))
-    assert not takes_turn(Upkeep.VACUUM, timedelta(days=1))
+    assert takes_turn(UpkeepKind.COMPACT, timedelta(days=7))
+    assert not takes_turn(UpkeepKind.VACUUM, timedelta(days=1))
     lake = new_lake(maintenance={"vacuum_retention": "5m"})
     monkeypatch.setattr(maintenance, "last_vacuum", lambda _storage, _path, now: now - timedelta(days=2))
     with lake.target._turns(lake.table.table).writing():
@@ -133,8 +133,8 @@ def busy_cores(session: SparkSession) -> Iterator[StatusTracker]:
         thread.join()
 
 
-@pytest.mark.parametrize("upkeep", [Upkeep.PURGE, Upkeep.COMPACT])
-def test_merge_does_not_wait_for_upkeep(new_lake: Callable[..., Lake], upkeep: Upkeep) -> None:
+@pytest.mark.parametrize("upkeep", [UpkeepKind.PURGE, UpkeepKind.COMPACT])
+def test_merge_does_not_wait_for_upkeep(new_lake: Callable[..., Lake], upkeep: UpkeepKind) -> None:
     """Upkeep whose job waits for a core is cancelled by a merge, and the table is as it was."""
     lake = new_lake()
     for i in (0, 10, 20):
@@ -302,7 +302,7 @@ def test_purge_gives_way_to_a_commit_that_changed_its_files(
 
     monkeypatch.setattr(purge, "_hidden", meet_another_writer)
     turns = lake.target._turns(lake.table.table)
-    outcome = lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, Upkeep.PURGE, NOW)
+    outcome = lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, UpkeepKind.PURGE, NOW)
     assert outcome == "lost_to_another_commit"
     assert {row[0] for row in lake.rows()} == set(range(2, 10))
     assert hidden(lake) == (1, 2)
@@ -320,7 +320,7 @@ def test_purge_takes_a_portion_at_a_time_the_worst_files_first(
     left = []
     for _ in range(4):
         left.append(hidden(lake))
-        outcome = lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, Upkeep.PURGE, NOW)
+        outcome = lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, UpkeepKind.PURGE, NOW)
         assert outcome == ("done" if left[-1] != (0, 0) else "nothing_to_do")
     assert left == [(3, 4), (2, 2), (1, 1), (0, 0)]
     assert len(lake.rows()) == 26
