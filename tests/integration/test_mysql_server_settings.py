@@ -110,7 +110,9 @@ def encrypted_mariadb() -> MysqlServer:
     """A server that encrypts its binary log with a key from a file; nothing is started yet."""
     server = MysqlServer.mariadb()
     programs = server._programs
-    plugins = Path(programs.settings().get("plugin-dir") or PLUGINS)
+    own = programs.settings().get("plugin-dir")
+    # What is unpacked of another version takes its own plugins only.
+    plugins = PLUGINS if programs.root is None else Path(own or programs.root / "plugin")
     if not (plugins / "file_key_management.so").exists():
         server.close()
         pytest.skip(f"NO file_key_management.so in {plugins}: tools/install_mariadb_plugins.sh could not unpack it")
