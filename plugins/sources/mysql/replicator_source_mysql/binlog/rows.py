@@ -213,7 +213,8 @@ class RowDecoder:
             "A row image does not hold all columns.",
             code="row_image_not_full",
             table=self._table,
-            action="SET GLOBAL binlog_row_image=FULL (and for all sessions that set it); then run `replicator snapshot NAME TABLE`.",
+            action="SET GLOBAL binlog_row_image=FULL (and for all sessions that set it); then run `replicator snapshot NAME TABLE`."
+            " If it is FULL and the table has generated columns, the server leaves these out: exclude the table (docs/sources/mysql.md, Limits).",
         )
 
     # ---- columns ----
