@@ -214,7 +214,8 @@ class RowDecoder:
             code="row_image_not_full",
             table=self._table,
             action="SET GLOBAL binlog_row_image=FULL (and for all sessions that set it); then run `replicator snapshot NAME TABLE`."
-            " If it is FULL and the table has generated columns, the server leaves these out: exclude the table (docs/sources/mysql.md, Limits).",
+            " If it is FULL and the table has generated columns, the server leaves these out: exclude the table"
+            " (docs/sources/mysql.md, Limits).",
         )
 
     # ---- columns ----
