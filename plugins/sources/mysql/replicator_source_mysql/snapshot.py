@@ -116,7 +116,7 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
             with self.watch_session.use("asking for max_allowed_packet") as connection:
                 ((limit,),) = rows_of(connection, "SELECT @@SESSION.max_allowed_packet", [])
         except ReplicatorError:
-            return None
+            return None  # the first error is the one to tell
         sent = f", and the statement has {run.query_bytes}" if run is not None else ""
         return f"max_allowed_packet is {limit} bytes{sent}."
 
