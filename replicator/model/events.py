@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -57,12 +58,19 @@ class SnapshotPhase(StrEnum):
 class DDLEvent:
     """One schema change of one table.
 
-    `schema` is the schema afterwards (None when the table does not exist or is unknown); `statement` the source's text where it has one.
+    Attributes:
+        schema: The schema afterwards; None when the table does not exist or is unknown.
+        before: Of an ALTER_TABLE: the schema before it, with the same numbers for columns that are the same (`Column.id`). None: unknown.
+        fill: Of an ALTER_TABLE: one row with what rows that are there already have in columns that are new, by column name; a column that
+            it lacks is NULL in them. None: unknown, the table needs a new snapshot.
+        statement: The source's text where it has one.
     """
 
     operation: DDLOperation
     table: TableId
     schema: TableSchema | None = None
+    before: TableSchema | None = None
+    fill: pa.RecordBatch | None = None
     new_table: TableId | None = None
     statement: str | None = None
     transaction_id: str | None = None
@@ -74,6 +82,8 @@ class DDLEvent:
             "event": self.operation.value,
             "table": [self.table.namespace, self.table.name],
             "schema": self.schema.to_json() if self.schema else None,
+            **({"before": self.before.to_json()} if self.before else {}),
+            **({"fill": _batch_to_text(self.fill)} if self.fill is not None else {}),
             "new_table": [self.new_table.namespace, self.new_table.name] if self.new_table else None,
             "statement": self.statement,
             "transaction_id": self.transaction_id,
@@ -140,11 +150,30 @@ def event_from_json(data: Mapping[str, Any]) -> JournalEvent:
         operation=DDLOperation(data["event"]),
         table=table,
         schema=TableSchema.from_json(data["schema"]) if data["schema"] else None,
+        before=TableSchema.from_json(data["before"]) if data.get("before") else None,
+        fill=_batch_from_text(data["fill"]) if data.get("fill") else None,
         new_table=TableId(*data["new_table"]) if data["new_table"] else None,
         statement=data["statement"],
         transaction_id=data["transaction_id"],
         source_timestamp=datetime.fromisoformat(moment) if moment else None,
     )
+
+
+def no_fill() -> pa.RecordBatch:
+    """The `DDLEvent.fill` of an alteration whose new columns are NULL in the rows that are there already."""
+    return pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
+
+
+def _batch_to_text(batch: pa.RecordBatch) -> str:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return base64.b64encode(sink.getvalue()).decode()
+
+
+def _batch_from_text(text: str) -> pa.RecordBatch:
+    with pa.ipc.open_stream(base64.b64decode(text)) as stream:
+        return stream.read_next_batch()
 
 
 def change_schema(schema: TableSchema) -> pa.Schema:

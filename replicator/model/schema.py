@@ -52,6 +52,8 @@ class Column:
     """One column.
 
     `type` is the canonical Arrow type (see `type_to_text` for the closed set); `source_type` the source's own spelling.
+    `id` is the number by which the source knows the column whatever it is called, and which it gives to no other column of the table;
+    None if it has no such number. Versions of a table are compared by it.
     """
 
     name: str
@@ -59,19 +61,22 @@ class Column:
     source_type: str
     nullable: bool = True
     comment: str | None = None
+    id: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableSchema:
     """A version of a table's shape.
 
-    `key` names the key columns in key order; empty for a table without a key, which is a multiset of rows.
+    `key` names the key columns in key order; empty for a table without a key, which is a multiset of rows. `kept` are columns that the
+    source dropped and the target keeps, under their names in the target: rows do not have them. Only capture sets it.
     """
 
     table: TableId
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     comment: str | None = None
+    kept: tuple[Column, ...] = ()
 
     @cached_property
     def fields(self) -> Mapping[str, str]:
@@ -117,9 +122,15 @@ class TableSchema:
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits that change whenever columns, types, nullability or key change."""
+        """16 hex digits that change whenever columns, types, nullability, key or kept columns change."""
         shape = [[c.name, type_to_text(c.type), c.nullable] for c in self.columns]
-        return hashlib.sha256(json.dumps([shape, list(self.key)]).encode()).hexdigest()[:16]
+        kept = [[c.name, type_to_text(c.type)] for c in self.kept]
+        return hashlib.sha256(json.dumps([shape, list(self.key), *([kept] if kept else [])]).encode()).hexdigest()[:16]
+
+    @cached_property
+    def held(self) -> tuple[Column, ...]:
+        """The columns that a target holds of the table: those of its rows, then those that are kept."""
+        return (*self.columns, *self.kept)
 
     def column(self, name: str) -> Column:
         """The column called `name`; KeyError if there is none."""
@@ -132,18 +143,10 @@ class TableSchema:
         """A JSON object that `from_json` reads back."""
         return {
             "table": [self.table.namespace, self.table.name],
-            "columns": [
-                {
-                    "name": c.name,
-                    "type": type_to_text(c.type),
-                    "source_type": c.source_type,
-                    "nullable": c.nullable,
-                    "comment": c.comment,
-                }
-                for c in self.columns
-            ],
+            "columns": [_column_to_json(c) for c in self.columns],
             "key": list(self.key),
             "comment": self.comment,
+            **({"kept": [_column_to_json(c) for c in self.kept]} if self.kept else {}),
         }
 
     @classmethod
@@ -151,18 +154,10 @@ class TableSchema:
         """Read what `to_json` wrote; KeyError or ValueError if it is something else."""
         return cls(
             table=TableId(*data["table"]),
-            columns=tuple(
-                Column(
-                    name=c["name"],
-                    type=type_from_text(c["type"]),
-                    source_type=c["source_type"],
-                    nullable=c["nullable"],
-                    comment=c["comment"],
-                )
-                for c in data["columns"]
-            ),
+            columns=tuple(map(_column_from_json, data["columns"])),
             key=tuple(data["key"]),
             comment=data["comment"],
+            kept=tuple(map(_column_from_json, data.get("kept", ()))),
         )
 
 
@@ -195,6 +190,28 @@ def type_from_text(text: str) -> pa.DataType:
     if text not in _SIMPLE_TYPES:
         raise ValueError(f"{text!r} is not a canonical type")
     return _SIMPLE_TYPES[text]
+
+
+def _column_to_json(column: Column) -> dict[str, Any]:
+    document = {
+        "name": column.name,
+        "type": type_to_text(column.type),
+        "source_type": column.source_type,
+        "nullable": column.nullable,
+        "comment": column.comment,
+    }
+    return document if column.id is None else {**document, "id": column.id}
+
+
+def _column_from_json(data: Mapping[str, Any]) -> Column:
+    return Column(
+        name=data["name"],
+        type=type_from_text(data["type"]),
+        source_type=data["source_type"],
+        nullable=data["nullable"],
+        comment=data["comment"],
+        id=data.get("id"),
+    )
 
 
 def _escape(part: str) -> str:

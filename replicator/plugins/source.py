@@ -68,12 +68,15 @@ class TableDescription:
         storage_by: Id (as `_transaction_id`) of the transaction that gave the table the storage named in its identity, if a
             TRUNCATE is all that can have made it there. None: unknown, something may have rewritten rows besides, or
             `TableIdentity.altered` tells.
+        fill: As `DDLEvent.fill`, of any column of which the catalogue knows what rows have that were there before it. None: it knows that
+            of no column, and a column that the log did not bring needs a new snapshot.
     """
 
     schema: TableSchema
     identity: TableIdentity
     estimated_rows: int | None = None
     storage_by: str | None = None
+    fill: pa.RecordBatch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

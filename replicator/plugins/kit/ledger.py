@@ -17,9 +17,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
+
 from replicator.model.crash import crash_point
 from replicator.model.errors import FencedError, SchemaConflictError, TableError, TargetUnavailableError
-from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.target import (
     EMPTY_LEDGER,
@@ -83,6 +85,18 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
     def merge_batch(self, held: HeldT, batch: Batch) -> Mapping[str, Any] | None:
         """Fold the batch and merge it; what it did, for logs and status. None: an earlier attempt had committed it."""
 
+    def alter_table(
+        self, held: HeldT, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
+    ) -> None:
+        """Make one shape of the table the other (`model.alteration.steps`); its rows get the values of `fill` in columns that are new.
+
+        From then on batches have the shape `wanted`. Their rows do not have the columns that are kept (`TableSchema.kept`): what is written
+        at a key keeps what stands there in such a column, and a row at a new key has NULL.
+        A target that does not override this refuses, and the table fails.
+        """
+        del actual, wanted, fill, sequence_num
+        raise self.recreate(held.table, "The target does not support ALTER_TABLE yet.", code="ddl_not_supported")
+
     def working_on(self, table: TargetTable, batch: Batch | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
         """What surrounds every change of a table: the driver's errors become ours here."""
         return nullcontext()
@@ -95,7 +109,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
             return Claim(last_applied=self._claim(table).last)
 
     def apply_ddl(self, table: TargetTable, event: DDLEvent, sequence_num: int) -> None:
-        """CREATE_TABLE, DROP_TABLE and TRUNCATE_TABLE; a target creates databases with their first table and never drops them."""
+        """CREATE_TABLE, ALTER_TABLE, DROP_TABLE and TRUNCATE_TABLE; a target creates databases with their first table and never drops them."""
         with self.holding(table) as held:
             if sequence_num <= held.last:
                 return
@@ -110,6 +124,10 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
                     self.clear_table(held, sequence_num)
                 case DDLOperation.CREATE_DATABASE | DDLOperation.DROP_DATABASE:
                     self.move_ledger(held, sequence_num)
+                case DDLOperation.ALTER_TABLE if event.before is not None:
+                    assert event.schema is not None, "ALTER_TABLE carries the schema afterwards"
+                    fill = no_fill() if event.fill is None else event.fill
+                    self.alter_table(held, event.before, event.schema, fill, sequence_num)
                 case _:
                     raise self.recreate(
                         table, f"The target does not support {event.operation} yet.", code="ddl_not_supported"

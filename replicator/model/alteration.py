@@ -1,0 +1,90 @@
+"""What lies between two versions of a table, and what makes one of the other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from replicator.model.schema import Column, TableSchema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alteration:
+    """What became of a table's columns, as its source sees it.
+
+    Attributes:
+        added: Columns that are new, as they are now.
+        dropped: Columns that are gone, as they were.
+        renamed: Columns with another name: as they were, and as they are.
+        retyped: Columns of another type: as they were, and as they are.
+        has_other_key: Other columns make the key, or in another order.
+        is_reordered: The columns that stay stand in another order.
+    """
+
+    added: tuple[Column, ...] = ()
+    dropped: tuple[Column, ...] = ()
+    renamed: tuple[tuple[Column, Column], ...] = ()
+    retyped: tuple[tuple[Column, Column], ...] = ()
+    has_other_key: bool = False
+    is_reordered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """How a target's table becomes the wanted one.
+
+    Attributes:
+        origin: By each wanted column (`TableSchema.held`): the name of the column that becomes it; None: it is new.
+        dropped: Columns that go.
+    """
+
+    origin: Mapping[str, str | None]
+    dropped: tuple[str, ...]
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The columns that are new."""
+        return tuple(name for name, old in self.origin.items() if old is None)
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """Columns that get another name: old → new."""
+        return {old: new for new, old in self.origin.items() if old is not None and old != new}
+
+
+def alteration(before: TableSchema, after: TableSchema) -> Alteration:
+    """Compare what a source says of a table at two moments.
+
+    Columns are the same if they have the same number (`Column.id`); if not every column has one, if they have the same name.
+    """
+    pairs = _pairs(before.columns, after.columns)
+    stays = [old for old in before.columns if old.name in pairs.values()]
+    stays_as = [pairs[column.name] for column in after.columns if column.name in pairs]
+    by_name = {column.name: column for column in before.columns}
+    same = [(by_name[pairs[column.name]], column) for column in after.columns if column.name in pairs]
+    return Alteration(
+        added=tuple(column for column in after.columns if column.name not in pairs),
+        dropped=tuple(column for column in before.columns if column not in stays),
+        renamed=tuple((old, new) for old, new in same if old.name != new.name),
+        retyped=tuple((old, new) for old, new in same if old.type != new.type),
+        has_other_key=[pairs.get(name) for name in after.key] != list(before.key),
+        is_reordered=stays_as != [old.name for old in stays],
+    )
+
+
+def steps(actual: TableSchema, wanted: TableSchema) -> Steps:
+    """What makes the target's table for `wanted` out of the one for `actual`, kept columns included."""
+    pairs = _pairs(actual.held, wanted.held)
+    return Steps(
+        origin={column.name: pairs.get(column.name) for column in wanted.held},
+        dropped=tuple(column.name for column in actual.held if column.name not in pairs.values()),
+    )
+
+
+def _pairs(before: tuple[Column, ...], after: tuple[Column, ...]) -> dict[str, str]:
+    """By name now: the name before, of the columns that both have."""
+    if all(column.id is not None for column in (*before, *after)):
+        names = {column.id: column.name for column in before}
+        return {column.name: names[column.id] for column in after if column.id in names}
+    known = {column.name for column in before}
+    return {column.name: column.name for column in after if column.name in known}
