@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from replicator.model.errors import ConfigError, Problem, RefusedError, Severity, TableError
 from replicator.model.isolation import failed_table, table_error
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
-from replicator.plugins.source import DeltaSource, SourceCatalogue, SourceLog, TableDescription
+from replicator.plugins.source import DeltaSource, SourceCatalogue, SourceLog, TableDescription, Visibility
 
 T = TypeVar("T")
 Descriptions = Mapping[TableId, TableDescription]
@@ -19,10 +19,17 @@ Refusals = Mapping[TableId, TableError]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the catalogue says of tables. `refused`: those of which it could not say anything; they are not in `found`."""
+    """What the catalogue says of tables.
+
+    Attributes:
+        found: What it says.
+        refused: The tables of which it could not say anything; they are not in `found`.
+        seen: Taken before it was asked: what it saw, the answer knows. None: unknown.
+    """
 
     found: Descriptions = field(default_factory=dict)
     refused: Refusals = field(default_factory=dict)
+    seen: Visibility | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +44,12 @@ def describe(source: SourceCatalogue, tables: Sequence[TableId]) -> Answer:
     """What the source's catalogue says of the tables."""
     answers, refused = ask(source.describe, tables, "describing it")
     return Answer(found={table: found for answer in answers for table, found in answer.items()}, refused=refused)
+
+
+def look(source: DeltaSource[Any], tables: Sequence[TableId]) -> Answer:
+    """The same, with what it knows of for certain."""
+    seen = source.visibility()
+    return replace(describe(source, tables), seen=seen)
 
 
 def ask(

@@ -39,8 +39,13 @@ UNEXPLAINED: Final = {
 
 
 def same_columns(a: TableSchema, b: TableSchema) -> bool:
-    """Whether rows of one fit the other: names and types in order. Nullability and comments do not matter."""
-    return [(c.name, c.type) for c in a.columns] == [(c.name, c.type) for c in b.columns]
+    """Whether rows of one fit the other: names and types in order, and the same numbers where both have them.
+
+    Nullability, comments and kept columns do not matter.
+    """
+    if [(c.name, c.type) for c in a.columns] != [(c.name, c.type) for c in b.columns]:
+        return False
+    return all(None in (c.id, d.id) or c.id == d.id for c, d in zip(a.columns, b.columns, strict=True))
 
 
 def same_shape(a: TableSchema, b: TableSchema) -> bool:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from replicator.capture.asking import Answer, Descriptions, Refusals, describe
+from replicator.capture.asking import Answer, Descriptions, Refusals, look
 from replicator.capture.catalogue import CatalogChange, judge
 from replicator.capture.marks import MarkBoard
+from replicator.capture.seen import Alterations
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId
-from replicator.plugins.source import DeltaSource, TableDescription
+from replicator.plugins.source import DeltaSource, TableDescription, Visibility
+
+_OF_SHAPE: Final = (CatalogChange.COLUMNS, CatalogChange.KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +26,12 @@ class ComparisonMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A comparison that is not judged yet. `truncates`: TRUNCATEs delivered when the catalogue was asked."""
+    """A comparison that is not judged yet. `truncates`: TRUNCATEs delivered when the catalogue was asked; `seen`: as `Answer.seen`."""
 
     tables: tuple[TableId, ...]
     truncates: Mapping[TableId, int] = field(default_factory=dict)
     found: Descriptions = field(default_factory=dict)
+    seen: Visibility | None = None
 
 
 class Different(NamedTuple):
@@ -44,12 +48,14 @@ class Comparison:
 
     Attributes:
         submit: Runs a call in the control thread.
+        alterations: What the log brought.
     """
 
     source: DeltaSource[Any]
     submit: Callable[..., Future[Any]]
     marks: MarkBoard[Any]
     tables: TrackedTables
+    alterations: Alterations
     _asked: _Asked | None = None
     _answer: Future[Answer] | None = None
 
@@ -63,7 +69,7 @@ class Comparison:
         known = {table: self.tables.get(table) for table in tables}
         truncates = {table: tracked.truncates for table, tracked in known.items() if tracked is not None}
         self._asked = _Asked(tables=tuple(tables), truncates=truncates)
-        self._answer = self.submit(describe, self.source, tables)
+        self._answer = self.submit(look, self.source, tables)
 
     def poll(self) -> Refusals:
         """Take in an answer of the control thread; return the tables of which it says nothing, and why."""
@@ -71,12 +77,12 @@ class Comparison:
             return {}
         answer, self._answer = self._answer.result(), None
         tables = tuple(t for t in self._asked.tables if t not in answer.refused)
-        self._judge_later(replace(self._asked, tables=tables, found=answer.found))
+        self._judge_later(replace(self._asked, tables=tables, found=answer.found, seen=answer.seen))
         return answer.refused
 
-    def take_answer(self, tables: Sequence[TableId], found: Descriptions) -> None:
+    def take_answer(self, tables: Sequence[TableId], answer: Answer) -> None:
         """Compare with an answer that is there already."""
-        self._judge_later(_Asked(tables=tuple(tables), found=found))
+        self._judge_later(_Asked(tables=tuple(tables), found=answer.found, seen=answer.seen))
 
     def take_mark(self) -> Sequence[Different]:
         """The log has caught up: the tables that differ."""
@@ -104,6 +110,9 @@ class Comparison:
         for table in asked.tables:
             tracked, found = self.tables.get(table), asked.found.get(table)
             change = self.change_of(table, found, asked.truncates.get(table, 0))
+            if change in _OF_SHAPE and self.alterations.hides(table, asked.seen):
+                # The answer is older than what the log brought.
+                change = CatalogChange.ASK_AGAIN
             if tracked is not None and change is not CatalogChange.NONE:
                 different.append(Different(tracked, change, found))
         return different

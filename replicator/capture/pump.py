@@ -18,14 +18,14 @@ The same happens without a crash where the log takes back what it delivered (`Lo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from replicator.capture.alive import KeepAlive
-from replicator.capture.asking import Prepared, describe, prepare
+from replicator.capture.asking import Answer, Prepared, look, prepare
 from replicator.capture.checks import Checks, nothing_found
 from replicator.capture.chunks import ChunkReader, TableRead
 from replicator.capture.comparison import ComparisonMark
@@ -37,6 +37,7 @@ from replicator.capture.periodic import PeriodicWork
 from replicator.capture.requests import PositionMark, Requests
 from replicator.capture.running import AtMark, ChunkAtMark
 from replicator.capture.sealing import Sealer, Unsealed
+from replicator.capture.seen import Alterations
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.starting import Step
@@ -66,7 +67,6 @@ from replicator.plugins.source import (
     LogReader,
     LogStatus,
     PullLimits,
-    TableDescription,
 )
 from replicator.state import table_life
 from replicator.state.records import Lease, Preparation, RequestKind, Stage
@@ -148,7 +148,7 @@ class Capture:
                 return False
             session, found = opened
             session.begin(found)
-            _log.info("log_opened", tables=len(found))
+            _log.info("log_opened", tables=len(found.found))
             continues = session.loop()
             self._parts = replace(self._parts, selected=(*self._parts.selected, *session.added))
         except Exception as error:
@@ -166,7 +166,7 @@ class Capture:
 
     # --- start --------------------------------------------------------------------------------------------------------
 
-    def _open(self, control: Control) -> tuple[_Session, Mapping[TableId, TableDescription]] | None:
+    def _open(self, control: Control) -> tuple[_Session, Answer] | None:
         """Prepare the source, and open the log behind the last durable position; None if told to stop meanwhile."""
         record = self._parts.store.replicator(self._parts.lease.replicator)
         assert record is not None, "the lease's replicator exists"
@@ -185,7 +185,7 @@ class Capture:
         prepared = self._prepare(control, tables, is_first=is_new_position)
         if prepared is None:
             return None
-        answer = self._parts.control.submit(describe, self._parts.source, self._parts.selected).result()
+        answer = self._parts.control.submit(look, self._parts.source, self._parts.selected).result()
         refused = {**prepared.refused, **answer.refused, **self._parts.failures.refused}
         if last is not None:
             refused |= self._parts.control.submit(check, self._parts.checks, tables, answer.found).result()
@@ -219,7 +219,8 @@ class Capture:
         schemas = tracked_schemas(self._parts.source, tables, found)
         reader = self._parts.source.open_log(offset, schemas)
         self._parts.failures.refused.clear()
-        return _Session(self._parts, control, reader, tables, offset, ring, decoded=set(schemas)), found
+        session = _Session(self._parts, control, reader, tables, offset, ring, decoded=set(schemas))
+        return session, replace(answer, found=found)
 
     def _prepare(self, control: Control, tables: TrackedTables, *, is_first: bool) -> Prepared | None:
         """Have the source prepared in the control thread; meanwhile say what it waits for."""
@@ -267,6 +268,7 @@ class _Session:
         self._tracker = CatalogTracker(
             source=source, submit=submit, writer=parts.writer, window=window, marks=self._marks, tables=tables,
             snapshots=self._snapshots, settings=settings, configured=parts.selected, decoded=decoded, checks=parts.checks,
+            alterations=Alterations(ring),
         )  # fmt: skip
         self._sealer = Sealer(
             source=source, reader=reader, writer=parts.writer, window=window, tables=tables, tracker=self._tracker,
@@ -318,11 +320,12 @@ class _Session:
 
     # --- a turn -------------------------------------------------------------------------------------------------------
 
-    def begin(self, found: Mapping[TableId, TableDescription]) -> None:
+    def begin(self, answer: Answer) -> None:
         """Continue the snapshots that ran, begin those that are pending, and compare the rest with the catalogue."""
         for tracked in self._tables.all(Stage.SNAPSHOT):
             with of_table(tracked.table, "continuing its snapshot"):
                 self._snapshots.begin(tracked)
+        found = answer.found
         waiting = self._tables.all(Stage.PENDING)
         pending = [f.table for f in waiting]
         if self._parts.settings.snapshot_mode == "never":
@@ -335,10 +338,10 @@ class _Session:
                     )
                 pending.remove(tracked.table)
         if pending:
-            self._tracker.start(pending, found=found)
+            self._tracker.start(pending, found=answer)
         self._tracker.repeat_outdated([f.table for f in self._tables.all(Stage.STREAMING)])
         captured = [f.table for f in self._tables.all(*table_life.CAPTURED)]
-        self._tracker.compare_with(captured, found)
+        self._tracker.compare_with(captured, answer)
 
     def _turn(self, batch: LogBatch) -> None:
         self._snapshots.collect()
@@ -394,7 +397,7 @@ class _Session:
                 continue
             with of_table(tracked.table, "processing its changes"):
                 if not tracked.matches(changes.schema):
-                    self._tracker.alter(tracked, changes.schema)
+                    self._tracker.reshaped(tracked, changes.schema)
                 elif self._snapshots.is_held_back(tracked):
                     self._snapshots.hold_back(tracked, changes.rows)
                 else:

@@ -18,7 +18,7 @@ from replicator.capture.chunks import ChunkRead, Job, TableRead
 from replicator.capture.spool import Spool
 from replicator.capture.tables import TrackedTable
 from replicator.capture.window import Read
-from replicator.model.errors import TableError, TransientError
+from replicator.model.errors import SchemaConflictError, TableError, TransientError
 from replicator.model.reports import RunningStep
 from replicator.model.schema import TableId
 
@@ -61,7 +61,7 @@ class Running:
     whole: Read | None = None
     lost: int = 0
     not_before: float = 0.0
-    refusal: TransientError | None = None
+    refusal: TransientError | SchemaConflictError | None = None
     refused_since: float | None = None
     error: TableError | None = None
 
@@ -141,7 +141,7 @@ class Lost:
 class Refused:
     """The source refused the read for a passing reason of this table."""
 
-    error: TransientError
+    error: TransientError | SchemaConflictError
     at: float
     not_before: float
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from replicator.config import ReplicatorConfig
-from replicator.config.model import DDLPolicy
+from replicator.config.model import DDLConfig
+from replicator.model.schema import TableId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class CaptureSettings:
             measured, requests looked for, the status reported.
         keep_alive_s: How often the open log is kept alive while it is not being pulled.
         unexplained_change: What happens when a table became another object without a trace in the log.
-        truncate, drop_table: Policies of these changes.
+        ddl: The policies of a table for changes of its definition.
         spool: Folder for what waits on local disk.
     """
 
@@ -67,8 +69,7 @@ class CaptureSettings:
     report_every_s: float
     keep_alive_s: float
     unexplained_change: Literal["resnapshot", "stop"]
-    truncate: DDLPolicy
-    drop_table: DDLPolicy
+    ddl: Callable[[TableId], DDLConfig]
     spool: Path
 
     @classmethod
@@ -101,7 +102,6 @@ class CaptureSettings:
             report_every_s=1.0,
             keep_alive_s=5.0,
             unexplained_change=config.snapshot.unexplained_change,
-            truncate=config.ddl.truncate_table,
-            drop_table=config.ddl.drop_table,
+            ddl=config.ddl_for,
             spool=spool,
         )

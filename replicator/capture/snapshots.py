@@ -51,7 +51,7 @@ from replicator.capture.settings import CaptureSettings
 from replicator.capture.spool import Spool
 from replicator.capture.tables import TrackedTable, TrackedTables, renumbered
 from replicator.capture.window import Bools, Move, Read, Verdict, Window, snapshot_changes
-from replicator.model.errors import TableError, TransientError
+from replicator.model.errors import SchemaConflictError, TableError, TransientError
 from replicator.model.events import TRANSACTION_ID, change_schema
 from replicator.model.isolation import of_table, table_error
 from replicator.model.reports import RunningStep, WaitingReport
@@ -250,6 +250,10 @@ class SnapshotRunner:
         elif isinstance(result.error, TransientError) and result.error.table is not None:
             # A lock, a time limit. If it is the source that is away, the log says so, too.
             self._refuse(running, result.error)
+        elif isinstance(result.error, SchemaConflictError):
+            # It has other columns, or is no more: the log or the catalogue tell what became of it.
+            self.suspicious.add(running.table)
+            self._refuse(running, result.error)
         else:
             error = table_error(result.error, running.table, "reading it")
             if error is None:
@@ -353,7 +357,7 @@ class SnapshotRunner:
         self._free(running)
         self._advance(running, Lost(self._read_again_at(running)))
 
-    def _refuse(self, running: Running, error: TransientError) -> None:
+    def _refuse(self, running: Running, error: TransientError | SchemaConflictError) -> None:
         """Leave a table alone that cannot be read now, others are read meanwhile; fail it once it was tried for long enough."""
         now, since = self.clock(), running.refused_since
         if since is not None and now - since >= self.settings.give_up_after_s:
@@ -397,7 +401,7 @@ def due_table(due: AtMark) -> TableId:
     return result.job.reading.schema.table
 
 
-def _exhausted(error: TransientError) -> TableError:
+def _exhausted(error: TransientError | SchemaConflictError) -> TableError:
     return TableError(
         f"gave up after retry.give_up_after: {error.message}",
         code=error.code,

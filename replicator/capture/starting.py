@@ -50,6 +50,7 @@ class Starting:
         id: Tells it apart in this process.
         requests: What is done once they have begun.
         found: What the catalogue says, from LOOKING on.
+        asked: Taken before it was asked; None: unknown.
         since: Taken once the tables were published as `found` has them, from MARKING on.
         may_lack: The log may have left out changes made before `since`.
         floor: The number above everything delivered before the mark, from SETTLING on.
@@ -64,6 +65,7 @@ class Starting:
     requests: tuple[int, ...] = ()
     step: Step = Step.PREPARING
     found: Mapping[TableId, TableDescription] = field(default_factory=dict)
+    asked: Visibility | None = None
     since: Visibility | None = None
     may_lack: bool = False
     floor: int = 0
@@ -80,10 +82,11 @@ class Starting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """The catalogue's answer. `tables` are those that nothing speaks against."""
+    """The catalogue's answer. `tables` are those that nothing speaks against; `asked` was taken before it was asked."""
 
     tables: tuple[TableId, ...]
     found: Mapping[TableId, TableDescription]
+    asked: Visibility | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +125,7 @@ def advance(starting: Starting, answer: Answer) -> Starting:
     """The next step, once an answer is there. No other answer than the one that the step waits for may come."""
     match starting.step, answer:
         case Step.PREPARING, Described():
-            return replace(starting, step=Step.LOOKING, tables=answer.tables, found=answer.found)
+            return replace(starting, step=Step.LOOKING, tables=answer.tables, found=answer.found, asked=answer.asked)
         case Step.LOOKING, LookedFirst():
             return replace(starting, step=Step.MARKING, since=answer.since, may_lack=answer.may_lack)
         case Step.MARKING, Delivered():

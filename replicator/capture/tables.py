@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.capture.alterations import Altered
 from replicator.capture.catalogue import same_shape
 from replicator.journal.writer import JournalWriter
 from replicator.model.errors import ReplicatorError
@@ -165,6 +166,12 @@ class TrackedTables:
         progress = self._fresh_progress(found, SnapshotKind.IN_PLACE, start_number)
         self.put(table_life.begun_in_place(tracked.record, found.identity, snapshot=progress, number=number))
         self._tell("snapshot_started", tracked, in_place=True)
+
+    def alter(self, tracked: TrackedTable, altered: Altered, told: DDLEvent | None, number: int | None = None) -> None:
+        """The table has another shape for what is written from here on."""
+        self.event(tracked, altered.event(told), number)
+        self.put(table_life.altered(tracked.record, altered.schema))
+        _log.info("table_altered", table=str(tracked.table), incarnation=tracked.record.incarnation)
 
     def complete(self, tracked: TrackedTable) -> None:
         """The snapshot is complete."""

@@ -10,14 +10,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from replicator.capture.asking import Answer, Descriptions, describe, prepare
+import pyarrow as pa
+
+from replicator.capture.alterations import Altered, decide
+from replicator.capture.asking import Answer, look, prepare
 from replicator.capture.catalogue import (
     UNEXPLAINED,
     CatalogChange,
     columns_changed,
+    judge,
     same_columns,
     same_shape,
     truncated,
@@ -25,6 +30,7 @@ from replicator.capture.catalogue import (
 from replicator.capture.checks import Checks
 from replicator.capture.comparison import Comparison, ComparisonMark, Different
 from replicator.capture.marks import MarkBoard
+from replicator.capture.seen import Alterations
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.starting import (
@@ -75,6 +81,7 @@ class CatalogTracker:
         configured: The tables that the configuration selects.
         checks: What a table must pass before its snapshot.
         decoded: The tables whose changes the open log hands out; one leaves it when its changes cannot be decoded.
+        alterations: Those that the open log has delivered.
         done_requests: Requests that the next commit closes.
         to_recreate: Tables whose next snapshot begins a new incarnation, whatever their shape. What makes it durable: until a captured
             table's snapshot begins, the request for it stays open; the record of one that is not captured says so (`is_recreated`).
@@ -93,6 +100,7 @@ class CatalogTracker:
     configured: Sequence[TableId]
     checks: Checks
     decoded: set[TableId]
+    alterations: Alterations
     done_requests: list[int] = field(default_factory=list)
     to_recreate: set[TableId] = field(default_factory=set)
     changed_at: dict[TableId, int] = field(default_factory=dict)
@@ -104,7 +112,13 @@ class CatalogTracker:
 
     def __post_init__(self) -> None:
         """Nothing is compared yet."""
-        self._comparison = Comparison(source=self.source, submit=self.submit, marks=self.marks, tables=self.tables)
+        self._comparison = Comparison(
+            source=self.source,
+            submit=self.submit,
+            marks=self.marks,
+            tables=self.tables,
+            alterations=self.alterations,
+        )
 
     # --- driven by the loop -------------------------------------------------------------------------------------------
 
@@ -138,10 +152,16 @@ class CatalogTracker:
                 self._starting[starting.id] = starting
                 continue
             del self._starting[starting.id]
+            outdated = [table for table in starting.tables if self.alterations.hides(table, starting.asked)]
             for table in starting.tables:
                 with of_table(table, "starting its snapshot"):
-                    self._begin(table, starting.found.get(table))
+                    if table in outdated:
+                        self._wait_again(table)
+                    else:
+                        self._begin(table, starting.found.get(table))
             self.done_requests.extend(starting.requests)
+            if outdated:
+                self.start(outdated)
         self._look_again()
 
     @property
@@ -160,9 +180,7 @@ class CatalogTracker:
 
     # --- snapshots that are to begin ----------------------------------------------------------------------------------
 
-    def start(
-        self, tables: Sequence[TableId], *, found: Descriptions | None = None, requests: Sequence[int] = ()
-    ) -> None:
+    def start(self, tables: Sequence[TableId], *, found: Answer | None = None, requests: Sequence[int] = ()) -> None:
         """Begin snapshots of these tables at a coming position in the log.
 
         Args:
@@ -173,7 +191,8 @@ class CatalogTracker:
         """
         starting = Starting(id=next(self._ids), tables=tuple(tables), requests=tuple(requests))
         if found is not None:
-            starting = advance(starting, Described(tables=starting.tables, found=found))
+            told = Described(tables=starting.tables, found=found.found, asked=found.seen)
+            starting = advance(starting, told)
         self._put(starting)
 
     def recreate(self, tables: Sequence[TableId]) -> None:
@@ -209,7 +228,7 @@ class CatalogTracker:
             case Step.PREPARING:
                 self.refuse(answer.refused)
                 fit = tuple(t for t in starting.tables if t not in answer.refused)
-                self._put(advance(starting, Described(tables=fit, found=answer.found)))
+                self._put(advance(starting, Described(tables=fit, found=answer.found, asked=answer.seen)))
             case Step.LOOKING:
                 may_lack = not all(self._is_tracked_as(t, starting.found.get(t)) for t in starting.tables)
                 self._put(advance(starting, LookedFirst(since=answer, may_lack=may_lack)))
@@ -250,6 +269,10 @@ class CatalogTracker:
         is_recreated = table in self.to_recreate or record.is_recreated
         self.to_recreate.discard(table)
         has_begun = table_life.has_begun(record)
+        if has_begun and not (
+            is_recreated or table_life.has_failed(record) or same_shape(tracked.schema, found.schema)
+        ):
+            self._alter_before_snapshot(tracked, found)
         is_same = has_begun and same_shape(tracked.schema, found.schema)
         if not has_begun:
             self.tables.begin_incarnation(
@@ -271,6 +294,24 @@ class CatalogTracker:
                 self.outdate(tracked)
             self.snapshots.begin(tracked)
 
+    def _wait_again(self, table: TableId) -> None:
+        """What the catalogue said of the table is out of date: its snapshot waits until it was asked once more, also after a restart."""
+        tracked = self.tables.get(table)
+        if tracked is not None and table_life.is_replicated(tracked.record):
+            self._suspend(tracked)
+
+    def _alter_before_snapshot(self, tracked: TrackedTable, found: TableDescription) -> None:
+        """Bring a table to the shape that it has now, if its policies allow that; otherwise a new incarnation begins.
+
+        Its snapshot in place then tells what its rows have in new columns.
+        """
+        with suppress(SchemaConflictError):
+            altered = decide(
+                tracked.schema, found.schema, self.settings.ddl(tracked.table), before=None, fill=found.fill
+            )
+            self.tables.alter(tracked, altered, None)
+            self.needs_reopening = True
+
     # --- the catalogue ------------------------------------------------------------------------------------------------
 
     def compare(self) -> None:
@@ -282,7 +323,7 @@ class CatalogTracker:
         if captured:
             self._comparison.ask(captured)
 
-    def compare_with(self, tables: Sequence[TableId], found: Descriptions) -> None:
+    def compare_with(self, tables: Sequence[TableId], found: Answer) -> None:
         """The same with an answer that is there already."""
         self._comparison.take_answer(tables, found)
 
@@ -305,7 +346,7 @@ class CatalogTracker:
         elif change is CatalogChange.ASK_AGAIN:
             self.snapshots.suspicious.add(tracked.table)
         elif change is CatalogChange.COLUMNS:
-            self.fail(tracked, columns_changed(tracked.schema, found.schema))
+            return self._found_altered(tracked, found)
         elif change is CatalogChange.KEY or change in UNEXPLAINED:
             return [self._unexplained(tracked, change)]
         return []
@@ -325,6 +366,8 @@ class CatalogTracker:
 
     def ddl(self, event: DDLEvent, number: int) -> None:
         """Apply the policy for a DDL event of the log at its position."""
+        if event.operation is DDLOperation.ALTER_TABLE:
+            self.alterations.delivered(event.table, event.transaction_id)
         tracked = self.tables.get(event.table)
         if tracked is not None and tracked.is_captured:
             with of_table(event.table, f"processing its {event.operation.value}"):
@@ -337,11 +380,11 @@ class CatalogTracker:
                 identity = truncated(tracked.record.identity, event.transaction_id)
                 self.tables.put(replace(tracked.record, identity=identity))
                 self.snapshots.suspicious.add(tracked.table)
-                self._by_policy(tracked, event, number, self.settings.truncate)
+                self._truncated(tracked, event, number)
             case DDLOperation.DROP_TABLE:
                 self.drop_missing(tracked, event, number)
             case DDLOperation.ALTER_TABLE:
-                self.alter(tracked, event.schema)
+                self._alter(tracked, event, number)
             case DDLOperation.RENAME_TABLE:
                 self.fail(
                     tracked,
@@ -396,8 +439,8 @@ class CatalogTracker:
         """The table is not in the source any more."""
         if tracked.is_captured:
             event = event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=tracked.table)
-            self._by_policy(tracked, event, number, self.settings.drop_table)
-            if self.settings.drop_table == "apply":
+            if self.settings.ddl(tracked.table).drop_table == "apply":
+                self.tables.event(tracked, event, number)
                 self.to_recreate.add(tracked.table)
         self.fail(
             tracked,
@@ -415,8 +458,8 @@ class CatalogTracker:
         self.tables.put(self._uncaptured(tracked.record))
         self.tables.fail(tracked, error)
 
-    def alter(self, tracked: TrackedTable, schema: TableSchema | None) -> None:
-        """The log brings another shape: another key begins a snapshot in place, other columns fail the table."""
+    def reshaped(self, tracked: TrackedTable, schema: TableSchema | None) -> None:
+        """The log brings another shape and does not say how it came: another key begins a snapshot, other columns fail the table."""
         if schema is not None and same_shape(tracked.schema, schema):
             return
         if schema is not None and same_columns(tracked.schema, schema):
@@ -424,6 +467,53 @@ class CatalogTracker:
             self.start([tracked.table])
             return
         self.fail(tracked, columns_changed(tracked.schema, schema))
+
+    def _alter(self, tracked: TrackedTable, event: DDLEvent, number: int) -> None:
+        """The log says that the table has other columns from here on."""
+        schema = event.schema
+        if schema is None or same_columns(tracked.schema, schema):
+            self.reshaped(tracked, schema)
+            return
+        altered = self._decided(tracked, schema, before=event.before, fill=event.fill)
+        if altered is None:
+            return
+        self.tables.alter(tracked, altered, event, number)
+        if altered.needs_snapshot:
+            self._suspend(tracked)
+            self.start([tracked.table])
+            return
+        if tracked.record.stage is Stage.SNAPSHOT:
+            # What was read has the old columns.
+            self.snapshots.begin(tracked)
+        # It may have another identity, which chunks and comparisons are to know soon.
+        self.snapshots.suspicious.add(tracked.table)
+
+    def _decided(
+        self, tracked: TrackedTable, schema: TableSchema, *, before: TableSchema | None, fill: pa.RecordBatch | None
+    ) -> Altered | None:
+        """What becomes of the table; None if it failed."""
+        try:
+            return decide(tracked.schema, schema, self.settings.ddl(tracked.table), before=before, fill=fill)
+        except SchemaConflictError as error:
+            self.fail(tracked, error)
+            return None
+
+    def _found_altered(self, tracked: TrackedTable, found: TableDescription) -> Sequence[TableId]:
+        """The catalogue shows other columns, and the log does not say how they came; return the table if it needs a new snapshot."""
+        altered = self._decided(tracked, found.schema, before=None, fill=found.fill)
+        if altered is None:
+            return []
+        self.tables.alter(tracked, altered, None)
+        # The log was opened with the shape before.
+        self.needs_reopening = True
+        change = judge(altered.schema, tracked.record.identity, found, truncates_since=0)
+        if altered.needs_snapshot or change not in (CatalogChange.NONE, CatalogChange.EXPLAINED):
+            self._suspend(tracked)
+            return [tracked.table]
+        self.tables.put(replace(tracked.record, identity=found.identity))
+        if tracked.record.stage is Stage.SNAPSHOT:
+            self.snapshots.begin(tracked)
+        return []
 
     def _suspend(self, tracked: TrackedTable) -> None:
         """Write nothing of the table until its new snapshot begins, also after a restart."""
@@ -433,16 +523,20 @@ class CatalogTracker:
     def _uncaptured(self, record: TableRecord) -> TableRecord:
         return table_life.recreated(record) if record.table in self.to_recreate else record
 
-    def _by_policy(self, tracked: TrackedTable, event: DDLEvent, number: int | None, policy: str) -> None:
-        if policy == "stop":
-            raise FatalError(
-                f"The source ran {event.operation.value} on the table. The policy in `ddl:` for it is `stop`.",
-                code="ddl_stop",
-                table=str(tracked.table),
-                action="Set the policy in `ddl:` to `apply` or `ignore`, then start again.",
-            )
-        if policy == "apply":
-            self.tables.event(tracked, event, number)
+    def _truncated(self, tracked: TrackedTable, event: DDLEvent, number: int) -> None:
+        match self.settings.ddl(tracked.table).truncate_table:
+            case "apply":
+                self.tables.event(tracked, event, number)
+            case "stop":
+                self.fail(
+                    tracked,
+                    SchemaConflictError(
+                        "The source truncated the table. The policy ddl.truncate_table is `stop`.",
+                        code="ddl_stop",
+                        table=str(tracked.table),
+                        action="Run `replicator snapshot NAME TABLE`: it takes the table as it is now.",
+                    ),
+                )
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -460,10 +554,10 @@ def prepare_and_describe(
 ) -> Answer:
     """In the control thread: prepare the source again for what is configured, and ask about those of `tables` that it does not refuse."""
     refused = prepare(source, configured, is_first=False, captured=captured).refused
-    answer = describe(source, [t for t in tables if t not in refused])
+    answer = look(source, [t for t in tables if t not in refused])
     unfit = checks.of_snapshots(list(answer.found))
     found = {t: d for t, d in answer.found.items() if t not in unfit}
-    return Answer(found=found, refused={**refused, **answer.refused, **unfit})
+    return Answer(found=found, refused={**refused, **answer.refused, **unfit}, seen=answer.seen)
 
 
 def _is_outdated(tracked: TrackedTable) -> bool:

@@ -32,6 +32,20 @@ class ConfigModel(BaseModel):
         return "null" if value is None and is_word else value
 
 
+DropColumnPolicy = Literal["keep", "apply", "stop"]
+ColumnPolicy = Literal["apply", "stop"]
+
+
+class TableDDLConfig(ConfigModel):
+    """Policies of the tables that match a pattern, in place of those under `ddl:`."""
+
+    drop_table: DDLPolicy | None = Field(None, description="As ddl.drop_table, for these tables.")
+    truncate_table: DDLPolicy | None = Field(None, description="As ddl.truncate_table, for these tables.")
+    add_column: ColumnPolicy | None = Field(None, description="As ddl.add_column, for these tables.")
+    drop_column: DropColumnPolicy | None = Field(None, description="As ddl.drop_column, for these tables.")
+    rename_column: ColumnPolicy | None = Field(None, description="As ddl.rename_column, for these tables.")
+
+
 class TableOptions(ConfigModel):
     """How the tables that match a pattern are replicated."""
 
@@ -45,6 +59,11 @@ class TableOptions(ConfigModel):
     source_timestamp: bool = Field(
         default=False,
         description="Whether to add the column _source_timestamp, the commit time of the row's last change in the source.",
+    )
+    ddl: TableDDLConfig = Field(
+        TableDDLConfig(),
+        description="What to do when the definition of these tables changes in the source. Default: as under ddl.",
+        examples=[{"drop_column": "apply"}],
     )
 
 
@@ -173,11 +192,25 @@ class DDLConfig(ConfigModel):
     )
     drop_table: DDLPolicy = Field(
         "ignore",
-        description="A source table is dropped: drop the target table (apply), keep it as it is (ignore), or stop the replicator (stop).",
+        description="A source table is dropped: drop the target table (apply), or keep it as it is (ignore, stop). The table fails in any "
+        "case, until it is excluded or created again.",
     )
     truncate_table: DDLPolicy = Field(
         "apply",
-        description="A source table is truncated: empty the target table (apply), keep its rows (ignore), or stop the replicator (stop).",
+        description="A source table is truncated: empty the target table (apply), keep its rows (ignore), or fail the table (stop).",
+    )
+    add_column: ColumnPolicy = Field(
+        "apply",
+        description="A column is added to a source table: add it to the target table (apply), or fail the table (stop).",
+    )
+    drop_column: DropColumnPolicy = Field(
+        "keep",
+        description="A column of a source table is dropped: keep it in the target table with the values that it has (keep), drop it there, "
+        "too (apply), or fail the table (stop).",
+    )
+    rename_column: ColumnPolicy = Field(
+        "apply",
+        description="A column of a source table is renamed: rename it in the target table (apply), or fail the table (stop).",
     )
 
 
@@ -282,11 +315,18 @@ class ReplicatorConfig(ConfigModel):
     retry: RetryConfig = Field(RetryConfig(), description="How long and how often transient errors are retried.")
     spark: SparkConfig = Field(SparkConfig(), description="The Spark that the target uses.")
 
+    def ddl_for(self, table: TableId) -> DDLConfig:
+        """The policies of a table: those under `ddl`, and in their place what settings of the table name."""
+        own = self.tables.options_for(table).ddl
+        return self.ddl.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
 
 def options_for(table: TableId, settings: Mapping[TablePattern, TableOptions]) -> TableOptions:
     """Return the settings of a table: those of every matching pattern; later ones win, setting by setting."""
     values: dict[str, Any] = {}
+    policies: dict[str, Any] = {}
     for pattern, block in settings.items():
         if pattern.matches(table):
             values |= {name: getattr(block, name) for name in block.model_fields_set}
-    return TableOptions(**values)
+            policies |= {name: getattr(block.ddl, name) for name in block.ddl.model_fields_set}
+    return TableOptions(**values | {"ddl": TableDDLConfig(**policies)})

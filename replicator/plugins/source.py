@@ -416,7 +416,9 @@ class SourceChunks(ABC):
         """Read rows in key order in one statement, which holds no lock beyond its own and gives way to waiting DDL.
 
         Raises:
-            TableError: The table no longer exists, or no longer has the columns of `request.schema`.
+            TableError: The table cannot be read.
+            SchemaConflictError: It no longer exists, or no longer has the columns of `request.schema`: not those numbers under those names
+                (`Column.id`). The host looks at the catalogue, and reads it again once it knows what it has become.
             TransientError: Read again later (lock or statement time-out, lost connection).
         """
 

@@ -9,6 +9,8 @@ Capture's word (`TableRecord.stage`):
     every state but REMOVED ── failed, journal_lost ──▶ FAILED;   a snapshot that is asked for begins there, too: begun, begun_in_place
     every state ── removed ──▶ REMOVED ── returned ──▶ PENDING, as the next incarnation
 
+A table whose incarnation has begun gets another shape: `altered`, which changes no state.
+
 Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
 
 Apply's word (`AppliedRecord.state`): `nothing_applied` begins, `refused` ──▶ FAILED, `taken_up` ──▶ APPLYING, `begun_in_target` begins
@@ -181,6 +183,12 @@ def begun_in_place(
         first_change=number if record.first_change is None else record.first_change,
         error=None,
     )
+
+
+def altered(record: TableRecord, schema: TableSchema) -> TableRecord:
+    """The table has another shape from here on; an event in the journal says so."""
+    assert has_begun(record), f"{record.table} has no shape yet"
+    return replace(record, schema=schema)
 
 
 def completed(record: TableRecord, at: datetime) -> TableRecord:

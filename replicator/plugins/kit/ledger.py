@@ -109,7 +109,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
             return Claim(last_applied=self._claim(table).last)
 
     def apply_ddl(self, table: TargetTable, event: DDLEvent, sequence_num: int) -> None:
-        """CREATE_TABLE, ALTER_TABLE, DROP_TABLE and TRUNCATE_TABLE; a target creates databases with their first table and never drops them."""
+        """Change a table or its rows; a target creates databases with their first table and never drops them."""
         with self.holding(table) as held:
             if sequence_num <= held.last:
                 return

@@ -72,6 +72,7 @@ class Table:
     toasted: frozenset[str]
     rows: dict[int, Row] = field(default_factory=dict)
     storage_by: str | None = None
+    alterations: int = 0
     writers: set[int] = field(default_factory=set)
     exclusive: int | None = None
 
@@ -81,7 +82,7 @@ class Table:
 
     def identity(self) -> TableIdentity:
         """As `TableDescription.identity`."""
-        return TableIdentity(object=str(self.oid), storage=str(self.filenode))
+        return TableIdentity(object=str(self.oid), storage=str(self.filenode), altered=str(self.alterations))
 
 
 class MemoryDatabase:
@@ -272,8 +273,9 @@ class MemoryDatabase:
     def _take_effect(self, table: Table, effects: Mapping[int, Row | None], transaction: MemoryTransaction) -> None:
         if (schema := transaction.schemas.get(table.oid)) is not None:
             table.schema = schema
-            names = [c.name for c in schema.columns]
-            table.rows = {i: {n: row.get(n) for n in names} for i, row in table.rows.items()}
+            for change in transaction.alterations[table.oid]:
+                table.rows = {i: change.altered(row) for i, row in table.rows.items()}
+                table.alterations += 1
         if table.oid in transaction.truncated:
             table.filenode = next(self._objects)
             table.storage_by = transaction.id
@@ -291,6 +293,7 @@ class MemoryTransaction:
         self.number = number
         self.effects: dict[int, dict[int, Row | None]] = {}
         self.schemas: dict[int, TableSchema] = {}
+        self.alterations: dict[int, list[SchemaChange]] = {}
         self.truncated: set[int] = set()
         self.is_committed = False
         self._is_over = False
@@ -324,7 +327,9 @@ class MemoryTransaction:
                 self._lock_key(held, new)
             self._write(held, row_id, new)
             absent = frozenset(
-                n for n in held.toasted if new[n] is not None and new[n] == old[n] and n not in held.schema.key
+                n
+                for n in held.toasted & new.keys()
+                if new[n] is not None and new[n] == old[n] and n not in held.schema.key
             )
             before = old if is_move or not held.schema.key else None
             self._note(held, DMLOperation.UPDATE, before, new, absent)
@@ -355,18 +360,21 @@ class MemoryTransaction:
             ]
             self._entries.append(SchemaChange(oids=tuple(t.oid for t in held), events=tuple(events)))
 
-    def alter(self, schema: TableSchema) -> None:
-        """Give a table another shape; rows keep what the columns share by name."""
+    def alter(self, schema: TableSchema, *, fill: Row | None = None, is_known: bool = True) -> None:
+        """Give a table another shape; rows keep the columns that stay (`model.alteration.steps`), and get `fill` in new ones.
+
+        `is_known`: the log says what rows have in new columns.
+        """
         with self._database.changed:
             held = self._lock_table(schema.table)
+            before = self._schema(held)
+            change = SchemaChange.alter(held.oid, before, schema, fill or {}, transaction_id=self.id, is_known=is_known)
             self.schemas[held.oid] = schema
+            self.alterations.setdefault(held.oid, []).append(change)
             effects = self.effects.setdefault(held.oid, {})
             for row_id, row in effects.items():
-                effects[row_id] = None if row is None else {c.name: row.get(c.name) for c in schema.columns}
-            event = DDLEvent(
-                operation=DDLOperation.ALTER_TABLE, table=schema.table, schema=schema, transaction_id=self.id
-            )
-            self._entries.append(SchemaChange(oids=(held.oid,), events=(event,)))
+                effects[row_id] = None if row is None else change.altered(row)
+            self._entries.append(change)
 
     def commit(self, *, visible: bool = True) -> str:
         """Append the transaction to the log and, unless told otherwise, let readers see it; returns its id."""

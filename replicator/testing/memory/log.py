@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from replicator.model.events import DDLEvent, DDLOperation, DMLOperation
+import pyarrow as pa
+
+from replicator.model.alteration import steps
+from replicator.model.events import DDLEvent, DDLOperation, DMLOperation, no_fill
 from replicator.model.schema import TableId, TableSchema
 
 Row = Mapping[str, Any]
@@ -31,10 +34,38 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChange:
-    """One statement that changes the shape, or truncates, one or several tables."""
+    """One statement that changes the shape, or truncates, one or several tables. `fill`: what rows have in new columns; others are NULL."""
 
     oids: tuple[int, ...]
     events: tuple[DDLEvent, ...]
+    fill: Row = field(default_factory=dict)
+
+    @classmethod
+    def alter(
+        cls, oid: int, before: TableSchema, schema: TableSchema, fill: Row, *, transaction_id: str, is_known: bool
+    ) -> SchemaChange:
+        """A table gets another shape."""
+        filled = [column for column in schema.columns if column.name in fill]
+        row = pa.RecordBatch.from_arrays(
+            [pa.array([fill[column.name]], column.type) for column in filled], names=[column.name for column in filled]
+        )
+        event = DDLEvent(
+            operation=DDLOperation.ALTER_TABLE,
+            table=schema.table,
+            before=before,
+            schema=schema,
+            fill=(row if filled else no_fill()) if is_known else None,
+            transaction_id=transaction_id,
+        )
+        return cls(oids=(oid,), events=(event,), fill=fill)
+
+    def altered(self, row: Row) -> Row:
+        """A row in the shape behind an alteration."""
+        (event,) = self.events
+        assert event.before is not None
+        assert event.schema is not None
+        origin = steps(event.before, event.schema).origin
+        return {new: self.fill.get(new) if old is None else row[old] for new, old in origin.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +97,8 @@ def replay(table: TableId, content: list[Row], entry: Change | SchemaChange) -> 
             return None
         if event.operation is DDLOperation.TRUNCATE_TABLE:
             content.clear()
-        elif event.schema is not None:
-            names = [c.name for c in event.schema.columns]
-            content[:] = [{n: row.get(n) for n in names} for row in content]
+        elif event.operation is DDLOperation.ALTER_TABLE:
+            content[:] = [entry.altered(row) for row in content]
         return event.schema
     if entry.schema.table != table:
         return None

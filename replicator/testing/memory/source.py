@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -12,7 +12,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from replicator.model.errors import LogGapError, OffsetExpiredError, Problem, SourceUnavailableError, TableError
+from replicator.model.errors import (
+    LogGapError,
+    OffsetExpiredError,
+    Problem,
+    SchemaConflictError,
+    SourceUnavailableError,
+)
 from replicator.model.events import (
     ABSENT,
     BEFORE,
@@ -230,7 +236,7 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         held = self.database.table(schema.table)
         shape = {c.name: c.type for c in held.schema.columns}
         if any(shape.get(c.name) != c.type for c in schema.columns):
-            raise TableError(
+            raise SchemaConflictError(
                 "the table no longer has the columns that were asked for",
                 code="schema_changed",
                 table=str(schema.table),
@@ -388,14 +394,7 @@ class _Pull:
 
     def add_ddl(self, record: LogTransaction, events: Sequence[DDLEvent]) -> None:
         self.ddl.extend(
-            DDLEvent(
-                operation=e.operation,
-                table=e.table,
-                schema=e.schema,
-                transaction_id=record.id,
-                source_timestamp=record.committed_at,
-            )
-            for e in events
+            replace(event, transaction_id=record.id, source_timestamp=record.committed_at) for event in events
         )
         self.events += len(events)
 

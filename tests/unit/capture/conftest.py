@@ -16,6 +16,7 @@ import pytest
 from replicator.capture import Capture, CaptureSettings
 from replicator.capture.window import Window
 from replicator.journal import JournalWriter, Retention
+from replicator.model.alteration import steps
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.reports import CaptureReport, CaptureStage, Report
 from replicator.model.schema import Column, TableId, TableSchema
@@ -230,6 +231,10 @@ class Bench:
             if isinstance(item, DDLEvent):
                 if item.operation in (DDLOperation.CREATE_TABLE, DDLOperation.TRUNCATE_TABLE):
                     keyed, bag = {}, []
+                elif item.operation is DDLOperation.ALTER_TABLE:
+                    keyed = {k: (n, _altered(item, row)) for k, (n, row) in keyed.items()}
+                    names = [c.name for c in present(item.before).columns]
+                    bag = [(n, tuple(_altered(item, dict(zip(names, row, strict=True))).values())) for n, row in bag]
             elif isinstance(item, SnapshotEvent):
                 if item.phase is SnapshotPhase.COMPLETED and item.start_number is not None:
                     keyed = {k: v for k, v in keyed.items() if v[0] >= item.start_number}
@@ -244,6 +249,15 @@ class Bench:
                 if item["row"] is not None:
                     bag.append((number, tuple(item["row"].values())))
         return Counter(tuple(r.values()) for _, r in keyed.values()) if has_key else Counter(r for _, r in bag)
+
+
+def _altered(event: DDLEvent, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row behind an ALTER_TABLE, without kept columns."""
+    schema = present(event.schema)
+    origin = steps(present(event.before), schema).origin
+    fill = {} if event.fill is None else event.fill.to_pylist()[0]
+    new = {c.name: origin[c.name] for c in schema.columns}
+    return {name: fill.get(name) if old is None else row[old] for name, old in new.items()}
 
 
 def _apply(rows: dict[Any, tuple[int, dict[str, Any]]], number: int, change: Mapping[str, Any]) -> None:

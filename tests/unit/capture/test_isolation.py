@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
+from replicator.config import DDLConfig
 from replicator.journal.table_file import TableFile
 from replicator.model.errors import (
     AccessDeniedError,
@@ -121,7 +122,7 @@ def test_a_failure_in_the_first_copy_loses_nothing_of_the_others(bench: Bench) -
 
 
 def test_what_cannot_be_described_is_not_taken_for_dropped(bench: Bench) -> None:
-    bench.settings = replace(bench.settings, drop_table="apply", compare_every_s=0.02)
+    bench.settings = replace(bench.settings, ddl=lambda _: DDLConfig(drop_table="apply"), compare_every_s=0.02)
     bad, good, _ = three(bench)
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))

@@ -54,7 +54,8 @@ def test_capture_follows_the_configuration(tmp_path: Path) -> None:
     made = CaptureSettings.of(CONFIG, spool=tmp_path)
     assert (made.snapshot_mode, made.chunk_rows, made.unexplained_change) == ("never", 7, "stop")
     assert (made.seal_every_s, made.seal_gap_s, made.give_up_after_s) == (0.014, 0.014, 15)
-    assert (made.drop_table, made.truncate, made.spool) == ("stop", "ignore", tmp_path)
+    policies = made.ddl(TableId("public", "orders"))
+    assert (policies.drop_table, policies.truncate_table, made.spool) == ("stop", "ignore", tmp_path)
 
 
 def test_the_writer_follows_the_configuration() -> None:
