@@ -8,8 +8,9 @@ from typing import Final
 
 from replicator.model.errors import SchemaConflictError
 from replicator.model.identity import TableIdentity, Truncated
-from replicator.model.schema import TableSchema
+from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import TableDescription
+from replicator.state.table_life import TABLE_MISSING
 
 
 class CatalogChange(StrEnum):
@@ -105,6 +106,36 @@ def columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaCon
         code="schema_changed",
         table=str(before.table),
         action="Run `replicator snapshot NAME TABLE`: it takes the table with its new columns.",
+    )
+
+
+def missing(table: TableId) -> SchemaConflictError:
+    """Why a table fails that its source does not have any more."""
+    return SchemaConflictError(
+        "the table does not exist in the source.",
+        code=TABLE_MISSING,
+        table=str(table),
+        action="Exclude it in `tables.exclude`; or create it again and run `replicator snapshot NAME TABLE`.",
+    )
+
+
+def renamed(table: TableId, new: TableId | None) -> SchemaConflictError:
+    """Why a table fails that has another name."""
+    return SchemaConflictError(
+        f"it was renamed to {new}." if new else "it was renamed.",
+        code="table_renamed",
+        table=str(table),
+        action="Use the table's new name in `tables.include`.",
+    )
+
+
+def truncated_by_policy(table: TableId) -> SchemaConflictError:
+    """Why a table fails whose TRUNCATE is to stop it."""
+    return SchemaConflictError(
+        "The source truncated the table. The policy ddl.truncate_table is `stop`.",
+        code="ddl_stop",
+        table=str(table),
+        action="Run `replicator snapshot NAME TABLE`: it takes the table as it is now.",
     )
 
 

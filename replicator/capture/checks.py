@@ -11,14 +11,15 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any
 
-from replicator.capture.asking import Refusals, ask, blocking, describe, refusal
+from replicator.capture.asking import Answer, Refusals, ask, blocking, describe, look, prepare, refusal
 from replicator.capture.target_checks import Assess
 from replicator.model.errors import FatalError, Problem, Severity, SourceUnavailableError
 from replicator.model.naming import check_names
 from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
-from replicator.plugins.source import SourceCatalogue
+from replicator.plugins.source import DeltaSource, SourceCatalogue
 
 _log = get_logger(__name__)
 
@@ -174,3 +175,18 @@ def _clashes(tables: Collection[TableId], new: Collection[TableId]) -> Refusals:
 def nothing_found(_: Sequence[TableSchema]) -> Sequence[Problem]:
     """No further findings."""
     return ()
+
+
+def prepare_and_describe(
+    source: DeltaSource[Any],
+    configured: Sequence[TableId],
+    captured: Sequence[TableId],
+    tables: Sequence[TableId],
+    checks: Checks,
+) -> Answer:
+    """In the control thread: prepare the source again for what is configured, and ask about those of `tables` that it does not refuse."""
+    refused = prepare(source, configured, is_first=False, captured=captured).refused
+    answer = look(source, [t for t in tables if t not in refused])
+    unfit = checks.of_snapshots(list(answer.found))
+    found = {t: d for t, d in answer.found.items() if t not in unfit}
+    return Answer(found=found, refused={**refused, **answer.refused, **unfit}, seen=answer.seen)

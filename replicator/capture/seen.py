@@ -27,7 +27,7 @@ class Alterations:
         self._last: dict[TableId, str] = {}
 
     def delivered(self, table: TableId, transaction: str | None) -> None:
-        """The log brought an alteration. Whoever alters a table sees the alterations before it, so the last one stands for all."""
+        """The log brought an alteration. Its transaction saw those before it, so the last one stands for all."""
         if transaction is not None:
             self._last[table] = transaction
 

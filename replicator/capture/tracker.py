@@ -14,20 +14,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pyarrow as pa
-
-from replicator.capture.alterations import Altered, decide
-from replicator.capture.asking import Answer, look, prepare
+from replicator.capture.altering import Altering
+from replicator.capture.asking import Answer
 from replicator.capture.catalogue import (
     UNEXPLAINED,
     CatalogChange,
     columns_changed,
-    judge,
+    missing,
+    renamed,
     same_columns,
     same_shape,
     truncated,
+    truncated_by_policy,
 )
-from replicator.capture.checks import Checks
+from replicator.capture.checks import Checks, prepare_and_describe
 from replicator.capture.comparison import Comparison, ComparisonMark, Different
 from replicator.capture.marks import MarkBoard
 from replicator.capture.seen import Alterations
@@ -109,9 +109,11 @@ class CatalogTracker:
     _ids: Iterator[int] = field(default_factory=itertools.count)
     _inquiries: tuple[_Inquiry, ...] = ()
     _comparison: Comparison = field(init=False)
+    _altering: Altering = field(init=False)
 
     def __post_init__(self) -> None:
         """Nothing is compared yet."""
+        self._altering = Altering(tables=self.tables, snapshots=self.snapshots, policies=self.settings.ddl)
         self._comparison = Comparison(
             source=self.source,
             submit=self.submit,
@@ -272,7 +274,10 @@ class CatalogTracker:
         if has_begun and not (
             is_recreated or table_life.has_failed(record) or same_shape(tracked.schema, found.schema)
         ):
-            self._alter_before_snapshot(tracked, found)
+            # Where its policies do not allow that, a new incarnation begins.
+            with suppress(SchemaConflictError):
+                self._altering.before_snapshot(tracked, found)
+                self.needs_reopening = True
         is_same = has_begun and same_shape(tracked.schema, found.schema)
         if not has_begun:
             self.tables.begin_incarnation(
@@ -299,18 +304,6 @@ class CatalogTracker:
         tracked = self.tables.get(table)
         if tracked is not None and table_life.is_replicated(tracked.record):
             self._suspend(tracked)
-
-    def _alter_before_snapshot(self, tracked: TrackedTable, found: TableDescription) -> None:
-        """Bring a table to the shape that it has now, if its policies allow that; otherwise a new incarnation begins.
-
-        Its snapshot in place then tells what its rows have in new columns.
-        """
-        with suppress(SchemaConflictError):
-            altered = decide(
-                tracked.schema, found.schema, self.settings.ddl(tracked.table), before=None, fill=found.fill
-            )
-            self.tables.alter(tracked, altered, None)
-            self.needs_reopening = True
 
     # --- the catalogue ------------------------------------------------------------------------------------------------
 
@@ -380,21 +373,17 @@ class CatalogTracker:
                 identity = truncated(tracked.record.identity, event.transaction_id)
                 self.tables.put(replace(tracked.record, identity=identity))
                 self.snapshots.suspicious.add(tracked.table)
-                self._truncated(tracked, event, number)
+                policy = self.settings.ddl(tracked.table).truncate_table
+                if policy == "apply":
+                    self.tables.event(tracked, event, number)
+                elif policy == "stop":
+                    self.fail(tracked, truncated_by_policy(tracked.table))
             case DDLOperation.DROP_TABLE:
                 self.drop_missing(tracked, event, number)
             case DDLOperation.ALTER_TABLE:
                 self._alter(tracked, event, number)
             case DDLOperation.RENAME_TABLE:
-                self.fail(
-                    tracked,
-                    SchemaConflictError(
-                        f"it was renamed to {event.new_table}." if event.new_table else "it was renamed.",
-                        code="table_renamed",
-                        table=str(tracked.table),
-                        action="Use the table's new name in `tables.include`.",
-                    ),
-                )
+                self.fail(tracked, renamed(tracked.table, event.new_table))
             case DDLOperation.CREATE_TABLE:
                 # Another object took the name, or rows came or went that the log does not name.
                 self._suspend(tracked)
@@ -442,15 +431,7 @@ class CatalogTracker:
             if self.settings.ddl(tracked.table).drop_table == "apply":
                 self.tables.event(tracked, event, number)
                 self.to_recreate.add(tracked.table)
-        self.fail(
-            tracked,
-            SchemaConflictError(
-                "the table does not exist in the source.",
-                code=table_life.TABLE_MISSING,
-                table=str(tracked.table),
-                action="Exclude it in `tables.exclude`; or create it again and run `replicator snapshot NAME TABLE`.",
-            ),
-        )
+        self.fail(tracked, missing(tracked.table))
 
     def fail(self, tracked: TrackedTable, error: TableError) -> None:
         """The table stops; the others continue."""
@@ -470,50 +451,31 @@ class CatalogTracker:
 
     def _alter(self, tracked: TrackedTable, event: DDLEvent, number: int) -> None:
         """The log says that the table has other columns from here on."""
-        schema = event.schema
-        if schema is None or same_columns(tracked.schema, schema):
-            self.reshaped(tracked, schema)
+        if event.schema is None or same_columns(tracked.schema, event.schema):
+            self.reshaped(tracked, event.schema)
             return
-        altered = self._decided(tracked, schema, before=event.before, fill=event.fill)
-        if altered is None:
-            return
-        self.tables.alter(tracked, altered, event, number)
-        if altered.needs_snapshot:
-            self._suspend(tracked)
-            self.start([tracked.table])
-            return
-        if tracked.record.stage is Stage.SNAPSHOT:
-            # What was read has the old columns.
-            self.snapshots.begin(tracked)
-        # It may have another identity, which chunks and comparisons are to know soon.
-        self.snapshots.suspicious.add(tracked.table)
-
-    def _decided(
-        self, tracked: TrackedTable, schema: TableSchema, *, before: TableSchema | None, fill: pa.RecordBatch | None
-    ) -> Altered | None:
-        """What becomes of the table; None if it failed."""
         try:
-            return decide(tracked.schema, schema, self.settings.ddl(tracked.table), before=before, fill=fill)
+            needs_snapshot = self._altering.by_log(tracked, event, event.schema, number)
         except SchemaConflictError as error:
             self.fail(tracked, error)
-            return None
+            return
+        if needs_snapshot:
+            self._suspend(tracked)
+            self.start([tracked.table])
 
     def _found_altered(self, tracked: TrackedTable, found: TableDescription) -> Sequence[TableId]:
-        """The catalogue shows other columns, and the log does not say how they came; return the table if it needs a new snapshot."""
-        altered = self._decided(tracked, found.schema, before=None, fill=found.fill)
-        if altered is None:
+        """The catalogue shows other columns; return the table if it needs a new snapshot."""
+        try:
+            needs_snapshot = self._altering.by_catalogue(tracked, found)
+        except SchemaConflictError as error:
+            self.fail(tracked, error)
             return []
-        self.tables.alter(tracked, altered, None)
         # The log was opened with the shape before.
         self.needs_reopening = True
-        change = judge(altered.schema, tracked.record.identity, found, truncates_since=0)
-        if altered.needs_snapshot or change not in (CatalogChange.NONE, CatalogChange.EXPLAINED):
-            self._suspend(tracked)
-            return [tracked.table]
-        self.tables.put(replace(tracked.record, identity=found.identity))
-        if tracked.record.stage is Stage.SNAPSHOT:
-            self.snapshots.begin(tracked)
-        return []
+        if not needs_snapshot:
+            return []
+        self._suspend(tracked)
+        return [tracked.table]
 
     def _suspend(self, tracked: TrackedTable) -> None:
         """Write nothing of the table until its new snapshot begins, also after a restart."""
@@ -523,41 +485,11 @@ class CatalogTracker:
     def _uncaptured(self, record: TableRecord) -> TableRecord:
         return table_life.recreated(record) if record.table in self.to_recreate else record
 
-    def _truncated(self, tracked: TrackedTable, event: DDLEvent, number: int) -> None:
-        match self.settings.ddl(tracked.table).truncate_table:
-            case "apply":
-                self.tables.event(tracked, event, number)
-            case "stop":
-                self.fail(
-                    tracked,
-                    SchemaConflictError(
-                        "The source truncated the table. The policy ddl.truncate_table is `stop`.",
-                        code="ddl_stop",
-                        table=str(tracked.table),
-                        action="Run `replicator snapshot NAME TABLE`: it takes the table as it is now.",
-                    ),
-                )
-
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def captured(self) -> Sequence[TableId]:
         """The tables whose changes are written."""
         return [f.table for f in self.tables.all(*table_life.CAPTURED)]
-
-
-def prepare_and_describe(
-    source: DeltaSource[Any],
-    configured: Sequence[TableId],
-    captured: Sequence[TableId],
-    tables: Sequence[TableId],
-    checks: Checks,
-) -> Answer:
-    """In the control thread: prepare the source again for what is configured, and ask about those of `tables` that it does not refuse."""
-    refused = prepare(source, configured, is_first=False, captured=captured).refused
-    answer = look(source, [t for t in tables if t not in refused])
-    unfit = checks.of_snapshots(list(answer.found))
-    found = {t: d for t, d in answer.found.items() if t not in unfit}
-    return Answer(found=found, refused={**refused, **answer.refused, **unfit}, seen=answer.seen)
 
 
 def _is_outdated(tracked: TrackedTable) -> bool:

@@ -37,7 +37,7 @@ ColumnPolicy = Literal["apply", "stop"]
 
 
 class TableDDLConfig(ConfigModel):
-    """Policies of the tables that match a pattern, in place of those under `ddl:`."""
+    """Policies of the tables that match a pattern. What is not set is as under `ddl:`."""
 
     drop_table: DDLPolicy | None = Field(None, description="As ddl.drop_table, for these tables.")
     truncate_table: DDLPolicy | None = Field(None, description="As ddl.truncate_table, for these tables.")
@@ -316,7 +316,7 @@ class ReplicatorConfig(ConfigModel):
     spark: SparkConfig = Field(SparkConfig(), description="The Spark that the target uses.")
 
     def ddl_for(self, table: TableId) -> DDLConfig:
-        """The policies of a table: those under `ddl`, and in their place what settings of the table name."""
+        """The policies of a table: those under `ddl`, unless settings of the table name others."""
         own = self.tables.options_for(table).ddl
         return self.ddl.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
 

@@ -113,7 +113,7 @@ def events(bench: Bench, table: TableId) -> list[str]:
     ]
 
 
-def test_columns_come_go_and_are_renamed_each_at_its_place(bench: Bench) -> None:
+def test_columns_come_go_and_are_renamed_each_at_its_position(bench: Bench) -> None:
     first = numbered(bench.schema("t"))
     id_, a, b = first.columns
     c = replace(a, name="c", id=4)
@@ -146,7 +146,7 @@ def test_a_table_gets_a_snapshot_in_place_where_nobody_knows_what_its_rows_have(
 
 
 @pytest.mark.parametrize("key", [("id",), ()], ids=["key", "no key"])
-def test_a_snapshot_goes_on_with_the_new_columns(bench: Bench, key: tuple[str, ...]) -> None:
+def test_a_snapshot_continues_with_the_new_columns(bench: Bench, key: tuple[str, ...]) -> None:
     schema = numbered(bench.schema("t", key=key))
     wider = replace(schema, columns=(*schema.columns, replace(schema.columns[1], name="c", id=4)))
     table = bench.create(schema)

@@ -1,0 +1,67 @@
+"""Brings captured tables to their new columns: the journal says so, and what was read with the old ones is dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from replicator.capture.alterations import Altered, decide
+from replicator.capture.catalogue import CatalogChange, judge
+from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture.tables import TrackedTable, TrackedTables
+from replicator.config import DDLConfig
+from replicator.model.events import DDLEvent
+from replicator.model.schema import TableId, TableSchema
+from replicator.plugins.source import TableDescription
+from replicator.state.records import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Altering:
+    """Called by the loop's thread alone.
+
+    Each method returns whether the table needs a new snapshot, in place, and raises SchemaConflictError where the table must fail.
+
+    Attributes:
+        policies: Those of a table.
+    """
+
+    tables: TrackedTables
+    snapshots: SnapshotRunner
+    policies: Callable[[TableId], DDLConfig]
+
+    def by_log(self, tracked: TrackedTable, event: DDLEvent, schema: TableSchema, number: int) -> bool:
+        """The log says that the table has these columns from this number on."""
+        policies = self.policies(tracked.table)
+        altered = decide(tracked.schema, schema, policies, before=event.before, fill=event.fill)
+        self.tables.alter(tracked, altered, event, number)
+        if not altered.needs_snapshot:
+            self._read_again(tracked)
+            # It may have another identity, which chunks and comparisons are to know soon.
+            self.snapshots.suspicious.add(tracked.table)
+        return altered.needs_snapshot
+
+    def by_catalogue(self, tracked: TrackedTable, found: TableDescription) -> bool:
+        """The catalogue shows other columns, and the log does not say how they came."""
+        altered = self._found(tracked, found)
+        change = judge(altered.schema, tracked.record.identity, found, truncates_since=0)
+        if altered.needs_snapshot or change not in (CatalogChange.NONE, CatalogChange.EXPLAINED):
+            return True
+        self.tables.put(replace(tracked.record, identity=found.identity))
+        self._read_again(tracked)
+        return False
+
+    def before_snapshot(self, tracked: TrackedTable, found: TableDescription) -> None:
+        """Its snapshot begins, in place, and tells what its rows have in new columns."""
+        self._found(tracked, found)
+
+    def _found(self, tracked: TrackedTable, found: TableDescription) -> Altered:
+        policies = self.policies(tracked.table)
+        altered = decide(tracked.schema, found.schema, policies, before=None, fill=found.fill)
+        self.tables.alter(tracked, altered, None)
+        return altered
+
+    def _read_again(self, tracked: TrackedTable) -> None:
+        if tracked.record.stage is Stage.SNAPSHOT:
+            # What was read, and is not written yet, has the old columns.
+            self.snapshots.begin(tracked)
