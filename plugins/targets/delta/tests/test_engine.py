@@ -233,17 +233,21 @@ def alter_on_every_rung(
 
 
 @pytest.mark.parametrize(
-    ("deletes", "has_absent"),
+    ("deletes", "has_absent", "rounds"),
     [
-        ("soft", True),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("hard", True), ("hard", False), ("soft", False))),
+        ("soft", True, 2),
+        *(
+            pytest.param(*case, 4, marks=pytest.mark.slow)
+            for case in (("hard", True), ("hard", False), ("soft", True), ("soft", False))
+        ),
     ],
 )
 def test_every_rung_continues_on_a_table_that_is_altered(
-    new_lake: Callable[..., Lake], deletes: Literal["hard", "soft"], has_absent: bool
+    new_lake: Callable[..., Lake], deletes: Literal["hard", "soft"], has_absent: bool, rounds: int
 ) -> None:
+    """The first alteration renames a key column and another, keeps one that goes, and fills a new one."""
     options = TableOptions(deletes=deletes, source_timestamp=True)
-    alter_on_every_rung(new_lake, options, 5, workloads=100, rounds=3, has_absent=has_absent)
+    alter_on_every_rung(new_lake, options, 29, workloads=100, rounds=rounds, has_absent=has_absent)
 
 
 @pytest.mark.soak
