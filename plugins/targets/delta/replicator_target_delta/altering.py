@@ -26,7 +26,6 @@ from replicator.model.schema import TableSchema
 from replicator_target_delta.alteration import Action, Altered
 from replicator_target_delta.ddl import quoted
 from replicator_target_delta.held import HeldTable
-from replicator_target_delta.ledger import changed_metadata
 from replicator_target_delta.logstore import LogStore, commit
 from replicator_target_delta.scala import Scala
 from replicator_target_delta.storage import Storage
@@ -153,14 +152,11 @@ def _written(held: HeldTable, version: int, altered: Altered, values: pa.Table) 
     transaction = log.startTransaction()
     if transaction.readVersion() != version:
         return None
-    transaction.updateMetadata(
-        changed_metadata(
-            transaction.metadata(),
-            schema=altered.metadata["schemaString"],
-            properties=scala.immutable_map(dict(altered.properties)),
-        ),
-        False,
-    )
+    actions = {kind: scala.action(action) for action in altered.actions for kind in action}
+    if "protocol" in actions:
+        # Delta would ask to enable the feature by hand.
+        transaction.updateProtocol(actions["protocol"])
+    transaction.updateMetadata(actions["metaData"], False)
     written = scala.list(transaction.writeFiles(frame._jdf))  # noqa: SLF001 - Java's frame has no public name
     return [json.loads(file.json())["add"] for file in written]
 

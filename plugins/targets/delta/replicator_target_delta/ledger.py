@@ -302,18 +302,13 @@ class Transaction:
         self._txn.commit(self._scala.seq([*actions, *entries]), operation)
 
     def _changed(self, metadata: Any, table_id: str, configuration: Any) -> Any:
-        return changed_metadata(metadata, table_id=table_id, properties=configuration)
-
-
-def changed_metadata(metadata: Any, *, properties: Any, table_id: str | None = None, schema: str | None = None) -> Any:
-    """Delta's metadata of a table with other properties (a Scala map), and perhaps of another id and schema."""
-    return metadata.copy(
-        metadata.id() if table_id is None else table_id,
-        metadata.name(),
-        metadata.description(),
-        metadata.format(),
-        metadata.schemaString() if schema is None else schema,
-        metadata.partitionColumns(),
-        properties,
-        metadata.createdTime(),
-    )
+        return metadata.copy(
+            table_id,
+            metadata.name(),
+            metadata.description(),
+            metadata.format(),
+            metadata.schemaString(),
+            metadata.partitionColumns(),
+            configuration,
+            metadata.createdTime(),
+        )

@@ -17,7 +17,7 @@ from replicator.model.errors import FencedError, SchemaConflictError
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
-from replicator_target_delta import altering, logstore
+from replicator_target_delta import altering, ddl, logstore
 from replicator_target_delta.ledger import Entry
 from replicator_target_delta.tablelog import TableLog, read_log
 from replicator_testbed.delta import read_delta, rows_of
@@ -63,7 +63,7 @@ def alter(lake: Lake, wanted: TableSchema, fill: Mapping[str, Any] | None = None
 def read(lake: Lake, *names: str) -> set[tuple[Any, ...]]:
     """The table, as Spark, delta-rs and DuckDB read it alike."""
     names = names or tuple(column.name for column in lake.schema.held)
-    quoted = [f"`{name}`" for name in names]
+    quoted = map(ddl.quoted, names)
     by_spark = [tuple(row) for row in lake.spark.read.format("delta").load(str(lake.path)).select(*quoted).collect()]
     found = {"delta-rs": list(rows_of(read_delta(lake.path, names)))}
     if importlib.util.find_spec("duckdb_extension_delta") is not None:
@@ -117,7 +117,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> At:
 # -- what becomes of a table -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["auto", "spark"])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.slow)])
 def test_columns_come_go_and_get_other_names(new_lake: Callable[..., Lake], engine: str) -> None:
     lake = new_lake(PEOPLE, engine=engine)
     lake.apply(*[lake.insert(id=i, name=f"n{i}", note="old") for i in range(6)])
@@ -151,7 +151,7 @@ def test_columns_come_go_and_get_other_names(new_lake: Callable[..., Lake], engi
     assert lake.target.audit(lake.table, None).changed_by_others == []
 
 
-@pytest.mark.parametrize("engine", ["auto", "spark"])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.slow)])
 def test_rows_that_are_there_get_the_value_of_a_new_column(new_lake: Callable[..., Lake], engine: str) -> None:
     lake = new_lake(PEOPLE, TableOptions(deletes="soft"), engine=engine)
     lake.apply(*[lake.insert(id=i, name=f"n{i}", note="old") for i in range(4)])
@@ -170,9 +170,10 @@ def test_rows_that_are_there_get_the_value_of_a_new_column(new_lake: Callable[..
 def test_a_table_without_rows_is_filled_by_no_file(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(PEOPLE, engine="auto")
     alter(lake, schema_of(ADDED), {"age": 5})
+    commit = max((lake.path / "_delta_log").glob("*.json")).read_text()
+    assert {kind for line in commit.splitlines() for kind in json.loads(line)} == {"commitInfo", "metaData", "txn"}
     lake.apply(lake.insert(id=1))
-    assert not lake.spark.sparkContext.statusTracker().getActiveJobsIds()
-    assert read(lake, "id", "age") == {(1, None)}
+    assert lake.rows("id", "age") == {(1, None)}
 
 
 FILLS: Mapping[str, tuple[pa.DataType, Any]] = {
@@ -240,7 +241,8 @@ def test_spark_s_own_statements_work_on_an_altered_table(new_lake: Callable[...,
         lake.spark.sql(statement)
         rows = rows - {(3, "a", None, None)} | {(3, "a", "kept", None)}
         lake.rung = "L1"
-        lake.apply(lake.update(**{"Key, ": 4, "c 0": "a"}))
+        row = {"Key, ": 4, "c 0": "a"}
+        lake.apply(lake.update(**{lake.schema.fields[name]: value for name, value in row.items()}))
         assert read(lake, *names) == rows
     logstore.LogStore(lake.spark, str(lake.path)).checkpoint()
     lake.table = lake.owned(epoch=2)
@@ -249,7 +251,7 @@ def test_spark_s_own_statements_work_on_an_altered_table(new_lake: Callable[...,
     alter(lake, replace(lake.schema, kept=()), {})
     assert read(lake, "Key, ", "c 0", "c1`") == {(row[0], row[1], row[3]) for row in rows}
     detail = lake.spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]
-    assert detail["clusteringColumns"] == ["Key, "]
+    assert [name.strip("`") for name in detail["clusteringColumns"]] == ["Key, "]
     history = lake.spark.sql(f"DESCRIBE HISTORY {table}").collect()
     assert [row["operation"] for row in history].count("REPLACE COLUMNS") == 2
     # A new incarnation begins its numbers of columns again.
@@ -260,6 +262,31 @@ def test_spark_s_own_statements_work_on_an_altered_table(new_lake: Callable[...,
     assert read(lake) == {(1,)}
 
 
+@pytest.mark.parametrize(
+    "rung", ["L1", pytest.param("L0", marks=pytest.mark.slow), pytest.param("L2", marks=pytest.mark.slow)]
+)
+def test_appended_rows_have_nothing_in_a_column_that_is_kept(lake_by: Callable[..., Lake], rung: str) -> None:
+    lake = lake_by(rung, PEOPLE)
+    lake.apply(lake.insert(id=1, name="a", note="x"), is_append=True, has_absent=False)
+    kept = [Column(name="note", type=pa.string(), source_type="?", id=3)]
+    alter(lake, schema_of({"id": (1, pa.int64()), "name": (2, pa.string())}, kept=kept))
+    lake.apply(lake.insert(id=2, name="b"), is_append=True, has_absent=False)
+    lake.apply(lake.update(id=1, name="c"), lake.insert(id=3, name="d"), has_absent=False)
+    assert lake.rows("id", "name", "note") == {(1, "c", "x"), (2, "b", None), (3, "d", None)}
+
+
+@pytest.mark.slow
+def test_rows_without_a_key_are_compared_without_columns_that_are_kept(new_lake: Callable[..., Lake]) -> None:
+    keyless = {"n": (1, pa.int64()), "note": (2, pa.string())}
+    lake = new_lake(schema_of(keyless, key=[]), engine="auto")
+    lake.apply(lake.insert(n=1, note="x"), lake.insert(n=1, note="y"), lake.insert(n=2, note="z"))
+    kept = [Column(name="note", type=pa.string(), source_type="?", id=2)]
+    alter(lake, schema_of({"n": (1, pa.int64()), "m": (3, pa.int32())}, key=[], kept=kept), {"m": 5})
+    lake.apply(lake.delete(n=1, m=5), lake.insert(n=3, m=6))
+    assert lake.rows("n", "m", "note") == {(1, 5, "x"), (2, 5, "z"), (3, 6, None)}
+
+
+@pytest.mark.slow
 def test_a_user_s_column_and_comments_stay(new_lake: Callable[..., Lake]) -> None:
     lake = new_lake(PEOPLE, engine="auto")
     lake.apply(lake.insert(id=1, name="a"))
@@ -286,7 +313,7 @@ def test_a_commit_in_between_is_read_before_the_table_is_altered(
     files = set(lake.path.glob("**/*.parquet"))
     alter(lake, schema_of(ADDED), fill)
     assert lake.version() == version + 2
-    assert read(lake, "id", "age") == {(i, fill.get("age")) for i in (0, 2)}
+    assert lake.rows("id", "age") == {(i, fill.get("age")) for i in (0, 2)}
     written = {path.name for path in set(lake.path.glob("**/*.parquet")) - files if path.parent != lake.path}
     assert len(written) <= bool(fill)  # what was written behind the older version is removed
 
@@ -314,7 +341,7 @@ def kill() -> None:
 
 @pytest.mark.parametrize(
     ("point", "fill"),
-    [("target.before_put", {}), ("target.rows_filled", {"age": 5}), ("target.after_put", {"age": 5})],
+    [("target.before_put", {}), ("target.rows_filled", {"age": 5}), ("target.after_put", {})],
 )
 def test_a_table_is_altered_once_wherever_the_process_ends(
     new_lake: Callable[..., Lake], at: At, point: str, fill: Mapping[str, Any]
@@ -332,9 +359,9 @@ def test_a_table_is_altered_once_wherever_the_process_ends(
     version = lake.version()
     alter(lake, schema_of(ADDED), fill)
     assert lake.version() - version == (not is_done)
-    assert read(lake, "id", "age") == {(1, fill.get("age"))}
+    assert lake.rows("id", "age") == {(1, fill.get("age"))}
     lake.apply(lake.update(id=1, age=6))
-    assert read(lake, "id", "age") == {(1, 6)}
+    assert lake.rows("id", "age") == {(1, 6)}
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
