@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 
 from replicator.model.errors import FencedError, SchemaConflictError
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
+from replicator.testing.waiting import wait_until
 from replicator_target_delta import altering, ddl, logstore
+from replicator_target_delta.lane.rewrite import FILES_PER_TIER
 from replicator_target_delta.ledger import Entry
 from replicator_target_delta.tablelog import TableLog, read_log
 from replicator_testbed.delta import read_delta, rows_of
@@ -60,12 +63,21 @@ def alter(lake: Lake, wanted: TableSchema, fill: Mapping[str, Any] | None = None
     return number
 
 
-def read(lake: Lake, *names: str) -> set[tuple[Any, ...]]:
+def commits(lake: Lake) -> list[dict[str, Any]]:
+    """What each version says of itself."""
+    files = sorted((lake.path / "_delta_log").glob("*.json"))
+    return [json.loads(file.read_text().splitlines()[0])["commitInfo"] for file in files]
+
+
+def read(lake: Lake, *names: str, where: str = "true") -> set[tuple[Any, ...]]:
     """The table, as Spark, delta-rs and DuckDB read it alike."""
     names = names or tuple(column.name for column in lake.schema.held)
     quoted = map(ddl.quoted, names)
-    by_spark = [tuple(row) for row in lake.spark.read.format("delta").load(str(lake.path)).select(*quoted).collect()]
-    found = {"delta-rs": list(rows_of(read_delta(lake.path, names)))}
+    frame = lake.spark.read.format("delta").load(str(lake.path)).where(where).select(*quoted)
+    by_spark = [tuple(row) for row in frame.collect()]
+    listed = ", ".join(f'"{name}"' for name in names)
+    query = QueryBuilder().register("copy", DeltaTable(lake.path)).execute(f"SELECT {listed} FROM copy WHERE {where}")
+    found = {"delta-rs": list(rows_of(pa.table(query.read_all())))}
     if importlib.util.find_spec("duckdb_extension_delta") is not None:
         import duckdb
         from duckdb_extensions import import_extension
@@ -73,8 +85,8 @@ def read(lake: Lake, *names: str) -> set[tuple[Any, ...]]:
         with duckdb.connect() as connection:
             import_extension("delta", con=connection)
             connection.execute("LOAD delta")
-            listed = ", ".join(f'"{name}"' for name in names)
-            found["DuckDB"] = connection.execute(f"SELECT {listed} FROM delta_scan('{lake.path}')").fetchall()
+            query = connection.execute(f"SELECT {listed} FROM delta_scan('{lake.path}') WHERE {where}")
+            found["DuckDB"] = query.fetchall()
     for reader, rows in found.items():
         assert (reader, len(rows), set(rows) ^ set(by_spark)) == (reader, len(by_spark), set())
     return set(by_spark)
@@ -228,7 +240,7 @@ def test_spark_s_own_statements_work_on_an_altered_table(new_lake: Callable[...,
     more = {"c 0": (10, pa.string()), **{name: more[name] for name in list(more)[2:]}, "c1`": (90, pa.string())}
     more |= {"age": (91, pa.int32())} if columns > 2 else {}
     alter(lake, schema_of({**more, "Key, ": (1, pa.int64())}, key=["Key, "], kept=kept))
-    rows = {(i, "a", None, None) for i in range(1, 20)}
+    rows: set[tuple[Any, ...]] = {(i, "a", None, None) for i in range(1, 20)}
     names = ("Key, ", "c 0", "c1", "c1`")
     lake.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     table = f"delta.`{lake.path}`"
@@ -241,8 +253,8 @@ def test_spark_s_own_statements_work_on_an_altered_table(new_lake: Callable[...,
         lake.spark.sql(statement)
         rows = rows - {(3, "a", None, None)} | {(3, "a", "kept", None)}
         lake.rung = "L1"
-        row = {"Key, ": 4, "c 0": "a"}
-        lake.apply(lake.update(**{lake.schema.fields[name]: value for name, value in row.items()}))
+        row = {lake.schema.fields[name]: value for name, value in {"Key, ": 4, "c 0": "a"}.items()}
+        lake.apply(lake.change("UPDATE", row=row))
         assert read(lake, *names) == rows
     logstore.LogStore(lake.spark, str(lake.path)).checkpoint()
     lake.table = lake.owned(epoch=2)
@@ -260,6 +272,42 @@ def test_spark_s_own_statements_work_on_an_altered_table(new_lake: Callable[...,
     assert read(lake) == set()
     lake.apply(lake.insert(id=1))
     assert read(lake) == {(1,)}
+
+
+def test_what_is_being_rewritten_is_given_up(new_lake: Callable[..., Lake]) -> None:
+    lake = new_lake(PEOPLE, engine="auto")
+    for i in range(FILES_PER_TIER):
+        lake.apply(lake.insert(id=i, name="a"))
+    direct = present(present(lake.target.held(lake.table)).direct)
+    assert direct._rewriting is not None
+    wait_until(direct._rewriting.done, "the files are rewritten")
+    alter(lake, schema_of(ADDED))
+    assert direct._rewriting is None
+    lake.apply(lake.insert(id=99, name="b", age=1))
+    wait_until(present(direct._rewriting).done, "they are rewritten in the new shape")
+    lake.apply(lake.update(id=0, name="c", age=2))
+    assert [info["operation"] for info in commits(lake)[-3:]] == ["MERGE", "OPTIMIZE", "MERGE"]
+    others = {(i, "a", None) for i in range(1, FILES_PER_TIER)}
+    assert lake.rows("id", "name", "age") == {(0, "c", 2), (99, "b", 1), *others}
+
+
+@pytest.mark.slow
+def test_no_reader_skips_files_that_lack_a_column(new_lake: Callable[..., Lake]) -> None:
+    lake = new_lake(PEOPLE, engine="auto")
+    lake.apply(*[lake.insert(id=i, name=f"n{i}", note="old") for i in range(4)])
+    lake.apply(lake.delete(id=0))
+    alter(lake, schema_of({"id": (1, pa.int64()), "note": (2, pa.string()), "age": (4, pa.int32())}))
+    lake.apply(lake.insert(id=8, note="n8", age=8), lake.insert(id=9, note="old", age=None))
+    for condition, ids in (
+        ("age IS NULL", {1, 2, 3, 9}),
+        ("age IS NOT NULL", {8}),
+        ("age > 5", {8}),
+        ("coalesce(age, 0) < 5", {1, 2, 3, 9}),
+        ("note = 'n2'", {2}),
+        ("note = 'old'", {9}),
+        ("note IS NULL", set()),
+    ):
+        assert (condition, read(lake, "id", where=condition)) == (condition, {(i,) for i in ids})
 
 
 @pytest.mark.parametrize(
