@@ -19,13 +19,20 @@ from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documentation has it
+from pyspark.sql import types as T  # noqa: N812
 
 from replicator.model.crash import crash_point
 from replicator.model.errors import TargetUnavailableError
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.lake.needed import EngineNeededError
 from replicator_target_delta.alteration import Action, Altered
 from replicator_target_delta.ddl import quoted
 from replicator_target_delta.held import HeldTable
+from replicator_target_delta.lane.actions import removal
+from replicator_target_delta.lane.known import columns_as_found
+from replicator_target_delta.lane.log import DeltaLakeLogReader, LiveFile
+from replicator_target_delta.lane.values import as_stored
 from replicator_target_delta.logstore import LogStore, commit
 from replicator_target_delta.scala import Scala
 from replicator_target_delta.storage import Storage
@@ -49,8 +56,6 @@ def fill_values(schema: TableSchema, added: Collection[str], fill: pa.RecordBatc
     Raises:
         EngineNeededError: A column has a type that data files do not hold.
     """
-    from replicator_target_delta.lane.values import as_stored
-
     values = {name: fill.column(name).cast(schema.column(name).type) for name in fill.schema.names if name in added}
     return pa.table({name: as_stored(value) for name, value in values.items() if not value.null_count})
 
@@ -106,33 +111,30 @@ def _filled(
     """All rows in new files, with values in new columns, in place of the old ones; None: the table is no longer at this version.
 
     Raises:
-        EngineNeededError: What the log says of its data files is not understood.
+        EngineNeededError: What the log says of its data files is not understood, or is not what Spark found.
     """
-    # What they need is loaded only where it is used.
-    from replicator_target_delta.lane.actions import removal
-    from replicator_target_delta.lane.known import columns_as_found
-    from replicator_target_delta.lane.log import DeltaLakeLogReader
-
     state = DeltaLakeLogReader(storage, held.path).refresh()
     columns_as_found(state)
     if state.version != log.version:
         return None
     files = list(state.files.values())
-    if all(file.vector is not None and file.vector.cardinality == file.rows for file in files):
+    living = sum(file.rows - (0 if file.vector is None else file.vector.cardinality) for file in files)
+    if not living:
         return []
     written = _written(held, log.version, altered, values)
     if written is None:
         return None
     crash_point("target.rows_filled")
     now = int(time.time() * 1000)
-    return [*(removal(file, now) for file in files), *({"add": add} for add in written)]
+    changes = [*(removal(file, now) for file in files), *({"add": add} for add in written)]
+    if (found := sum(LiveFile.of(add).rows for add in written)) != living:
+        _remove(changes, storage, held.path)
+        raise EngineNeededError(f"Spark found {found} rows, the log says {living}")
+    return changes
 
 
 def _written(held: HeldTable, version: int, altered: Altered, values: pa.Table) -> Sequence[Action] | None:
     """The rows of a version in the new shape, in files of which no version tells: their `add` actions."""
-    from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documentation has it
-    from pyspark.sql import types as T  # noqa: N812
-
     session = held.session
     rows = session.read.format("delta").option("versionAsOf", version).load(held.path)
     types = {

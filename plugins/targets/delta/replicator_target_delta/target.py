@@ -230,6 +230,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         self, held: HeldTable, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
     ) -> None:
         """One version of the log; Spark writes the rows anew where new columns have values in them."""
+        # What they need is loaded only where it is used.
         from replicator_target_delta.alteration import RefusedError, altered
         from replicator_target_delta.altering import Planned, alter, fill_values
 

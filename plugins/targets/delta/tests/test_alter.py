@@ -22,6 +22,7 @@ from replicator.testing.waiting import wait_until
 from replicator_target_delta import altering, ddl, logstore
 from replicator_target_delta.lane.rewrite import FILES_PER_TIER
 from replicator_target_delta.ledger import Entry
+from replicator_target_delta.maintenance import UpkeepKind
 from replicator_target_delta.tablelog import TableLog, read_log
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.present import present
@@ -246,11 +247,17 @@ def test_spark_s_own_statements_work_on_an_altered_table(new_lake: Callable[...,
     table = f"delta.`{lake.path}`"
     for statement in (
         f"UPDATE {table} SET c1 = 'kept' WHERE `Key, ` = 3",
+        UpkeepKind.PURGE,
         f"OPTIMIZE {table}",
         f"REORG TABLE {table} APPLY (PURGE)",
         f"VACUUM {table} RETAIN 0 HOURS",
     ):
-        lake.spark.sql(statement)
+        if isinstance(statement, UpkeepKind):
+            turns = lake.target._turns(lake.table.table)
+            done = lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, statement, datetime.now(UTC))
+            assert done == "done"
+        else:
+            lake.spark.sql(statement)
         rows = rows - {(3, "a", None, None)} | {(3, "a", "kept", None)}
         lake.rung = "L1"
         row = {lake.schema.fields[name]: value for name, value in {"Key, ": 4, "c 0": "a"}.items()}
