@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -155,6 +156,31 @@ def test_a_row_is_complete_unless_the_table_has_some_of_it(tmp_path: Path) -> No
     assert is_complete(delete(1, item(1)), insert(2, item(1), absent=["note"], is_snapshot=True))
     lake = Lake(items_schema(), "soft")
     assert not is_complete(delete(1, item(1)))
+
+
+@pytest.mark.parametrize("deletes", ["hard", "soft"])
+def test_columns_that_are_kept_stay_with_their_key(tmp_path: Path, deletes: Literal["hard", "soft"]) -> None:
+    """Whatever row comes to the key, and whether the one that stands there is marked as deleted."""
+    lake = Lake(items_schema(), deletes)
+    lake.apply(write_batch(tmp_path, lake.schema, [insert(n, item(n, note=f"note {n}")) for n in range(1, 6)]))
+    kept = lake.schema.column("note")
+    lake.schema = replace(lake.schema, columns=tuple(c for c in lake.schema.columns if c != kept), kept=(kept,))
+    changes = [
+        update(11, item(1, "whole")),
+        update(12, item(2, amount="2.00"), absent=["name"]),
+        delete(13, item(3)),
+        update(14, item(6, "moved"), before=item(4)),
+        delete(15, item(5)), insert(16, item(5, "again")),
+        insert(17, item(7)),
+    ]  # fmt: skip
+    lake.apply(write_batch(tmp_path, lake.schema, changes))
+    notes = {1: "note 1", 2: "note 2", 5: "note 5", 6: None, 7: None}
+    assert {row["id"]: row["note"] for row in lake.live()} == notes
+    lake.apply(write_batch(tmp_path, lake.schema, [insert(20, item(3)), insert(21, item(4), is_snapshot=True)]))
+    back = {3: "note 3", 4: "note 4"} if deletes == "soft" else {3: None, 4: None}
+    assert {row["id"]: row["note"] for row in lake.live()} == notes | back
+    lake.apply(write_batch(tmp_path, lake.schema, [insert(30, item(8), is_snapshot=True)], is_append=True))
+    assert [row["note"] for row in lake.live() if row["id"] == 8] == [None]
 
 
 def test_rows_of_whole_number_keys_come_in_the_order_of_the_keys(tmp_path: Path) -> None:

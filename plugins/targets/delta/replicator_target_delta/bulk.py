@@ -51,8 +51,8 @@ class SparkBulk:
 
     @property
     def is_complete(self) -> bool:
-        """As `Bulk.is_complete`: what is marked as deleted keeps the values of the target."""
-        return self._source is None or not (self._batch.has_absent or self._is_soft)
+        """As `Bulk.is_complete`: what is marked as deleted, and columns that are kept, have the values of the target."""
+        return self._source is None or not (self._batch.has_absent or self._is_soft or self._batch.schema.kept)
 
     def write(self, version: int) -> Sequence[Action]:
         """As `Bulk.write`: Delta writes the files, with its statistics and names of columns, and commits nothing."""
@@ -60,6 +60,7 @@ class SparkBulk:
         table = self._table(version)
         if self._source is None:
             frame = merge.append_rows(self._changes, self._batch.schema, options)
+            frame = frame.select("*", *[F.lit(None).alias(column.name) for column in self._batch.schema.kept])
         elif self.is_complete:
             frame = merge.append_rows(self._source.where(~F.col(IS_REMOVED)), self._batch.schema, options)
         else:
@@ -86,12 +87,14 @@ class SparkBulk:
         lacks = F.col(ROW).isNull()
         if has_absent:
             lacks = functools.reduce(operator.or_, (~F.col(f"{SENT}.{field}") for field in fields.values()), lacks)
-        lacks = F.coalesce(lacks, F.lit(True))
+        # What is kept stands in the table alone.
+        lacks = F.lit(True) if schema.kept else F.coalesce(lacks, F.lit(True))
+        kept = [column.name for column in schema.kept]
 
         def row(values: Sequence[Column]) -> list[Column]:
             # The key as it is folded: of a row that moved, or was not sent as a whole, `row` has another one or none.
             columns = [F.col(f"{KEY}.{quoted(schema.fields[name])}").alias(name) for name in schema.key]
-            columns += [value.alias(name) for name, value in zip(others, values, strict=True)]
+            columns += [value.alias(name) for name, value in zip([*others, *kept], values, strict=True)]
             columns.append(F.col(SEQUENCE_NUM))
             columns += [F.col(IS_REMOVED).alias(IS_DELETED)] if self._is_soft else []
             return columns + ([F.col(SOURCE_TIMESTAMP)] if options.source_timestamp else [])
@@ -101,13 +104,14 @@ class SparkBulk:
         for number, (field, new) in enumerate(zip(fields.values(), sent, strict=True)):
             old = F.col(f"v{number}")
             # A row that is marked as deleted is no row to take columns from.
-            kept = F.when(~F.coalesce(F.col(_DEAD), F.lit(False)), old)
-            written = F.when(F.col(f"{SENT}.{field}"), new).otherwise(kept) if has_absent else new
+            alive = F.when(~F.coalesce(F.col(_DEAD), F.lit(False)), old)
+            written = F.when(F.col(f"{SENT}.{field}"), new).otherwise(alive) if has_absent else new
             values.append(F.when(F.col(ROW).isNull(), old).otherwise(written))
-        held = self._keys(table, *[F.col(quoted(name)).alias(f"v{i}") for i, name in enumerate(others)])
+        values += [F.col(f"v{len(others) + i}") for i in range(len(kept))]
+        held = self._keys(table, *[F.col(quoted(name)).alias(f"v{i}") for i, name in enumerate([*others, *kept])])
         joined = source.where(lacks).join(held, self._same(f"{KEY}."), "left")
         joined = joined.where(F.col(ROW).isNotNull() | F.col("t0").isNotNull()).select(*row(values))
-        return source.where(~lacks).select(*row(sent)).union(joined)
+        return joined if kept else source.where(~lacks).select(*row(sent)).union(joined)
 
     def find(self, version: int, names: Mapping[str, int]) -> BulkHits:
         """As `Bulk.find`: one join on the key alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -16,13 +17,24 @@ from replicator_target_delta.tablelog import INCARNATION, LIVE, SCHEMA, STATE, T
 from replicator_target_delta.types import clustering_columns, json_type
 
 # Delta keeps statistics of the first 32 columns, and clusters only by columns that have them.
-_STATISTICS_COLUMNS: Final = 32
+STATISTICS_MAX: Final = 32
+_LISTED: Final = re.compile(r"`((?:[^`]|``)*)`|([^,`]+)")
 _RETENTIONS: Final = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
 
 
 def quoted(name: str) -> str:
     """An identifier in Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Columns as a property of Delta lists them."""
+    return ",".join(map(quoted, names))
+
+
+def listed_names(text: str) -> Sequence[str]:
+    """The columns that such a property lists."""
+    return [quoted.replace("``", "`") if quoted else plain.strip() for quoted, plain in _LISTED.findall(text)]
 
 
 def path_of(path: str) -> str:
@@ -75,12 +87,12 @@ def with_log_retention(new: NewTable, retention: timedelta) -> NewTable:
 def new_table(table: TargetTable, schema: TableSchema, *, clustering: bool) -> NewTable:
     """The table that `table` is to be.
 
-    Columns have the source's names (column mapping allows every character). Only key columns are NOT NULL: a column
-    of the source may lose that constraint at any time, and Delta could not drop it.
+    Columns have the source's names (column mapping allows every character), those that are kept included. Only key columns are
+    NOT NULL: a column of the source may lose that constraint at any time, and Delta could not drop it.
     """
     fields = [
         _field(c.name, json_type(c.type), column_comment(c.comment), is_nullable=c.name not in schema.key)
-        for c in schema.columns
+        for c in schema.held
     ]
     fields.append(_field(SEQUENCE_NUM, "long", "Number of the last change of the row", is_nullable=False))
     if table.options.deletes == "soft":
@@ -97,9 +109,9 @@ def new_table(table: TargetTable, schema: TableSchema, *, clustering: bool) -> N
         "delta.columnMapping.mode": "name",
         "delta.enableDeletionVectors": "true",
     }
-    if len(fields) > _STATISTICS_COLUMNS:
+    if len(fields) > STATISTICS_MAX:
         # Of so many columns only these help to skip files.
-        properties["delta.dataSkippingStatsColumns"] = ",".join(quoted(name) for name in (*by, SEQUENCE_NUM))
+        properties["delta.dataSkippingStatsColumns"] = listed([*by, SEQUENCE_NUM])
     return NewTable(fields=fields, cluster_by=by, properties=properties, comment=table_comment(schema.comment))
 
 

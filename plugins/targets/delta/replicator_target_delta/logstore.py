@@ -81,7 +81,7 @@ _CHOSEN_STORES: Final = ("spark.delta.logStore.class", "spark.delta.logStore.fil
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """What file systems say that have no link(2): FAT, some network and FUSE mounts."""
 _TAKEN: Final = "FileAlreadyExistsException"
-_CONSTRAINT: Final = "delta.constraints."
+CONSTRAINT: Final = "delta.constraints."
 
 _log = get_logger("target.delta")
 
@@ -100,7 +100,7 @@ def obstacle(log: TableLog) -> str | None:
 
 def _is_known(property_name: str) -> bool:
     return (
-        property_name in _PROPERTIES or not property_name.startswith("delta.") or property_name.startswith(_CONSTRAINT)
+        property_name in _PROPERTIES or not property_name.startswith("delta.") or property_name.startswith(CONSTRAINT)
     )
 
 
@@ -212,13 +212,19 @@ def _name(version: int) -> str:
 def create(store: LogStore, storage: Storage, path: str, actions: Sequence[Mapping[str, Any]], operation: str) -> bool:
     """Write version 0; False if somebody else has. As `commit`."""
     store.make_folder()
-    return _commit(store, storage, path, -1, actions, operation)
+    return _commit(store, storage, path, -1, [_commit_info(-1, operation), *actions])
 
 
 def commit(
-    store: LogStore, storage: Storage, path: str, log: TableLog, actions: Sequence[Mapping[str, Any]], operation: str
+    store: LogStore,
+    storage: Storage,
+    path: str,
+    log: TableLog,
+    actions: Sequence[Mapping[str, Any]],
+    operation: str,
+    **info: object,
 ) -> bool:
-    """Write the version behind `log`; False if somebody else has.
+    """Write the version behind `log`; False if somebody else has. `info`: what the commit says of itself besides.
 
     What stands in the log afterwards decides, not what the store says: an exception may come after the file was written, and a file
     system that only looks before it renames may replace it.
@@ -226,21 +232,16 @@ def commit(
     Raises:
         Exception: The store's, if there is no such version.
     """
-    if not _commit(store, storage, path, log.version, actions, operation):
+    if not _commit(store, storage, path, log.version, [_commit_info(log.version, operation, **info), *actions]):
         return False
     if (log.version + 1) % _interval(log.properties) == 0:
         store.checkpoint()
     return True
 
 
-def _commit(
-    store: LogStore, storage: Storage, path: str, behind: int, actions: Sequence[Mapping[str, Any]], operation: str
-) -> bool:
-    version, identity = behind + 1, str(uuid4())
-    lines = [
-        json.dumps(action, separators=(",", ":"), ensure_ascii=False)
-        for action in (_commit_info(behind, identity, operation), *actions)
-    ]
+def _commit(store: LogStore, storage: Storage, path: str, behind: int, actions: Sequence[Mapping[str, Any]]) -> bool:
+    version, identity = behind + 1, actions[0]["commitInfo"]["txnId"]
+    lines = [json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in actions]
     failure: Exception | None = None
     crash_point("target.before_put")
     try:
@@ -251,7 +252,7 @@ def _commit(
     found = _identity(storage, path, version)
     if found is None and failure is not None:
         raise failure
-    return found == identity
+    return bool(found == identity)
 
 
 def _identity(storage: Storage, path: str, version: int) -> str | None:
@@ -266,7 +267,7 @@ def _identity(storage: Storage, path: str, version: int) -> str | None:
     return ""
 
 
-def _commit_info(read_version: int, identity: str, operation: str) -> Mapping[str, Any]:
+def _commit_info(read_version: int, operation: str, **info: object) -> Mapping[str, Any]:
     return {
         "commitInfo": {
             "timestamp": int(time.time() * 1000),
@@ -277,7 +278,8 @@ def _commit_info(read_version: int, identity: str, operation: str) -> Mapping[st
             "isBlindAppend": True,
             "operationMetrics": {},
             "engineInfo": "Replicator",
-            "txnId": identity,
+            "txnId": str(uuid4()),
+            **info,
         }
     }
 

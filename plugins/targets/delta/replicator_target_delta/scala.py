@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,10 @@ class Scala:
     def object(self, package: Any, name: str) -> Any:
         """A Scala `object`."""
         return getattr(getattr(package, f"{name}$"), "MODULE$")
+
+    def action(self, action: Mapping[str, Any]) -> Any:
+        """An action of Delta's log, from what the log has of it."""
+        return self.object(self.delta.actions, "Action").fromJson(json.dumps(action))
 
     def none(self) -> Any:
         """`None`."""

@@ -27,8 +27,8 @@ STATE: Final = "replicator.state"
 LIVE: Final = "live"
 DROPPED: Final = "dropped"
 
-_WANTED: Final = ("metaData", "protocol", "txn")
-_OF_FILES: Final = ("add", "remove", "cdc", "commitInfo", "domainMetadata", "checkpointMetadata", "sidecar")
+_WANTED: Final = ("metaData", "protocol", "txn", "domainMetadata")
+_OF_FILES: Final = ("add", "remove", "cdc", "commitInfo", "checkpointMetadata", "sidecar")
 # Most lines name data files: they are not parsed.
 _SKIPPED: Final = tuple(f'{{"{kind}":'.encode() for kind in _OF_FILES)
 
@@ -38,7 +38,7 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.[0-9a-f-]{36}|\.\d{10}\.(?P<
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLog:
-    """The newest version of a table, as far as we need it: its properties, its protocol, and its transaction identifiers."""
+    """The newest version of a table, as far as we need it: all but its data files."""
 
     version: int
     properties: Mapping[str, str]
@@ -47,6 +47,10 @@ class TableLog:
     protocol: Mapping[str, Any]
     unknown: frozenset[str]
     """Kinds of actions since the last checkpoint that the protocol did not have when this was written."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """As the log has it."""
+    domains: Mapping[str, str] = field(default_factory=dict)
+    """The configuration of each metadata domain."""
 
 
 class DamagedLogError(Exception):
@@ -99,6 +103,8 @@ def _read_log(storage: Storage, folder: str) -> TableLog | None:
         created=datetime.fromtimestamp((found.metadata.get("createdTime") or 0) / 1000, UTC),
         protocol=found.protocol or {},
         unknown=frozenset(found.unknown),
+        metadata=found.metadata,
+        domains={name: text for name, text in found.domains.items() if text is not None},
     )
 
 
@@ -107,6 +113,7 @@ class _Found:
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
     transactions: dict[str, int] = field(default_factory=dict)
+    domains: dict[str, str | None] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
 
     def add(self, actions: Iterable[Mapping[str, Any]]) -> None:
@@ -116,6 +123,8 @@ class _Found:
             self.protocol = self.protocol or action.get("protocol")
             if transaction := action.get("txn"):
                 self.transactions.setdefault(transaction["appId"], transaction["version"])
+            if domain := action.get("domainMetadata"):
+                self.domains.setdefault(domain["domain"], None if domain["removed"] else domain["configuration"])
             self.unknown.update(action.keys() - {*_WANTED, *_OF_FILES})
 
 

@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 from uuid import uuid4
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
+from replicator.model.alteration import steps
 from replicator.model.errors import FatalError, Problem, TableError
 from replicator.model.naming import check_names, refuse_columns
 from replicator.model.schema import TableId, TableSchema
@@ -43,6 +45,7 @@ from replicator_target_delta.ledger import (
     Look,
     Transaction,
     adopted,
+    check_last,
     claim_lost,
     entries_of,
     exists,
@@ -55,7 +58,7 @@ from replicator_target_delta.rewrite import readable_files
 from replicator_target_delta.sharing import SharingCheck
 from replicator_target_delta.spark import SPARK_NEEDS
 from replicator_target_delta.storage import DROP_MARK, Storage, absolute
-from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, DamagedLogError, read_log
+from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, DamagedLogError, TableLog, read_log
 from replicator_target_delta.types import type_problems
 
 _ROWS_MIN: Final = 10_000
@@ -222,6 +225,41 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         for file in files:
             self._storage.remove(file)
         held.properties = {**held.properties, STATE: DROPPED}
+
+    def alter_table(
+        self, held: HeldTable, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
+    ) -> None:
+        """One version of the log; Spark writes the rows anew where new columns have values in them."""
+        # What they need is loaded only where it is used.
+        from replicator_target_delta.alteration import RefusedError, altered
+        from replicator_target_delta.altering import Planned, alter, fill_values
+
+        table, path = held.table, steps(actual, wanted)
+        refuse_columns(wanted, column_problems(replace(wanted, columns=wanted.held, kept=())))
+        if [path.origin[name] for name in wanted.key] != list(actual.key):
+            raise self.recreate(table, "The table would get another key.", code="ddl_not_supported")
+        if held.direct is not None:
+            held.direct.drop_rewrite()
+        values = fill_values(wanted, path.added, fill)
+        if values.num_columns:
+            self._sharing.run(held.session, self._storage)
+        before, after = (ddl.new_table(table, schema, clustering=False) for schema in (actual, wanted))
+
+        def plan(log: TableLog | None) -> Planned:
+            if log is None or not exists(table, log.properties):
+                raise self.recreate(table, "The table was dropped in the target.")
+            claimed, own = self._plan_move(held, log, sequence_num), Entry.of(log.transactions.get(table.ledger_name))
+            if own is None:
+                raise claim_lost(table)
+            check_last(table, own, held.last)
+            self._check_schema(table, log.properties, actual)
+            return Planned(altered=altered(log, before, after, path), ledgers=claimed.records)
+
+        try:
+            held.properties = alter(held, self._storage, plan, values)
+        except (RefusedError, EngineNeededError) as refused:
+            message = f"The columns of the target table cannot be changed: {refused}."
+            raise self.recreate(table, message, code="ddl_not_supported") from refused
 
     def clear_table(self, held: HeldTable, sequence_num: int, below: int | None = None) -> None:
         """One commit of the table's lane, or one DELETE or UPDATE by Spark where the lane refuses."""

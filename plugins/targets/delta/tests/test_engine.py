@@ -37,6 +37,7 @@ from replicator_target_delta.lane.rewrite import FILES_PER_TIER
 from replicator_target_delta.maintenance import UpkeepKind
 from replicator_target_delta.tablelog import read_log
 from replicator_target_delta.target import DeltaLakeTarget
+from replicator_testbed.alterations import AlteredWorkloads
 from replicator_testbed.present import present
 from replicator_testbed.workloads import SCHEMA, Replay, Workloads, change_table
 
@@ -198,6 +199,63 @@ def test_every_rung_makes_the_same_table(
 def test_every_rung_makes_the_same_table_for_long(new_lake: Callable[..., Lake], seed: int) -> None:
     options = TableOptions(deletes="soft" if seed % 2 else "hard", source_timestamp=True)
     apply_by_every_rung(new_lake, options, seed, batches=10, has_absent=seed % 4 < 2)
+
+
+def alter_on_every_rung(
+    new_lake: Callable[..., Lake], options: TableOptions, seed: int, *, workloads: int, rounds: int, has_absent: bool
+) -> None:
+    """The same batches and alterations by each rung, with values in new columns: each table equals a plain replay."""
+    world = AlteredWorkloads(seed, workloads, 1, deletes=options.deletes, absent=has_absent)
+    lakes = {
+        rung: new_lake(world.schema, options, folder=rung, engine="spark" if rung == "L0" else "auto")
+        for rung in ("L0", "L1", "L2")
+    }
+    begins = {rung: lake.target.audit(lake.table, None).position for rung, lake in lakes.items()}
+    for number in range(rounds):
+        if number:
+            event, at = world.alter(), next(world.numbers)
+            for lake in lakes.values():
+                lake.target.apply_ddl(lake.table, event, at)
+        batch = world.batch(lakes["L0"].folder / "journal", 4, expects_rows=True)
+        for rung, lake in lakes.items():
+            with pytest.MonkeyPatch.context() as patch:
+                if rung == "L2":
+                    patch.setattr(lane, "DIRECT_ROWS_MAX", 0)
+                lake.target.apply_batch(lake.table, batch)
+            assert present(used(lake)).rung == rung
+        names = [*world.names, *(["_is_deleted"] if options.deletes == "soft" else [])]
+        wanted = world.wanted()
+        for rung, lake in lakes.items():
+            assert (rung, lake.rows(*names) ^ wanted) == (rung, set())
+    audits = [lake.target.audit(lake.table, begins[rung]) for rung, lake in lakes.items()]
+    assert [audit.merged for audit in audits] == [audits[0].merged] * 3
+    assert [audit.changed_by_others for audit in audits] == [[]] * 3
+
+
+@pytest.mark.parametrize(
+    ("deletes", "has_absent", "rounds"),
+    [
+        ("soft", False, 2),
+        *(
+            pytest.param(*case, 4, marks=pytest.mark.slow)
+            for case in (("hard", True), ("hard", False), ("soft", True), ("soft", False))
+        ),
+    ],
+)
+def test_every_rung_continues_on_a_table_that_is_altered(
+    new_lake: Callable[..., Lake], deletes: Literal["hard", "soft"], has_absent: bool, rounds: int
+) -> None:
+    """The first alteration renames a key column and another, keeps one that goes, and fills a new one."""
+    options = TableOptions(deletes=deletes, source_timestamp=True)
+    alter_on_every_rung(new_lake, options, 29, workloads=100, rounds=rounds, has_absent=has_absent)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(400, 430))
+def test_every_rung_continues_on_a_table_that_is_altered_for_long(new_lake: Callable[..., Lake], seed: int) -> None:
+    options = TableOptions(deletes="soft" if seed % 2 else "hard")
+    alter_on_every_rung(new_lake, options, seed, workloads=200, rounds=12, has_absent=seed % 4 < 2)
 
 
 def test_rows_are_cleared_by_either_engine(new_lake: Callable[..., Lake]) -> None:

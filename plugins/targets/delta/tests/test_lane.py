@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import pyarrow as pa
@@ -22,7 +22,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from replicator.model.alteration import steps
 from replicator.model.errors import FencedError, ReplicatorError, TargetUnavailableError
+from replicator.model.events import DDLEvent
 from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.lake import keys
@@ -30,18 +32,22 @@ from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.target import Batch, BatchFile, TableOptions, TargetTable
 from replicator.testing.batches import RowChange, delete, insert, update, write_batch
 from replicator_target_delta import ddl, history
+from replicator_target_delta.alteration import altered
 from replicator_target_delta.config import MaintenanceConfig
 from replicator_target_delta.engine import BYTES_PER_S, DirectTable, Pace
 from replicator_target_delta.lane import index, lane, parquet, rewrite, vectors
 from replicator_target_delta.lane.index import IndexCache
-from replicator_target_delta.lane.known import known_columns
+from replicator_target_delta.lane.known import TargetColumn, columns_as_found, known_columns
 from replicator_target_delta.lane.lane import Lane
 from replicator_target_delta.lane.log import DeltaLakeLogReader
 from replicator_target_delta.lane.parquet import write_rows
 from replicator_target_delta.ledger import Entry
 from replicator_target_delta.storage import Storage
+from replicator_target_delta.tablelog import read_log
 from replicator_testbed import workloads
+from replicator_testbed.alterations import AlteredWorkloads
 from replicator_testbed.delta import read_delta, rows_of
+from replicator_testbed.present import present
 
 NAME = TableId("shop", "items")
 PLAIN = TableOptions()
@@ -160,6 +166,18 @@ class Bare:
 
     def files(self) -> dict[str, Any]:
         return DeltaLakeLogReader(self.storage, str(self.path)).refresh().files
+
+    def alter(self, event: DDLEvent, number: int) -> None:
+        """What the target commits for ALTER_TABLE where no rows are to be filled."""
+        log, wanted = present(read_log(self.storage, str(self.path))), present(event.schema)
+        before, after = (ddl.new_table(self.table, schema, clustering=True) for schema in (self.schema, wanted))
+        actions = altered(log, before, after, steps(self.schema, wanted)).actions
+        self.commit(*actions, {"txn": {"appId": self.table.ledger_name, "version": Entry(1, number).version}})
+        self.schema = wanted
+
+    def columns(self) -> Sequence[TargetColumn]:
+        """Those that the table has now."""
+        return columns_as_found(DeltaLakeLogReader(self.storage, str(self.path)).refresh())
 
     def live(self) -> pa.Table:
         """What the log says, read by hand."""
@@ -593,6 +611,54 @@ def test_rows_that_are_kept_when_they_are_deleted_equal_a_plain_replay(tmp_path:
 @pytest.mark.parametrize("seed", range(100, 200, 2))  # of 60 workloads and 40 rounds each
 def test_many_rows_that_lack_columns_equal_a_plain_replay(tmp_path: Path, seed: int) -> None:
     run_workloads(tmp_path, seed, 40, TableOptions(deletes="soft" if seed % 4 else "hard"), absent=seed % 3 > 0)
+
+
+def altered_beside_batches(
+    tmp_path: Path, seed: int, rounds: int, options: TableOptions = PLAIN, *, absent: bool = True
+) -> None:
+    """Batches, alterations between them, and rewrites that are planned before and committed after these."""
+    world = AlteredWorkloads(seed, 15, 1, deletes=options.deletes, absent=absent)
+    bare, rng = Bare(tmp_path, world.schema, options), random.Random(seed)
+    done = dict.fromkeys([False, True], 0)
+    for number in range(rounds):
+        batch = world.batch(tmp_path / "journal", 3)
+        assert bare.lane.apply(bare.table, batch) is not None
+        share = rng.choice([0.01, 0.5])
+        plan = bare.lane.plan_rewrite(bare.table, bare.schema, small_file_size=1 << 20, deleted_share_max=share)
+        rewritten = None if plan is None else bare.lane.rewrite(plan)
+        is_altered = rng.random() < 0.5
+        if is_altered:
+            bare.alter(world.alter(may_fill=False), next(world.numbers))
+        if rewritten is not None:
+            try:
+                is_done = bare.lane.commit_rewrite(bare.table, rewritten)
+            except EngineNeededError:
+                is_done = False
+            assert is_done or is_altered
+            assert not is_done or rewritten.plan.columns == bare.columns()
+            done[is_done] += 1
+        if rng.random() < 0.2:
+            bare.lane = bare.new_lane()
+        if number % 4 == 3 or number == rounds - 1:
+            found = bare.rows(*world.names, *(["_is_deleted"] if options.deletes == "soft" else []))
+            wanted = world.wanted()
+            assert len(found) == len(wanted)
+            assert set(found) ^ wanted == set()
+    assert all(done.values())
+
+
+@pytest.mark.parametrize(("deletes", "absent"), [("hard", False), ("hard", True), ("soft", False), ("soft", True)])
+def test_batches_on_a_table_that_is_altered_equal_a_plain_replay(
+    tmp_path: Path, deletes: Literal["hard", "soft"], absent: bool
+) -> None:
+    altered_beside_batches(tmp_path, 31, 24, TableOptions(deletes=deletes), absent=absent)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(300, 400))
+def test_many_batches_on_a_table_that_is_altered_equal_a_plain_replay(tmp_path: Path, seed: int) -> None:
+    options = TableOptions(deletes="soft" if seed % 2 else "hard")
+    altered_beside_batches(tmp_path, seed, 80, options, absent=seed % 4 < 2)
 
 
 # -- what it says -----------------------------------------------------------------------------------------------------

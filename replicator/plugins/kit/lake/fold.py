@@ -5,7 +5,8 @@ the old key and then writes it at the new one. The last touch of a key says what
 what must have stood there before.
 
 Rows that lack columns are put together change by change (`replay`). What the batch does not have of them stands in the
-target, and is told by `Folded.lacking`.
+target, and is told by `Folded.lacking`. Columns that only the target has (`TableSchema.kept`) are NULL in all rows, and told
+by `Folded.kept`: they stay with the key, whatever becomes of the row.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Folded:
         lacking: Of the columns of which rows lack values: which rows do.
         origin: By row: which of `keys` has the row in the target that the values are to be taken from; -1: none.
         only_marks: By row: it is the target's own, to be marked as deleted; where the target has none, none is written.
+        kept: Columns that rows do not have: what the target's row at their own key has there stays, marked as deleted or not.
     """
 
     keys: pa.Array
@@ -72,11 +74,12 @@ class Folded:
     lacking: Mapping[str, Bools] = field(default_factory=dict)
     origin: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     only_marks: Bools = field(default_factory=lambda: np.zeros(0, bool))
+    kept: Sequence[str] = ()
 
     @property
     def is_complete(self) -> bool:
         """Whether the rows can be written without a look at the target's."""
-        return not self.lacking and not bool(self.only_marks.any())
+        return not self.lacking and not self.kept and not bool(self.only_marks.any())
 
 
 def key_form(schema: TableSchema, layout: Layout) -> KeyForm:
@@ -206,6 +209,7 @@ def fold(
         expects=expects[order[first]],
         is_written=np.ones(len(last), bool) if is_soft else ~is_removed,
         rows=pa.table({}),
+        kept=[column.name for column in schema.kept],
     )
     final = change[last[folded.is_written]]
     is_partial = _lacks_columns(changes) & (is_update | ~is_logged)
@@ -271,7 +275,7 @@ def _put_together(
     marks = _marks_of(changes.take(pa.array(final)), options, is_removed)
     return replace(
         folded,
-        rows=pa.table({**columns, **marks}),
+        rows=pa.table({**columns, **_kept_of(schema, layout, len(final)), **marks}),
         lacking=lacking,
         origin=replayed.origin,
         only_marks=only_marks[folded.is_written],
@@ -281,7 +285,7 @@ def _put_together(
 def rows_of(
     changes: pa.Table, schema: TableSchema, options: TableOptions, layout: Layout, at: pa.Array | None = None
 ) -> pa.Table:
-    """The rows that changes write, with the table's columns and those that are ours.
+    """The rows that changes write, with the table's columns and those that are ours; NULL in those that are kept.
 
     Args:
         changes: As `read_changes` gives them.
@@ -299,7 +303,12 @@ def rows_of(
         # A column after the other, and only those that are written: the changes stand in memory, too.
         fields, marked = [field.take(at) for field in fields], marked.take(at)
     columns = {column.name: layout.stored(field) for column, field in zip(schema.columns, fields, strict=True)}
-    return pa.table({**columns, **_marks_of(marked, options, np.zeros(marked.num_rows, bool))})
+    kept, marks = _kept_of(schema, layout, marked.num_rows), _marks_of(marked, options, np.zeros(marked.num_rows, bool))
+    return pa.table({**columns, **kept, **marks})
+
+
+def _kept_of(schema: TableSchema, layout: Layout, rows: int) -> dict[str, pa.Array]:
+    return {column.name: pa.nulls(rows, layout.type_of(column.type)) for column in schema.kept}
 
 
 def _marks_of(changes: pa.Table, options: TableOptions, is_removed: Bools) -> dict[str, pa.Array]:

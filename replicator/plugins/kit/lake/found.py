@@ -5,7 +5,7 @@ A target looks the keys up as it likes. What it found it tells as `FileHits`, of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -27,7 +27,9 @@ File = TypeVar("File")
 """A data file, as the target knows it."""
 
 Read = Callable[[File, Int64s, Sequence[pa.Field]], pa.Table]
-"""Reads some rows of a data file, by ascending numbers: these columns of the table, in these types."""
+"""Reads some rows of a data file, by ascending numbers: these columns of the table, in these types.
+
+A column that the table got after the file was written is NULL in it; one that is not nullable must be there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,31 +110,57 @@ def complete(folded: Folded, found: Found[File], read: Read[File]) -> tuple[pa.T
         TooLargeError: The target's rows do not fit into memory.
         EngineNeededError: They cannot be read.
     """
-    count = folded.rows.num_rows
-    lacks = np.logical_or.reduce([np.zeros(count, bool), *folded.lacking.values()])
-    # An origin where no row stands has no values to give, nor has one that is marked as deleted, except to itself.
-    file = np.where(lacks, found.file[folded.origin], -1)
-    file[found.is_deleted[folded.origin] & ~folded.only_marks] = -1
-    fields = [folded.rows.schema.field(name) for name in folded.lacking]
+    rows, keys = folded.rows, folded.keys.filter(pa.array(folded.is_written))
+    own_file, own_row = found.file[folded.is_written], found.row[folded.is_written]
+    if folded.lacking:
+        lacks = np.logical_or.reduce(list(folded.lacking.values()))
+        # An origin where no row stands has no values to give, nor has one that is marked as deleted, except to itself.
+        file = np.where(lacks, found.file[folded.origin], -1)
+        file[found.is_deleted[folded.origin] & ~folded.only_marks] = -1
+        rows = _with_stored(rows, folded.lacking, file, found.row[folded.origin], found.files, read)
+    if folded.kept:
+        everywhere = np.ones(rows.num_rows, bool)
+        rows = _with_stored(rows, dict.fromkeys(folded.kept, everywhere), own_file, own_row, found.files, read)
+    is_written = pa.array(~folded.only_marks | (own_file >= 0))
+    return rows.filter(is_written), keys.filter(is_written)
+
+
+def _with_stored(
+    rows: pa.Table,
+    lacking: Mapping[str, Bools],
+    file: Int64s,
+    row: Int64s,
+    files: Sequence[File],
+    read: Read[File],
+) -> pa.Table:
+    """Rows with values of the target's.
+
+    Args:
+        rows: The rows.
+        lacking: Of the columns of which rows lack values: which rows do.
+        file: By row: which of `files` has the row with its values; -1: none.
+        row: By row: the number of that row there.
+        files: Data files.
+        read: Reads rows of them.
+    """
+    fields = [rows.schema.field(name) for name in lacking]
     old: pa.Table | None = None
-    at = np.full(count, -1)
+    at = np.full(rows.num_rows, -1)
     for number in np.unique(file[file >= 0]):
         mine = file == number
-        wanted, order = np.unique(found.row[folded.origin[mine]], return_inverse=True)
-        part = read(found.files[number], wanted, fields)
+        wanted, order = np.unique(row[mine], return_inverse=True)
+        part = read(files[number], wanted, fields)
         at[mine] = order + (0 if old is None else old.num_rows)
         old = part if old is None else pa.concat_tables([old, part])
         if old.nbytes > fold.BYTES_MAX:
             raise TooLargeError("rows of the table are too large")
-    rows, keys = folded.rows, folded.keys.filter(pa.array(folded.is_written))
-    for name, lacking in folded.lacking.items():
-        if old is None:
-            continue
+    if old is None:
+        return rows
+    for name, lacks in lacking.items():
         values, stored = _one_array(rows.column(name)), _one_array(old.column(name))
-        values = completed(values, picked(stored, at), lacking & (at >= 0))
+        values = completed(values, picked(stored, at), lacks & (at >= 0))
         rows = rows.set_column(rows.column_names.index(name), name, values)
-    is_written = pa.array(~folded.only_marks | (found.file[folded.is_written] >= 0))
-    return rows.filter(is_written), keys.filter(is_written)
+    return rows
 
 
 def _marks(files: Sequence[File], file: Int64s, row: Int64s, read: Read[File]) -> Bools:
@@ -141,7 +169,7 @@ def _marks(files: Sequence[File], file: Int64s, row: Int64s, read: Read[File]) -
     for number, one in enumerate(files):
         mine = file == number
         wanted, order = np.unique(row[mine], return_inverse=True)
-        found = read(one, wanted, [pa.field(IS_DELETED, pa.bool_())])
+        found = read(one, wanted, [pa.field(IS_DELETED, pa.bool_(), nullable=False)])
         is_marked[mine] = found.column(IS_DELETED).to_numpy()[order]
     return is_marked
 

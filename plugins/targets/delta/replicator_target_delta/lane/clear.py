@@ -15,7 +15,7 @@ from replicator_target_delta.lane import vectors
 from replicator_target_delta.lane.hidden import Hidden
 from replicator_target_delta.lane.log import LiveFile
 
-_NUMBER = pa.field(SEQUENCE_NUM, pa.int64())
+_NUMBER = pa.field(SEQUENCE_NUM, pa.int64(), nullable=False)
 
 
 def cleared(

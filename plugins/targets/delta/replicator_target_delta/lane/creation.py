@@ -12,7 +12,8 @@ from replicator_target_delta.lane.actions import Action, transaction
 
 _ALWAYS: Final = ("appendOnly", "invariants")
 _CLUSTERED: Final = ("clustering", "domainMetadata")
-_NO_ZONE: Final = "timestampNtz"
+NO_ZONE: Final = "timestampNtz"
+CLUSTERING: Final = "delta.clustering"
 _MAPPED: Final = ("columnMapping", "deletionVectors")
 
 
@@ -35,11 +36,11 @@ def first_version(new: NewTable, ledgers: Mapping[str, int], now_ms: int) -> Seq
         }
         for number, field in enumerate(new.fields, 1)
     ]
-    reader = {*_MAPPED, *([_NO_ZONE] if any(_has_no_zone(field["type"]) for field in fields) else [])}
+    reader = {*_MAPPED, *([NO_ZONE] if any(has_no_zone(field["type"]) for field in fields) else [])}
     writer = {*reader, *_ALWAYS, *(_CLUSTERED if new.cluster_by else [])}
     physical = {field["name"]: field["metadata"]["delta.columnMapping.physicalName"] for field in fields}
     description = {"description": new.comment} if new.comment else {}
-    actions = [
+    actions: list[Action] = [
         {
             "protocol": {
                 "minReaderVersion": 3,
@@ -61,21 +62,19 @@ def first_version(new: NewTable, ledgers: Mapping[str, int], now_ms: int) -> Seq
         },
     ]
     if new.cluster_by:
-        columns = [[physical[name]] for name in new.cluster_by]
-        domain = {"clusteringColumns": columns, "domainName": "delta.clustering"}
-        actions.append(
-            {
-                "domainMetadata": {
-                    "domain": "delta.clustering",
-                    "configuration": json.dumps(domain, separators=(",", ":")),
-                    "removed": False,
-                }
-            }
-        )
+        actions.append(clustering_domain([[physical[name]] for name in new.cluster_by]))
     return [*actions, *(transaction(name, version, now_ms) for name, version in ledgers.items())]
 
 
-def _has_no_zone(type_: Any) -> bool:
+def clustering_domain(columns: Sequence[Sequence[str]]) -> Action:
+    """What the log says of a table that is clustered by columns, each as data files call it."""
+    domain = {"clusteringColumns": columns, "domainName": CLUSTERING}
+    text = json.dumps(domain, separators=(",", ":"))
+    return {"domainMetadata": {"domain": CLUSTERING, "configuration": text, "removed": False}}
+
+
+def has_no_zone(type_: Any) -> bool:
+    """Whether a type has timestamps without a zone, which are a feature of tables."""
     while not isinstance(type_, str):
         type_ = type_["elementType"]
     return bool(type_ == "timestamp_ntz")

@@ -17,21 +17,22 @@ _READER_VERSION: Final = 3
 _WRITER_VERSION: Final = 7
 _READER_FEATURES: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz"})
 _WRITER_FEATURES: Final = _READER_FEATURES | {"domainMetadata", "clustering", "appendOnly", "invariants"}
-_MAPPING_MODE: Final = "delta.columnMapping.mode"
+MAPPING_MODE: Final = "delta.columnMapping.mode"
 _VECTORS: Final = "delta.enableDeletionVectors"
+MAX_ID: Final = "delta.columnMapping.maxColumnId"
 STATISTICS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
 _HARMLESS: Final = frozenset(
     {
-        "delta.columnMapping.maxColumnId", "delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite",
+        MAX_ID, "delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite",
         "delta.checkpointInterval", "delta.deletedFileRetentionDuration", "delta.enableExpiredLogCleanup",
         "delta.isolationLevel", "delta.logRetentionDuration", "delta.targetFileSize", "delta.tuneFileSizesForRewrites",
         STATISTICS_COLUMNS,
     }
 )  # fmt: skip
-_REQUIRED: Final = {_MAPPING_MODE: "name", _VECTORS: "true"}
-_ID: Final = "delta.columnMapping.id"
-_PHYSICAL: Final = "delta.columnMapping.physicalName"
-_FIELD_METADATA: Final = frozenset({_ID, _PHYSICAL, "comment"})
+_REQUIRED: Final = {MAPPING_MODE: "name", _VECTORS: "true"}
+ID: Final = "delta.columnMapping.id"
+PHYSICAL: Final = "delta.columnMapping.physicalName"
+FIELD_METADATA: Final = frozenset({ID, PHYSICAL, "comment"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +77,13 @@ def columns_as_found(state: LogState) -> Sequence[TargetColumn]:
         raise EngineNeededError("the table's files are not Parquet")
     found = _fields(state)
     for field in found:
-        if unknown := field["metadata"].keys() - _FIELD_METADATA:
+        if unknown := field["metadata"].keys() - FIELD_METADATA:
             raise EngineNeededError(f"a column has {min(unknown)}")
     return [
         TargetColumn(
             name=field["name"],
-            physical=field["metadata"][_PHYSICAL],
-            id=field["metadata"][_ID],
+            physical=field["metadata"][PHYSICAL],
+            id=field["metadata"][ID],
             nullable=field["nullable"],
         )
         for field in found

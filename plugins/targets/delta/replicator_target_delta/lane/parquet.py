@@ -134,18 +134,19 @@ def read_rows(source: Any, rows: npt.NDArray[np.int64], names: Mapping[str, pa.F
     Args:
         source: The open file.
         rows: Their numbers, ascending.
-        names: The file's names of the columns, and what they are to be called and to be.
+        names: The file's names of the columns, and what they are to be called and to be. A nullable one that the file lacks is NULL: it
+            was added to the table after the file was written.
 
     Raises:
-        EngineNeededError: The file has them in another type, or they are too large for memory, where a value that a file has once may stand
-            in every row.
+        EngineNeededError: The file lacks a column, or has one in another type, or the rows are too large for memory, where a value that a
+            file has once may stand in every row.
     """
     parts, size = [], 0
     for part in iterate_rows(source, names, rows):
         parts.append(part)
         size += part.nbytes
         _check(size)
-    table = pa.concat_tables([pa.schema(list(names.values())).empty_table(), *parts])
+    table = pa.concat_tables([pa.schema([pa.field(f.name, f.type) for f in names.values()]).empty_table(), *parts])
     if table.num_rows != len(rows):
         raise EngineNeededError("a data file lacks rows that the log says it has")
     return table
@@ -158,12 +159,22 @@ def iterate_rows(
     try:
         # Spark may have written moments as INT96, of nanoseconds: read as such they would overflow.
         file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-        for begin, piece in _pieces(file, list(names), rows):
+        there = set(file.schema_arrow.names)
+        if lost := [field.name for name, field in names.items() if name not in there and not field.nullable]:
+            raise EngineNeededError(f"a data file lacks the column {lost[0]}")
+        for begin, piece in _pieces(file, [name for name in names if name in there], rows):
             found = piece
             if rows is not None:
                 mine = rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + piece.num_rows)]
                 found = piece.take(pa.array(mine - begin))
-            part = pa.table({field.name: found.column(name).cast(field.type) for name, field in names.items()})
+            part = pa.table(
+                {
+                    field.name: found.column(name).cast(field.type)
+                    if name in there
+                    else pa.nulls(found.num_rows, field.type)
+                    for name, field in names.items()
+                }
+            )
             check_size(part)
             yield part
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as error:

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.plugins.kit.lake.needed import EngineNeededError
+from replicator_target_delta.ddl import listed_names
 from replicator_target_delta.lane.known import STATISTICS_COLUMNS, TargetColumn
 
 _COLUMNS_MAX: Final = 32
 _TEXT_MAX: Final = 32
 _LAST_CHARACTER: Final = "\U0010ffff"
-_NAME: Final = re.compile(r"`((?:[^`]|``)*)`|([^,`]+)")
 _TIGHT: Final = re.compile(r',"tightBounds":true(?=[,}])')
 _MILLISECOND_US: Final = 1_000
 
@@ -32,7 +32,7 @@ def columns_with_statistics(columns: Sequence[TargetColumn], properties: Mapping
     listed = properties.get(STATISTICS_COLUMNS)
     if listed is None:
         return columns[:_COLUMNS_MAX]
-    names = {quoted.replace("``", "`") if quoted else plain.strip() for quoted, plain in _NAME.findall(listed)}
+    names = set(listed_names(listed))
     return [column for column in columns if column.name in names]
 
 
