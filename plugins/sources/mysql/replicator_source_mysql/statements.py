@@ -75,13 +75,8 @@ class Statements:
         return self._other(statement, group, pull)
 
     def _other(self, statement: Query, group: Group, pull: Pull) -> bool:
-        tables = self._rows.tables
-        if group.is_skipped:
-            # It is known here, but rows of an XA transaction that was prepared before it may wait.
-            for effect in effects(statement, tables, flavor=self._flavor, is_lower_case=self._is_lower_case):
-                if effect.effect is Effect.ALTER:
-                    self._rows.outdate(effect.table)
-        else:
+        if not group.is_skipped:
+            tables = self._rows.tables
             for effect in effects(statement, tables, flavor=self._flavor, is_lower_case=self._is_lower_case):
                 self._apply(effect, statement, group, pull)
             changed = self._cascades.of_statement(statement.text) if self._cascades is not None else None

@@ -100,10 +100,6 @@ class TableRows:
         self._known.clear()
         return self._versions.alter(table, changes)
 
-    def outdate(self, table: TableId) -> None:
-        """A table was altered: what is held back of it has another shape."""
-        self._versions.outdate(table)
-
     def expect_any_key(self, table: TableId) -> None:
         """The host has been told that the table may be another one: its next key is no news."""
         self._versions.expect_any_key(table)
@@ -237,7 +233,7 @@ class TableRows:
         if unlogged:
             pull.unlogged(group.ensure_transaction(), unlogged)
         for version, kind, body in held:
-            if not version.is_outdated and pull.admit(version):
+            if pull.admit(version):
                 pull.rows(group.ensure_transaction(), version, kind, memoryview(body))
             else:
                 self.fail(version.schema.table, _two_shapes(version.schema.table), pull)
