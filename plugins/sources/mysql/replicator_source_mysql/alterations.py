@@ -263,8 +263,9 @@ def _keeps_values(column: Column, definition: Definition, spec: ColumnSpec, *, i
     old = declared_spec(column.source_type, None, flavor)
     if old is None or definition.is_computed:
         return False
-    if spec.kind is Kind.TIMESTAMP and definition.is_nullable is None:
-        # explicit_defaults_for_timestamp.
+    may_tighten = column.nullable and definition.is_nullable is not True
+    if spec.kind is Kind.TIMESTAMP and (may_tighten or definition.is_nullable is None):
+        # Without explicit_defaults_for_timestamp nothing is NOT NULL, and NULL becomes the time.
         return False
     # A strict statement fails where it would have to change a value: another character set may lack letters.
     if not is_strict and (spec.kind in _TEXTS or (column.nullable and definition.is_nullable is False)):

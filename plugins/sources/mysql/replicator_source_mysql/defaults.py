@@ -1,6 +1,7 @@
 """What a new column has in the rows that were there before it. Pure.
 
-Only literals whose value does not depend on a session or on the column's character set. Everything else is unknown.
+Only literals whose value does not depend on a session or on a character set: of texts, those in plain ASCII. Everything else is
+unknown.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ _YEAR: Final = re.compile(r"(?:19|20|21)\d\d")
 _YEARS: Final = range(1901, 2156)
 # Letters that every character set has, in whatever form.
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9 !\"%&'()*+,./:;<=>?_-]*")
-_HOLDS_ALL: Final = frozenset({"utf8mb4"})
 
 
 class UnknownValueError(Exception):
@@ -86,7 +86,7 @@ _IMPLICIT: Final[Mapping[Kind, Callable[[ColumnSpec], Any]]] = {
     Kind.TIME: lambda s: "00:00:00" + _padded("", s.scale),
     Kind.TEXT: lambda _: "",
     Kind.BYTES: lambda s: bytes(s.width if s.is_fixed else 0),
-    Kind.ENUM: lambda s: s.labels[0],
+    Kind.ENUM: lambda s: _enum(Default(Form.STRING, s.labels[0]), s, None),
     Kind.SET: lambda _: "",
 }
 
@@ -192,8 +192,7 @@ def _text(default: Default, _: ColumnSpec, definition: Definition) -> str:
     text = default.text
     if default.form is Form.NUMBER:
         _need(holds=_PLAIN_INTEGER.fullmatch(text) is not None)
-    holds_all = definition.charset in _HOLDS_ALL and "\ufffd" not in text
-    _need(holds=holds_all or _PLAIN_TEXT.fullmatch(text) is not None)
+    _need(holds=_PLAIN_TEXT.fullmatch(text) is not None)
     return text.rstrip(" ") if definition.type.startswith("char") else text
 
 
@@ -208,13 +207,14 @@ def _bytes(default: Default, spec: ColumnSpec, _: Definition) -> bytes:
     return raw.ljust(spec.width, b"\0") if spec.is_fixed else raw
 
 
-def _enum(default: Default, spec: ColumnSpec, _: Definition) -> str:
+def _enum(default: Default, spec: ColumnSpec, _: Definition | None) -> str:
     _need(holds=default.form is Form.STRING and default.text in spec.labels)
+    _need(holds=_PLAIN_TEXT.fullmatch(default.text) is not None)
     return default.text
 
 
 def _set(default: Default, spec: ColumnSpec, _: Definition) -> str:
-    _need(holds=default.form is Form.STRING)
+    _need(holds=default.form is Form.STRING and _PLAIN_TEXT.fullmatch(default.text) is not None)
     parts = default.text.split(",") if default.text else []
     numbers = [spec.labels.index(part) if part in spec.labels else -1 for part in parts]
     _need(holds=-1 not in numbers and numbers == sorted(set(numbers)))
