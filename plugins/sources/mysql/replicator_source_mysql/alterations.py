@@ -6,7 +6,7 @@ the exception: the next TABLE_MAP contradicts, and the table fails as changed.
 
 How servers apply the clauses of one statement (measured on MySQL 9.7 and MariaDB 10.11; `test_alterations_random.py`): names of
 DROP, CHANGE, MODIFY and RENAME are those of the table before. What they leave stands in its order, under its new names. Then what
-is added, and what has a new place, goes to its place one by one, in the order of the statement; until then, a column that moves
+is added, and what has a new position, goes to its position one by one, in the order of the statement; until then, a column that moves
 stands where it stood. Whatever has two readings is not applied.
 """
 
@@ -25,7 +25,7 @@ from replicator_source_mysql.binlog import ColumnSpec, Kind, declared_spec
 from replicator_source_mysql.ddl import ColumnChanges
 from replicator_source_mysql.defaults import UnknownValueError, value_before
 from replicator_source_mysql.flavors import Flavor
-from replicator_source_mysql.sql.clauses import Add, Change, Drop, Place, Rename
+from replicator_source_mysql.sql.clauses import Add, Change, ColumnPosition, Drop, Rename
 from replicator_source_mysql.sql.definitions import Definition
 
 _STRICT: Final = 1 << 21 | 1 << 22
@@ -187,7 +187,7 @@ class _Building:
             comment=definition.comment,
             id=self.last_id,
         )
-        self._put(column, clause.place)
+        self._put(column, clause.position)
         self._mind_unique(definition)
         try:
             value = value_before(definition, spec, sql_mode=self.changes.sql_mode, flavor=self.flavor)
@@ -198,24 +198,24 @@ class _Building:
                 self.fill[column.name] = pa.array([value], column.type)
 
     def _move(self, clause: Change) -> None:
-        if clause.place is None:
+        if clause.position is None:
             return
         old = _find(self.before.columns, clause.old)
         if old is None:
             return  # IF EXISTS
         index = next(i for i, column in enumerate(self.columns) if column.id == old.id)
-        self._put(self.columns.pop(index), clause.place)
+        self._put(self.columns.pop(index), clause.position)
 
-    def _put(self, column: Column, place: Place | None) -> None:
-        if place is None:
+    def _put(self, column: Column, position: ColumnPosition | None) -> None:
+        if position is None:
             self.columns.append(column)
-        elif place.after is None:
+        elif position.after is None:
             # A key that MySQL made by itself stays the first column.
             if self.columns and self.columns[0].name.lower() == _GENERATED_KEY:
                 raise _UnclearError
             self.columns.insert(0, column)
         else:
-            found = _find(self.columns, place.after)
+            found = _find(self.columns, position.after)
             if found is None:
                 raise _UnclearError
             self.columns.insert(self.columns.index(found) + 1, column)
@@ -259,7 +259,7 @@ def _spec(definition: Definition, flavor: Flavor) -> ColumnSpec:
 
 
 def _keeps_values(column: Column, definition: Definition, spec: ColumnSpec, *, is_strict: bool, flavor: Flavor) -> bool:
-    """Whether no row has another value in a column after its definition was given anew."""
+    """Whether no row has another value in a column after it got a new definition."""
     old = declared_spec(column.source_type, None, flavor)
     if old is None or definition.is_computed:
         return False

@@ -322,7 +322,7 @@ def test_an_empty_string_may_be_null_in_a_mode_of_mariadb() -> None:
         ("timestamp", "TIMESTAMP NULL", True),
     ],
 )
-def test_a_definition_that_is_given_anew_may_keep_every_value(old: str, new: str, *, is_kept: bool) -> None:
+def test_a_new_definition_may_keep_every_value(old: str, new: str, *, is_kept: bool) -> None:
     (before,) = _columns_of(old)
     schema = TableSchema(table=T, columns=(*shape().columns, before), key=("id",))
     found = altered(schema, f"MODIFY x {new}")

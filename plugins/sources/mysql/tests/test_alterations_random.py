@@ -113,7 +113,7 @@ class Grammar:
         self.rng.shuffle(options)
         return " ".join(filter(None, [*parts, *options]))
 
-    def place(self) -> str:
+    def position(self) -> str:
         if self.flip(0.5):
             return ""
         return "FIRST" if self.flip(0.3) else f"AFTER {self.quoted(self.rng.choice(self.named))}"
@@ -122,7 +122,7 @@ class Grammar:
         column = self.rng.choice(["COLUMN ", ""])
         kind = self.rng.choice(["ADD", "ADD", "ADD", "DROP", "RENAME", "CHANGE", "MODIFY", "MANY", "OTHER"])
         if kind == "ADD":
-            return f"ADD {column}{self.exists('NOT')} {self.new()} {self.definition()} {self.place()}"
+            return f"ADD {column}{self.exists('NOT')} {self.new()} {self.definition()} {self.position()}"
         if kind == "MANY":
             return f"ADD {column}({self.new()} {self.definition()}, {self.new()} {self.definition()})"
         if kind == "DROP":
@@ -144,7 +144,7 @@ class Grammar:
             if kind == "CHANGE"
             else ""
         )
-        return f"{kind} {column}{self.exists()} {self.quoted(name)}{new} {definition} {self.place()}"
+        return f"{kind} {column}{self.exists()} {self.quoted(name)}{new} {definition} {self.position()}"
 
     def statement(self, types: Mapping[str, str]) -> str:
         clauses = [self.clause(types) for _ in range(self.rng.choice([1, 1, 2, 2, 3, 4]))]
@@ -180,7 +180,7 @@ class Bench:
         return file, file.stat().st_size
 
     def make(self) -> None:
-        """Make the table anew."""
+        """Make the table as at first."""
         key = self.rng.choice(
             ["PRIMARY KEY (id)", "PRIMARY KEY (id)", "UNIQUE (id)", "KEY (id)", "PRIMARY KEY (id, a)"]
         )

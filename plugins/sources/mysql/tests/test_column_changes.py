@@ -130,7 +130,7 @@ def test_a_column_that_is_dropped_and_added_again_is_another_one(mysql_database:
     assert _images(found)[-1] == {"id": 3, "b": 2, "a": 3}
 
 
-def test_numbers_go_on_after_a_restart(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
+def test_numbers_continue_after_a_restart(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
     mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
     log = log_of(mysql_database)
     mysql_database.execute("ALTER TABLE t DROP a, ADD b int")
@@ -162,7 +162,7 @@ def test_what_is_read_twice_is_the_same(mysql_database: MysqlDatabase, log_of: L
 
 
 @pytest.mark.parametrize("key", ["PRIMARY KEY (a, b)", "UNIQUE (a, b)"])
-def test_a_key_whose_columns_get_other_names_and_places_is_the_same_key(
+def test_a_key_whose_columns_get_other_names_and_positions_is_the_same_key(
     mysql_database: MysqlDatabase, log_of: LogOf, key: str
 ) -> None:
     mysql_database.execute(f"CREATE TABLE t (a int NOT NULL, b int NOT NULL, c int, {key})")
@@ -182,7 +182,7 @@ def test_a_key_whose_columns_get_other_names_and_places_is_the_same_key(
     assert _images(found)[1] == {"a": 2, "x": 5, "c": 3}
 
 
-def test_a_table_without_a_key_goes_on(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
+def test_a_table_without_a_key_continues(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
     mysql_database.execute("CREATE TABLE t (a int, b int)")
     log = log_of(mysql_database)
     mysql_database.execute(

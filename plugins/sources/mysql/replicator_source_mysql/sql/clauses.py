@@ -10,7 +10,7 @@ from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnPosition:
     """Behind which column one stands; None: it is the first one."""
 
     after: str | None
@@ -18,22 +18,22 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Add:
-    """ADD COLUMN. Without a place it is the last one."""
+    """ADD COLUMN. Without a position it is the last one."""
 
     name: str
     definition: Definition
-    place: Place | None = None
+    position: ColumnPosition | None = None
     if_not_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """CHANGE COLUMN; MODIFY COLUMN, with `name` for both names. Without a place it stays where it is."""
+    """CHANGE COLUMN; MODIFY COLUMN, with `name` for both names. Without a position it stays where it is."""
 
     old: str
     name: str
     definition: Definition
-    place: Place | None = None
+    position: ColumnPosition | None = None
     if_exists: bool = False
 
 
@@ -71,7 +71,9 @@ def added(item: Reader) -> tuple[Clause, ...]:
     item.skip("COLUMN")
     if_not_exists = item.skip("IF", "NOT", "EXISTS")
     if not item.skip_symbol("("):
-        found = Add(name=item.name(), definition=definition(item), place=_place(item), if_not_exists=if_not_exists)
+        found = Add(
+            name=item.name(), definition=definition(item), position=_position(item), if_not_exists=if_not_exists
+        )
         item.end()
         return (found,)
     several = []
@@ -95,7 +97,7 @@ def changed(item: Reader, *, has_new_name: bool) -> tuple[Clause, ...]:
     if_exists = item.skip("IF", "EXISTS")
     old = item.name()
     name = item.name() if has_new_name else old
-    found = Change(old=old, name=name, definition=definition(item), place=_place(item), if_exists=if_exists)
+    found = Change(old=old, name=name, definition=definition(item), position=_position(item), if_exists=if_exists)
     item.end()
     return (found,)
 
@@ -142,7 +144,7 @@ def _charset(item: Reader) -> str:
     return token.text.strip("'\"").lower()
 
 
-def _place(item: Reader) -> Place | None:
+def _position(item: Reader) -> ColumnPosition | None:
     if item.skip("FIRST"):
-        return Place(None)
-    return Place(item.name()) if item.skip("AFTER") else None
+        return ColumnPosition(None)
+    return ColumnPosition(item.name()) if item.skip("AFTER") else None
