@@ -16,10 +16,26 @@ from typing import Final
 from replicator.model.schema import TableId
 from replicator_source_mysql.events import Query
 from replicator_source_mysql.flavors import Flavor
-from replicator_source_mysql.sql.alter import Action, actions, index, is_primary
+from replicator_source_mysql.sql.alter import Action, Altered, actions, index, is_primary
+from replicator_source_mysql.sql.clauses import Clause
 from replicator_source_mysql.sql.harmless import is_defined, pass_harmless, pass_settings
 from replicator_source_mysql.sql.lexer import Kind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnChanges:
+    """What one ALTER TABLE does to columns.
+
+    Attributes:
+        clauses: In their order.
+        changes_rows: It does something else by which rows may come, go or change.
+        sql_mode: The session's.
+    """
+
+    clauses: tuple[Clause, ...]
+    changes_rows: bool
+    sql_mode: int
 
 
 class Effect(StrEnum):
@@ -39,11 +55,12 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEffect:
-    """An effect on a replicated table; `new_table` of a RENAME."""
+    """An effect on a replicated table; `new_table` of a RENAME; `columns` of an ALTER that was understood."""
 
     effect: Effect
     table: TableId
     new_table: TableId | None = None
+    columns: ColumnChanges | None = None
 
 
 # They say which tables they are about: what is not understood of them concerns the tables that they name.
@@ -181,11 +198,18 @@ class _Statement:
             raise _RowsError
         self._verb = token.word
 
-    def _add(self, effect: Effect, table: TableId, new_table: TableId | None = None) -> None:
+    def _add(
+        self,
+        effect: Effect,
+        table: TableId,
+        new_table: TableId | None = None,
+        *,
+        columns: ColumnChanges | None = None,
+    ) -> None:
         if self._query.is_of_session and effect in _MAY_BE_TEMPORARY:
             # It may be a temporary table that hides the one that is replicated: a new snapshot is right in either case.
-            effect, new_table = Effect.REPLACED, None
-        self._found.append(TableEffect(effect=effect, table=table, new_table=new_table))
+            effect, new_table, columns = Effect.REPLACED, None, None
+        self._found.append(TableEffect(effect=effect, table=table, new_table=new_table, columns=columns))
 
     def _alike(self, table: TableId) -> list[TableId]:
         """Replicated tables whose names may be this one, in letters that were not read or not folded as the server does."""
@@ -411,15 +435,28 @@ class _Statement:
         self._wait()
         if may_delete:
             self._add(Effect.REPLACED, table)
-        for action, other in actions(reader):
-            if action is Action.COLUMNS:
-                self._add(Effect.ALTER, table)
-            elif action is Action.REPLACED:
+        found = actions(reader)
+        if any(altered.action is Action.COLUMNS for altered in found):
+            self._add(Effect.ALTER, table, columns=self._column_changes(found, may_delete=may_delete))
+        for altered in found:
+            if altered.action is Action.REPLACED:
                 self._add(Effect.REPLACED, table)
-            elif action is Action.RENAMED and other != table:
-                self._add(Effect.RENAME, table, other)
-            if other is not None:
-                self._add(Effect.REPLACED, other)
+            elif altered.action is Action.RENAMED and altered.other != table:
+                self._add(Effect.RENAME, table, altered.other)
+            if altered.other is not None:
+                self._add(Effect.REPLACED, altered.other)
+
+    def _column_changes(self, found: Iterable[Altered], *, may_delete: bool) -> ColumnChanges | None:
+        clauses: list[Clause] = []
+        changes_rows = may_delete
+        for altered in found:
+            if altered.is_key or (altered.action is Action.COLUMNS and altered.clauses is None):
+                return None
+            clauses += altered.clauses or ()
+            changes_rows |= altered.action is Action.REPLACED
+        if self._query.sql_mode is None:
+            return None
+        return ColumnChanges(clauses=tuple(clauses), changes_rows=changes_rows, sql_mode=self._query.sql_mode)
 
     def _alter_other(self) -> None:
         """ALTER of something else than a table."""

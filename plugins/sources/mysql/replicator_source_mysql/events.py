@@ -66,6 +66,10 @@ STANDALONE: Final = 1
 PREPARED_XA: Final = 64
 COMPLETED_XA: Final = 128
 
+_GROUP_COMMIT: Final = 2
+# Among its further flags: START ALTER, COMMIT ALTER, ROLLBACK ALTER.
+_ALTER_PHASES: Final = 2 | 4 | 8
+
 _UUID_SIZE: Final = 16
 _TIMESTAMP_SIZE: Final = 7
 _TIMESTAMP_BITS: Final = 55
@@ -92,12 +96,14 @@ class Begin:
         committed_us: When it was committed here, in µs since 1970; None where the event does not say.
         is_standalone: MariaDB: the group is one statement. None: the event does not say.
         is_prepared_xa: MariaDB: the group ends with the PREPARE of an XA transaction.
+        is_alter_phase: MariaDB: the group has the beginning or the end of an ALTER that is logged in two phases.
     """
 
     gtid: str
     committed_us: int | None = None
     is_standalone: bool | None = None
     is_prepared_xa: bool = False
+    is_alter_phase: bool = False
 
 
 def mysql_begin(body: memoryview) -> Begin:
@@ -178,8 +184,12 @@ def mariadb_begin(body: memoryview, server_id: int) -> Begin:
     """GTID of MariaDB: number, domain, flags; the server is the header's."""
     _need(body, 13, "GTID")
     number, domain, flags = struct.unpack_from("<QIB", body)
+    is_xa = bool(flags & (PREPARED_XA | COMPLETED_XA))
+    # Behind the number of a group commit, if there is one; an XA transaction is no ALTER, and its name would stand before it.
+    offset = 21 if flags & _GROUP_COMMIT else 13
+    is_phase = not is_xa and len(body) > offset and bool(body[offset] & _ALTER_PHASES)
     is_alone = bool(flags & (STANDALONE | COMPLETED_XA))
-    return Begin(f"{domain}-{server_id}-{number}", None, is_alone, bool(flags & PREPARED_XA))
+    return Begin(f"{domain}-{server_id}-{number}", None, is_alone, bool(flags & PREPARED_XA), is_phase)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Final
 
 from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
+from replicator_source_mysql.alterations import Alteration
 from replicator_source_mysql.cascades import Cascades
 from replicator_source_mysql.ddl import Effect, TableEffect, effects, opens_group
 from replicator_source_mysql.events import Query
@@ -91,7 +92,10 @@ class Statements:
             pull.fail(effect.table, _refusal(effect, shown(statement, self._flavor)))
             self._rows.drop(effect.table)
             return
-        if effect.effect is not Effect.TRUNCATE:
+        altered: Alteration | None = None
+        if effect.columns is not None and not group.begin.is_alter_phase:
+            altered = self._rows.alter(effect.table, effect.columns)
+        if effect.effect is not Effect.TRUNCATE and altered is None:
             self._rows.expect_any_key(effect.table)
         transaction = group.ensure_transaction()
         pull.event(
@@ -99,6 +103,9 @@ class Statements:
             DDLEvent(
                 operation=operation,
                 table=effect.table,
+                schema=altered.schema if altered is not None else None,
+                before=altered.before if altered is not None else None,
+                fill=altered.fill if altered is not None else None,
                 new_table=effect.new_table,
                 statement=statement.text,
                 transaction_id=transaction.id,

@@ -10,10 +10,12 @@ from replicator.model.errors import FatalError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import PullLimits
+from replicator_source_mysql.alterations import Alteration
 from replicator_source_mysql.binlog import TableMaps, named_table, table_id, uncompressed_body
 from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, RowsEvent, corrupt, too_large
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades, Parent
+from replicator_source_mysql.ddl import ColumnChanges
 from replicator_source_mysql.dump import HEADER, HEADER_SIZE
 from replicator_source_mysql.events import FLAG_ARTIFICIAL, Event, Kind
 from replicator_source_mysql.flavors import Flavor
@@ -92,6 +94,11 @@ class TableRows:
         if table in self._versions.replicated:
             pull.fail(table, error_of_table(table, error))
             self.drop(table)
+
+    def alter(self, table: TableId, changes: ColumnChanges) -> Alteration | None:
+        """Give a table the shape that a statement makes of it; None if it cannot be told."""
+        self._known.clear()
+        return self._versions.alter(table, changes)
 
     def expect_any_key(self, table: TableId) -> None:
         """The host has been told that the table may be another one: its next key is no news."""

@@ -11,6 +11,7 @@ from typing import Final
 from replicator.model.errors import SchemaConflictError, TableError, UnsupportedTypeError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator_source_mysql import columntypes as t
+from replicator_source_mysql.alterations import Alteration, alteration
 from replicator_source_mysql.binlog import (
     ColumnSpec,
     MapColumn,
@@ -21,6 +22,7 @@ from replicator_source_mysql.binlog import (
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.catalogue import system_versioned
+from replicator_source_mysql.ddl import ColumnChanges
 from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.values import KEY_KINDS
 
@@ -56,6 +58,8 @@ class Versions:
         self._versions: dict[TableMap, Version] = {}
         self._nulled: Counter[tuple[TableId, str]] = Counter()
         self._keys: dict[TableId, tuple[str, ...]] = {}
+        # The highest numbers that columns ever had; those of dropped ones are given to no other.
+        self._last_ids: dict[TableId, int] = {}
         # Tables that get a new snapshot anyway: whatever key they have now is the one that they have.
         self._any_key: set[TableId] = set()
 
@@ -67,6 +71,21 @@ class Versions:
     def drop(self, table: TableId) -> None:
         """Forget a table."""
         self._replicated.pop(table, None)
+
+    def alter(self, table: TableId, changes: ColumnChanges) -> Alteration | None:
+        """Give a table the shape that a statement makes of it; None if it cannot be told: then it stays as it is."""
+        before = self._replicated[table]
+        found = alteration(before, changes, after=self._last_ids.get(table, 0), flavor=self._flavor)
+        if found is None:
+            return None
+        self._replicated[table] = found.schema
+        ids = [c.id for c in (*found.before.held, *found.schema.columns) if c.id is not None]
+        self._last_ids[table] = max([*ids, self._last_ids.get(table, 0)])
+        # Rows that a prepared XA transaction has of the shape before: there are none, ALTER waits for it (measured on both servers).
+        self._versions = {m: v for m, v in self._versions.items() if v.schema.table != table}
+        if self._keys.pop(table, before.key) != before.key:
+            self._any_key.add(table)
+        return found
 
     def of(self, table_map: TableMap) -> Version | None:
         """The version of a TABLE_MAP; None for a table that is not replicated.

@@ -119,6 +119,10 @@ class Flavor(ABC):
 
     # ---- the catalogue ----
 
+    shows_widths: ClassVar[bool]
+    """Whether a type is shown with the number of its digits where none was given."""
+    own_types: ClassVar[frozenset[str]] = frozenset()
+    """Names of types that the other one does not have."""
     innodb_prefix: ClassVar[str]
     """Of InnoDB's own views in `information_schema`."""
     encodes_foreign_names: ClassVar[bool]

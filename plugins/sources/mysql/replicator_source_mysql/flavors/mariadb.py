@@ -45,6 +45,8 @@ class MariaDb(Flavor):
     # SHOW ALL SLAVES STATUS takes REPLICA MONITOR; the variables are those of the connection without a name.
     has_replica_variables = True
     recover_statement = "XA RECOVER FORMAT='SQL'"
+    shows_widths = True
+    own_types = frozenset({"UUID", "INET4", "INET6"})
     innodb_prefix = "innodb_sys_"
     encodes_foreign_names = True
     tells_foreign_actions = True

@@ -43,6 +43,8 @@ class MySql(Flavor):
     status_privileges = ("REPLICATION CLIENT",)
     has_replica_variables = False
     recover_statement = "XA RECOVER CONVERT XID"
+    # From 8.0.19 on.
+    shows_widths = False
     innodb_prefix = "innodb_"
     encodes_foreign_names = False
     # Early releases of 8.0 (8.0.15 among them) say 0 of every foreign key.

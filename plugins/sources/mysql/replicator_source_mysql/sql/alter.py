@@ -7,10 +7,13 @@ seen.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Final, NamedTuple
 
 from replicator.model.schema import TableId
+from replicator_source_mysql.sql.clauses import Clause, added, changed, converted, dropped, renamed
 from replicator_source_mysql.sql.lexer import Kind
 from replicator_source_mysql.sql.options import VISIBLE, index_option, table_option
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
@@ -30,15 +33,24 @@ class Action(StrEnum):
 
 
 class Altered(NamedTuple):
-    """An action: what it does to the table, and the other table that it names."""
+    """An action.
+
+    Attributes:
+        action: What it does to the table.
+        other: The other table that it names.
+        clauses: Of COLUMNS: what it says of them. None: that is not understood.
+        is_key: Of REPLACED: the primary key may be another one.
+    """
 
     action: Action
     other: TableId | None = None
+    clauses: tuple[Clause, ...] | None = None
+    is_key: bool = False
 
 
 _NOTHING: Final = Altered(Action.NOTHING)
-_COLUMNS: Final = Altered(Action.COLUMNS)
 _REPLACED: Final = Altered(Action.REPLACED)
+_KEY: Final = Altered(Action.REPLACED, is_key=True)
 
 _INDEX: Final = frozenset({"INDEX", "KEY"})
 _MODIFIERS: Final = {
@@ -75,8 +87,8 @@ def _action(reader: Reader) -> Altered:  # noqa: C901, PLR0911, PLR0912 - one br
         case "ALTER":
             return _alter(reader)
         case "MODIFY" | "CHANGE":
-            reader.rest_of_item()
-            return _COLUMNS
+            has_new_name = reader.take().word == "CHANGE"
+            return _columns(reader.rest_of_item(), partial(changed, has_new_name=has_new_name))
         case "CONVERT":
             return _convert(reader)
         case "ALGORITHM" | "LOCK":
@@ -122,6 +134,15 @@ def _action(reader: Reader) -> Altered:  # noqa: C901, PLR0911, PLR0912 - one br
 # ---- columns, keys, constraints ----
 
 
+def _columns(item: Reader, read: Callable[[Reader], tuple[Clause, ...]]) -> Altered:
+    """An action about columns."""
+    try:
+        clauses = read(item)
+    except NotUnderstoodError:
+        return Altered(Action.COLUMNS)
+    return Altered(Action.COLUMNS, clauses=clauses)
+
+
 def _add(reader: Reader) -> Altered:
     """ADD: a column, unless one of the words outside quotes follows that begin something else."""
     reader.expect("ADD")
@@ -141,8 +162,7 @@ def _add(reader: Reader) -> Altered:
         return _constraint(reader)
     if word == "PARTITION":
         return _add_partition(reader)
-    reader.rest_of_item()
-    return _COLUMNS
+    return _columns(reader.rest_of_item(), added)
 
 
 def _constraint(reader: Reader) -> Altered:
@@ -153,7 +173,7 @@ def _constraint(reader: Reader) -> Altered:
     kind = reader.expect_any({"PRIMARY", "UNIQUE", "FOREIGN", "CHECK"})
     if kind == "PRIMARY":
         reader.rest_of_item()
-        return _REPLACED
+        return _KEY
     if kind == "UNIQUE":
         reader.skip_any(_INDEX)
         _skip_if(reader, "NOT")
@@ -209,7 +229,7 @@ def _drop(reader: Reader) -> Altered:
     if word in _INDEX or word in {"CONSTRAINT", "CHECK"}:
         reader.take()
         _skip_if(reader)
-        return _REPLACED if is_primary(reader.name()) else _NOTHING
+        return _KEY if is_primary(reader.name()) else _NOTHING
     if word == "FOREIGN":
         reader.expect("FOREIGN", "KEY")
         _skip_if(reader)
@@ -217,11 +237,10 @@ def _drop(reader: Reader) -> Altered:
         return _NOTHING
     if word == "PRIMARY":
         reader.expect("PRIMARY", "KEY")
-        return _REPLACED
+        return _KEY
     if word == "PARTITION":
         return _alone(reader)
-    reader.rest_of_item()
-    return _COLUMNS
+    return _columns(reader.rest_of_item(), dropped)
 
 
 def _alone(reader: Reader) -> Altered:
@@ -239,8 +258,7 @@ def is_primary(name: str) -> bool:
 def _rename(reader: Reader) -> Altered:
     reader.expect("RENAME")
     if reader.peek().word == "COLUMN":
-        reader.rest_of_item()
-        return _COLUMNS
+        return _columns(reader.rest_of_item(), renamed)
     if reader.peek().word in _INDEX and reader.peek(1).kind in {Kind.WORD, Kind.QUOTED}:
         reader.take()
         _skip_if(reader)
@@ -303,8 +321,7 @@ def _convert(reader: Reader) -> Altered:
         reader.name()
         reader.expect("TO", "TABLE")
         return Altered(Action.REPLACED, reader.table())
-    reader.rest_of_item()
-    return _COLUMNS
+    return _columns(reader.rest_of_item(), converted)
 
 
 def _order(reader: Reader) -> Altered:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from copy import copy
 from typing import Final
 
 from replicator.model.schema import TableId
@@ -27,9 +28,15 @@ class Reader:
         query: The statement.
         flavor: Whose log it is.
         is_lower_case: The server stores names in lower case.
+
+    Attributes:
+        flavor: As given.
+        sql_mode: The session's; None: not known.
     """
 
     def __init__(self, query: Query, flavor: Flavor, *, is_lower_case: bool) -> None:
+        self.flavor = flavor
+        self.sql_mode = query.sql_mode
         self._coming = tokens(query.text, sql_mode=query.sql_mode, flavor=flavor, charset=query.charset)
         self._ahead: list[Token] = []
         self._database = query.database
@@ -175,24 +182,43 @@ class Reader:
 
     def parentheses(self) -> None:
         """Pass what stands in parentheses."""
-        self.expect_symbol("(")
-        depth = 1
-        while depth:
-            token = self.take()
-            if token is END:
-                raise NotUnderstoodError
-            if token.kind is Kind.SYMBOL:
-                depth += (token.text == "(") - (token.text == ")")
+        self._pass_parentheses([])
 
-    def rest_of_item(self) -> None:
-        """Pass everything up to a comma outside parentheses, or the end."""
+    def parenthesised(self) -> Reader:
+        """Pass what stands in parentheses; return a reader of it."""
+        passed: list[Token] = []
+        self._pass_parentheses(passed)
+        return self._of(passed[1:-1])
+
+    def rest_of_item(self) -> Reader:
+        """Pass everything up to a comma outside parentheses, or the end; return a reader of it."""
+        passed: list[Token] = []
         while not self.is_at_end:
             if self.peek().kind is Kind.SYMBOL and self.peek().text == ",":
-                return
+                break
             if self.peek().kind is Kind.SYMBOL and self.peek().text == "(":
-                self.parentheses()
+                self._pass_parentheses(passed)
             else:
-                self.take()
+                passed.append(self.take())
+        return self._of(passed)
+
+    def _pass_parentheses(self, passed: list[Token]) -> None:
+        depth = 0
+        while True:
+            token = self.take()
+            if token is END or (not depth and (token.kind, token.text) != (Kind.SYMBOL, "(")):
+                raise NotUnderstoodError
+            passed.append(token)
+            if token.kind is Kind.SYMBOL:
+                depth += (token.text == "(") - (token.text == ")")
+            if not depth:
+                return
+
+    def _of(self, part: list[Token]) -> Reader:
+        """A reader of tokens that this one has passed."""
+        found = copy(self)
+        found._coming, found._ahead = iter(()), part  # noqa: SLF001 - of its own class
+        return found
 
 
 _LITERALS: Final = frozenset({Kind.STRING, Kind.NUMBER})

@@ -1,0 +1,150 @@
+"""What the actions of ALTER TABLE say of columns. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from replicator_source_mysql.sql.definitions import Definition, definition
+from replicator_source_mysql.sql.lexer import Kind
+from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPosition:
+    """Behind which column one stands; None: it is the first one."""
+
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Add:
+    """ADD COLUMN. Without a position it is the last one."""
+
+    name: str
+    definition: Definition
+    position: ColumnPosition | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """CHANGE COLUMN; MODIFY COLUMN, with `name` for both names. Without a position it stays where it is."""
+
+    old: str
+    name: str
+    definition: Definition
+    position: ColumnPosition | None = None
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """DROP COLUMN."""
+
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rename:
+    """RENAME COLUMN."""
+
+    old: str
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """CONVERT TO CHARACTER SET, to one that has text."""
+
+
+Clause = Add | Change | Drop | Rename | Convert
+
+
+def added(item: Reader) -> tuple[Clause, ...]:
+    """Behind ADD, to the end of the action.
+
+    Raises:
+        NotUnderstoodError: Here and below: it is none of the forms that are known.
+    """
+    item.skip("COLUMN")
+    if_not_exists = item.skip("IF", "NOT", "EXISTS")
+    if not item.skip_symbol("("):
+        found = Add(
+            name=item.name(), definition=definition(item), position=_position(item), if_not_exists=if_not_exists
+        )
+        item.end()
+        return (found,)
+    several = []
+    while True:
+        if item.peek().kind is Kind.WORD and item.peek().word in _NO_COLUMNS:
+            raise NotUnderstoodError
+        several.append(Add(name=item.name(), definition=definition(item), if_not_exists=if_not_exists))
+        if not item.skip_symbol(","):
+            break
+    item.expect_symbol(")")
+    item.end()
+    return tuple(several)
+
+
+_NO_COLUMNS = frozenset({"INDEX", "KEY", "UNIQUE", "PRIMARY", "FOREIGN", "CHECK", "CONSTRAINT", "FULLTEXT", "SPATIAL"})
+
+
+def changed(item: Reader, *, has_new_name: bool) -> tuple[Clause, ...]:
+    """Behind CHANGE or MODIFY."""
+    item.skip("COLUMN")
+    if_exists = item.skip("IF", "EXISTS")
+    old = item.name()
+    name = item.name() if has_new_name else old
+    found = Change(old=old, name=name, definition=definition(item), position=_position(item), if_exists=if_exists)
+    item.end()
+    return (found,)
+
+
+def dropped(item: Reader) -> tuple[Clause, ...]:
+    """Behind DROP."""
+    item.skip("COLUMN")
+    if_exists = item.skip("IF", "EXISTS")
+    name = item.name()
+    item.skip_any({"RESTRICT", "CASCADE"})
+    item.end()
+    return (Drop(name=name, if_exists=if_exists),)
+
+
+def renamed(item: Reader) -> tuple[Clause, ...]:
+    """Behind RENAME."""
+    item.expect("COLUMN")
+    if_exists = item.skip("IF", "EXISTS")
+    old = item.name()
+    item.expect("TO")
+    name = item.name()
+    item.end()
+    return (Rename(old=old, name=name, if_exists=if_exists),)
+
+
+def converted(item: Reader) -> tuple[Clause, ...]:
+    """Behind CONVERT."""
+    item.expect("TO")
+    if not item.skip("CHARSET"):
+        if not item.skip("CHARACTER"):
+            item.expect("CHAR")
+        item.expect("SET")
+    if _charset(item) == "binary" or (item.skip("COLLATE") and _charset(item) == "binary"):
+        raise NotUnderstoodError
+    item.end()
+    return (Convert(),)
+
+
+def _charset(item: Reader) -> str:
+    token = item.take()
+    # DEFAULT is that of the database.
+    if token.kind not in {Kind.WORD, Kind.QUOTED, Kind.STRING} or token.word == "DEFAULT":
+        raise NotUnderstoodError
+    return token.text.strip("'\"").lower()
+
+
+def _position(item: Reader) -> ColumnPosition | None:
+    if item.skip("FIRST"):
+        return ColumnPosition(None)
+    return ColumnPosition(item.name()) if item.skip("AFTER") else None
