@@ -1,7 +1,7 @@
 """Random alterations between random batches, and what a table holds behind them.
 
-The table is that of `workloads`. Its columns get other names and another order; columns go, with and without being kept, and others come in
-their place, with and without a value in the rows that are there.
+The table is that of `workloads`. Its columns get other names and another order; columns go, with and without being kept, and others come
+instead, with and without a value in the rows that are there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KEY: Final = 2
 
 
 class AlteredWorkloads:
-    """A source whose table is altered, and its copy.
+    """A source whose table is altered, and what a target must have of it.
 
     Args:
         seed: Of all that is drawn by lot.
@@ -148,7 +148,7 @@ class AlteredWorkloads:
         return [column.name for column in (*self._columns, *self._kept)]
 
     def wanted(self) -> set[tuple[Any, ...]]:
-        """The rows of the copy; with soft deletes also whether each is deleted."""
+        """The rows that a target must have; with soft deletes also whether each is deleted."""
         alive, dead = self._replay.rows, self._replay.graves if self._is_soft else {}
         return {
             *(self._row(key, values, is_deleted=False) for key, values in alive.items()),

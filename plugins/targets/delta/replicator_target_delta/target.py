@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import Any, ClassVar, Final
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from replicator.model.alteration import steps
 from replicator.model.errors import FatalError, Problem, TableError
@@ -34,6 +32,7 @@ from replicator_target_delta import ddl, history, maintenance, spark_engine
 from replicator_target_delta.check import existing_problems, length_problems, path_problems
 from replicator_target_delta.comments import comment_notices
 from replicator_target_delta.config import DIRECT_ROWS, LOG_RETENTION_MIN, DeltaLakeConfig
+from replicator_target_delta.dropping import drop_folder
 from replicator_target_delta.engine import DIRECT, DirectTable, Lanes, Pace, found_by_spark, merged_by_spark
 from replicator_target_delta.errors import is_concurrent, translated
 from replicator_target_delta.held import HeldTable
@@ -57,8 +56,8 @@ from replicator_target_delta.names import column_problems
 from replicator_target_delta.rewrite import readable_files
 from replicator_target_delta.sharing import SharingCheck
 from replicator_target_delta.spark import SPARK_NEEDS
-from replicator_target_delta.storage import DROP_MARK, Storage, absolute
-from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, DamagedLogError, TableLog, read_log
+from replicator_target_delta.storage import Storage, absolute
+from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, TableLog, read_log
 from replicator_target_delta.types import type_problems
 
 _ROWS_MIN: Final = 10_000
@@ -114,28 +113,11 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         return problems
 
     def drop(self, table: TargetTable) -> None:
-        """Remove the table's folder: first its data, then its log, last the mark that says whose it was. Nothing if it is another's."""
-        path = self._storage.table_path(table.table)
-        mark = f"{path}/{DROP_MARK}"
+        """Remove the table's folder; nothing if it is another's."""
         with translated(str(table.table)):
-            is_marked = self._is_marked(mark, table)
-            try:
-                log = read_log(self._storage, path)
-            except DamagedLogError:
-                if not is_marked:
-                    raise
-                log = None  # what an attempt before left of it
-            if log is not None:
-                if log.properties.get(UUID) != table.uuid:
-                    return
-                self._storage.write_json(mark, {"uuid": table.uuid})
-            elif not is_marked:
-                return
-            names = sorted(self._storage.names(path), key=lambda name: (name == DROP_MARK, name == "_delta_log"))
-            for name in names:
-                self._storage.remove(f"{path}/{name}")
-            self._storage.remove(path)
-        self.let_go(table.table)
+            was_ours = drop_folder(self._storage, self._storage.table_path(table.table), table)
+        if was_ours:
+            self.let_go(table.table)
 
     def read_ledger(self, table: TargetTable) -> Ledger | None:
         """The table's newest transaction identifier of ours, by two or three small files of its log."""
@@ -229,8 +211,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
     def alter_table(
         self, held: HeldTable, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
     ) -> None:
-        """One version of the log; Spark writes the rows anew where new columns have values in them."""
-        # What they need is loaded only where it is used.
+        """One version of the log; Spark writes all rows again where new columns have values in them."""
         from replicator_target_delta.alteration import RefusedError, altered
         from replicator_target_delta.altering import Planned, alter, fill_values
 
@@ -241,8 +222,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         if held.direct is not None:
             held.direct.drop_rewrite()
         values = fill_values(wanted, path.added, fill)
-        if values.num_columns:
-            self._sharing.run(held.session, self._storage)
+        self._sharing.run(held.session, self._storage)
         before, after = (ddl.new_table(table, schema, clustering=False) for schema in (actual, wanted))
 
         def plan(log: TableLog | None) -> Planned:
@@ -257,9 +237,8 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
 
         try:
             held.properties = alter(held, self._storage, plan, values)
-        except (RefusedError, EngineNeededError) as refused:
-            message = f"The columns of the target table cannot be changed: {refused}."
-            raise self.recreate(table, message, code="ddl_not_supported") from refused
+        except (RefusedError, EngineNeededError) as why:
+            raise self.recreate(table, f"The target table cannot be altered: {why}.", code="ddl_not_supported") from why
 
     def clear_table(self, held: HeldTable, sequence_num: int, below: int | None = None) -> None:
         """One commit of the table's lane, or one DELETE or UPDATE by Spark where the lane refuses."""
@@ -425,15 +404,6 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
                 "The Delta Lake target needs Spark, but the host did not provide it.", code="spark_missing"
             )
         return self.context.spark()
-
-    def _is_marked(self, mark: str, table: TargetTable) -> bool:
-        """Whether an attempt to delete the table had begun; a mark that is not whole says nothing."""
-        if self._storage.kind(mark) is pafs.FileType.NotFound:
-            return False
-        try:
-            return bool(json.loads(self._storage.read(mark)) == {"uuid": table.uuid})
-        except ValueError:
-            return False
 
     def _turns(self, table: TableId) -> maintenance.Turns:
         with self._lock:
