@@ -91,7 +91,7 @@ class FoldedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRow:
-    """A row of the target, with all columns of the source."""
+    """A row of the target, with all columns that it holds (`TableSchema.held`); one that a batch adds may lack those that are kept."""
 
     values: Mapping[str, Any]
     sequence_num: int
@@ -220,8 +220,10 @@ def _after(schema: TableSchema, row: FoldedRow, stored: Mapping[Key, StoredRow],
         return None
     kept = {} if origin is None or (origin.is_deleted and not is_deleted) else origin.values
     sent = {**row.values, **dict(zip(schema.key, row.key, strict=True))}
+    before = stored.get(row.key)
+    dropped = {column.name: None if before is None else before.values.get(column.name) for column in schema.kept}
     return StoredRow(
-        values={name: sent[name] if name in sent else kept.get(name) for name in schema.fields},
+        values={name: sent[name] if name in sent else kept.get(name) for name in schema.fields} | dropped,
         sequence_num=row.sequence_num,
         is_deleted=is_deleted,
         source_timestamp=row.source_timestamp,

@@ -16,10 +16,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+import pyarrow as pa
 from pydantic import Field
 
 from replicator.config import ConfigModel
-from replicator.model.errors import Problem, TableError
+from replicator.model.alteration import Steps, steps
+from replicator.model.errors import Problem, SchemaConflictError, TableError
 from replicator.model.merged import Merged
 from replicator.model.naming import check_columns, refuse_columns
 from replicator.model.schema import TableId, TableSchema
@@ -114,7 +116,24 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     @abstractmethod
     def create(self, transaction: TransactionT, table: TargetTable, schema: TableSchema) -> None:
-        """Create a table where there is none."""
+        """Create a table where there is none, with all columns that it holds (`TableSchema.held`)."""
+
+    def alter(
+        self, transaction: TransactionT, table: TargetTable, schema: TableSchema, todo: Steps, fill: Mapping[str, Any]
+    ) -> None:
+        """Rename, drop and add columns, so that the table has those of the schema; names may change hands.
+
+        Args:
+            transaction: The transaction.
+            table: The table.
+            schema: Its shape afterwards.
+            todo: What becomes of the columns.
+            fill: Values of added columns in the rows that are there; NULL in columns that it lacks.
+
+        A target that does not override this refuses, and the table fails.
+        """
+        del transaction, schema, todo, fill
+        raise self.recreate(table, "The target does not support ALTER_TABLE yet.", code="ddl_not_supported")
 
     @abstractmethod
     def remove(self, transaction: TransactionT, table: TableId) -> None:
@@ -126,7 +145,10 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     @abstractmethod
     def merge(self, transaction: TransactionT, table: TargetTable, batch: Batch) -> Merged:
-        """Fold the batch and merge it. `kit.folding` does what needs no statement."""
+        """Fold the batch and merge it. `kit.folding` does what needs no statement.
+
+        Columns that are kept (`TableSchema.kept`) keep what stands at a key, are NULL in new rows, and do not tell rows apart.
+        """
 
     # -- the steps of a ledger ----------------------------------------------------------------------------------------
 
@@ -154,15 +176,24 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     def create_table(self, held: HeldEntry, schema: TableSchema, sequence_num: int) -> None:
         """Drop what an older incarnation left, and create the table."""
-        refuse_columns(schema, [*check_columns(schema), *key_findings(schema)])
-        refuse_soft_multiset(held.table, schema)
-        self.check_schema(schema)
+        self._refuse(held.table, schema)
         with self._changing(held, sequence_num) as transaction:
             shape = _shape(held.table, schema)
             if held.entry.shape != shape:
                 self.remove(transaction, schema.table)
                 self.create(transaction, held.table, schema)
                 held.entry = replace(held.entry, shape=shape)
+
+    def alter_table(
+        self, held: HeldEntry, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
+    ) -> None:
+        """Alter the table, the entry in the same transaction."""
+        self._refuse(held.table, wanted)
+        if held.entry.shape != _shape(held.table, actual):
+            raise self._conflict(held.table)
+        with self._changing(held, sequence_num) as transaction:
+            self.alter(transaction, held.table, wanted, steps(actual, wanted), fill.to_pylist()[0])
+            held.entry = replace(held.entry, shape=_shape(held.table, wanted))
 
     def drop_table(self, held: HeldEntry, sequence_num: int) -> None:
         """Drop the table; the entry stays."""
@@ -185,9 +216,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
     def merge_batch(self, held: HeldEntry, batch: Batch) -> Mapping[str, Any]:
         """Merge the rows, and add what was found to the entry."""
         if held.entry.shape != _shape(held.table, batch.schema):
-            raise self.recreate(
-                held.table, "The target table was dropped, or created with another schema or other settings."
-            )
+            raise self._conflict(held.table)
         with self._changing(held, batch.last) as transaction:
             merged = self.merge(transaction, held.table, batch)
             held.entry = replace(held.entry, merged=held.entry.merged + merged)
@@ -233,6 +262,15 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
         self._give_up(table, drops_table=False)
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, table: TargetTable, schema: TableSchema) -> None:
+        """Refuse a shape that the table cannot have."""
+        refuse_columns(schema, [*check_columns(schema), *key_findings(schema)])
+        refuse_soft_multiset(table, schema)
+        self.check_schema(schema)
+
+    def _conflict(self, table: TargetTable) -> SchemaConflictError:
+        return self.recreate(table, "The target table was dropped, or has another schema or other settings.")
 
     def _give_up(self, table: TargetTable, *, drops_table: bool) -> None:
         with self.transaction(table.table) as transaction:

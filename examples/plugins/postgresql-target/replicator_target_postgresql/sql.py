@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
+from psycopg.sql import Literal
 
+from replicator.model.alteration import Steps
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.model.merged import Merged
@@ -58,11 +60,26 @@ def run(cursor: PgCursor, statement: str) -> None:
 
 def create_statement(schema: TableSchema, options: TableOptions) -> str:
     """CREATE TABLE. Only the key is NOT NULL: the source may drop such a constraint at any time."""
-    lines = [f"{quoted(column.name)} {type_of(column.type)}" for column in schema.columns]
+    lines = [_defined(column) for column in schema.held]
     lines += [f"{name} {_OWN[name][0]}" for name in _own_columns(options)]
     if schema.key:
         lines.append(f"PRIMARY KEY ({', '.join(map(quoted, schema.key))})")
     return f"CREATE TABLE {path_of(schema.table)} ({', '.join(lines)})"
+
+
+def alter_statements(schema: TableSchema, todo: Steps, fill: Mapping[str, Any]) -> Iterator[str]:
+    """ALTER TABLE. Names may change hands, so columns that get another one have a temporary one in between."""
+    table = f"ALTER TABLE {path_of(schema.table)}"
+    between = {name: f"_replicator_tmp_{n}" for n, name in enumerate(todo.renamed)}
+    yield from (f"{table} RENAME {quoted(name)} TO {temporary}" for name, temporary in between.items())
+    yield from (f"{table} DROP {quoted(name)}" for name in todo.dropped)
+    yield from (f"{table} RENAME {between[old]} TO {quoted(new)}" for old, new in todo.renamed.items())
+    for column in schema.held:
+        if column.name in todo.added:
+            # With a default the rows that are there have its value, and PostgreSQL rewrites none of them.
+            value = Literal(fill.get(column.name)).as_string()
+            yield f"{table} ADD {_defined(column)} DEFAULT {value}"
+            yield f"{table} ALTER {quoted(column.name)} DROP DEFAULT"
 
 
 def merge(cursor: PgCursor, batch: Batch, options: TableOptions) -> Merged:
@@ -70,13 +87,13 @@ def merge(cursor: PgCursor, batch: Batch, options: TableOptions) -> Merged:
     schema, target = batch.schema, path_of(batch.schema.table)
     folded = fold(schema, read_changes(batch))
     _stage(cursor, [schema.column(name) for name in schema.key], (row.key for row in folded))
-    own = _own_columns(options)
-    columns = ", ".join(f"t.{quoted(name)}" for name in [*schema.fields, *own])
+    names, own = [column.name for column in schema.held], _own_columns(options)
+    columns = ", ".join(f"t.{quoted(name)}" for name in [*names, *own])
     at_key = " AND ".join(f"t.{quoted(name)} = s.v{i}" for i, name in enumerate(schema.key))
     run(cursor, f"SELECT {columns} FROM {target} t JOIN staged s ON {at_key}")
     stored = {}
     for found in cursor:
-        values = dict(zip(schema.fields, found, strict=False))
+        values = dict(zip(names, found, strict=False))
         parts = {_OWN[name][1]: value for name, value in zip(own, found[len(values) :], strict=True)}
         stored[tuple(values[name] for name in schema.key)] = StoredRow(values=values, **parts)
     plan = merge_rows(batch, folded, stored, options)
@@ -107,6 +124,10 @@ def merge_multiset(cursor: PgCursor, batch: Batch, options: TableOptions) -> Mer
     return Merged(inserted=len(added), deleted=deleted, not_found=missing if batch.expects_rows else 0)
 
 
+def _defined(column: Column) -> str:
+    return f"{quoted(column.name)} {type_of(column.type)}"
+
+
 def _own_columns(options: TableOptions) -> list[str]:
     is_wanted = {IS_DELETED: options.deletes == "soft", SOURCE_TIMESTAMP: options.source_timestamp}
     return [name for name in _OWN if is_wanted.get(name, True)]
@@ -123,8 +144,8 @@ def _stage(cursor: PgCursor, columns: Sequence[Column], rows: Iterable[Any], mor
 
 
 def _add(cursor: PgCursor, schema: TableSchema, options: TableOptions, rows: Iterable[StoredRow]) -> None:
-    own = _own_columns(options)
-    columns = ", ".join(map(quoted, [*schema.fields, *own]))
+    names, own = [column.name for column in schema.held], _own_columns(options)
+    columns = ", ".join(map(quoted, [*names, *own]))
     with cursor.copy(f"COPY {path_of(schema.table)} ({columns}) FROM STDIN".encode()) as copy:
         for row in rows:
-            copy.write_row([*map(row.values.get, schema.fields), *(getattr(row, _OWN[n][1]) for n in own)])
+            copy.write_row([*map(row.values.get, names), *(getattr(row, _OWN[n][1]) for n in own)])

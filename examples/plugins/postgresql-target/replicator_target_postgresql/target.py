@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import psycopg
 
+from replicator.model.alteration import Steps
 from replicator.model.errors import TableError, TargetUnavailableError
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.merged import Merged
@@ -15,7 +16,16 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import Batch, TableOptions, TargetTable
 from replicator.plugins.kit.transactional import HeldEntry, TransactionalTarget
 from replicator_target_postgresql.config import PostgresConfig
-from replicator_target_postgresql.sql import PgCursor, create_statement, merge, merge_multiset, path_of, quoted, run
+from replicator_target_postgresql.sql import (
+    PgCursor,
+    alter_statements,
+    create_statement,
+    merge,
+    merge_multiset,
+    path_of,
+    quoted,
+    run,
+)
 
 _NAME_BYTES_MAX = 63
 # PostgreSQL's IF NOT EXISTS fails when two sessions create the same thing at once.
@@ -93,7 +103,7 @@ class PostgresTarget(TransactionalTarget[PostgresConfig, PgCursor]):
     def check_schema(self, schema: TableSchema) -> None:
         """PostgreSQL cuts longer names off, so two tables could become one."""
         create_statement(schema, TableOptions())
-        names = [schema.table.namespace, schema.table.name, *schema.fields]
+        names = [schema.table.namespace, schema.table.name, *(column.name for column in schema.held)]
         if max(len(name.encode()) for name in names) > _NAME_BYTES_MAX:
             raise TableError(
                 f"A name of the table is longer than {_NAME_BYTES_MAX} bytes.",
@@ -107,6 +117,18 @@ class PostgresTarget(TransactionalTarget[PostgresConfig, PgCursor]):
         run(transaction, _ONE_AT_A_TIME)
         run(transaction, f"CREATE SCHEMA IF NOT EXISTS {quoted(schema.table.namespace)}")
         run(transaction, create_statement(schema, table.options))
+
+    def alter(
+        self,
+        transaction: PgCursor,
+        table: TargetTable,  # noqa: ARG002 - the schema names it
+        schema: TableSchema,
+        todo: Steps,
+        fill: Mapping[str, Any],
+    ) -> None:
+        """PostgreSQL's DDL is transactional, so nobody sees the columns in between."""
+        for statement in alter_statements(schema, todo, fill):
+            run(transaction, statement)
 
     def remove(self, transaction: PgCursor, table: TableId) -> None:
         """Fails if a view depends on the table."""
