@@ -86,6 +86,8 @@ class AlterationContract(TargetSuite):
     """The part of `TargetContract` about ALTER_TABLE. A target without `alter_table` sets `alters` to False."""
 
     alters: ClassVar[bool] = True
+    renames_keys: ClassVar[bool] = True
+    """Whether it does so with a column of the key; a target that does not refuses."""
     alteration_steps: ClassVar[int] = 12
     """Alterations of the random table."""
 
@@ -361,6 +363,14 @@ class AlterationContract(TargetSuite):
         assert items.live() == as_tuples(items.schema, [*rows, item(3, "c", None, "n", remark="r")])
 
     def test_a_column_of_the_key_gets_another_name(self, items: Copy) -> None:
+        if not self.renames_keys:
+            with pytest.raises(TableError) as refused:
+                items.alter(evolved(items.schema, rename={"id": "number"}))
+            assert refused.value.code == "ddl_not_supported"
+            assert items.restart().last_applied == 2
+            items.apply(delete(3, item(2)))
+            assert items.live() == as_tuples(items.schema, [item(1, "a", "1.00", "x")])
+            return
         items.alter(evolved(items.schema, rename={"id": "number"}))
         assert items.schema.key == ("number",)
         row = {"name": None, "amount": None, "note": None}
@@ -486,7 +496,10 @@ class AlterationContract(TargetSuite):
     def test_random_alterations_and_changes_equal_a_plain_replay(self, harness: TargetHarness, tmp_path: Path) -> None:
         copy = self.altering(harness, tmp_path)
         world = AlteredTable(
-            schema=copy.schema, rows=[item(1, "a", "1.00", "x"), item(2, "b", None, "y")], draw=random.Random(16)
+            schema=copy.schema,
+            rows=[item(1, "a", "1.00", "x"), item(2, "b", None, "y")],
+            draw=random.Random(16),
+            renames_keys=self.renames_keys,
         )
         for step in range(self.alteration_steps):
             if step % 3 == 2:
@@ -507,6 +520,7 @@ class AlteredTable:
     schema: TableSchema
     rows: list[dict[str, Any]]
     draw: random.Random
+    renames_keys: bool = True
     ids: int = 4
     names: Sequence[str] = field(default=("name", "amount", "note", "p", "q", "r", "s"))
 
@@ -514,7 +528,8 @@ class AlteredTable:
         """Do several things to the columns at once; the new columns' values in rows that are there."""
         draw, schema = self.draw, self.schema
         fates = {c.id: draw.choice(("stays", "stays", "stays", "renamed", "goes", "kept")) for c in schema.columns}
-        fates |= {c.id: "renamed" if draw.random() < 0.5 else "stays" for c in schema.columns if c.name in schema.key}
+        fate = "renamed" if self.renames_keys and draw.random() < 0.5 else "stays"
+        fates |= {c.id: fate for c in schema.columns if c.name in schema.key}
         staying = [c for c in schema.columns if fates[c.id] in {"stays", "renamed"}]
         taken = {c.name for c in staying if fates[c.id] == "stays"}
         free = [name for name in (*self.names, "key") if name not in taken]
