@@ -14,7 +14,7 @@ class Alteration:
 
     Attributes:
         added: Columns that are new, as they are now.
-        dropped: Columns that are gone, as they were.
+        dropped: Columns that do not exist any more, as they were.
         renamed: Columns with another name: as they were, and as they are.
         retyped: Columns of another type: as they were, and as they are.
         has_other_key: Other columns make the key, or in another order.

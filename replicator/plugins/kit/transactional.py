@@ -24,7 +24,7 @@ from replicator.model.alteration import Steps, steps
 from replicator.model.errors import Problem, SchemaConflictError, TableError
 from replicator.model.merged import Merged
 from replicator.model.naming import check_columns, refuse_columns
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.findings import key_findings
 from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours, refuse_soft_multiset
 from replicator.plugins.target import EMPTY_LEDGER, Audit, Batch, Ledger, TargetTable
@@ -118,22 +118,18 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
     def create(self, transaction: TransactionT, table: TargetTable, schema: TableSchema) -> None:
         """Create a table where there is none, with all columns that it holds (`TableSchema.held`)."""
 
-    def alter(
-        self, transaction: TransactionT, table: TargetTable, schema: TableSchema, todo: Steps, fill: Mapping[str, Any]
-    ) -> None:
-        """Rename, drop and add columns, so that the table has those of the schema; names may change hands.
+    def alter(self, transaction: TransactionT, table: TableId, old: str | None, new: Column | None, value: Any) -> None:
+        """Alter one column: rename `old` to `new`; without `new` drop `old`; without `old` add `new`, with a value in all rows.
 
-        Args:
-            transaction: The transaction.
-            table: The table.
-            schema: Its shape afterwards.
-            todo: What becomes of the columns.
-            fill: Values of added columns in the rows that are there; NULL in columns that it lacks.
-
-        A target that does not override this refuses, and the table fails.
+        Called in an order in which no name means two columns. A target that does not override this refuses, and the table fails.
         """
-        del transaction, schema, todo, fill
-        raise self.recreate(table, "The target does not support ALTER_TABLE yet.", code="ddl_not_supported")
+        del transaction, old, new, value
+        raise SchemaConflictError(
+            "The target does not support ALTER_TABLE yet.",
+            code="ddl_not_supported",
+            table=str(table),
+            action=f"Recreate it: replicator snapshot {self.context.replicator} {table} --recreate.",
+        )
 
     @abstractmethod
     def remove(self, transaction: TransactionT, table: TableId) -> None:
@@ -192,7 +188,8 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
         if held.entry.shape != _shape(held.table, actual):
             raise self._conflict(held.table)
         with self._changing(held, sequence_num) as transaction:
-            self.alter(transaction, held.table, wanted, steps(actual, wanted), fill.to_pylist()[0])
+            for old, new, value in _in_order(steps(actual, wanted), wanted, fill.to_pylist()[0]):
+                self.alter(transaction, wanted.table, old, new, value)
             held.entry = replace(held.entry, shape=_shape(held.table, wanted))
 
     def drop_table(self, held: HeldEntry, sequence_num: int) -> None:
@@ -312,3 +309,15 @@ def _shape(table: TargetTable, schema: TableSchema) -> str:
     """A text that changes whenever the table would have to look different."""
     options = table.options
     return f"{table.uuid} {table.incarnation} {schema.fingerprint} {options.deletes} {options.source_timestamp}"
+
+
+def _in_order(
+    todo: Steps, wanted: TableSchema, fill: Mapping[str, Any]
+) -> Iterator[tuple[str | None, Column | None, Any]]:
+    """What becomes of each column. Names may change hands, so columns that get another one have a temporary one in between."""
+    columns = {column.name: column for column in wanted.held}
+    between = {name: f"_replicator_tmp_{n}" for n, name in enumerate(todo.renamed)}
+    yield from ((old, replace(columns[todo.renamed[old]], name=name), None) for old, name in between.items())
+    yield from ((old, None, None) for old in todo.dropped)
+    yield from ((between[old], columns[new], None) for old, new in todo.renamed.items())
+    yield from ((None, columns[name], fill.get(name)) for name in todo.added)

@@ -138,7 +138,7 @@ class Commits:
             self.settle(held, sequence_num)
 
     def plan(self, held: HeldTable, shape: str, what: str) -> None:
-        """Put another text in the place of the shape's mark, and change nothing else."""
+        """Write another text instead of the shape's mark, and change nothing else."""
         self.commit(held, [], held.last, what, {"shape": text(shape)})
         if held.row.shape != shape:
             raise _busy(held)

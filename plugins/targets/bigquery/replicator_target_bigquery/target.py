@@ -249,7 +249,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
     def _conflict(self, table: TargetTable) -> SchemaConflictError:
         return self.recreate(
             table,
-            "The target table was created with another schema or other settings: columns, types, key, deletes or"
+            "The target table was created with another schema or other settings, or is half altered: columns, types, key, deletes or"
             " source_timestamp differ.",
         )
 
@@ -268,7 +268,9 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         wanted = (table.uuid, table.incarnation, shape.mark)
         self._tables.ensure_dataset(held.path.rpartition(".")[0])
         existing = self._tables.find(held.path)
-        if existing is not None and (existing.owner, existing.incarnation, existing.shape) != wanted:
+        # The label has the shape that the table was created with; what it was altered to only the ledger knows.
+        is_known = held.row.is_of(table) and existing is not None and existing.made_at_ms == held.row.made_at_ms
+        if not is_known and existing is not None and (existing.owner, existing.incarnation, existing.shape) != wanted:
             self._check_owner(table, existing)
             self._commits.drop_guarded(held, sequence_num)
             existing = None
@@ -294,19 +296,19 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
     def alter_table(
         self, held: HeldTable, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
     ) -> None:
-        """Alter the table step by step, and go on where an earlier process died.
+        """Alter the table step by step, and continue where an earlier process died.
 
-        1. The plan stands in the ledger, in the place of the shape's mark: no batch is applied until it is done.
+        1. The plan stands in the ledger instead of the mark of the shape: no batch is applied until it is done.
         2. One statement after the other, each on the condition that the ledger is still ours, and left out if it was done.
         3. One transaction: rows get the values of new columns, the ledger the new mark and its number.
         """
         table, path = held.table, held.path
         refuse_columns(wanted, [*check_columns(wanted), *column_problems(self._names, wanted)])
         before, after = self._shape(table, actual), self._shape(table, wanted)
-        existing = self._check_unchanged(held)
         plan = Plan.of(held.row.shape)
         if not held.row.is_of(table) or (held.row.shape != before.mark if plan is None else plan.to != after.mark):
             raise self._conflict(table)
+        existing = self._check_unchanged(held)
         todo = steps(actual, wanted)
         if plan is None:
             plan = planned(self._names, after, todo, sequence_num)

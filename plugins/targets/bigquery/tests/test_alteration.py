@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from replicator.model.errors import TableError, TargetUnavailableError
 from replicator.model.naming import folded
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.target import TableOptions, TargetTable
-from replicator.testing.alteration_contract import AlteredTable, evolved, numbered, text_column
+from replicator.testing.alterations import AlteredTable, evolved, numbered, text_column
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.target_harness import UUID, Copy, as_tuples, item, items_schema
 from replicator_target_bigquery.alteration import TEMPORARY, Plan, planned
@@ -272,14 +272,16 @@ def test_rows_are_filled_with_what_a_load_would_store(new_warehouse: Callable[..
 
 
 @pytest.fixture
-def served(emulator: BigQueryEmulator, new_warehouse: Callable[..., Warehouse]) -> Any:
-    with Service(emulator.endpoint, emulator.storage) as service:
-        yield service, new_warehouse(endpoint=service.endpoint)
+def service(emulator: BigQueryEmulator) -> Iterator[Service]:
+    with Service(upstream=emulator.endpoint, storage=emulator.storage) as service:
+        yield service
 
 
-def test_an_alteration_is_no_ddl_in_a_transaction_and_outlives_lost_answers(served: Any, tmp_path: Path) -> None:
+def test_an_alteration_is_no_ddl_in_a_transaction_and_outlives_lost_answers(
+    service: Service, new_warehouse: Callable[..., Warehouse], tmp_path: Path
+) -> None:
     """The service refuses DDL in a transaction; the proxy does so, too."""
-    service, warehouse = served
+    warehouse = new_warehouse(endpoint=service.endpoint)
     copy = made(warehouse, tmp_path)
     copy.apply(insert(1, item(1, "a", "1.00", "x")))
     before = copy.schema

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class TestBigQueryTarget(TargetContract):
     fuzz_worlds: ClassVar[int] = 100
     fuzz_rounds: ClassVar[int] = 1
+    alteration_steps: ClassVar[int] = 5
     renames_keys: ClassVar[bool] = False
 
     @pytest.fixture
