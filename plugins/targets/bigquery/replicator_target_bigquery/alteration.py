@@ -16,14 +16,19 @@ such a name, and its own name is free at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+import pyarrow as pa
+
 from replicator.model.alteration import Steps
 from replicator.model.naming import cut, folded
+from replicator.model.schema import TableSchema
 from replicator_target_bigquery.names import Names, quoted, text
+from replicator_target_bigquery.rewrite import fitted
 from replicator_target_bigquery.shape import Shape
+from replicator_target_bigquery.types import literal
 
 DESCRIPTION_MAX: Final = 1024
 TEMPORARY: Final = "_replicator_tmp_"
@@ -141,3 +146,21 @@ def touched(plan: Plan) -> Collection[str]:
     """Columns that lose their names, folded."""
     temporary = {folded(new) for _, new in plan.freed}
     return {folded(old) for old, _ in (*plan.freed, *plan.renamed)} - temporary
+
+
+def filled(
+    after: Shape, wanted: TableSchema, todo: Steps, fill: pa.RecordBatch, unfit_values: str
+) -> Mapping[str, str]:
+    """What rows that are there get in new columns: GoogleSQL by name in the target, of values that are not NULL.
+
+    Raises:
+        UnsupportedTypeError: As `rewrite.rewrite`, which does the same to values of a batch.
+    """
+    values = {}
+    for column in after.columns:
+        name = column.column.name
+        if name in todo.added and name in fill.schema.names:
+            array = fitted(fill.column(name).cast(column.column.type), column.column, wanted, unfit_values)
+            if array.null_count == 0:
+                values[column.name] = literal(array[0].as_py(), column.column, column.type)
+    return values

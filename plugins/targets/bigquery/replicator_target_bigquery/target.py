@@ -10,16 +10,16 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from google.api_core import exceptions as api
 
-from replicator.model.alteration import steps
+from replicator.model.alteration import Steps, steps
 from replicator.model.crash import crash_point
 from replicator.model.errors import BatchTooLargeError, Problem, SchemaConflictError, TableError, ThrottledError
 from replicator.model.naming import check_columns, folded, refuse_columns
-from replicator.model.schema import Column, TableId, TableSchema
+from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.kit.ledger import LedgerTarget, not_ours, refuse_soft_multiset
 from replicator.plugins.target import Audit, Batch, Ledger, TargetContext, TargetTable
 from replicator_target_bigquery import ledger, pruning, statements
-from replicator_target_bigquery.alteration import Plan, planned, strangers, touched
+from replicator_target_bigquery.alteration import Plan, filled, planned, strangers, touched
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
@@ -27,12 +27,10 @@ from replicator_target_bigquery.errors import TOO_DEAR, sized, translated
 from replicator_target_bigquery.governor import Governor, steady_clock
 from replicator_target_bigquery.jobs import Done, Jobs
 from replicator_target_bigquery.names import Names, column_problems, quoted, text
-from replicator_target_bigquery.rewrite import fitted
 from replicator_target_bigquery.services import Services
 from replicator_target_bigquery.shape import Shape, shape_of
 from replicator_target_bigquery.staging import StagingStore, parquet_files, staged
 from replicator_target_bigquery.tables import ExistingTable, TableClient, is_primary_key, staging_schema
-from replicator_target_bigquery.types import literal
 
 _log = get_logger("target.bigquery")
 
@@ -302,7 +300,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         2. One statement after the other, each on the condition that the ledger is still ours, and left out if it was done.
         3. One transaction: rows get the values of new columns, the ledger the new mark and its number.
         """
-        table, path = held.table, held.path
+        table = held.table
         refuse_columns(wanted, [*check_columns(wanted), *column_problems(self._names, wanted)])
         before, after = self._shape(table, actual), self._shape(table, wanted)
         plan = Plan.of(held.row.shape)
@@ -310,7 +308,9 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
             raise self._conflict(table)
         existing = self._check_unchanged(held)
         todo = steps(actual, wanted)
+        values = filled(after, wanted, todo, fill, self.config.unfit_values)
         if plan is None:
+            self._refuse_types(table, before, after, todo)
             plan = planned(self._names, after, todo, sequence_num)
             if not plan.is_empty:
                 self._refuse_plan(table, plan, before, existing)
@@ -322,12 +322,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
             self._commits.plan(held, plan.to_text(), "free")
             crash_point("target.names_freed")
         self._carry_out(held, plan, sequence_num)
-        values = {
-            c.name: literal(value, c.column, c.type)
-            for c in after.columns
-            if c.column.name in todo.added and (value := self._filled(fill, c.column, wanted)) is not None
-        }
-        body = [statements.fill(path, values)] if values else []
+        body = [statements.fill(held.path, values)] if values else []
         self._commits.commit(held, body, sequence_num, "altered", {"shape": text(after.mark)})
 
     def drop_table(self, held: HeldTable, sequence_num: int) -> None:
@@ -348,6 +343,15 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
             body = [statements.clear(is_soft, held.path, sequence_num, below)]
             self._check_unchanged(held)
         self._commits.commit(held, body, sequence_num, "clear")
+
+    def _refuse_types(self, table: TargetTable, before: Shape, after: Shape, todo: Steps) -> None:
+        """Refuse columns whose type in the target alone would be another: text that the source calls JSON from now on."""
+        types = {column.column.name: column.type for column in before.held}
+        retyped = [c.name for c in after.held if types.get(todo.origin[c.column.name] or "", c.type) != c.type]
+        if retyped:
+            raise self.recreate(
+                table, f"ALTER TABLE changes the type of {', '.join(retyped)}.", code="ddl_not_supported"
+            )
 
     def _refuse_plan(self, table: TargetTable, plan: Plan, before: Shape, existing: ExistingTable) -> None:
         """Refuse what BigQuery cannot do, and a table that somebody else altered, before anything is done."""
@@ -375,13 +379,6 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
                 if statement in plan.statements(held.path, self._tables.columns(held.path)):
                     raise
             crash_point("target.column_altered")
-
-    def _filled(self, fill: pa.RecordBatch, column: Column, schema: TableSchema) -> Any:
-        """What rows that are there get in a new column, as a load would take it; None: NULL."""
-        if column.name not in fill.schema.names:
-            return None
-        array = fill.column(column.name).cast(column.type)
-        return fitted(array, column, schema, self.config.unfit_values)[0].as_py()
 
     # -- batches ------------------------------------------------------------------------------------------------------
 

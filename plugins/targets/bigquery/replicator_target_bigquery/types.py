@@ -78,9 +78,8 @@ def converted(expression: str, column: Column, target: str) -> str:
 
 
 def literal(value: Any, column: Column, target: str) -> str:
-    """GoogleSQL that makes the target's value of one in Python; NULL for None."""
-    staged = staged_type(column.type)
-    return converted(f"CAST(NULL AS {staged})" if value is None else _literal(value, staged), column, target)
+    """GoogleSQL that makes the target's value of a staged one in Python."""
+    return converted(_literal(value, staged_type(column.type)), column, target)
 
 
 def exact_text(expression: str, target: str) -> str:

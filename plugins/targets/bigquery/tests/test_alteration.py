@@ -160,7 +160,9 @@ def columns(warehouse: Warehouse, copy: Copy) -> list[str]:
 
 
 def test_the_table_has_exactly_the_columns_that_are_wanted(copy: Copy, warehouse: Warehouse) -> None:
-    copy.alter(evolved(copy.schema, drop=["amount"], keep=["note"], add=[text_column("a b", 5)]))
+    comment = 'it\'s a \\ "comment"\nwith é 🙂 and `ticks`'
+    column = replace(text_column("a b", 5), comment=comment)
+    copy.alter(evolved(copy.schema, drop=["amount"], keep=["note"], add=[column]))
     assert columns(warehouse, copy) == ["id", "name", "note", "_sequence_num", "a_b"]
     copy.apply(insert(3, {"id": 2, "name": "b", "a b": "c"}))
     assert copy.held() == [(1, "a", None, "x"), (2, "b", "c", None)]
@@ -217,6 +219,30 @@ def test_a_column_of_the_layout_is_neither_renamed_nor_dropped(
     copy.alter(evolved(copy.schema, keep=["day"], rename={"note": "remark"}))
     copy.apply(insert(2, {"id": 1, "name": "a", "amount": None, "remark": "r"}))
     assert copy.held() == [(1, "a", None, "r", None)]
+
+
+def test_text_that_becomes_json_is_refused(new_warehouse: Callable[..., Warehouse], tmp_path: Path) -> None:
+    """To the source's Arrow type nothing happened; the target's would be another one."""
+    copy = made(new_warehouse(tables={"shop.items": {"json_as": "json"}}), tmp_path)
+    columns = [replace(c, source_type="jsonb") if c.name == "note" else c for c in copy.schema.columns]
+    with pytest.raises(TableError) as refused:
+        copy.alter(replace(copy.schema, columns=tuple(columns)))
+    assert refused.value.code == "ddl_not_supported"
+    assert copy.restart().last_applied == 0
+    copy.apply(insert(1, item(1, "a", None, "text")))
+    assert copy.live() == as_tuples(copy.schema, [item(1, "a", None, "text")])
+
+
+def test_a_value_that_cannot_be_held_stops_the_table_before_it_is_altered(copy: Copy, warehouse: Warehouse) -> None:
+    before = columns(warehouse, copy)
+    with pytest.raises(TableError) as refused:
+        copy.alter(
+            evolved(copy.schema, add=[text_column("large", 5, pa.timestamp("us"))]),
+            {"large": pa.scalar(2**60, pa.timestamp("us"))},
+        )
+    assert refused.value.code == "value_out_of_range"
+    assert columns(warehouse, copy) == before
+    assert copy.restart().last_applied == 1
 
 
 @pytest.mark.parametrize("what", ["ADD COLUMN extra STRING", "DROP COLUMN note"])
