@@ -50,7 +50,7 @@ def check_columns(schema: TableSchema) -> tuple[Problem, ...]:
     """Refuse columns that have a name of ours, or that differ only in case."""
     reserved = {folded(name): name for name in RESERVED_COLUMNS}
     groups: Mapping[str, list[str]] = defaultdict(list)
-    for column in schema.columns:
+    for column in schema.held:
         groups[folded(column.name)].append(column.name)
     problems: list[Problem] = []
     for name, names in groups.items():

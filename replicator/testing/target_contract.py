@@ -24,6 +24,7 @@ from replicator.model.events import DDLOperation
 from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, Claim, TableOptions
+from replicator.testing.alteration_contract import AlterationContract
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.fencing_contract import FencingContract
 from replicator.testing.histories import (
@@ -39,7 +40,7 @@ from replicator.testing.histories import (
 from replicator.testing.target_harness import Replay, TargetHarness, as_tuples, item, items_schema, wrong
 
 
-class TargetContract(FencingContract):
+class TargetContract(AlterationContract, FencingContract):
     """The suite. `fuzz_worlds` histories of `fuzz_length` changes are played in each of `fuzz_rounds` rounds of `fuzz_batches` commits."""
 
     fuzz_worlds: ClassVar[int] = 250

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from replicator.model.errors import Problem, Severity
-from replicator.model.events import DDLEvent, DDLOperation, DMLOperation
+from replicator.model.events import DDLEvent, DDLOperation, DMLOperation, no_fill
 from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, BatchResult, Claim, DeltaTarget, TableOptions, TargetTable
@@ -44,7 +44,7 @@ class TargetHarness(ABC):
 
     @abstractmethod
     def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:
-        """What the table holds now, deleted rows included; empty if it is not there."""
+        """What the table holds now in the columns of `schema.held`, deleted rows included; empty if it is not there."""
 
     @abstractmethod
     def exists(self, table: TargetTable) -> bool:
@@ -108,6 +108,22 @@ class Copy:
         )
         self.ledger = sequence_num
 
+    def alter(
+        self, wanted: TableSchema, fill: Mapping[str, Any] | None = None, sequence_num: int | None = None
+    ) -> None:
+        """Apply an ALTER_TABLE that makes the table's shape the wanted one; `fill` as `DDLEvent.fill`, by column name."""
+        sequence_num = self.ledger + 1 if sequence_num is None else sequence_num
+        types = pa.schema([(name, wanted.column(name).type) for name in fill or {}])
+        event = DDLEvent(
+            operation=DDLOperation.ALTER_TABLE,
+            table=wanted.table,
+            before=self.schema,
+            schema=wanted,
+            fill=pa.RecordBatch.from_pylist([dict(fill)], types) if fill else no_fill(),
+        )
+        self.target.apply_ddl(self.table, event, sequence_num)
+        self.schema, self.ledger = wanted, max(self.ledger, sequence_num)
+
     def apply(
         self,
         *changes: RowChange,
@@ -146,15 +162,20 @@ class Copy:
         """The rows that are not deleted, as sorted tuples."""
         return as_tuples(self.schema, [row.values for row in self.stored() if not row.is_deleted])
 
+    def held(self) -> list[tuple[Any, ...]]:
+        """The same with the columns that are kept."""
+        return as_tuples(self.schema, [row.values for row in self.stored() if not row.is_deleted], with_kept=True)
+
 
 def wrong(problems: Sequence[Problem]) -> list[Problem]:
     """Findings that are more than something to know."""
     return [problem for problem in problems if problem.severity is not Severity.NOTICE]
 
 
-def as_tuples(schema: TableSchema, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+def as_tuples(schema: TableSchema, rows: Sequence[Row], *, with_kept: bool = False) -> list[tuple[Any, ...]]:
     """Rows as tuples in column order, sorted, so that lists of them compare as multisets."""
-    return sorted((tuple(row[c.name] for c in schema.columns) for row in rows), key=repr)
+    columns = schema.held if with_kept else schema.columns
+    return sorted((tuple(row[c.name] for c in columns) for row in rows), key=repr)
 
 
 @dataclass

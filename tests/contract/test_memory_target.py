@@ -9,7 +9,9 @@ from typing import Any, Literal
 import pytest
 
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.ledger import LedgerTarget
 from replicator.plugins.target import DeltaTarget, TargetTable
+from replicator.testing.alteration_contract import AlterationContract
 from replicator.testing.defaults import target_context
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 from replicator.testing.target_contract import TargetContract
@@ -44,3 +46,18 @@ class TestMemoryTarget(TargetContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> TargetHarness:
         return MemoryHarness(str(tmp_path))
+
+
+class NotAltering(AlterationContract):
+    """The contract of a target that has no `alter_table`."""
+
+    alters = False
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> TargetHarness:
+        return MemoryHarness(str(tmp_path))
+
+
+def test_a_target_without_alter_table_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryTarget, "alter_table", LedgerTarget.alter_table)
+    NotAltering().test_a_target_alters_or_says_that_it_does_not(MemoryHarness(str(tmp_path)), tmp_path)

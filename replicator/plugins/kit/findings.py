@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from replicator.model.errors import Problem, Severity, UnsupportedTypeError
+from replicator.model.errors import Problem, Severity, TableError, UnsupportedTypeError
 from replicator.model.schema import Column, TableSchema
 
 
@@ -53,3 +53,19 @@ def key_findings(schema: TableSchema) -> list[Problem]:
         for column in schema.columns
         if column.name in schema.key and pa.types.is_floating(column.type)
     ]
+
+
+def refuse_long_names(schema: TableSchema, bytes_max: int) -> None:
+    """Refuse a table with a name that the target would cut.
+
+    Raises:
+        TableError: `table_name_too_long`.
+    """
+    names = [schema.table.namespace, schema.table.name, *(column.name for column in schema.held)]
+    if max(len(name.encode()) for name in names) > bytes_max:
+        raise TableError(
+            f"A name of the table is longer than {bytes_max} bytes.",
+            code="table_name_too_long",
+            table=str(schema.table),
+            action="Exclude the table.",
+        )

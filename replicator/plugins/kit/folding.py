@@ -20,6 +20,7 @@ from replicator.model.errors import KeyMissingError
 from replicator.model.events import (
     ABSENT,
     BEFORE,
+    IS_DELETED,
     IS_SNAPSHOT,
     OPERATION,
     ROW,
@@ -32,6 +33,7 @@ from replicator.model.schema import TableSchema
 from replicator.plugins.target import Batch, TableOptions
 
 Key = tuple[Any, ...]
+_OWN = {SEQUENCE_NUM: "sequence_num", IS_DELETED: "is_deleted", SOURCE_TIMESTAMP: "source_timestamp"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +93,28 @@ class FoldedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRow:
-    """A row of the target, with all columns of the source."""
+    """A row of the target, with all columns that it holds (`TableSchema.held`); one that a batch adds may lack those that are kept."""
 
     values: Mapping[str, Any]
     sequence_num: int
     is_deleted: bool = False
     source_timestamp: datetime | None = None
+
+    @classmethod
+    def of(cls, schema: TableSchema, options: TableOptions, found: Sequence[Any]) -> StoredRow:
+        """A row that was read with the columns of `stored_columns`."""
+        values = dict(zip((column.name for column in schema.held), found, strict=False))
+        own = dict(zip(own_columns(options), found[len(values) :], strict=True))
+        return cls(values=values, **{_OWN[name]: value for name, value in own.items()})
+
+    def key(self, schema: TableSchema) -> Key:
+        """Its key."""
+        return tuple(self.values[name] for name in schema.key)
+
+    def in_order(self, schema: TableSchema, options: TableOptions) -> Sequence[Any]:
+        """What is written into the columns of `stored_columns`."""
+        own = [getattr(self, _OWN[name]) for name in own_columns(options)]
+        return [*(self.values.get(column.name) for column in schema.held), *own]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +123,17 @@ class RowMerge:
 
     rows: Sequence[StoredRow]
     merged: Merged
+
+
+def own_columns(options: TableOptions) -> Sequence[str]:
+    """The columns that are added to the source's."""
+    is_wanted = {IS_DELETED: options.deletes == "soft", SOURCE_TIMESTAMP: options.source_timestamp}
+    return [name for name in _OWN if is_wanted.get(name, True)]
+
+
+def stored_columns(schema: TableSchema, options: TableOptions) -> Sequence[str]:
+    """All columns of a target's table."""
+    return [*(column.name for column in schema.held), *own_columns(options)]
 
 
 def read_changes(batch: Batch) -> Iterator[Change]:
@@ -220,8 +249,10 @@ def _after(schema: TableSchema, row: FoldedRow, stored: Mapping[Key, StoredRow],
         return None
     kept = {} if origin is None or (origin.is_deleted and not is_deleted) else origin.values
     sent = {**row.values, **dict(zip(schema.key, row.key, strict=True))}
+    before = stored.get(row.key)
+    dropped = {column.name: None if before is None else before.values.get(column.name) for column in schema.kept}
     return StoredRow(
-        values={name: sent[name] if name in sent else kept.get(name) for name in schema.fields},
+        values={name: sent[name] if name in sent else kept.get(name) for name in schema.fields} | dropped,
         sequence_num=row.sequence_num,
         is_deleted=is_deleted,
         source_timestamp=row.source_timestamp,

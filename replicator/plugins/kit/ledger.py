@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from replicator.model.alteration import steps
 from replicator.model.crash import crash_point
 from replicator.model.errors import FencedError, SchemaConflictError, TableError, TargetUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
@@ -90,6 +91,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
     ) -> None:
         """Make one shape of the table the other (`model.alteration.steps`); its rows get the values of `fill` in columns that are new.
 
+        Columns that are the same have the same type in both, and the same ones make the key.
         From then on batches have the shape `wanted`. Their rows do not have the columns that are kept (`TableSchema.kept`): what is written
         at a key keeps what stands there in such a column, and a row at a new key has NULL.
         A target that does not override this refuses, and the table fails.
@@ -126,6 +128,7 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
                     self.move_ledger(held, sequence_num)
                 case DDLOperation.ALTER_TABLE if event.before is not None:
                     assert event.schema is not None, "ALTER_TABLE carries the schema afterwards"
+                    self._refuse_other_columns(table, event.before, event.schema)
                     fill = no_fill() if event.fill is None else event.fill
                     self.alter_table(held, event.before, event.schema, fill, sequence_num)
                 case _:
@@ -197,6 +200,15 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
         return SchemaConflictError(message, code=code, table=str(table.table), action=action)
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _refuse_other_columns(self, table: TargetTable, actual: TableSchema, wanted: TableSchema) -> None:
+        """Refuse an alteration that is more than columns which come, go, and get other names."""
+        origin = steps(actual, wanted).origin
+        types = {column.name: column.type for column in actual.held}
+        retyped = [c.name for c in wanted.held if types.get(origin[c.name] or "", c.type) != c.type]
+        if retyped or [origin[name] for name in wanted.key] != list(actual.key):
+            what = f"the type of {', '.join(retyped)}" if retyped else "the columns of the key"
+            raise self.recreate(table, f"ALTER TABLE changes {what}.", code="ddl_not_supported")
 
     def _claim(self, table: TargetTable) -> HeldT:
         self.let_go(table.table)

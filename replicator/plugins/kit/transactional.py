@@ -16,13 +16,15 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+import pyarrow as pa
 from pydantic import Field
 
 from replicator.config import ConfigModel
-from replicator.model.errors import Problem, TableError
+from replicator.model.alteration import Steps, steps
+from replicator.model.errors import Problem, SchemaConflictError, TableError
 from replicator.model.merged import Merged
 from replicator.model.naming import check_columns, refuse_columns
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.findings import key_findings
 from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours, refuse_soft_multiset
 from replicator.plugins.target import EMPTY_LEDGER, Audit, Batch, Ledger, TargetTable
@@ -114,7 +116,20 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     @abstractmethod
     def create(self, transaction: TransactionT, table: TargetTable, schema: TableSchema) -> None:
-        """Create a table where there is none."""
+        """Create a table where there is none, with all columns that it holds (`TableSchema.held`)."""
+
+    def alter(self, transaction: TransactionT, table: TableId, old: str | None, new: Column | None, value: Any) -> None:
+        """Alter one column: rename `old` to `new`; without `new` drop `old`; without `old` add `new`, with a value in all rows.
+
+        Called in an order in which no name means two columns. A target that does not override this refuses, and the table fails.
+        """
+        del transaction, old, new, value
+        raise SchemaConflictError(
+            "The target does not support ALTER_TABLE yet.",
+            code="ddl_not_supported",
+            table=str(table),
+            action=f"Recreate it: replicator snapshot {self.context.replicator} {table} --recreate.",
+        )
 
     @abstractmethod
     def remove(self, transaction: TransactionT, table: TableId) -> None:
@@ -126,7 +141,10 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     @abstractmethod
     def merge(self, transaction: TransactionT, table: TargetTable, batch: Batch) -> Merged:
-        """Fold the batch and merge it. `kit.folding` does what needs no statement."""
+        """Fold the batch and merge it. `kit.folding` does what needs no statement.
+
+        Columns that are kept (`TableSchema.kept`) keep what stands at a key, are NULL in new rows, and do not tell rows apart.
+        """
 
     # -- the steps of a ledger ----------------------------------------------------------------------------------------
 
@@ -154,15 +172,25 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     def create_table(self, held: HeldEntry, schema: TableSchema, sequence_num: int) -> None:
         """Drop what an older incarnation left, and create the table."""
-        refuse_columns(schema, [*check_columns(schema), *key_findings(schema)])
-        refuse_soft_multiset(held.table, schema)
-        self.check_schema(schema)
+        self._refuse(held.table, schema)
         with self._changing(held, sequence_num) as transaction:
             shape = _shape(held.table, schema)
             if held.entry.shape != shape:
                 self.remove(transaction, schema.table)
                 self.create(transaction, held.table, schema)
                 held.entry = replace(held.entry, shape=shape)
+
+    def alter_table(
+        self, held: HeldEntry, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
+    ) -> None:
+        """Alter the table, the entry in the same transaction."""
+        self._refuse(held.table, wanted)
+        if held.entry.shape != _shape(held.table, actual):
+            raise self._conflict(held.table)
+        with self._changing(held, sequence_num) as transaction:
+            for old, new, value in _in_order(steps(actual, wanted), wanted, fill.to_pylist()[0]):
+                self.alter(transaction, wanted.table, old, new, value)
+            held.entry = replace(held.entry, shape=_shape(held.table, wanted))
 
     def drop_table(self, held: HeldEntry, sequence_num: int) -> None:
         """Drop the table; the entry stays."""
@@ -185,9 +213,7 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
     def merge_batch(self, held: HeldEntry, batch: Batch) -> Mapping[str, Any]:
         """Merge the rows, and add what was found to the entry."""
         if held.entry.shape != _shape(held.table, batch.schema):
-            raise self.recreate(
-                held.table, "The target table was dropped, or created with another schema or other settings."
-            )
+            raise self._conflict(held.table)
         with self._changing(held, batch.last) as transaction:
             merged = self.merge(transaction, held.table, batch)
             held.entry = replace(held.entry, merged=held.entry.merged + merged)
@@ -234,6 +260,15 @@ class TransactionalTarget(LedgerTarget[DatabaseConfigT, HeldEntry], Generic[Data
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
+    def _refuse(self, table: TargetTable, schema: TableSchema) -> None:
+        """Refuse a shape that the table cannot have."""
+        refuse_columns(schema, [*check_columns(schema), *key_findings(schema)])
+        refuse_soft_multiset(table, schema)
+        self.check_schema(schema)
+
+    def _conflict(self, table: TargetTable) -> SchemaConflictError:
+        return self.recreate(table, "The target table was dropped, or has another schema or other settings.")
+
     def _give_up(self, table: TargetTable, *, drops_table: bool) -> None:
         with self.transaction(table.table) as transaction:
             entry = self._entry(transaction, table.table)
@@ -274,3 +309,15 @@ def _shape(table: TargetTable, schema: TableSchema) -> str:
     """A text that changes whenever the table would have to look different."""
     options = table.options
     return f"{table.uuid} {table.incarnation} {schema.fingerprint} {options.deletes} {options.source_timestamp}"
+
+
+def _in_order(
+    todo: Steps, wanted: TableSchema, fill: Mapping[str, Any]
+) -> Iterator[tuple[str | None, Column | None, Any]]:
+    """What becomes of each column. Names may change hands, so columns that get another one have a temporary one in between."""
+    columns = {column.name: column for column in wanted.held}
+    between = {name: f"_replicator_tmp_{n}" for n, name in enumerate(todo.renamed)}
+    yield from ((old, replace(columns[todo.renamed[old]], name=name), None) for old, name in between.items())
+    yield from ((old, None, None) for old in todo.dropped)
+    yield from ((between[old], columns[new], None) for old, new in todo.renamed.items())
+    yield from ((None, columns[name], fill.get(name)) for name in todo.added)

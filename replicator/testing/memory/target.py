@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from replicator.model.alteration import steps
 from replicator.model.errors import FatalError, Problem
 from replicator.model.events import DMLOperation
 from replicator.model.merged import Merged
@@ -179,6 +181,24 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held]):
     def create_table(self, held: Held, schema: TableSchema, sequence_num: int) -> None:
         self._commit("apply_ddl", held, sequence_num, lambda stored: self._create(stored, held.table, schema))
 
+    def alter_table(
+        self, held: Held, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
+    ) -> None:
+        origin = steps(actual, wanted).origin
+        (filled,) = fill.to_pylist()
+
+        def act(stored: StoredTable) -> None:
+            is_ours = stored.schema is not None and stored.created_in == held.table.incarnation
+            if not is_ours or stored.schema is None or stored.schema.fingerprint != actual.fingerprint:
+                raise self.recreate(held.table, "The table has another schema than the one that is altered.")
+            stored.schema = wanted
+            for row in stored.rows:
+                row.values = {
+                    name: filled.get(name) if old is None else row.values[old] for name, old in origin.items()
+                }
+
+        self._commit("apply_ddl", held, sequence_num, act)
+
     def drop_table(self, held: Held, sequence_num: int) -> None:
         def act(stored: StoredTable) -> None:
             stored.schema, stored.rows = None, []
@@ -207,9 +227,11 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held]):
             rows = list(read_changes(batch))
             _check_append(stored, table, batch, rows)
             count = Counting(stored, table, batch, rows)
+            kept = Kept(stored, batch.schema)
             for row in rows:
                 count.change(_apply_row(stored, table, batch, row))
             stored.merged += count.done(stored)
+            kept.restore(stored)
 
         return {} if self._commit("apply_batch", held, batch.last, act) else None
 
@@ -313,6 +335,30 @@ def _check_append(held: StoredTable, table: TargetTable, batch: Batch, rows: Seq
         )
 
 
+class Kept:
+    """What stands in the columns that the source dropped and the target keeps.
+
+    A batch knows nothing of them. Of a table with a key, a row keeps what the row that stood at its key before the batch has
+    there, marked as deleted or not. All other new rows have NULL.
+    """
+
+    def __init__(self, held: StoredTable, schema: TableSchema) -> None:
+        self._schema = schema
+        self._names = [column.name for column in schema.kept]
+        self._before = {self._at(row): row for row in held.rows} if schema.key else {}
+
+    def restore(self, held: StoredTable) -> None:
+        """Give the rows after the batch what they keep."""
+        if not self._names:
+            return
+        for row in held.rows:
+            was = self._before.get(self._at(row)) if self._schema.key else row
+            row.values |= {name: None if was is None else was.values.get(name) for name in self._names}
+
+    def _at(self, row: StoredRow) -> Key:
+        return tuple(row.values[name] for name in self._schema.key)
+
+
 class Counting:
     """Counts what a batch finds and leaves, key by key."""
 
@@ -364,7 +410,7 @@ class Counting:
 def _apply_row(held: StoredTable, table: TargetTable, batch: Batch, change: Change) -> bool:
     """Apply one change; False if a row of a table without a key was to go and was not there."""
     if not batch.schema.key:
-        return _apply_keyless(held, table, change)
+        return _apply_keyless(held, table, batch.schema, change)
     old, new = change.keys(batch.schema)
     origin = _take(held, batch.schema.key, old)
     if new is None or change.row is None:
@@ -386,8 +432,11 @@ def _take(held: StoredTable, names: Sequence[str], key: Key) -> StoredRow | None
     return None
 
 
-def _apply_keyless(held: StoredTable, table: TargetTable, change: Change) -> bool:
-    equal = [stored for stored in held.rows if not stored.is_deleted and stored.values == change.before]
+def _apply_keyless(held: StoredTable, table: TargetTable, schema: TableSchema, change: Change) -> bool:
+    def identity(stored: StoredRow) -> Mapping[str, Any]:
+        return {name: stored.values[name] for name in schema.fields}
+
+    equal = [stored for stored in held.rows if not stored.is_deleted and identity(stored) == change.before]
     if change.before is not None and equal:
         # The newest of equal rows: while a snapshot is taken again, the older copies go when it is complete.
         newest = max(equal, key=lambda stored: stored.sequence_num)

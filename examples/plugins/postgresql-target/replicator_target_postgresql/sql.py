@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
+from psycopg.sql import Literal
 
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM, SOURCE_TIMESTAMP
 from replicator.model.merged import Merged
 from replicator.model.schema import Column, TableId, TableSchema, type_to_text
 from replicator.plugins import Batch, TableOptions
-from replicator.plugins.kit.folding import StoredRow, fold, fold_multiset, merge_rows, read_changes
+from replicator.plugins.kit import folding
 
 PgCursor = psycopg.Cursor[tuple[Any, ...]]
 
@@ -22,12 +23,7 @@ _TYPES: Final = {
     "double": "double precision", "string": "text", "binary": "bytea", "date32[day]": "date", "time64[us]": "time",
     "timestamp[us]": "timestamp", "timestamp[us, tz=UTC]": "timestamptz",
 }  # fmt: skip
-# The columns that are added to the source's, and the part of a row that each holds.
-_OWN: Final = {
-    SEQUENCE_NUM: ("bigint NOT NULL", "sequence_num"),
-    IS_DELETED: ("boolean NOT NULL", "is_deleted"),
-    SOURCE_TIMESTAMP: ("timestamptz", "source_timestamp"),
-}
+_OWN: Final = {SEQUENCE_NUM: "bigint NOT NULL", IS_DELETED: "boolean NOT NULL", SOURCE_TIMESTAMP: "timestamptz"}
 
 
 def type_of(type_: pa.DataType) -> str:
@@ -58,28 +54,34 @@ def run(cursor: PgCursor, statement: str) -> None:
 
 def create_statement(schema: TableSchema, options: TableOptions) -> str:
     """CREATE TABLE. Only the key is NOT NULL: the source may drop such a constraint at any time."""
-    lines = [f"{quoted(column.name)} {type_of(column.type)}" for column in schema.columns]
-    lines += [f"{name} {_OWN[name][0]}" for name in _own_columns(options)]
+    lines = [f"{quoted(column.name)} {type_of(column.type)}" for column in schema.held]
+    lines += [f"{name} {_OWN[name]}" for name in folding.own_columns(options)]
     if schema.key:
         lines.append(f"PRIMARY KEY ({', '.join(map(quoted, schema.key))})")
     return f"CREATE TABLE {path_of(schema.table)} ({', '.join(lines)})"
 
 
+def alter_statement(table: TableId, old: str | None, new: Column | None, value: Any) -> str:
+    """ALTER TABLE. With a default the rows that are there have its value, and PostgreSQL rewrites none of them."""
+    alter = f"ALTER TABLE {path_of(table)}"
+    if new is None:
+        return f"{alter} DROP {quoted(str(old))}"
+    if old is not None:
+        return f"{alter} RENAME {quoted(old)} TO {quoted(new.name)}"
+    added = f"{alter} ADD {quoted(new.name)} {type_of(new.type)} DEFAULT {Literal(value).as_string()}"
+    return f"{added}; {alter} ALTER {quoted(new.name)} DROP DEFAULT"
+
+
 def merge(cursor: PgCursor, batch: Batch, options: TableOptions) -> Merged:
     """Fold the batch to one row per key, and replace these rows in the table."""
     schema, target = batch.schema, path_of(batch.schema.table)
-    folded = fold(schema, read_changes(batch))
+    folded = folding.fold(schema, folding.read_changes(batch))
     _stage(cursor, [schema.column(name) for name in schema.key], (row.key for row in folded))
-    own = _own_columns(options)
-    columns = ", ".join(f"t.{quoted(name)}" for name in [*schema.fields, *own])
+    columns = ", ".join(f"t.{quoted(name)}" for name in folding.stored_columns(schema, options))
     at_key = " AND ".join(f"t.{quoted(name)} = s.v{i}" for i, name in enumerate(schema.key))
     run(cursor, f"SELECT {columns} FROM {target} t JOIN staged s ON {at_key}")
-    stored = {}
-    for found in cursor:
-        values = dict(zip(schema.fields, found, strict=False))
-        parts = {_OWN[name][1]: value for name, value in zip(own, found[len(values) :], strict=True)}
-        stored[tuple(values[name] for name in schema.key)] = StoredRow(values=values, **parts)
-    plan = merge_rows(batch, folded, stored, options)
+    stored = {row.key(schema): row for row in (folding.StoredRow.of(schema, options, found) for found in cursor)}
+    plan = folding.merge_rows(batch, folded, stored, options)
     run(cursor, f"DELETE FROM {target} t USING staged s WHERE {at_key}")
     _add(cursor, schema, options, plan.rows)
     return plan.merged
@@ -91,7 +93,7 @@ def merge_multiset(cursor: PgCursor, batch: Batch, options: TableOptions) -> Mer
     Rows are compared as text, in which NULL equals NULL.
     """
     schema, target = batch.schema, path_of(batch.schema.table)
-    added, removed = fold_multiset(schema, read_changes(batch))
+    added, removed = folding.fold_multiset(schema, folding.read_changes(batch))
     _stage(cursor, schema.columns, ((*row.values(), wanted) for row, wanted in removed), more="wanted int")
     theirs = ", ".join(f"t.{quoted(name)}" for name in schema.fields)
     ours = ", ".join(f"s.v{i}" for i in range(len(schema.columns)))
@@ -107,11 +109,6 @@ def merge_multiset(cursor: PgCursor, batch: Batch, options: TableOptions) -> Mer
     return Merged(inserted=len(added), deleted=deleted, not_found=missing if batch.expects_rows else 0)
 
 
-def _own_columns(options: TableOptions) -> list[str]:
-    is_wanted = {IS_DELETED: options.deletes == "soft", SOURCE_TIMESTAMP: options.source_timestamp}
-    return [name for name in _OWN if is_wanted.get(name, True)]
-
-
 def _stage(cursor: PgCursor, columns: Sequence[Column], rows: Iterable[Any], more: str | None = None) -> None:
     """Write rows into a temporary table, whose columns are called by number."""
     names = [f"v{i} {type_of(column.type)}" for i, column in enumerate(columns)]
@@ -122,9 +119,8 @@ def _stage(cursor: PgCursor, columns: Sequence[Column], rows: Iterable[Any], mor
     run(cursor, "ANALYZE staged")
 
 
-def _add(cursor: PgCursor, schema: TableSchema, options: TableOptions, rows: Iterable[StoredRow]) -> None:
-    own = _own_columns(options)
-    columns = ", ".join(map(quoted, [*schema.fields, *own]))
+def _add(cursor: PgCursor, schema: TableSchema, options: TableOptions, rows: Iterable[folding.StoredRow]) -> None:
+    columns = ", ".join(map(quoted, folding.stored_columns(schema, options)))
     with cursor.copy(f"COPY {path_of(schema.table)} ({columns}) FROM STDIN".encode()) as copy:
         for row in rows:
-            copy.write_row([*map(row.values.get, schema.fields), *(getattr(row, _OWN[n][1]) for n in own)])
+            copy.write_row(row.in_order(schema, options))

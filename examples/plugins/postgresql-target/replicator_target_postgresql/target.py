@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import psycopg
 
 from replicator.model.errors import TableError, TargetUnavailableError
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.merged import Merged
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins import Batch, TableOptions, TargetTable
+from replicator.plugins.kit.findings import refuse_long_names
 from replicator.plugins.kit.transactional import HeldEntry, TransactionalTarget
 from replicator_target_postgresql.config import PostgresConfig
-from replicator_target_postgresql.sql import PgCursor, create_statement, merge, merge_multiset, path_of, quoted, run
+from replicator_target_postgresql.sql import (
+    PgCursor,
+    alter_statement,
+    create_statement,
+    merge,
+    merge_multiset,
+    path_of,
+    quoted,
+    run,
+)
 
 _NAME_BYTES_MAX = 63
 # PostgreSQL's IF NOT EXISTS fails when two sessions create the same thing at once.
@@ -93,14 +103,7 @@ class PostgresTarget(TransactionalTarget[PostgresConfig, PgCursor]):
     def check_schema(self, schema: TableSchema) -> None:
         """PostgreSQL cuts longer names off, so two tables could become one."""
         create_statement(schema, TableOptions())
-        names = [schema.table.namespace, schema.table.name, *schema.fields]
-        if max(len(name.encode()) for name in names) > _NAME_BYTES_MAX:
-            raise TableError(
-                f"A name of the table is longer than {_NAME_BYTES_MAX} bytes.",
-                code="table_name_too_long",
-                table=str(schema.table),
-                action="Exclude the table.",
-            )
+        refuse_long_names(schema, _NAME_BYTES_MAX)
 
     def create(self, transaction: PgCursor, table: TargetTable, schema: TableSchema) -> None:
         """The schema is created with its first table."""
@@ -108,18 +111,19 @@ class PostgresTarget(TransactionalTarget[PostgresConfig, PgCursor]):
         run(transaction, f"CREATE SCHEMA IF NOT EXISTS {quoted(schema.table.namespace)}")
         run(transaction, create_statement(schema, table.options))
 
+    def alter(self, transaction: PgCursor, table: TableId, old: str | None, new: Column | None, value: Any) -> None:
+        """PostgreSQL's DDL is transactional, so nobody sees what is in between."""
+        run(transaction, alter_statement(table, old, new, value))
+
     def remove(self, transaction: PgCursor, table: TableId) -> None:
         """Fails if a view depends on the table."""
         run(transaction, f"DROP TABLE IF EXISTS {path_of(table)}")
 
     def clear(self, transaction: PgCursor, table: TargetTable, below: int | None) -> None:
         """One statement."""
-        is_soft = table.options.deletes == "soft"
-        change = (
-            f"UPDATE {path_of(table.table)} SET {IS_DELETED} = TRUE"
-            if is_soft
-            else f"DELETE FROM {path_of(table.table)}"
-        )
+        change = f"DELETE FROM {path_of(table.table)}"
+        if table.options.deletes == "soft":
+            change = f"UPDATE {path_of(table.table)} SET {IS_DELETED} = TRUE"
         run(transaction, change if below is None else f"{change} WHERE {SEQUENCE_NUM} < {below}")
 
     def merge(self, transaction: PgCursor, table: TargetTable, batch: Batch) -> Merged:

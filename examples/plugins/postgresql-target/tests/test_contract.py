@@ -45,11 +45,12 @@ class Harness(TargetHarness):
         if not self.exists(table):
             return []
         marks = [SEQUENCE_NUM, IS_DELETED if table.options.deletes == "soft" else "FALSE"]
-        names = ", ".join([*map(quoted, schema.fields), *marks])
+        columns = [column.name for column in schema.held]
+        names = ", ".join([*map(quoted, columns), *marks])
         with self.database.connect() as connection:
             found = connection.execute(f"SELECT {names} FROM {path_of(table.table)}".encode()).fetchall()
         return [
-            TargetRow(values=dict(zip(schema.fields, row[:-2], strict=True)), sequence_num=row[-2], is_deleted=row[-1])
+            TargetRow(values=dict(zip(columns, row[:-2], strict=True)), sequence_num=row[-2], is_deleted=row[-1])
             for row in found
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -136,6 +137,23 @@ class Commits:
         except FencedAnswer:
             self.settle(held, sequence_num)
 
+    def plan(self, held: HeldTable, shape: str, what: str) -> None:
+        """Write another text instead of the shape's mark, and change nothing else."""
+        self.commit(held, [], held.last, what, {"shape": text(shape)})
+        if held.row.shape != shape:
+            raise _busy(held)
+
+    def alter_guarded(self, held: HeldTable, statement: str, sequence_num: int) -> None:
+        """Alter the table, on the condition that the ledger is still ours. The same statement is sent once for the same number."""
+        script = f"{ledger.guard(held.ledger_path, held.table, held.last)};\n{statement};"
+        mark = hashlib.sha256(statement.encode()).hexdigest()[:16]
+        try:
+            with translated(str(held.table.table)):
+                self._jobs.script(script, self.job_id(held.table, "alter", f"{sequence_num}_{mark}"))
+        except FencedAnswer:
+            self.settle(held, held.last)
+            raise _busy(held) from None
+
     def settle(self, held: HeldTable, last: int) -> None:
         """Read in the ledger whether something was committed.
 
@@ -164,3 +182,12 @@ class Commits:
         self._governor.used(
             table.table, bytes_billed=usage["bytes_billed"], slot_ms=usage["slot_ms"], is_batch=is_batch
         )
+
+
+def _busy(held: HeldTable) -> ThrottledError:
+    return ThrottledError(
+        "Another process wrote into the ledger at the same moment.",
+        code="target_busy",
+        table=str(held.table.table),
+        action="It is retried automatically.",
+    )

@@ -41,7 +41,7 @@ class Entry:
         last: The last sequence number applied in `incarnation`.
         made_in: The incarnation that the target table was made in; None: it was not.
         made_at_ms: When the target table was made, as BigQuery says.
-        shape: What it was made like.
+        shape: What it is like; while it is altered, the plan (`alteration.Plan.to_text`).
         state: `none`: no table of ours; `live`; `dropping`: it is about to be dropped, or was.
         source_position: Position in the source's log after the last batch, in the source's own format.
         used: What the table's jobs used, as `Governor.memory` wrote it.

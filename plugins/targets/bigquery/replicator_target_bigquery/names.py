@@ -68,7 +68,7 @@ class Names:
 
     def columns(self, schema: TableSchema) -> Mapping[str, str]:
         """Column of the source → column of the target. Collisions are found by `column_problems`."""
-        return {column.name: self.column(column.name) for column in schema.columns}
+        return {column.name: self.column(column.name) for column in schema.held}
 
     def column(self, name: str) -> str:
         """One column's name: what is not allowed becomes `_`, a digit in front gets one."""

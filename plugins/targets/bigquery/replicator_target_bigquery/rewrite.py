@@ -119,12 +119,17 @@ def _struct(
     array: pa.StructArray, columns: Mapping[str, Column], schema: TableSchema, unfit_values: str
 ) -> pa.StructArray:
     found = [columns[array.type.field(i).name] for i in range(array.type.num_fields)]
-    fields = [_fitted(value, c, schema, unfit_values) for c, value in zip(found, array.flatten(), strict=True)]
+    fields = [fitted(value, c, schema, unfit_values) for c, value in zip(found, array.flatten(), strict=True)]
     staged = staged_fields(schema)
     return pa.StructArray.from_arrays(fields, names=[staged[c.name] for c in found], mask=array.is_null())
 
 
-def _fitted(array: pa.Array, column: Column, schema: TableSchema, unfit_values: str) -> pa.Array:
+def fitted(array: pa.Array, column: Column, schema: TableSchema, unfit_values: str) -> pa.Array:
+    """Values of a column as a load takes them.
+
+    Raises:
+        UnsupportedTypeError: As `rewrite`.
+    """
     if pa.types.is_list(column.type):
         return json_text(array)
     if is_wide(column.type):

@@ -49,10 +49,20 @@ class ColumnShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A table's columns in order, and what else decides what its statements say."""
+    """A table's columns in order, and what else decides what its statements say.
+
+    `kept` are columns that stand in the target only: statements do not name them, so a row that is matched keeps what it
+    has there, and one that is inserted has NULL.
+    """
 
     columns: Sequence[ColumnShape]
     options: TableOptions
+    kept: Sequence[ColumnShape] = ()
+
+    @property
+    def held(self) -> Sequence[ColumnShape]:
+        """All columns of the target that are the source's, or were."""
+        return [*self.columns, *self.kept]
 
     @property
     def key(self) -> Sequence[ColumnShape]:
@@ -74,7 +84,8 @@ class Shape:
         """A text, fit for a label, that changes whenever the table would have to look different."""
         columns = [[c.name, c.type, c.key_index] for c in self.columns]
         flags = [self.options.deletes, self.options.source_timestamp]
-        return hashlib.sha256(json.dumps([columns, flags]).encode()).hexdigest()[:24]
+        kept = [[[c.name, c.type] for c in self.kept]] if self.kept else []
+        return hashlib.sha256(json.dumps([columns, flags, *kept]).encode()).hexdigest()[:24]
 
 
 def shape_of(schema: TableSchema, options: TableOptions, names: Names, json_as: JsonAs) -> Shape:
@@ -98,4 +109,16 @@ def shape_of(schema: TableSchema, options: TableOptions, names: Names, json_as: 
             for index, column in enumerate(schema.columns)
         ],
         options=options,
+        kept=[
+            ColumnShape(
+                column=column,
+                index=index,
+                field=column.name,
+                staged=column.name,
+                name=names.column(column.name),
+                type=target_type(column, json_as),
+                key_index=None,
+            )
+            for index, column in enumerate(schema.kept, start=len(schema.columns))
+        ],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 
 from replicator.model.events import IS_DELETED, ROW, SEQUENCE_NUM, SOURCE_TIMESTAMP
@@ -152,6 +152,16 @@ def append(shape: Shape, target: str, staging: str, skip_to: int) -> str:
     )
 
 
+def everything(target: str) -> str:
+    """A query of all columns and rows."""
+    return f"SELECT * FROM {quoted(target)}"
+
+
+def fill(target: str, values: Mapping[str, str]) -> str:
+    """Give every row the same values, GoogleSQL by column."""
+    return f"UPDATE {quoted(target)} SET {_assignments({quoted(n): value for n, value in values.items()})} WHERE TRUE"
+
+
 def clear(shape_is_soft: bool, target: str, sequence_num: int, below: int | None = None) -> str:
     """Delete (soft: mark) every row, or every row that carries a number below `below`."""
     condition = "TRUE" if below is None else f"{quoted(SEQUENCE_NUM)} < {below}"
@@ -180,7 +190,7 @@ def _marks(shape: Shape, *, removed: str) -> dict[str, str]:
     return marks
 
 
-def _assignments(values: dict[str, str]) -> str:
+def _assignments(values: Mapping[str, str]) -> str:
     return ", ".join(f"{column} = {value}" for column, value in values.items())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -25,10 +26,12 @@ from replicator.model.events import (
 from replicator.model.naming import cut
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetTable
+from replicator_target_bigquery.alteration import DESCRIPTION_MAX as DESCRIPTION_MAX  # noqa: PLC0414
 from replicator_target_bigquery.clients import READ_RETRY, TIMEOUT_S
 from replicator_target_bigquery.config import BigQueryConfig, TableConfig
 from replicator_target_bigquery.names import Names, staged_fields
-from replicator_target_bigquery.shape import Shape
+from replicator_target_bigquery.shape import ColumnShape, Shape
+from replicator_target_bigquery.statements import everything
 from replicator_target_bigquery.types import clustering_columns, staged_type
 
 UUID_LABEL: Final = "replicator_uuid"
@@ -36,13 +39,15 @@ INCARNATION_LABEL: Final = "replicator_incarnation"
 SHAPE_LABEL: Final = "replicator_shape"
 _KEY_COLUMNS_MAX: Final = 16
 _KEY_TYPES: Final = frozenset({"BOOL", "BYTES", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"})
-DESCRIPTION_MAX: Final = 1024
 TABLE_DESCRIPTION_MAX: Final = 16_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingTable:
-    """A table that exists: whose it is, since when, how large, and what readers and writers must mind."""
+    """A table that exists: whose it is, since when, how large, and what readers and writers must mind.
+
+    `fixed` are columns that BigQuery neither renames nor drops: it clusters or partitions the table by them, or they are its primary key.
+    """
 
     owner: str | None
     incarnation: int | None
@@ -52,6 +57,7 @@ class ExistingTable:
     kind: str
     wants_partition_filter: bool
     has_policy_tags: bool
+    fixed: Sequence[str] = ()
 
 
 class TableClient:
@@ -111,7 +117,17 @@ class TableClient:
             kind=str(table.table_type or "TABLE"),
             wants_partition_filter=bool(table.require_partition_filter),
             has_policy_tags=any(field.policy_tags is not None for field in table.schema),
+            fixed=_fixed(table),
         )
+
+    def columns(self, path: str) -> Sequence[str]:
+        """Names of a table's columns as a statement would see them now: a query that is not carried out says so, and costs nothing."""
+        config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
+        job = self._client.query(
+            everything(path), config, location=self._config.location, retry=READ_RETRY, timeout=TIMEOUT_S,
+            job_retry=None,
+        )  # fmt: skip
+        return [field.name for field in job.schema]
 
     def create(self, table: TargetTable, schema: TableSchema, shape: Shape, settings: TableConfig) -> bool:
         """Make the target's table; False if there is one of that name.
@@ -136,7 +152,7 @@ class TableClient:
                 # Keys are compared byte by byte, whatever the dataset's default is.
                 **({"collation": ""} if c.type == "STRING" else {}),
             }
-            for c in shape.columns
+            for c in shape.held
         ]
         fields.append(_own(SEQUENCE_NUM, "INT64", "Number of the last change of the row", is_required=True))
         if shape.is_soft:
@@ -165,7 +181,7 @@ class TableClient:
                 "type": settings.partition_unit.upper(),
                 "field": self._names.column(settings.partition_by),
             }
-        if 0 < len(shape.key) <= _KEY_COLUMNS_MAX and all(c.type in _KEY_TYPES for c in shape.key):
+        if is_primary_key(shape.key):
             resource["tableConstraints"] = {"primaryKey": {"columns": [c.name for c in shape.key]}}
         return self._encrypted(resource)
 
@@ -230,6 +246,11 @@ class TableClient:
         return resource
 
 
+def is_primary_key(key: Sequence[ColumnShape]) -> bool:
+    """Whether BigQuery is told of the key."""
+    return 0 < len(key) <= _KEY_COLUMNS_MAX and all(column.type in _KEY_TYPES for column in key)
+
+
 def staging_schema(schema: TableSchema) -> list[bigquery.SchemaField]:
     """The journal's columns as BigQuery loads them: nothing is left to detection."""
 
@@ -250,6 +271,16 @@ def staging_schema(schema: TableSchema) -> list[bigquery.SchemaField]:
         record(BEFORE, list(schema.key) or everything),
         record(ROW, everything),
     ]
+
+
+def _fixed(table: bigquery.Table) -> list[str]:
+    partitioning, constraints = table.time_partitioning, table.table_constraints
+    fixed = [*(table.clustering_fields or ())]
+    if partitioning is not None and partitioning.field:
+        fixed.append(partitioning.field)
+    if constraints is not None and constraints.primary_key is not None:
+        fixed += constraints.primary_key.columns
+    return fixed
 
 
 def _own(name: str, type_: str, description: str, *, is_required: bool = False) -> dict[str, Any]:

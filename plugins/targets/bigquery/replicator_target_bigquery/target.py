@@ -7,16 +7,19 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
+import pyarrow as pa
 from google.api_core import exceptions as api
 
+from replicator.model.alteration import Steps, steps
 from replicator.model.crash import crash_point
 from replicator.model.errors import BatchTooLargeError, Problem, SchemaConflictError, TableError, ThrottledError
-from replicator.model.naming import check_columns, refuse_columns
+from replicator.model.naming import check_columns, folded, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
 from replicator.plugins.kit.ledger import LedgerTarget, not_ours, refuse_soft_multiset
 from replicator.plugins.target import Audit, Batch, Ledger, TargetContext, TargetTable
 from replicator_target_bigquery import ledger, pruning, statements
+from replicator_target_bigquery.alteration import Plan, filled, planned, strangers, touched
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
@@ -27,7 +30,7 @@ from replicator_target_bigquery.names import Names, column_problems, quoted, tex
 from replicator_target_bigquery.services import Services
 from replicator_target_bigquery.shape import Shape, shape_of
 from replicator_target_bigquery.staging import StagingStore, parquet_files, staged
-from replicator_target_bigquery.tables import ExistingTable, TableClient, staging_schema
+from replicator_target_bigquery.tables import ExistingTable, TableClient, is_primary_key, staging_schema
 
 _log = get_logger("target.bigquery")
 
@@ -244,7 +247,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
     def _conflict(self, table: TargetTable) -> SchemaConflictError:
         return self.recreate(
             table,
-            "The target table was created with another schema or other settings: columns, types, key, deletes or"
+            "The target table was created with another schema or other settings, or is half altered: columns, types, key, deletes or"
             " source_timestamp differ.",
         )
 
@@ -263,7 +266,9 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         wanted = (table.uuid, table.incarnation, shape.mark)
         self._tables.ensure_dataset(held.path.rpartition(".")[0])
         existing = self._tables.find(held.path)
-        if existing is not None and (existing.owner, existing.incarnation, existing.shape) != wanted:
+        # The label has the shape that the table was created with; what it was altered to only the ledger knows.
+        is_known = held.row.is_of(table) and existing is not None and existing.made_at_ms == held.row.made_at_ms
+        if not is_known and existing is not None and (existing.owner, existing.incarnation, existing.shape) != wanted:
             self._check_owner(table, existing)
             self._commits.drop_guarded(held, sequence_num)
             existing = None
@@ -286,6 +291,40 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         }
         self._commits.commit(held, [], sequence_num, "create", made)
 
+    def alter_table(
+        self, held: HeldTable, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
+    ) -> None:
+        """Alter the table step by step, and continue where an earlier process died.
+
+        1. The plan stands in the ledger instead of the mark of the shape: no batch is applied until it is done.
+        2. One statement after the other, each on the condition that the ledger is still ours, and left out if it was done.
+        3. One transaction: rows get the values of new columns, the ledger the new mark and its number.
+        """
+        table = held.table
+        refuse_columns(wanted, [*check_columns(wanted), *column_problems(self._names, wanted)])
+        before, after = self._shape(table, actual), self._shape(table, wanted)
+        plan = Plan.of(held.row.shape)
+        if not held.row.is_of(table) or (held.row.shape != before.mark if plan is None else plan.to != after.mark):
+            raise self._conflict(table)
+        existing = self._check_unchanged(held)
+        todo = steps(actual, wanted)
+        values = filled(after, wanted, todo, fill, self.config.unfit_values)
+        if plan is None:
+            self._refuse_types(table, before, after, todo)
+            plan = planned(self._names, after, todo, sequence_num)
+            if not plan.is_empty:
+                self._refuse_plan(table, plan, before, existing)
+                self._commits.plan(held, plan.to_text(), "plan")
+                crash_point("target.alter_planned")
+        if not plan.is_freed:
+            self._carry_out(held, plan, sequence_num)
+            plan = plan.freed_all()
+            self._commits.plan(held, plan.to_text(), "free")
+            crash_point("target.names_freed")
+        self._carry_out(held, plan, sequence_num)
+        body = [statements.fill(held.path, values)] if values else []
+        self._commits.commit(held, body, sequence_num, "altered", {"shape": text(after.mark)})
+
     def drop_table(self, held: HeldTable, sequence_num: int) -> None:
         """Drop the table in a script that first says so in the ledger: a crash behind the DROP is no loss then."""
         guard = ledger.guard(held.ledger_path, held.table, held.last)
@@ -304,6 +343,42 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
             body = [statements.clear(is_soft, held.path, sequence_num, below)]
             self._check_unchanged(held)
         self._commits.commit(held, body, sequence_num, "clear")
+
+    def _refuse_types(self, table: TargetTable, before: Shape, after: Shape, todo: Steps) -> None:
+        """Refuse columns whose type in the target alone would be another: text that the source calls JSON from now on."""
+        types = {column.column.name: column.type for column in before.held}
+        retyped = [c.name for c in after.held if types.get(todo.origin[c.column.name] or "", c.type) != c.type]
+        if retyped:
+            raise self.recreate(
+                table, f"ALTER TABLE changes the type of {', '.join(retyped)}.", code="ddl_not_supported"
+            )
+
+    def _refuse_plan(self, table: TargetTable, plan: Plan, before: Shape, existing: ExistingTable) -> None:
+        """Refuse what BigQuery cannot do, and a table that somebody else altered, before anything is done."""
+        key = [column.name for column in before.key] if is_primary_key(before.key) else []
+        fixed = [name for name in dict.fromkeys([*key, *existing.fixed]) if folded(name) in touched(plan)]
+        if fixed:
+            raise self.recreate(
+                table,
+                f"BigQuery does not rename or drop columns of the primary key, of the clustering or of the partitioning:"
+                f" {', '.join(fixed)}.",
+                code="ddl_not_supported",
+            )
+        lacking, taken = strangers(plan, before, self._tables.columns(self._names.path(table.table)))
+        if lacking or taken:
+            found = f"it lacks {', '.join(lacking)}" if lacking else f"it has {', '.join(taken)} already"
+            raise self.recreate(table, f"Somebody else altered the table in the target: {found}.")
+
+    def _carry_out(self, held: HeldTable, plan: Plan, sequence_num: int) -> None:
+        """Do what is left of a stage."""
+        for statement in plan.statements(held.path, self._tables.columns(held.path)):
+            try:
+                self._commits.alter_guarded(held, statement, sequence_num)
+            except SchemaConflictError:
+                # A statement of the process before may have been under way still.
+                if statement in plan.statements(held.path, self._tables.columns(held.path)):
+                    raise
+            crash_point("target.column_altered")
 
     # -- batches ------------------------------------------------------------------------------------------------------
 

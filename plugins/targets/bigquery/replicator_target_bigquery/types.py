@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Literal
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
 from replicator.model.errors import Problem, UnsupportedTypeError
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.kit.findings import type_findings
+from replicator_target_bigquery.names import text
 
 JsonAs = Literal["string", "json"]
 
@@ -73,6 +75,11 @@ def converted(expression: str, column: Column, target: str) -> str:
     if target == "JSON":
         return f"PARSE_JSON({expression}, wide_number_mode=>'round')"
     return f"CAST({expression} AS {target})"
+
+
+def literal(value: Any, column: Column, target: str) -> str:
+    """GoogleSQL that makes the target's value of a staged one in Python."""
+    return converted(_literal(value, staged_type(column.type)), column, target)
 
 
 def exact_text(expression: str, target: str) -> str:
@@ -159,6 +166,26 @@ def _changes(column: Column, json_as: JsonAs, unfit_values: str, *, is_key: bool
     if unfit_values == "null" and not is_key and (pa.types.is_temporal(type_)):
         found.append("Values outside of BigQuery's range (years 0001 to 9999, 00:00 to 23:59:59.999999) become NULL.")
     return found
+
+
+def _literal(value: Any, staged: str) -> str:
+    if staged == "STRING" and not value.isprintable():
+        return f"SAFE_CONVERT_BYTES_TO_STRING({_literal(value.encode(), 'BYTES')})"
+    if staged == "BYTES":
+        return f"FROM_BASE64('{base64.b64encode(value).decode()}')"
+    spellings: Mapping[str, Callable[[Any], str]] = {
+        "STRING": str,
+        "NUMERIC": lambda number: f"{number:f}",
+        "BIGNUMERIC": lambda number: f"{number:f}",
+        "DATE": lambda day: day.isoformat(),
+        "TIME": lambda time: time.isoformat(timespec="microseconds"),
+        "DATETIME": lambda moment: moment.isoformat(sep=" ", timespec="microseconds"),
+        "TIMESTAMP": lambda moment: f"{moment.replace(tzinfo=None).isoformat(sep=' ', timespec='microseconds')}+00",
+    }
+    spelled = spellings.get(staged, str)(value)
+    if staged == "STRING":
+        return text(spelled)
+    return f"CAST('{spelled}' AS {staged})" if staged in {"BOOL", "INT64", "FLOAT64"} else f"{staged} '{spelled}'"
 
 
 def _decimal(type_: pa.DataType) -> str:

@@ -72,7 +72,7 @@ class Warehouse(TargetHarness):
         columns = self.names.columns(schema)
         return [
             TargetRow(
-                values={name: _tidied(row[columns[name]], schema.column(name).type) for name in columns},
+                values={c.name: _tidied(row[columns[c.name]], c.type) for c in schema.held},
                 sequence_num=row[SEQUENCE_NUM],
                 is_deleted=row.get(IS_DELETED, False),
             )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class TestBigQueryTarget(TargetContract):
     fuzz_worlds: ClassVar[int] = 100
     fuzz_rounds: ClassVar[int] = 1
+    alteration_steps: ClassVar[int] = 5
+    renames_keys: ClassVar[bool] = False
 
     @pytest.fixture
     def harness(self, warehouse: Warehouse) -> Warehouse:
@@ -67,6 +69,7 @@ class TestBigQueryTarget(TargetContract):
 class TestManyHistories(TargetContract):
     fuzz_worlds: ClassVar[int] = 250
     fuzz_rounds: ClassVar[int] = 6
+    renames_keys: ClassVar[bool] = False
 
     @pytest.fixture
     def harness(self, warehouse: Warehouse) -> Warehouse:

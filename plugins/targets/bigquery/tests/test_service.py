@@ -84,7 +84,7 @@ class RealWarehouse(TargetHarness):
         columns = self.names.columns(schema)
         return [
             TargetRow(
-                values={name: row[columns[name]] for name in columns},
+                values={name: row[bearer] for name, bearer in columns.items()},
                 sequence_num=row[SEQUENCE_NUM],
                 is_deleted=row.get(IS_DELETED, False),
             )
@@ -121,6 +121,7 @@ def harness() -> Iterator[RealWarehouse]:
 class TestOnTheService(TargetContract):
     fuzz_worlds: ClassVar[int] = 50
     fuzz_rounds: ClassVar[int] = 1
+    renames_keys: ClassVar[bool] = False
 
     @pytest.fixture
     def harness(self) -> Iterator[TargetHarness]:

@@ -1,0 +1,166 @@
+"""What is left to do until a table has the columns that are wanted, whatever was done of it before. Pure.
+
+BigQuery alters one thing after the other, outside of transactions, and tells no identity of a column: its name is all there is.
+So that a name never means two columns at any moment between the statements, an alteration has two stages:
+
+1. **Free**: columns whose names other columns get (or which get their own name in another case) are given temporary names.
+   Nothing else gets a name here.
+2. **Set**: the other columns get their final names, columns that go a temporary one, new columns are added, and then columns that
+   go are dropped. No name that a step of this stage looks for comes into being here, but temporary ones.
+
+The plan and its stage stand in the ledger before the first statement of the stage. Each step is left out if the table's columns
+show that it was done. Temporary names have the alteration's number in them, so that none is used twice: a column is dropped under
+such a name, and its own name is free at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from replicator.model.alteration import Steps
+from replicator.model.naming import cut, folded
+from replicator.model.schema import TableSchema
+from replicator_target_bigquery.names import Names, quoted, text
+from replicator_target_bigquery.rewrite import fitted
+from replicator_target_bigquery.shape import Shape
+from replicator_target_bigquery.types import literal
+
+DESCRIPTION_MAX: Final = 1024
+TEMPORARY: Final = "_replicator_tmp_"
+_WORD: Final = "altering "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An alteration as the ledger has it. Names are those in the target.
+
+    Attributes:
+        to: The mark of the shape that it ends with.
+        freed: First stage: column → its temporary name.
+        renamed: Second stage: column, or its temporary name → its name afterwards; of columns that go a temporary one.
+        added: Name, type and description of new columns.
+        dropped: Temporary names of columns that go.
+        is_freed: The first stage is done.
+    """
+
+    to: str
+    freed: Sequence[tuple[str, str]] = ()
+    renamed: Sequence[tuple[str, str]] = ()
+    added: Sequence[tuple[str, str, str | None]] = ()
+    dropped: Sequence[str] = ()
+    is_freed: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the table has these columns already."""
+        return not (self.freed or self.renamed or self.added or self.dropped)
+
+    def freed_all(self) -> Plan:
+        """The same in its second stage."""
+        return replace(self, is_freed=True)
+
+    def to_text(self) -> str:
+        """A text that `of` reads back, and which is no mark of a shape."""
+        return f"{_WORD}{json.dumps(asdict(self))}"
+
+    @classmethod
+    def of(cls, shape: str | None) -> Plan | None:
+        """Read what `to_text` wrote; None if it is the mark of a shape."""
+        if shape is None or not shape.startswith(_WORD):
+            return None
+        found: dict[str, Any] = json.loads(shape.removeprefix(_WORD))
+        pairs = {name: [tuple(pair) for pair in found[name]] for name in ("freed", "renamed", "added")}
+        return cls(**{**found, **pairs})
+
+    def statements(self, path: str, columns: Collection[str]) -> Iterator[str]:
+        """What is left of the stage.
+
+        Args:
+            path: Of the table.
+            columns: Names of the columns that it has.
+        """
+        there = {folded(name) for name in columns}
+        table = f"ALTER TABLE {quoted(path)}"
+        for old, new in self.renamed if self.is_freed else self.freed:
+            if folded(old) in there:
+                yield f"{table} RENAME COLUMN {quoted(old)} TO {quoted(new)}"
+                there = there - {folded(old)} | {folded(new)}
+        if not self.is_freed:
+            return
+        for name, type_, description in self.added:
+            if folded(name) not in there:
+                options = f" OPTIONS(description={text(description)})" if description else ""
+                yield f"{table} ADD COLUMN IF NOT EXISTS {quoted(name)} {type_}{options}"
+        for name in self.dropped:
+            if folded(name) in there:
+                yield f"{table} DROP COLUMN IF EXISTS {quoted(name)}"
+
+
+def planned(names: Names, after: Shape, todo: Steps, sequence_num: int) -> Plan:
+    """How a table gets the columns of a shape.
+
+    Args:
+        names: Say what columns are called in the target.
+        after: The shape.
+        todo: What becomes of the source's columns.
+        sequence_num: Of the alteration.
+    """
+    renamed = {names.column(old): names.column(new) for old, new in todo.renamed.items()}
+    renamed = {old: new for old, new in renamed.items() if old != new}
+    dropped = [names.column(name) for name in todo.dropped]
+    wanted = {folded(column.name) for column in after.held}
+    temporary = {old: f"{TEMPORARY}{sequence_num}_{n}" for n, old in enumerate([*renamed, *dropped])}
+    freed = [(old, temporary[old]) for old in temporary if folded(old) in wanted]
+    is_freed = dict(freed)
+    return Plan(
+        to=after.mark,
+        freed=freed,
+        renamed=[
+            *((is_freed.get(old, old), new) for old, new in renamed.items()),
+            *((old, temporary[old]) for old in dropped if old not in is_freed),
+        ],
+        added=[
+            (c.name, c.type, cut(c.column.comment, DESCRIPTION_MAX) if c.column.comment else None)
+            for c in after.held
+            if c.column.name in todo.added
+        ],
+        dropped=[temporary[old] for old in dropped],
+        is_freed=not freed,
+    )
+
+
+def strangers(plan: Plan, before: Shape, columns: Collection[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Columns that the table should have and lacks, and columns that have a name which the plan gives, but are not ours."""
+    there, ours = {folded(name) for name in columns}, {folded(column.name) for column in before.held}
+    given = [*(new for _, new in (*plan.freed, *plan.renamed)), *(name for name, *_ in plan.added)]
+    lacking = [column.name for column in before.held if folded(column.name) not in there]
+    return lacking, [name for name in given if folded(name) in there - ours]
+
+
+def touched(plan: Plan) -> Collection[str]:
+    """Columns that lose their names, folded."""
+    temporary = {folded(new) for _, new in plan.freed}
+    return {folded(old) for old, _ in (*plan.freed, *plan.renamed)} - temporary
+
+
+def filled(
+    after: Shape, wanted: TableSchema, todo: Steps, fill: pa.RecordBatch, unfit_values: str
+) -> Mapping[str, str]:
+    """What rows that are there get in new columns: GoogleSQL by name in the target, of values that are not NULL.
+
+    Raises:
+        UnsupportedTypeError: As `rewrite.rewrite`, which does the same to values of a batch.
+    """
+    values = {}
+    for column in after.columns:
+        name = column.column.name
+        if name in todo.added and name in fill.schema.names:
+            array = fitted(fill.column(name).cast(column.column.type), column.column, wanted, unfit_values)
+            if array.null_count == 0:
+                values[column.name] = literal(array[0].as_py(), column.column, column.type)
+    return values
