@@ -8,7 +8,7 @@ Format: https://www.postgresql.org/docs/current/protocol-logicalrep-message-form
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -176,45 +176,79 @@ class Shape:
         return tuple(names.index(name) for name in self.schema.key) or tuple(range(len(names)))
 
 
-def shape_of(relation: Relation, known: TableSchema, infos: Mapping[int, TypeInfo]) -> Shape:
-    """The shape that a Relation message declares; its `schema` is `known` itself if that is still right.
-
-    Columns are compared by name, order and canonical type: what the target sees (varchar(10) → varchar(20) is no
-    change there). The key is compared with the replica identity's columns unless that is FULL, which names them all.
-    A Relation message tells neither nullability nor
-    comments: they are kept by name.
+def types_of(relation: Relation, table: TableId, infos: Mapping[int, TypeInfo]) -> tuple[PgType, ...]:
+    """The types of the columns that a Relation message declares.
 
     Raises:
         UnsupportedTypeError: A column has no mapping.
         TableError: `corrupt_rows`: a column's name is not UTF-8.
     """
     if not relation.has_names:
-        raise corrupt_rows(known.table, "a column has a name that is not UTF-8")
-    types = tuple(_column_mapping(column, infos, known.table) for column in relation.columns)
+        raise corrupt_rows(table, "a column has a name that is not UTF-8")
+    return tuple(_column_mapping(column, infos, table) for column in relation.columns)
+
+
+def has_same_columns(relation: Relation, types: Sequence[PgType], known: TableSchema) -> bool:
+    """Whether a Relation message has columns of the known names and canonical types, in their order.
+
+    The target sees no more of them: varchar(10) → varchar(20) is no change there.
+    """
     shape = [(c.name, t.arrow) for c, t in zip(relation.columns, types, strict=True)]
-    key = _key(relation, known)
-    if shape == [(c.name, c.type) for c in known.columns] and key == known.key:
-        return Shape(known, types)
-    before = {c.name: c for c in known.columns}
-    columns = tuple(
-        Column(
-            name=c.name,
-            type=t.arrow,
-            source_type=t.source_type,
-            nullable=before[c.name].nullable if c.name in before else True,
-            comment=before[c.name].comment if c.name in before else None,
+    return shape == [(c.name, c.type) for c in known.columns]
+
+
+def ids_of(schema: TableSchema) -> tuple[int, ...] | None:
+    """The numbers of a table's columns; None if not all have one."""
+    ids = tuple(c.id for c in schema.columns if c.id is not None)
+    return ids if len(ids) == len(schema.columns) else None
+
+
+def shape_of(
+    relation: Relation, known: TableSchema, types: Sequence[PgType], ids: Sequence[int] | None, *, by_id: bool
+) -> Shape:
+    """The shape that a Relation message declares; its `schema` is `known` itself if that is still right.
+
+    The key is compared with the replica identity's columns unless that is FULL, which names them all. A Relation message tells neither
+    nullability nor comments: known columns keep theirs.
+
+    Args:
+        relation: The message.
+        known: The shape until now.
+        types: `types_of` the message.
+        ids: The numbers of its columns; None if they are not known.
+        by_id: Known columns are told by their numbers. Otherwise by their names.
+    """
+    before: Mapping[int | str | None, Column] = {c.id if by_id else c.name: c for c in known.columns}
+    columns, names = [], {}
+    for position, (column, type_) in enumerate(zip(relation.columns, types, strict=True)):
+        number = ids[position] if ids is not None else None
+        old = before.get(number if by_id else column.name)
+        if old is not None:
+            names[old.name] = column.name
+        columns.append(
+            Column(
+                name=column.name,
+                type=type_.arrow,
+                source_type=type_.source_type,
+                nullable=old.nullable if old is not None else True,
+                comment=old.comment if old is not None else None,
+                id=number,
+            )
         )
-        for c, t in zip(relation.columns, types, strict=True)
-    )
-    return Shape(TableSchema(table=known.table, columns=columns, key=key, comment=known.comment), types)
+    key = _key(relation, known.key, names)
+    shape = [(c.name, c.type, c.id) for c in columns]
+    if shape == [(c.name, c.type, c.id) for c in known.columns] and key == known.key:
+        return Shape(known, tuple(types))
+    return Shape(replace(known, columns=tuple(columns), key=key), tuple(types))
 
 
-def _key(relation: Relation, known: TableSchema) -> tuple[str, ...]:
-    names = [c.name for c in relation.columns]
+def _key(relation: Relation, known: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
+    """The key's columns; `names`: what known columns are called now, if they are there."""
+    key = tuple(names[name] for name in known if name in names)
     if relation.identity == "f":
-        return known.key if set(known.key) <= set(names) else ()
+        return key if len(key) == len(known) else ()
     identity = [c.name for c in relation.columns if c.is_identity]
-    return known.key if set(identity) == set(known.key) else tuple(identity)
+    return key if len(key) == len(known) and set(identity) == set(key) else tuple(identity)
 
 
 def _column_mapping(column: RelationColumn, infos: Mapping[int, TypeInfo], table: TableId) -> PgType:
