@@ -417,10 +417,10 @@ class CatalogTable:
 
 def filled(values: Mapping[str, pa.Array | None]) -> pa.RecordBatch | None:
     """A `DDLEvent.fill` of values by column, arrays of one; None if one is not known."""
-    known = {name: value for name, value in values.items() if value is not None}
-    if len(known) < len(values):
+    if any(value is None for value in values.values()):
         return None
-    return pa.RecordBatch.from_arrays(list(known.values()), names=list(known)) if known else no_fill()
+    there = {name: value for name, value in values.items() if value is not None and not value.null_count}
+    return pa.RecordBatch.from_arrays(list(there.values()), names=list(there)) if there else no_fill()
 
 
 def highest_position(identity: TableIdentity) -> int:
