@@ -138,7 +138,8 @@ class Stream:
             assert [(c.name, c.type) for c in changes.schema.columns] == [
                 (c.name, c.type) for c in self.schemas[table].columns
             ]
-            for change in changes.rows.to_pylist():
+            # Of a table that needs a new snapshot nothing is written until that begins.
+            for change in changes.rows.to_pylist() if table not in self.unknown else ():
                 self._change(table, self.schemas[table], change)
         for event in batch.ddl:
             self.events.append(event)
@@ -149,6 +150,7 @@ class Stream:
             self.schemas[event.table] = event.schema
             if event.fill is None:
                 self.unknown.add(event.table)
+            if event.fill is None or event.table in self.unknown:
                 continue
             origin = steps(event.before, event.schema).origin
             old, new = event.before.fields, event.schema.fields
@@ -167,7 +169,7 @@ class Stream:
         fields = schema.key_fields or tuple(schema.fields.values())
         before = change["before"] or (change["row"] if schema.key else None)
         held: Row = {}
-        if change["_operation"] != "INSERT" and table not in self.unknown:
+        if change["_operation"] != "INSERT":
             (place, *_) = [i for i, row in enumerate(rows) if all(row[f] == before[f] for f in fields)]
             held = rows.pop(place)
         if change["_operation"] != "DELETE":
