@@ -19,7 +19,7 @@ from replicator_source_postgresql import attributes
 from replicator_source_postgresql import pgoutput as p
 from replicator_source_postgresql.attributes import Found, Known, Shown, kind_of
 from replicator_source_postgresql.catalogue import CatalogTable, filled, hidden_positions, highest_position
-from replicator_source_postgresql.lookups import LiveColumns, Lookups
+from replicator_source_postgresql.lookups import Described, LiveColumns, Lookups
 from replicator_source_postgresql.messages import HEADER, Part
 from replicator_source_postgresql.types import PgType, TypeInfo
 from replicator_source_postgresql.wire import MalformedError
@@ -36,7 +36,7 @@ class RareEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class _Described:
+class _Outcome:
     """What a Relation message makes of a table: its shape, or why it fails; and what was altered, if anything was."""
 
     shape: p.Shape | None = None
@@ -111,7 +111,7 @@ class Relations:
         old = self._shapes.get(relation.id)
         # No table with a name that is not UTF-8 is replicated.
         known = self._schemas.get(relation.table) if relation.is_named else None
-        described = _Described() if known is None else self._try_describe(relation, known, transaction)
+        described = _Outcome() if known is None else self._try_describe(relation, known, transaction)
         shape, error = described.shape, described.error
         is_new = relation.id not in self._shapes and not self._has_relation(relation.table)
         is_same = relation.id in self._shapes and error is None and described.altered is None and shape == old
@@ -159,7 +159,7 @@ class Relations:
             if shape is not None and shape.schema.table == table:
                 self._shapes[relation_id] = None
 
-    def _try_describe(self, relation: p.Relation, known: TableSchema, transaction: int) -> _Described:
+    def _try_describe(self, relation: p.Relation, known: TableSchema, transaction: int) -> _Outcome:
         """What the message says, or why its table fails."""
         try:
             return self._describe(relation, known, transaction)
@@ -167,39 +167,38 @@ class Relations:
             ours = table_error(error, relation.table, "reading its columns")
             if ours is None:
                 raise
-            return _Described(error=ours)
+            return _Outcome(error=ours)
 
-    def _describe(self, relation: p.Relation, known: TableSchema, transaction: int) -> _Described:
+    def _describe(self, relation: p.Relation, known: TableSchema, transaction: int) -> _Outcome:
         missing = p.type_oids(relation) - self._infos.keys()
         if missing:
             self._infos.update(self._lookups.types(missing))
         types = p.types_of(relation, known.table, self._infos)
         is_same = p.has_same_columns(relation, types, known)
+        since = Described(relation.id, transaction)
         if self._objects.get(known.table, relation.id) != relation.id:
             ids: Sequence[int] | None = p.ids_of(known) if is_same else None
-            return _described(known, p.shape_of(relation, known, types, ids, by_id=False), None)
+            return _outcome(known, p.shape_of(relation, known, types, ids, by_id=False), None)
         if is_same:
-            is_known, ids = self._same_columns(relation, known, transaction)
+            is_known, ids = self._same_columns(known, since)
             if is_known:
-                return _described(known, p.shape_of(relation, known, types, ids, by_id=False), no_fill())
-        table = self._lookups.table(known.table, transaction)
+                return _outcome(known, p.shape_of(relation, known, types, ids, by_id=False), no_fill())
+        table = self._lookups.table(known.table, since)
         if table is None or table.oid != relation.id:
             # Renamed or dropped since: the log, or the next comparison, tells.
-            return _described(known, p.shape_of(relation, known, types, None, by_id=False), None)
+            return _outcome(known, p.shape_of(relation, known, types, None, by_id=False), None)
         if p.ids_of(known) is None:
             ids = p.ids_of(table.schema) if p.has_same_columns(relation, types, table.schema) else None
-            return _described(known, p.shape_of(relation, known, types, ids, by_id=False), None)
+            return _outcome(known, p.shape_of(relation, known, types, ids, by_id=False), None)
         return self._altered(relation, known, types, table)
 
-    def _same_columns(
-        self, relation: p.Relation, known: TableSchema, transaction: int
-    ) -> tuple[bool, Sequence[int] | None]:
+    def _same_columns(self, known: TableSchema, since: Described) -> tuple[bool, Sequence[int] | None]:
         """Whether columns of the known names and types are the known ones, and their numbers.
 
         They are if the known ones live: none is missing, so no other can be there. A shape without numbers, which an older version stored,
         gets those of the catalogue if that has the same names.
         """
-        live = self._live_columns(relation.id, transaction)
+        live = self._live_columns(since)
         ids = p.ids_of(known)
         if live is None or (ids is not None and live.keys() >= set(ids)):
             return True, ids
@@ -207,18 +206,18 @@ class Relations:
             return False, None
         return True, list(live) if list(live.values()) == [c.name for c in known.columns] else None
 
-    def _live_columns(self, relation_id: int, transaction: int) -> Mapping[int, str] | None:
+    def _live_columns(self, since: Described) -> Mapping[int, str] | None:
         """The columns of a table that lived after a transaction; None if the table is gone."""
-        answer = self._live.get(relation_id)
-        if answer is None or not answer.visibility.sees(transaction):
-            oids = {relation_id} if self._live else {relation_id, *tuple(self._objects.values())}
-            answer = self._lookups.live_columns(oids, transaction)
+        answer = self._live.get(since.relation)
+        if answer is None or not answer.visibility.sees(since.transaction):
+            oids = {since.relation} if self._live else {since.relation, *tuple(self._objects.values())}
+            answer = self._lookups.live_columns(oids, since)
             self._live.update(dict.fromkeys(oids, answer))
-        return answer.names.get(relation_id)
+        return answer.names.get(since.relation)
 
     def _altered(
         self, relation: p.Relation, known: TableSchema, types: Sequence[PgType], table: CatalogTable
-    ) -> _Described:
+    ) -> _Outcome:
         """Number the columns, and say what rows have in those that are new."""
         accepted = self._accepted.get(known.table)
         is_settled = accepted is not None and bool(accepted.columns) and _is_as_accepted(accepted, table.identity)
@@ -240,20 +239,20 @@ class Relations:
             is_same_storage=is_same_storage,
         )
         if reading is None:
-            return _described(known, p.shape_of(relation, known, types, None, by_id=False), None)
+            return _outcome(known, p.shape_of(relation, known, types, None, by_id=False), None)
         shape = p.shape_of(relation, known, types, reading.ids, by_id=True)
         if not reading.is_proven:
-            return _described(known, shape, None)
+            return _outcome(known, shape, None)
         added = {c.name: published.get(c.id) for c in shape.schema.columns if c.id is not None and c.id not in old}
         if not added:
-            return _described(known, shape, no_fill())
+            return _outcome(known, shape, no_fill())
         # The catalogue has moved on if a new column is of another type, or gone. What it held before is not known from there.
         is_known = is_same_storage and all(
             column is not None and column.mapping is not None and column.mapping.arrow == shape.schema.column(name).type
             for name, column in added.items()
         )
         values = {name: column.value_before for name, column in added.items() if column is not None}
-        return _described(known, shape, filled(values) if is_known else None)
+        return _outcome(known, shape, filled(values) if is_known else None)
 
     def _name_of(self, relation_id: int) -> TableId | None:
         """Under which name a relation is replicated that this session has not seen yet."""
@@ -263,13 +262,13 @@ class Relations:
         return any(shape is not None and shape.schema.table == table for shape in self._shapes.values())
 
 
-def _described(known: TableSchema, shape: p.Shape, fill: pa.RecordBatch | None) -> _Described:
+def _outcome(known: TableSchema, shape: p.Shape, fill: pa.RecordBatch | None) -> _Outcome:
     """A shape with the event that leads to it, unless it is the known one, apart from numbers that this did not have."""
     schema = shape.schema
     if replace(schema, columns=known.columns) == known and _differ_in_ids_alone(known, schema):
-        return _Described(shape)
+        return _Outcome(shape)
     event = DDLEvent(operation=DDLOperation.ALTER_TABLE, table=known.table, before=known, schema=schema, fill=fill)
-    return _Described(shape, event)
+    return _Outcome(shape, event)
 
 
 def _differ_in_ids_alone(known: TableSchema, schema: TableSchema) -> bool:

@@ -12,14 +12,14 @@ import pytest
 
 from replicator.capture.catalogue import CatalogChange, judge
 from replicator.model.alteration import alteration, steps
-from replicator.model.errors import SchemaConflictError
+from replicator.model.errors import SchemaConflictError, SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import ChunkRequest, LogBatch, LogReader, PullLimits
 from replicator.testing.waiting import wait_until
 from replicator_source_postgresql.lookups import LogCatalogue
 from replicator_source_postgresql.source import PostgresqlSource
-from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 MakeSource = Callable[..., PostgresqlSource]
 T = TableId("public", "t")
@@ -77,7 +77,8 @@ class Stream:
 
     def altered(self, *statements: str) -> list[DDLEvent]:
         """Run the statements, each in its transaction; the events."""
-        self.database.execute(*statements)
+        if statements:
+            self.database.execute(*statements)
         count = len(self.events)
         self.pull()
         return self.events[count:]
@@ -715,6 +716,32 @@ def test_a_chunk_of_another_column_with_the_name_is_refused(stream: Stream) -> N
     assert stream.source.read_chunk(request).identity is None
     with pytest.raises(SchemaConflictError):
         stream.source.read_chunk(request)
+
+
+def test_an_alteration_that_nobody_sees_yet_is_waited_for(source_of: MakeSource) -> None:
+    """Under synchronous replication a commit may hang that the log has already."""
+    with PostgresServer.distribution() as server:
+        database = ScratchDatabase(server=server, name="postgres")
+        database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        stream = Stream(database, source_of(server, database.name))
+        stream.pull()
+        server.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
+        wait_until(lambda: server.execute("SHOW synchronous_standby_names") == [("nobody",)], "the setting holds")
+        with database.connect() as writer:
+            writer.pgconn.send_query(b"BEGIN; ALTER TABLE t ADD b int DEFAULT 5; INSERT INTO t VALUES (2, 2); COMMIT")
+            waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+            wait_until(lambda: server.execute(waiting) == [(1,)], "the writer hangs in its commit")
+            with pytest.raises(SourceUnavailableError) as unseen:
+                stream.pull()
+            writer.cancel_safe()
+            while writer.pgconn.get_result() is not None:
+                pass
+        assert unseen.value.code == "commit_not_visible"
+        stream.close()
+        assert columns(one(stream.altered()).schema) == [(1, "id"), (2, "b")]
+        stream.assert_same()
+        stream.close()
+        stream.source.close()
 
 
 # -- how often the catalogue is asked

@@ -18,7 +18,7 @@ from replicator.model.events import DDLOperation, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import LogBatch, PullLimits
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
-from replicator_source_postgresql.lookups import LiveColumns
+from replicator_source_postgresql.lookups import Described, LiveColumns
 from replicator_source_postgresql.lsn import lsn_from_text, lsn_to_text, widen_xid
 from replicator_source_postgresql.snapshot import PgVisibility
 from replicator_source_postgresql.types import TypeInfo
@@ -160,10 +160,10 @@ class NoTables:
     def types(self, oids: Collection[int]) -> Mapping[int, TypeInfo]:
         return {oid: INFOS[oid] for oid in oids if oid in INFOS}
 
-    def live_columns(self, oids: Collection[int], transaction: int) -> LiveColumns:
+    def live_columns(self, oids: Collection[int], since: Described) -> LiveColumns:
         return LiveColumns(PgVisibility(1, 1 << 62), {})
 
-    def table(self, table: TableId, transaction: int) -> None:
+    def table(self, table: TableId, since: Described) -> None:
         return None
 
 
