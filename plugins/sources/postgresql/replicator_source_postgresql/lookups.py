@@ -21,7 +21,7 @@ _LOOK_EVERY_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class LiveColumns:
-    """By table's oid and column's number: the names of the columns that live, generated ones excepted. Tables that are gone are missing."""
+    """By table's oid and column's number: the names of the columns that live and are not generated. Missing tables do not exist."""
 
     visibility: PgVisibility
     names: Mapping[int, Mapping[int, str]]

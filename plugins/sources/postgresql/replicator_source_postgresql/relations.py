@@ -15,7 +15,7 @@ from replicator.model.identity import TableIdentity
 from replicator.model.isolation import table_error
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.arrow import Longs
-from replicator_source_postgresql import attributes
+from replicator_source_postgresql import attributes, shapes
 from replicator_source_postgresql import pgoutput as p
 from replicator_source_postgresql.attributes import Found, Known, Shown, kind_of
 from replicator_source_postgresql.catalogue import CatalogTable, filled, hidden_positions, highest_position
@@ -133,7 +133,7 @@ class Relations:
         self._names[relation.id] = relation.table
         if shape is not None and shape.schema is not known:
             self._schemas[relation.table] = shape.schema
-            ids = p.ids_of(shape.schema) or ()
+            ids = shapes.ids_of(shape.schema) or ()
             self._highest[relation.id] = max([self._highest.get(relation.id, 0), *ids])
         if described.altered is not None:
             events.ddl.append(described.altered)
@@ -170,26 +170,26 @@ class Relations:
             return _Outcome(error=ours)
 
     def _describe(self, relation: p.Relation, known: TableSchema, transaction: int) -> _Outcome:
-        missing = p.type_oids(relation) - self._infos.keys()
+        missing = shapes.type_oids(relation) - self._infos.keys()
         if missing:
             self._infos.update(self._lookups.types(missing))
-        types = p.types_of(relation, known.table, self._infos)
-        is_same = p.has_same_columns(relation, types, known)
+        types = shapes.types_of(relation, known.table, self._infos)
+        is_same = shapes.has_same_columns(relation, types, known)
         since = Described(relation.id, transaction)
         if self._objects.get(known.table, relation.id) != relation.id:
-            ids: Sequence[int] | None = p.ids_of(known) if is_same else None
-            return _outcome(known, p.shape_of(relation, known, types, ids, by_id=False), None)
+            ids: Sequence[int] | None = shapes.ids_of(known) if is_same else None
+            return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), None)
         if is_same:
             is_known, ids = self._same_columns(known, since)
             if is_known:
-                return _outcome(known, p.shape_of(relation, known, types, ids, by_id=False), no_fill())
+                return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), no_fill())
         table = self._lookups.table(known.table, since)
         if table is None or table.oid != relation.id:
             # Renamed or dropped since: the log, or the next comparison, tells.
-            return _outcome(known, p.shape_of(relation, known, types, None, by_id=False), None)
-        if p.ids_of(known) is None:
-            ids = p.ids_of(table.schema) if p.has_same_columns(relation, types, table.schema) else None
-            return _outcome(known, p.shape_of(relation, known, types, ids, by_id=False), None)
+            return _outcome(known, shapes.shape_of(relation, known, types, None, by_id=False), None)
+        if shapes.ids_of(known) is None:
+            ids = shapes.ids_of(table.schema) if shapes.has_same_columns(relation, types, table.schema) else None
+            return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), None)
         return self._altered(relation, known, types, table)
 
     def _same_columns(self, known: TableSchema, since: Described) -> tuple[bool, Sequence[int] | None]:
@@ -199,7 +199,7 @@ class Relations:
         gets those of the catalogue if that has the same names.
         """
         live = self._live_columns(since)
-        ids = p.ids_of(known)
+        ids = shapes.ids_of(known)
         if live is None or (ids is not None and live.keys() >= set(ids)):
             return True, ids
         if ids is not None:
@@ -207,7 +207,7 @@ class Relations:
         return True, list(live) if list(live.values()) == [c.name for c in known.columns] else None
 
     def _live_columns(self, since: Described) -> Mapping[int, str] | None:
-        """The columns of a table that lived after a transaction; None if the table is gone."""
+        """The columns of a table that lived after a transaction; None if the table does not exist."""
         answer = self._live.get(since.relation)
         if answer is None or not answer.visibility.sees(since.transaction):
             oids = {since.relation} if self._live else {since.relation, *tuple(self._objects.values())}
@@ -239,14 +239,14 @@ class Relations:
             is_same_storage=is_same_storage,
         )
         if reading is None:
-            return _outcome(known, p.shape_of(relation, known, types, None, by_id=False), None)
-        shape = p.shape_of(relation, known, types, reading.ids, by_id=True)
+            return _outcome(known, shapes.shape_of(relation, known, types, None, by_id=False), None)
+        shape = shapes.shape_of(relation, known, types, reading.ids, by_id=True)
         if not reading.is_proven:
             return _outcome(known, shape, None)
         added = {c.name: published.get(c.id) for c in shape.schema.columns if c.id is not None and c.id not in old}
         if not added:
             return _outcome(known, shape, no_fill())
-        # The catalogue has moved on if a new column is of another type, or gone. What it held before is not known from there.
+        # If a new column is of another type now, or was dropped, the catalogue does not say what it held before.
         is_known = is_same_storage and all(
             column is not None and column.mapping is not None and column.mapping.arrow == shape.schema.column(name).type
             for name, column in added.items()

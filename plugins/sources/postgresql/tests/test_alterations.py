@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 
 
 class Stream:
-    """Tables that are replicated: what the log says of them, and a copy that follows it."""
+    """Tables that are replicated: what the log says of them, and rows that are kept in line with it."""
 
     def __init__(self, database: ScratchDatabase, source: PostgresqlSource, *tables: TableId) -> None:
         self.database = database
@@ -60,7 +60,7 @@ class Stream:
                 connection.execute(statement.encode())
 
     def pull(self) -> list[LogBatch]:
-        """Everything up to now, into the copy; the batches with something in them."""
+        """Take in everything up to now; the batches with something in them."""
         if self._reader is None:
             self._reader = self._opened()
         mark, batches = self.source.mark(), list[LogBatch]()
@@ -84,7 +84,7 @@ class Stream:
         return self.events[count:]
 
     def reopen(self) -> None:
-        """Go on as after a restart."""
+        """Continue as after a restart."""
         self.close()
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class Stream:
             return [row for batch in read.batches for row in batch.to_pylist()]
 
     def assert_same(self) -> None:
-        """The copy has what the tables have."""
+        """The rows are those of the tables."""
         for table in self.tables:
             schema, found = self.schemas[table], self.source.describe([table])[table].schema
             assert [(c.name, c.type, c.id) for c in schema.columns] == [(c.name, c.type, c.id) for c in found.columns]
@@ -171,8 +171,8 @@ class Stream:
         before = change["before"] or (change["row"] if schema.key else None)
         held: Row = {}
         if change["_operation"] != "INSERT":
-            (place, *_) = [i for i, row in enumerate(rows) if all(row[f] == before[f] for f in fields)]
-            held = rows.pop(place)
+            (index, *_) = [i for i, row in enumerate(rows) if all(row[f] == before[f] for f in fields)]
+            held = rows.pop(index)
         if change["_operation"] != "DELETE":
             absent = set(change["_absent"] or ())
             rows.append({f: held.get(f) if f in absent else v for f, v in change["row"].items()})
@@ -423,7 +423,7 @@ def test_a_first_message_that_looks_the_same_is_compared_with_the_catalogue(stre
     assert event.fill is None
 
 
-def test_shapes_are_those_of_their_place_though_the_catalogue_has_moved_on(stream: Stream) -> None:
+def test_shapes_are_those_of_their_position_although_the_catalogue_is_ahead(stream: Stream) -> None:
     events = stream.altered(
         "ALTER TABLE t ADD b int DEFAULT 1",
         "INSERT INTO t VALUES (3, 'z', 3, 3)",
@@ -809,7 +809,7 @@ def _statement(chance: random.Random, names: list[str], made: list[int]) -> str:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_copy_that_follows_the_events_has_what_the_table_has(
+def test_rows_that_are_altered_by_the_events_are_those_of_the_table(
     database: ScratchDatabase, make_source: MakeSource, seed: int, replicate: Replicate
 ) -> None:
     chance = random.Random(seed)
@@ -824,7 +824,7 @@ def test_a_copy_that_follows_the_events_has_what_the_table_has(
             database.execute(*statements)
         if chance.random() < 0.3:
             continue
-        # Every row is written, so that the log tells of all that was altered.
+        # A row is written, so that the log describes the table again.
         database.execute("INSERT INTO t (id) VALUES (0) ON CONFLICT (id) DO UPDATE SET id = 0")
         stream.pull()
         if stream.unknown:
