@@ -92,7 +92,7 @@ def _identity_change(accepted: TableIdentity, found: TableIdentity) -> CatalogCh
     """What two identities say; what an older version of the plugin did not know is learned."""
     if accepted.object is not None and accepted.object != found.object:
         return CatalogChange.OBJECT
-    if any(part not in found.parts or found.parts[part] != value for part, value in accepted.parts.items()):
+    if accepted.is_redefined_in(found):
         return CatalogChange.DEFINITION
     if accepted.storage is not None and accepted.storage != found.storage:
         return CatalogChange.STORAGE

@@ -8,6 +8,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
+import pyarrow as pa
+
+from replicator.model.events import no_fill
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import TableDescription
@@ -38,7 +41,7 @@ class KeyFault(StrEnum):
     PARTITION = "partition_identity"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CatalogColumn:
     """One column; `mapping` is None if its type is unsupported."""
 
@@ -55,6 +58,22 @@ class CatalogColumn:
     is_generated: bool
     is_selectable: bool
     comment: str | None
+    before: tuple[bytes, ...]
+    """Texts of what rows have in it that were there before the column, if they were not written since: none for NULL. More than one
+    if that differs by partition."""
+
+    @cached_property
+    def value_before(self) -> pa.Array | None:
+        """What such rows have in it, as an array of one value; None if that cannot be said."""
+        if self.mapping is None or len(self.before) > 1:
+            return None
+        if not self.before:
+            return pa.nulls(1, self.mapping.arrow)
+        try:
+            value, unheld = self.mapping.from_text(pa.array(self.before, pa.binary()))
+        except ValueError:
+            return None
+        return None if unheld else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +203,8 @@ class CatalogTable:
     other_storage: str | None
     """The access method that keeps the rows, its own or a partition's, if it is not PostgreSQL's heap."""
     columns: tuple[CatalogColumn, ...]
+    highest_position: int
+    """The highest number that a column ever had, also one that was dropped."""
     indexes: tuple[KeyIndex, ...]
     leaves: tuple[Leaf, ...]
     publication: Publication | None
@@ -266,6 +287,7 @@ class CatalogTable:
                     source_type=c.mapping.source_type,
                     nullable=c.is_nullable,
                     comment=c.comment,
+                    id=c.position,
                 )
                 for c in self.replicable_columns
                 if c.mapping is not None
@@ -296,16 +318,47 @@ class CatalogTable:
             else None,
             "attached": {str(leaf.oid): leaf.attached for leaf in self.leaves} if self.is_partitioned else None,
             "is_partition": self.is_partition,
-            # A column that is dropped and added again keeps its name, and its type says nothing of how values are written.
-            "columns": {c.name: [c.position, c.type_oid] for c in self.replicable_columns},
             # Out of its schema and back, attached to another table and detached: nothing was published meanwhile.
             "schema_since": self.traces.schema_since if published and published.schema_oid is not None else None,
             "columns_since": self.traces.columns_since,
-            "composites": {str(oid): attributes for oid, attributes in self.traces.composites.items()},
-            # A label that is new is a part that is new, which the host learns; one that was renamed has another xmin.
-            **{f"label:{oid}": since for oid, since in self.traces.labels.items()},
         }
-        return TableIdentity(object=str(self.oid), storage=str(self.filenode), parts=parts)
+        # A label that is new is a part that is new, which the host learns; one that was renamed has another xmin.
+        labels = {f"label:{oid}": since for oid, since in self.traces.labels.items()}
+        composites = {str(oid): attributes for oid, attributes in self.traces.composites.items()}
+        former = {
+            "columns": {c.name: [c.position, c.type_oid] for c in self.replicable_columns},
+            "composites": composites,
+            **labels,
+        }
+        return TableIdentity(
+            object=str(self.oid),
+            storage=str(self.filenode),
+            parts=parts,
+            columns={
+                # A column's Arrow type says nothing of how values are written. What a column holds that is generated no longer was
+                # never published.
+                **{str(c.position): [c.type_oid, c.is_generated] for c in self.columns},
+                **(
+                    {f"dropped:{self.highest_position}": True}
+                    if self.highest_position in self.dropped_positions
+                    else {}
+                ),
+                **{f"composite:{oid}": attributes for oid, attributes in composites.items()},
+                **labels,
+            },
+            former=former,
+        )
+
+    @property
+    def dropped_positions(self) -> frozenset[int]:
+        """The numbers of columns that were dropped."""
+        return frozenset(range(1, self.highest_position + 1)) - {c.position for c in self.columns}
+
+    @property
+    def fill(self) -> pa.RecordBatch | None:
+        """As `TableDescription.fill`."""
+        columns = [c for c in self.replicable_columns if c.before]
+        return filled({c.name: c.value_before for c in columns})
 
     @property
     def storage_by(self) -> str | None:
@@ -331,6 +384,7 @@ class CatalogTable:
             identity=self.identity,
             estimated_rows=int(sum(known)) if known else None,
             storage_by=self.storage_by,
+            fill=self.fill,
         )
 
     @property
@@ -359,3 +413,27 @@ class CatalogTable:
             if column is None or column.mapping is None or not column.mapping.can_be_key or column.is_nullable:
                 return KeyFault.UNUSABLE_COLUMN
         return None
+
+
+def filled(values: Mapping[str, pa.Array | None]) -> pa.RecordBatch | None:
+    """A `DDLEvent.fill` of values by column, arrays of one; None if one is not known."""
+    if any(value is None for value in values.values()):
+        return None
+    there = {name: value for name, value in values.items() if value is not None and not value.null_count}
+    return pa.RecordBatch.from_arrays(list(there.values()), names=list(there)) if there else no_fill()
+
+
+def highest_position(identity: TableIdentity) -> int:
+    """The highest number that a column of the table had when it had this identity; 0 if unknown."""
+    numbers = (name.removeprefix("dropped:") for name in identity.columns)
+    return max((int(number) for number in numbers if number.isdigit()), default=0)
+
+
+def hidden_positions(identity: TableIdentity) -> frozenset[int]:
+    """The numbers of the columns whose values the log did not carry when the table had this identity."""
+    listed = identity.parts.get("column_list")
+    return frozenset(
+        int(name)
+        for name, value in identity.columns.items()
+        if name.isdigit() and (value[1] or (listed is not None and int(name) not in listed))
+    )

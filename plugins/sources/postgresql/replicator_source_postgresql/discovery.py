@@ -31,6 +31,8 @@ from replicator_source_postgresql.queries import (
     INDEXES_QUERY,
     LEAVES_QUERY,
     LIST_QUERY,
+    LIVE_COLUMNS_QUERY,
+    MISSING_QUERY,
     PUBLICATION_QUERY,
     TABLES_QUERY,
     USED_TYPES_QUERY,
@@ -91,6 +93,19 @@ def read_tables(
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         with catalogue_texts(connection):
             return _CatalogReader(connection, publication, {} if filters is None else filters).read(wanted)
+
+
+def read_live_columns(connection: Connection, oids: Iterable[int]) -> tuple[str, dict[int, dict[int, str]]]:
+    """Read which columns of these tables live, by oid and number; with the snapshot of the read."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        with catalogue_texts(connection):
+            row = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+            assert row is not None
+            found: dict[int, dict[int, str]] = {}
+            for oid, number, name in connection.execute(LIVE_COLUMNS_QUERY, (sorted(set(oids)),)):
+                found.setdefault(oid, {})[number] = shown(name)
+    return row[0], found
 
 
 def read_publication(connection: Connection, name: str) -> Publication | None:
@@ -177,7 +192,7 @@ class _CatalogReader:
             if TableId(row[1], row[2]) in set(wanted)
         ]
         oids = [row[0] for row in rows]
-        columns = self._columns(oids)
+        columns = self._columns(oids, self._missing([row[0] for row in rows if row[3] == "p"]))
         indexes = self._indexes(oids)
         leaves = self._leaves([row[0] for row in rows if row[3] == "p"])
         members = self._members(oids, publication)
@@ -199,7 +214,7 @@ class _CatalogReader:
     ) -> CatalogTable:
         (oid, namespace, name, kind, persistence, filenode, identity, is_partition, has_children, has_parent, has_row_security, is_usable,
          is_owned, owner, estimate, comment, fingerprint, schema_since, columns_since, made_by, near, is_first_command,
-         has_new_columns, other_storage) = row  # fmt: skip
+         has_new_columns, other_storage, highest_position) = row  # fmt: skip
         published = members.get(oid)
         if publication is not None and namespace in publication.schemas:
             # Through its schema a table is published whole, whatever filter its own entry has.
@@ -234,6 +249,7 @@ class _CatalogReader:
             fingerprint=fingerprint,
             other_storage=None if other_storage is None else shown(other_storage),
             columns=tuple(columns.get(oid, ())),
+            highest_position=highest_position,
             indexes=tuple(indexes.get(oid, ())),
             leaves=tuple(leaves.get(oid, ())),
             publication=publication,
@@ -264,7 +280,16 @@ class _CatalogReader:
             (labels if is_label else composites)[oid] = state
         return found
 
-    def _columns(self, oids: Sequence[int]) -> dict[int, list[CatalogColumn]]:
+    def _missing(self, roots: Sequence[int]) -> dict[tuple[int, str], list[str]]:
+        """Of each column of a partitioned table: the values that its partitions keep for rows that were there before it."""
+        if not roots:
+            return {}
+        rows = self._connection.execute(MISSING_QUERY.encode(), (list(roots),)).fetchall()
+        return {(root, name): texts for root, name, texts in rows}
+
+    def _columns(
+        self, oids: Sequence[int], of_partitions: Mapping[tuple[int, str], list[str]]
+    ) -> dict[int, list[CatalogColumn]]:
         rows = self._connection.execute(COLUMNS_QUERY, (list(oids),)).fetchall()
         infos = resolve_types(self._connection, {row[4] for row in rows})
         found: dict[int, list[CatalogColumn]] = {}
@@ -280,9 +305,11 @@ class _CatalogReader:
             is_selectable,
             comment,
             is_wide,
+            missing,
         ) in rows:
             info = infos.get(type_oid)
             self._readable(relation, "the column", name)
+            kept = of_partitions.get((relation, name), []) if missing is None else [missing]
             self._readable(relation, "the type", type_sql)
             column = CatalogColumn(
                 name=shown(name),
@@ -296,6 +323,7 @@ class _CatalogReader:
                 is_generated=is_generated,
                 is_selectable=is_selectable,
                 comment=None if comment is None else shown(comment),
+                before=tuple(text.encode("utf-8", "surrogateescape") for text in kept),
             )
             found.setdefault(relation, []).append(column)
         return found

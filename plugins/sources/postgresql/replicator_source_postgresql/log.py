@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
@@ -30,6 +30,7 @@ from replicator.model.errors import (
     TableError,
 )
 from replicator.model.events import DDLEvent, change_schema
+from replicator.model.identity import TableIdentity
 from replicator.model.isolation import table_error
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -38,11 +39,12 @@ from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, P
 from replicator_source_postgresql import pgoutput as p
 from replicator_source_postgresql.feed import Feed
 from replicator_source_postgresql.idle import IdleLog, LogEnd
+from replicator_source_postgresql.lookups import Lookups
 from replicator_source_postgresql.lsn import lsn_from_text, lsn_to_text, widen_xid
 from replicator_source_postgresql.marks import LsnMarks, mark_prefix
 from replicator_source_postgresql.messages import EPOCH_2000_US, HEADER, IS_RARE, IS_ROW, Part, moment, up_to
 from replicator_source_postgresql.relations import RareEvents, Relations
-from replicator_source_postgresql.types import TypeInfo, Unrepresentable
+from replicator_source_postgresql.types import Unrepresentable
 from replicator_source_postgresql.wire import Block, Bytes, Frames, MalformedError
 
 __all__ = ["LsnMarks", "PgLogReader", "mark_prefix"]
@@ -91,8 +93,8 @@ class PgLogReader(LogReader):
             to it are not sent again.
             Whether the slot still joins there (`confirmed_flush_lsn`, timeline, system) is the caller's to compare beforehand.
         schemas: The tables to decode, in their last known shapes. Rows of other tables are skipped.
-        resolve_types: Answers catalogue questions about types, on another connection; called when a Relation
-            message names types not seen before. See `types.TYPES_QUERY`.
+        lookups: Answers catalogue questions, on another connection; asked when a Relation message names types not seen before, or may
+            have other columns than are known.
         xid_near: A recent 64-bit transaction id: `pg_snapshot_xmax(pg_current_snapshot())` as a number.
         marks: `mark_prefix(context.uuid)`.
         lsn_marks: The source's `LsnMarks`; used on servers before 14 only.
@@ -102,6 +104,7 @@ class PgLogReader(LogReader):
         has_early_keepalives: The server sends keepalives in the middle of a backlog. Otherwise one that wants no answer means that
             the whole log was sent.
         objects: The oids under which tables are replicated; checked again with each Relation message.
+        accepted: The identities under which they are; read again when a table was altered.
         unrepresentable: What to do with values that the canonical type cannot hold. Those in key columns always fail the table.
         idle_move_s: An idle database's offset moves at most once in so many seconds (and when the server asks for
             an answer, as it does when it shuts down).
@@ -116,13 +119,14 @@ class PgLogReader(LogReader):
         feed: Feed,
         *,
         schemas: Mapping[TableId, TableSchema],
-        resolve_types: Callable[[Collection[int]], Mapping[int, TypeInfo]],
+        lookups: Lookups,
         start_lsn: int,
         xid_near: int,
         marks: str,
         lsn_marks: LsnMarks,
         offset_fields: Mapping[str, Any],
         objects: Mapping[TableId, int],
+        accepted: Mapping[TableId, TableIdentity],
         unrepresentable: Unrepresentable,
         log_end: LogEnd | None,
         has_early_keepalives: bool,
@@ -130,7 +134,7 @@ class PgLogReader(LogReader):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._feed = feed
-        self._relations = Relations(schemas, objects, resolve_types)
+        self._relations = Relations(schemas, objects, accepted, lookups)
         self._idle = IdleLog(
             start_lsn, log_end=log_end, has_early_keepalives=has_early_keepalives, move_s=idle_move_s, clock=clock
         )
@@ -362,7 +366,8 @@ class PgLogReader(LogReader):
                 break
             match int(part.kinds[index]):
                 case p.RELATION:
-                    self._relations.take_relation(p.Relation.read(part.content(index)), index, events)
+                    relation = p.Relation.read(part.content(index))
+                    self._relations.take_relation(relation, index, self._transaction_at(part, index), events)
                 case p.TRUNCATE:
                     self._relations.take_truncate(part.content(index), index, events)
                 case _:
@@ -383,6 +388,19 @@ class PgLogReader(LogReader):
             events.marks = [*self._open_marks, *events.marks]
             self._open_marks = []
         return events
+
+    def _transaction_at(self, part: Part, index: int) -> int:
+        """The id of the transaction in which a message is."""
+        begins = np.flatnonzero(part.kinds[:index] == p.BEGIN)
+        if len(begins):
+            last = int(begins[-1])
+            if part.frames.ends[last] - part.frames.starts[last] != _BEGIN_SIZE:
+                raise MalformedError("a Begin message has a wrong length")
+            xid = part.frames.int32(part.frames.starts[[last]] + HEADER + 17)[0]
+            return widen_xid(int(xid) & 0xFFFFFFFF, self._xid_near)
+        if self._open is None:
+            raise MalformedError("a table was described outside a transaction")
+        return self._open.id
 
     def _stop_at_lsn_mark(self, part: Part, stop: int) -> int:
         awaited = self._lsn_marks.lowest()

@@ -7,7 +7,7 @@ Format: https://www.postgresql.org/docs/current/protocol-logicalrep-message-form
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.model.errors import KeyMissingError, TableError, UnsupportedTypeError
-from replicator.model.schema import Column, TableId, TableSchema
+from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.arrow import Bools, Longs
 from replicator_source_postgresql.errors import corrupt_rows
-from replicator_source_postgresql.types import PgType, TypeInfo, Unrepresentable, column_type
+from replicator_source_postgresql.types import PgType, Unrepresentable
 from replicator_source_postgresql.wire import (
     TEXT,
     UNCHANGED,
@@ -174,60 +174,6 @@ class Shape:
         """Positions of the key columns, in key order; every column for a table without a key."""
         names = [c.name for c in self.schema.columns]
         return tuple(names.index(name) for name in self.schema.key) or tuple(range(len(names)))
-
-
-def shape_of(relation: Relation, known: TableSchema, infos: Mapping[int, TypeInfo]) -> Shape:
-    """The shape that a Relation message declares; its `schema` is `known` itself if that is still right.
-
-    Columns are compared by name, order and canonical type: what the target sees (varchar(10) → varchar(20) is no
-    change there). The key is compared with the replica identity's columns unless that is FULL, which names them all.
-    A Relation message tells neither nullability nor
-    comments: they are kept by name.
-
-    Raises:
-        UnsupportedTypeError: A column has no mapping.
-        TableError: `corrupt_rows`: a column's name is not UTF-8.
-    """
-    if not relation.has_names:
-        raise corrupt_rows(known.table, "a column has a name that is not UTF-8")
-    types = tuple(_column_mapping(column, infos, known.table) for column in relation.columns)
-    shape = [(c.name, t.arrow) for c, t in zip(relation.columns, types, strict=True)]
-    key = _key(relation, known)
-    if shape == [(c.name, c.type) for c in known.columns] and key == known.key:
-        return Shape(known, types)
-    before = {c.name: c for c in known.columns}
-    columns = tuple(
-        Column(
-            name=c.name,
-            type=t.arrow,
-            source_type=t.source_type,
-            nullable=before[c.name].nullable if c.name in before else True,
-            comment=before[c.name].comment if c.name in before else None,
-        )
-        for c, t in zip(relation.columns, types, strict=True)
-    )
-    return Shape(TableSchema(table=known.table, columns=columns, key=key, comment=known.comment), types)
-
-
-def _key(relation: Relation, known: TableSchema) -> tuple[str, ...]:
-    names = [c.name for c in relation.columns]
-    if relation.identity == "f":
-        return known.key if set(known.key) <= set(names) else ()
-    identity = [c.name for c in relation.columns if c.is_identity]
-    return known.key if set(identity) == set(known.key) else tuple(identity)
-
-
-def _column_mapping(column: RelationColumn, infos: Mapping[int, TypeInfo], table: TableId) -> PgType:
-    info = infos.get(column.type_oid)
-    mapping = column_type(column.type_oid, column.typmod, info) if info is not None else None
-    if mapping is None:
-        raise UnsupportedTypeError(
-            f"Column {column.name} has a type (oid {column.type_oid}) that is no longer in the catalogue, or that cannot be stored.",
-            code="unsupported_type",
-            table=str(table),
-            action="Run `replicator snapshot NAME TABLE`.",
-        )
-    return mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,8 +427,3 @@ def _spread(columns: Sequence[pa.Array], rows: npt.NDArray[np.int64], count: int
     missing[rows] = False
     lookup = pa.array(index, mask=missing)
     return [column.take(lookup) for column in columns]
-
-
-def type_oids(relation: Relation) -> Collection[int]:
-    """The types that must be resolved before `shape_of`."""
-    return {column.type_oid for column in relation.columns}

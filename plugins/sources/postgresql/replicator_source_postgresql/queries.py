@@ -125,7 +125,7 @@ SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relpersistence::tex
   EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.xmin = c.xmin),
   (SELECT min(m.amname::text) FROM {_TREE.format(root="c.oid")} AS t
     JOIN pg_class l ON l.oid = t.relid AND l.relkind = 'r' JOIN pg_am m ON m.oid = l.relam AND m.amname <> 'heap'
-    WHERE c.relkind = 'p' OR l.oid = c.oid)
+    WHERE c.relkind = 'p' OR l.oid = c.oid), c.relnatts
 FROM wanted w JOIN pg_namespace n ON n.nspname = w.nspname::name JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname::name
 WHERE c.relkind IN ('r', 'p')
 """  # noqa: S608 our own text
@@ -133,10 +133,28 @@ WHERE c.relkind IN ('r', 'p')
 COLUMNS_QUERY: Final = """
 SELECT a.attrelid::int8, a.attname, a.attnum, format_type(a.atttypid, a.atttypmod), a.atttypid::int8, a.atttypmod, a.attnotnull,
   a.attgenerated <> '',
-  has_column_privilege(a.attrelid, a.attnum, 'SELECT'), col_description(a.attrelid, a.attnum), a.attstorage <> 'p'
+  has_column_privilege(a.attrelid, a.attnum, 'SELECT'), col_description(a.attrelid, a.attnum), a.attstorage <> 'p',
+  CASE WHEN a.atthasmissing THEN array_to_string(a.attmissingval, '') END
 FROM pg_attribute a
 WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
+"""
+
+# What a column has in rows that were there before it: the server keeps the value of its default then, until the table is rewritten. Of a
+# partitioned table the partitions keep it.
+MISSING_QUERY: Final = f"""
+SELECT r.oid::int8, a.attname, array_agg(DISTINCT array_to_string(a.attmissingval, ''))
+FROM unnest(%s::oid[]) AS r(oid)
+CROSS JOIN LATERAL {_TREE.format(root="r.oid")} AS t
+JOIN pg_class l ON l.oid = t.relid AND l.relkind <> 'p'
+JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum > 0 AND a.atthasmissing
+GROUP BY r.oid, a.attname
+"""  # noqa: S608 our own text
+
+# The names of the columns that live, and that a publication without a list publishes.
+LIVE_COLUMNS_QUERY: Final = """
+SELECT a.attrelid::int8, a.attnum, a.attname FROM pg_attribute a
+WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attrelid, a.attnum
 """
 
 # One row per key column. The operators are those of the index's operator class, so that reads ask for the very order that the index keeps.

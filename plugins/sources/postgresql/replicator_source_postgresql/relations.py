@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from replicator.model.errors import TableError
-from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.events import DDLEvent, DDLOperation, no_fill
+from replicator.model.identity import TableIdentity
 from replicator.model.isolation import table_error
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.arrow import Longs
+from replicator_source_postgresql import attributes, shapes
 from replicator_source_postgresql import pgoutput as p
+from replicator_source_postgresql.attributes import Found, Known, Shown, kind_of
+from replicator_source_postgresql.catalogue import CatalogTable, filled, hidden_positions, highest_position
+from replicator_source_postgresql.lookups import Described, LiveColumns, Lookups
 from replicator_source_postgresql.messages import HEADER, Part
-from replicator_source_postgresql.types import TypeInfo
+from replicator_source_postgresql.types import PgType, TypeInfo
 from replicator_source_postgresql.wire import MalformedError
 
 
@@ -29,29 +35,49 @@ class RareEvents:
     errors: dict[TableId, TableError] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a Relation message makes of a table: its shape, or why it fails; and what was altered, if anything was."""
+
+    shape: p.Shape | None = None
+    altered: DDLEvent | None = None
+    error: TableError | None = None
+
+
 class Relations:
     """The relations that one stream has described.
+
+    A Relation message comes before the first row of a table, and before the next one after anything about the table has changed. It does
+    not number its columns, so the catalogue is asked: whether the known columns live still, if it has the known names and types (the
+    first time about all tables at once); else about the whole table.
 
     Args:
         schemas: The replicated tables in their last known shapes.
         objects: The oids under which tables are replicated.
-        resolve_types: See `PgLogReader`.
+        accepted: The identities under which they are.
+        lookups: See `PgLogReader`.
     """
 
     def __init__(
         self,
         schemas: Mapping[TableId, TableSchema],
         objects: Mapping[TableId, int],
-        resolve_types: Callable[[Collection[int]], Mapping[int, TypeInfo]],
+        accepted: Mapping[TableId, TableIdentity],
+        lookups: Lookups,
     ) -> None:
         self._schemas = dict(schemas)
         self._objects = objects
-        self._resolve_types = resolve_types
+        self._accepted = accepted
+        self._lookups = lookups
         self._infos: dict[int, TypeInfo] = {}
         # Relation id → shape; None for tables that are not replicated.
         self._shapes: dict[int, p.Shape | None] = {}
         # Relation id → name, of every table that was described.
         self._names: dict[int, TableId] = {}
+        # Relation id → the highest number that a column was seen to have in this stream.
+        self._highest: dict[int, int] = {}
+        # Relation id → the last answer about its columns.
+        self._live: dict[int, LiveColumns] = {}
 
     def name(self, part: Part, index: int) -> TableId:
         """The table of a row or Relation message."""
@@ -77,14 +103,18 @@ class Relations:
                 shapes.append(shape)
         return shapes, numbers[inverse]
 
-    def take_relation(self, relation: p.Relation, index: int, events: RareEvents) -> None:
-        """Record what the following rows look like; a change ends the pull, before this message if rows of the old shape may precede."""
+    def take_relation(self, relation: p.Relation, index: int, transaction: int, events: RareEvents) -> None:
+        """Record what the following rows look like; a change ends the pull, before this message if rows of the old shape may precede.
+
+        `transaction`: in which the message is.
+        """
         old = self._shapes.get(relation.id)
         # No table with a name that is not UTF-8 is replicated.
         known = self._schemas.get(relation.table) if relation.is_named else None
-        shape, error = (None, None) if known is None else self._try_shape(relation, known)
+        described = _Outcome() if known is None else self._try_describe(relation, known, transaction)
+        shape, error = described.shape, described.error
         is_new = relation.id not in self._shapes and not self._has_relation(relation.table)
-        is_same = relation.id in self._shapes and error is None and shape == old
+        is_same = relation.id in self._shapes and error is None and described.altered is None and shape == old
         if not is_new and not is_same and index > 0:
             events.stop = index
             return
@@ -103,7 +133,10 @@ class Relations:
         self._names[relation.id] = relation.table
         if shape is not None and shape.schema is not known:
             self._schemas[relation.table] = shape.schema
-            events.ddl.append(DDLEvent(operation=DDLOperation.ALTER_TABLE, table=relation.table, schema=shape.schema))
+            ids = shapes.ids_of(shape.schema) or ()
+            self._highest[relation.id] = max([self._highest.get(relation.id, 0), *ids])
+        if described.altered is not None:
+            events.ddl.append(described.altered)
         if events.ddl:
             events.stop = index + 1
 
@@ -126,21 +159,100 @@ class Relations:
             if shape is not None and shape.schema.table == table:
                 self._shapes[relation_id] = None
 
-    def _try_shape(self, relation: p.Relation, known: TableSchema) -> tuple[p.Shape | None, TableError | None]:
-        """The shape, or why its table fails."""
+    def _try_describe(self, relation: p.Relation, known: TableSchema, transaction: int) -> _Outcome:
+        """What the message says, or why its table fails."""
         try:
-            return self._shape(relation, known), None
+            return self._describe(relation, known, transaction)
         except Exception as error:
             ours = table_error(error, relation.table, "reading its columns")
             if ours is None:
                 raise
-            return None, ours
+            return _Outcome(error=ours)
 
-    def _shape(self, relation: p.Relation, known: TableSchema) -> p.Shape:
-        missing = p.type_oids(relation) - self._infos.keys()
+    def _describe(self, relation: p.Relation, known: TableSchema, transaction: int) -> _Outcome:
+        missing = shapes.type_oids(relation) - self._infos.keys()
         if missing:
-            self._infos.update(self._resolve_types(missing))
-        return p.shape_of(relation, known, self._infos)
+            self._infos.update(self._lookups.types(missing))
+        types = shapes.types_of(relation, known.table, self._infos)
+        is_same = shapes.has_same_columns(relation, types, known)
+        since = Described(relation.id, transaction)
+        if self._objects.get(known.table, relation.id) != relation.id:
+            ids: Sequence[int] | None = shapes.ids_of(known) if is_same else None
+            return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), None)
+        if is_same:
+            is_known, ids = self._same_columns(known, since)
+            if is_known:
+                return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), no_fill())
+        table = self._lookups.table(known.table, since)
+        if table is None or table.oid != relation.id:
+            # Renamed or dropped since: the log, or the next comparison, tells.
+            return _outcome(known, shapes.shape_of(relation, known, types, None, by_id=False), None)
+        if shapes.ids_of(known) is None:
+            ids = shapes.ids_of(table.schema) if shapes.has_same_columns(relation, types, table.schema) else None
+            return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), None)
+        return self._altered(relation, known, types, table)
+
+    def _same_columns(self, known: TableSchema, since: Described) -> tuple[bool, Sequence[int] | None]:
+        """Whether columns of the known names and types are the known ones, and their numbers.
+
+        They are if the known ones live: none is missing, so no other can be there. A shape without numbers, which an older version stored,
+        gets those of the catalogue if that has the same names.
+        """
+        live = self._live_columns(since)
+        ids = shapes.ids_of(known)
+        if live is None or (ids is not None and live.keys() >= set(ids)):
+            return True, ids
+        if ids is not None:
+            return False, None
+        return True, list(live) if list(live.values()) == [c.name for c in known.columns] else None
+
+    def _live_columns(self, since: Described) -> Mapping[int, str] | None:
+        """The columns of a table that lived after a transaction; None if the table does not exist."""
+        answer = self._live.get(since.relation)
+        if answer is None or not answer.visibility.sees(since.transaction):
+            oids = {since.relation} if self._live else {since.relation, *tuple(self._objects.values())}
+            answer = self._lookups.live_columns(oids, since)
+            self._live.update(dict.fromkeys(oids, answer))
+        return answer.names.get(since.relation)
+
+    def _altered(
+        self, relation: p.Relation, known: TableSchema, types: Sequence[PgType], table: CatalogTable
+    ) -> _Outcome:
+        """Number the columns, and say what rows have in those that are new."""
+        accepted = self._accepted.get(known.table)
+        is_settled = accepted is not None and bool(accepted.columns) and _is_as_accepted(accepted, table.identity)
+        is_same_storage = is_settled and accepted is not None and accepted.storage == table.identity.storage
+        old = {c.id: c for c in known.columns if c.id is not None}
+        published = {c.position: c for c in table.replicable_columns}
+        highest = max([*old, self._highest.get(relation.id, 0), highest_position(accepted) if accepted else 0])
+        reading = attributes.read(
+            [Shown(c.name, kind_of(t.arrow)) for c, t in zip(relation.columns, types, strict=True)],
+            Known(
+                columns={number: Shown(c.name, kind_of(c.type)) for number, c in old.items()},
+                highest=highest,
+                hidden=(hidden_positions(accepted) if accepted else frozenset()) - old.keys(),
+            ),
+            Found(
+                published={n: Shown(c.name, kind_of(c.mapping.arrow)) for n, c in published.items() if c.mapping},
+                dropped=table.dropped_positions,
+            ),
+            is_same_storage=is_same_storage,
+        )
+        if reading is None:
+            return _outcome(known, shapes.shape_of(relation, known, types, None, by_id=False), None)
+        shape = shapes.shape_of(relation, known, types, reading.ids, by_id=True)
+        if not reading.is_proven:
+            return _outcome(known, shape, None)
+        added = {c.name: published.get(c.id) for c in shape.schema.columns if c.id is not None and c.id not in old}
+        if not added:
+            return _outcome(known, shape, no_fill())
+        # If a new column is of another type now, or was dropped, the catalogue does not say what it held before.
+        is_known = is_same_storage and all(
+            column is not None and column.mapping is not None and column.mapping.arrow == shape.schema.column(name).type
+            for name, column in added.items()
+        )
+        values = {name: column.value_before for name, column in added.items() if column is not None}
+        return _outcome(known, shape, filled(values) if is_known else None)
 
     def _name_of(self, relation_id: int) -> TableId | None:
         """Under which name a relation is replicated that this session has not seen yet."""
@@ -148,3 +260,23 @@ class Relations:
 
     def _has_relation(self, table: TableId) -> bool:
         return any(shape is not None and shape.schema.table == table for shape in self._shapes.values())
+
+
+def _outcome(known: TableSchema, shape: p.Shape, fill: pa.RecordBatch | None) -> _Outcome:
+    """A shape with the event that leads to it, unless it is the known one, apart from numbers that this did not have."""
+    schema = shape.schema
+    if replace(schema, columns=known.columns) == known and _differ_in_ids_alone(known, schema):
+        return _Outcome(shape)
+    event = DDLEvent(operation=DDLOperation.ALTER_TABLE, table=known.table, before=known, schema=schema, fill=fill)
+    return _Outcome(shape, event)
+
+
+def _differ_in_ids_alone(known: TableSchema, schema: TableSchema) -> bool:
+    return len(known.columns) == len(schema.columns) and all(
+        (a.name, a.type) == (b.name, b.type) and a.id in (None, b.id)
+        for a, b in zip(known.columns, schema.columns, strict=True)
+    )
+
+
+def _is_as_accepted(accepted: TableIdentity, found: TableIdentity) -> bool:
+    return accepted.object == found.object and not accepted.is_redefined_in(found)

@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from replicator.model.errors import (
     CorruptStreamError,
+    SchemaConflictError,
     TableError,
     UnsupportedTypeError,
 )
@@ -76,6 +77,10 @@ class PgVisibility(Visibility):
         ids = np.asarray(pc.cast(transaction_ids, pa.uint64()))
         is_seen = (ids < self.xmax) & ~np.isin(ids, np.array(self.in_progress, np.uint64))
         return pa.array(np.where(is_seen, np.int8(Seen.SEEN), np.int8(Seen.UNSEEN)), pa.int8())
+
+    def sees(self, transaction: int) -> bool:
+        """Whether this transaction was seen."""
+        return transaction < self.xmax and transaction not in self.in_progress
 
     def is_beyond(self, earlier: Visibility) -> bool:
         """See `Visibility`. Who has written has an id, and is in progress also while its commit waits for a standby."""
@@ -265,7 +270,7 @@ def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> Rea
     """What to read of a table, replicated through `publication`, so that the rows have the shape that the host knows.
 
     Raises:
-        SchemaConflictError: A column of `schema` no longer exists or has another type, or the key changed.
+        SchemaConflictError: A column of `schema` no longer exists or has another type, another column has its name, or the key changed.
         TableError: A statement cannot name what it needs (`not_utf8`).
     """
     if table.unreadable:
@@ -273,6 +278,11 @@ def read_plan(table: CatalogTable, schema: TableSchema, publication: str) -> Rea
     columns = {c.name: c for c in table.replicable_columns}
     key = tuple(part.column for part in table.key)
     verify_shape(schema, {n: (c.mapping.arrow if c.mapping else None, c.type_sql) for n, c in columns.items()}, key)
+    for column in schema.columns:
+        if column.id is not None and column.id != columns[column.name].position:
+            raise SchemaConflictError(
+                f"the column {column.name} is another one now.", code="column_gone", table=str(table.table)
+            )
     return ReadPlan(
         table=table.table,
         publication=publication,

@@ -37,11 +37,11 @@ from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.connection import ANOTHER_SERVER, SameServer, Session
 from replicator_source_postgresql.feed import Feed
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
+from replicator_source_postgresql.lookups import LogCatalogue
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.rawtexts import is_raw
 from replicator_source_postgresql.snapshot import CHUNK_SETTINGS, PgVisibility, TableReader
-from replicator_source_postgresql.types import TypeInfo
 
 VERSION_WITH_MESSAGES = 140000
 VERSION_EARLY_KEEPALIVES = 150000
@@ -67,6 +67,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         self._publication_name = config.publication or made
         self._lsn_marks = LsnMarks()
         self._objects: dict[TableId, int] = {}
+        self._accepted: dict[TableId, TableIdentity] = {}
         self._filters: dict[str, str] = {}
         self._has_read_log = False
         """Then the server grants replication connections, and asking again each minute would use one of the few that are allowed."""
@@ -213,6 +214,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
 
     @override
     def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
+        self._accepted |= identities
         self._objects |= {table: int(identity.object) for table, identity in identities.items() if identity.object}
 
     @override
@@ -255,12 +257,13 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
                 feed,
                 schemas=schemas,
                 start_lsn=position.lsn,
-                resolve_types=self._resolve_types,
+                lookups=LogCatalogue(self._log_catalogue, self._publication_name),
                 xid_near=int(row[0]),
                 marks=mark_prefix(self.context.uuid),
                 lsn_marks=self._lsn_marks,
                 offset_fields=Position(lsn=0, timeline=system.timeline, system=system.identifier).fields,
                 objects=self._objects,
+                accepted=self._accepted,
                 log_end=self._log_end if row[1] is not None else None,
                 has_early_keepalives=has_early_keepalives,
                 unrepresentable=self.config.unrepresentable,
@@ -377,10 +380,6 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     def _read_tables(self, tables: Collection[TableId]) -> dict[TableId, CatalogTable]:
         with self._control.use("reading the catalogue") as connection:
             return discovery.read_tables(connection, tables, self._publication_name, self._filters)
-
-    def _resolve_types(self, oids: Collection[int]) -> Mapping[int, TypeInfo]:
-        with self._log_catalogue.use("reading types") as connection:
-            return discovery.resolve_types(connection, oids)
 
     def _log_end(self) -> tuple[int, datetime]:
         with self._log_catalogue.use("reading where the log ends") as connection:

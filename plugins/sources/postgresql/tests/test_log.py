@@ -21,10 +21,11 @@ from replicator.model.errors import (
 from replicator.model.events import DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import LogBatch, PullLimits
-from replicator_source_postgresql.connection import SameServer
+from replicator_source_postgresql.connection import SameServer, Session
 from replicator_source_postgresql.errors import translate
 from replicator_source_postgresql.feed import Feed
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
+from replicator_source_postgresql.lookups import LogCatalogue
 from replicator_source_postgresql.lsn import lsn_from_text
 from replicator_source_postgresql.source import VERSION_WITH_MESSAGES
 from replicator_source_postgresql.types import SESSION_OPTIONS, TYPES_QUERY, TypeInfo, column_type, type_infos
@@ -44,6 +45,8 @@ class Log:
         self.uuid = "u1"
         self.lsn_marks = LsnMarks()
         self._readers: list[PgLogReader] = []
+        parameters = {key: str(value) for key, value in conninfo.conninfo_to_dict(database.dsn).items()}
+        self._session = Session(parameters, SameServer(), settings={}, server="the test's")
         self.start_lsn = 0
         self.connection.execute("CREATE PUBLICATION p WITH (publish_via_partition_root = true)")
         self.connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (self.slot,))
@@ -85,12 +88,13 @@ class Log:
             **{
                 "start_lsn": start_lsn,
                 "schemas": {s.table: s for s in schemas},
-                "resolve_types": self.types,
+                "lookups": LogCatalogue(self._session, "p"),
                 "xid_near": int(near),
                 "marks": mark_prefix(self.uuid),
                 "lsn_marks": self.lsn_marks,
                 "offset_fields": {"timeline": 1},
                 "objects": {},
+                "accepted": {},
                 "unrepresentable": "fail",
                 "log_end": None,
                 "has_early_keepalives": False,
@@ -129,11 +133,13 @@ class Log:
         """Close the connections; the slot goes with the server."""
         for reader in self._readers:
             reader.close()
+        self._session.close()
         self.connection.close()
 
     def close(self) -> None:
         for reader in self._readers:
             reader.close()
+        self._session.close()
         with self.database.connect(replication="database") as replication:
             replication.execute(f'DROP_REPLICATION_SLOT "{self.slot}" WAIT')
         self.connection.close()

@@ -18,7 +18,9 @@ from replicator.model.events import DDLOperation, change_schema
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.source import LogBatch, PullLimits
 from replicator_source_postgresql.log import LsnMarks, PgLogReader, mark_prefix
+from replicator_source_postgresql.lookups import Described, LiveColumns
 from replicator_source_postgresql.lsn import lsn_from_text, lsn_to_text, widen_xid
+from replicator_source_postgresql.snapshot import PgVisibility
 from replicator_source_postgresql.types import TypeInfo
 from replicator_source_postgresql.wire import Block
 
@@ -152,8 +154,17 @@ def transaction(*content: bytes, xid: int = 100, lsn: int = 1000) -> list[bytes]
     return [begin(xid, lsn), *content, commit(lsn)]
 
 
-def resolve(oids: Collection[int]) -> Mapping[int, TypeInfo]:
-    return {oid: INFOS[oid] for oid in oids if oid in INFOS}
+class NoTables:
+    """A catalogue that has types, and no tables any more."""
+
+    def types(self, oids: Collection[int]) -> Mapping[int, TypeInfo]:
+        return {oid: INFOS[oid] for oid in oids if oid in INFOS}
+
+    def live_columns(self, oids: Collection[int], since: Described) -> LiveColumns:
+        return LiveColumns(PgVisibility(1, 1 << 62), {})
+
+    def table(self, table: TableId, since: Described) -> None:
+        return None
 
 
 class Clock:
@@ -170,13 +181,14 @@ def reader_of(messages: Sequence[bytes], schema: TableSchema = SCHEMA, **setting
         feed,
         **{
             "schemas": {schema.table: schema},
-            "resolve_types": resolve,
+            "lookups": NoTables(),
             "start_lsn": 0,
             "xid_near": 100,
             "marks": mark_prefix("u"),
             "lsn_marks": LsnMarks(),
             "offset_fields": {"timeline": 1},
             "objects": {},
+            "accepted": {},
             "unrepresentable": "fail",
             "log_end": None,
             "has_early_keepalives": False,

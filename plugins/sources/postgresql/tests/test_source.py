@@ -24,6 +24,7 @@ from replicator.testing.waiting import wait_until
 from replicator_source_postgresql import hooks
 from replicator_source_postgresql import source as module
 from replicator_source_postgresql.config import PostgresqlConfig
+from replicator_source_postgresql.lookups import LogCatalogue
 from replicator_source_postgresql.position import Position
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_testbed.postgresql_programs import find_distribution
@@ -264,7 +265,7 @@ def test_types_named_by_the_log_are_looked_up_while_another_thread_reads(
     any_database: ScratchDatabase, source: PostgresqlSource
 ) -> None:
     any_database.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    infos = source._resolve_types([23, 25])
+    infos = LogCatalogue(source._log_catalogue, "p").types([23, 25])
     assert {info.name for info in infos.values()} == {"int4", "text"}
 
 
