@@ -168,7 +168,7 @@ class Stream:
     def _change(self, table: TableId, schema: TableSchema, change: Mapping[str, Any]) -> None:
         rows = self.rows[table]
         fields = schema.key_fields or tuple(schema.fields.values())
-        before = change["before"] or (change["row"] if schema.key else None)
+        before: Any = change["before"] or (change["row"] if schema.key else None)
         held: Row = {}
         if change["_operation"] != "INSERT":
             (index, *_) = [i for i, row in enumerate(rows) if all(row[f] == before[f] for f in fields)]

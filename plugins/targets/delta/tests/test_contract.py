@@ -49,7 +49,7 @@ class Lake(TargetHarness):
     def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:
         if not self.exists(table):
             return []
-        names = [column.name for column in schema.columns]
+        names = [column.name for column in schema.held]
         marks = [SEQUENCE_NUM, *([IS_DELETED] if table.options.deletes == "soft" else [])]
         return [
             TargetRow(
