@@ -147,6 +147,8 @@ class Grammar:
         return f"{kind} {column}{self.exists()} {self.quoted(name)}{new} {definition} {self.position()}"
 
     def statement(self, types: Mapping[str, str]) -> str:
+        if self.flip(0.25):
+            return f"ALTER TABLE t ADD {self.new()} {self.definition()} {self.position()}"
         clauses = [self.clause(types) for _ in range(self.rng.choice([1, 1, 2, 2, 3, 4]))]
         ignore = "IGNORE " if self.flavor == "mariadb" and self.flip(0.03) else ""
         return f"ALTER {ignore}TABLE t {', '.join(clauses)}"
