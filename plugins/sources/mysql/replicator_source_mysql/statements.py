@@ -93,8 +93,9 @@ class Statements:
             self._rows.drop(effect.table)
             return
         altered: Alteration | None = None
-        if effect.columns is not None and not group.begin.is_alter_phase:
-            altered = self._rows.alter(effect.table, effect.columns)
+        if effect.effect is Effect.ALTER:
+            columns = None if group.begin.is_alter_phase else effect.columns
+            altered = self._rows.alter(effect.table, columns)
         if effect.effect is not Effect.TRUNCATE and altered is None:
             self._rows.expect_any_key(effect.table)
         transaction = group.ensure_transaction()

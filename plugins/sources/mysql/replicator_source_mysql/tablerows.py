@@ -95,9 +95,13 @@ class TableRows:
             pull.fail(table, error_of_table(table, error))
             self.drop(table)
 
-    def alter(self, table: TableId, changes: ColumnChanges) -> Alteration | None:
-        """Give a table the shape that a statement makes of it; None if it cannot be told."""
+    def alter(self, table: TableId, changes: ColumnChanges | None) -> Alteration | None:
+        """Give a table the shape that a statement makes of it; None if it cannot be told, as where the statement was not understood."""
+        # Each table's next TABLE_MAP is compared with its shape again.
         self._known.clear()
+        if changes is None:
+            self._versions.doubt(table)
+            return None
         return self._versions.alter(table, changes)
 
     def expect_any_key(self, table: TableId) -> None:

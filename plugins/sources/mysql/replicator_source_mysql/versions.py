@@ -60,6 +60,8 @@ class Versions:
         self._keys: dict[TableId, tuple[str, ...]] = {}
         # The highest numbers that columns ever had; those of dropped ones are given to no other.
         self._last_ids: dict[TableId, int] = {}
+        # Tables whose columns may not be those that are known: a statement could not be applied, or a TABLE_MAP contradicts.
+        self._unclear: set[TableId] = set()
         # Tables that get a new snapshot anyway: whatever key they have now is the one that they have.
         self._any_key: set[TableId] = set()
 
@@ -75,8 +77,11 @@ class Versions:
     def alter(self, table: TableId, changes: ColumnChanges) -> Alteration | None:
         """Give a table the shape that a statement makes of it; None if it cannot be told: then it stays as it is."""
         before = self._replicated[table]
-        found = alteration(before, changes, after=self._last_ids.get(table, 0), flavor=self._flavor)
+        found = None
+        if table not in self._unclear:
+            found = alteration(before, changes, after=self._last_ids.get(table, 0), flavor=self._flavor)
         if found is None:
+            self.doubt(table)
             return None
         self._replicated[table] = found.schema
         ids = [c.id for c in (*found.before.held, *found.schema.columns) if c.id is not None]
@@ -86,6 +91,10 @@ class Versions:
         if self._keys.pop(table, before.key) != before.key:
             self._any_key.add(table)
         return found
+
+    def doubt(self, table: TableId) -> None:
+        """A table was altered, and how is not known: until a TABLE_MAP has the columns that are known, no statement is applied."""
+        self._unclear.add(table)
 
     def of(self, table_map: TableMap) -> Version | None:
         """The version of a TABLE_MAP; None for a table that is not replicated.
@@ -112,6 +121,10 @@ class Versions:
                     action="Exclude the table, and report its CREATE TABLE.",
                 ) from error
             self._versions[table_map] = version
+        if version.schema is expected:
+            self._unclear.discard(expected.table)
+        else:
+            self._unclear.add(expected.table)
         return version
 
     def take_key(self, table_map: TableMap) -> bool:

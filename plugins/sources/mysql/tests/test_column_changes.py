@@ -251,6 +251,37 @@ def test_a_known_shape_that_is_not_that_of_the_statement_is_not_altered(
     log.open(log.catalogue(), begin)
     (event,) = log.drain()
     assert event.schema is None
+    mysql_database.execute("ALTER TABLE t ADD c int")
+    (event,) = log.drain()
+    assert event.schema is None, "nothing has shown that the known shape is that of the table"
+
+
+def test_a_shape_that_the_log_shows_again_can_be_altered_again(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    log = log_of(mysql_database)
+    mysql_database.execute(
+        "ALTER TABLE t ADD b serial",
+        "ALTER TABLE t ADD c int",
+        "ALTER TABLE t DROP b, DROP c",
+        "INSERT INTO t VALUES (1, 2)",
+        "ALTER TABLE t ADD d int",
+    )
+    events = _events(log.drain())
+    assert [event.schema is not None for event in events] == [False, False, False, True]
+    assert _plain(events[-1].schema) == log.catalogue()
+
+
+def test_a_change_that_is_not_in_the_log_makes_the_next_one_unclear(
+    mysql_database: MysqlDatabase, log_of: LogOf
+) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    log = log_of(mysql_database)
+    with closing(mysql_database.connect()) as session, session.cursor() as cursor:
+        cursor.execute("SET sql_log_bin = 0")
+        cursor.execute("ALTER TABLE t ADD b int")
+    mysql_database.execute("INSERT INTO t VALUES (1, 2, 3)", "ALTER TABLE t ADD c int")
+    (event,) = _events(log.drain())
+    assert event.schema is None
 
 
 def test_text_of_a_table_whose_character_set_is_binary_is_contradicted_by_the_log(
