@@ -94,12 +94,14 @@ def test_three_shapes_in_one_poll_are_three(mysql_database: MysqlDatabase, log_o
     assert isinstance(first, DDLEvent)
     assert isinstance(second, DDLEvent)
     assert first.before is not None
+    assert first.fill is not None
+    assert second.schema is not None
     assert _plain(first.before) == first_rows[0]
     assert (first.schema, second.before) == (second_rows[0], second_rows[0])
     assert second.schema == third_rows[0]
     assert _plain(third_rows[0]) == log.catalogue()
     assert [r.to_pylist() for r in (first.fill, second.fill) if r is not None] == [
-        [{"b": _events(found)[0].fill.column("b")[0].as_py()}], [{"a": "n"}],
+        [{"b": first.fill.column("b")[0].as_py()}], [{"a": "n"}],
     ]  # fmt: skip
     assert str(first.fill.column("b")[0]) == "1.50"
     assert [list(map(str, row.values())) for row in _images(found)] == [
