@@ -270,7 +270,9 @@ def test_a_shape_that_the_log_shows_again_can_be_altered_again(mysql_database: M
     )
     events = _events(log.drain())
     assert [event.schema is not None for event in events] == [False, False, False, True]
-    assert _plain(events[-1].schema) == log.catalogue()
+    last = events[-1].schema
+    assert last is not None
+    assert _plain(last) == log.catalogue()
 
 
 def test_a_change_that_is_not_in_the_log_makes_the_next_one_unclear(
