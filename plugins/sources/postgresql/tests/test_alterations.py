@@ -102,7 +102,8 @@ class Stream:
             chunk = self.source.read_chunk(request)
             chunk = chunk if chunk.identity is not None else self.source.read_chunk(request)
             assert chunk.identity is not None
-            return chunk.rows.to_pylist()
+            rows: list[Row] = chunk.rows.to_pylist()
+            return rows
         with self.source.read_whole(schema) as read:
             return [row for batch in read.batches for row in batch.to_pylist()]
 
@@ -168,7 +169,7 @@ class Stream:
     def _change(self, table: TableId, schema: TableSchema, change: Mapping[str, Any]) -> None:
         rows = self.rows[table]
         fields = schema.key_fields or tuple(schema.fields.values())
-        before: Any = change["before"] or (change["row"] if schema.key else None)
+        before = change["before"] or change["row"]
         held: Row = {}
         if change["_operation"] != "INSERT":
             (index, *_) = [i for i, row in enumerate(rows) if all(row[f] == before[f] for f in fields)]
@@ -185,7 +186,8 @@ def columns(schema: TableSchema | None) -> list[tuple[int | None, str]]:
 
 def fill_of(event: DDLEvent) -> Row:
     assert event.fill is not None, "what rows have in new columns is known"
-    (row,) = event.fill.to_pylist()
+    rows: list[Row] = event.fill.to_pylist()
+    (row,) = rows
     return row
 
 
