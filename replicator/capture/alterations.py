@@ -59,14 +59,18 @@ def decide(
     Raises:
         SchemaConflictError: The table must fail: a policy says so, or this part of the change cannot be followed.
     """
+    is_in_step = before is None or same_columns(_bare(known), _bare(before))
+    if not is_in_step:
+        # The source went by another shape: its numbers, and what it says of values, are not about this one.
+        known, before, fill = _bare(known), None, None
     old, new = _numbered(known, found, before)
     change = alteration(old, new)
     _refuse(known, found, change, policies)
-    refuse_columns(new, check_columns(new))
     kept = old.kept
     if policies.drop_column == "keep":
         kept = (*kept, *(replace(column, nullable=True) for column in change.dropped))
     schema = replace(new, kept=_named(kept, new.columns))
+    refuse_columns(schema, check_columns(schema))
     names = {column.name for column in change.added}
     known_fill = None if fill is None else fill.select([name for name in fill.schema.names if name in names])
     return Altered(before=old, schema=schema, fill=known_fill, needs_snapshot=fill is None)
@@ -92,11 +96,7 @@ def _refuse(known: TableSchema, found: TableSchema, change: Alteration, policies
 def _numbered(known: TableSchema, found: TableSchema, before: TableSchema | None) -> tuple[TableSchema, TableSchema]:
     """Both shapes with numbers that tell which columns are the same; kept columns have numbers of their own, below zero."""
     old, new = known.columns, found.columns
-    if (
-        before is not None
-        and _all_have_ids(before.columns)
-        and same_columns(replace(known, columns=_bare(old)), before)
-    ):
+    if before is not None and _all_have_ids(before.columns):
         old = before.columns
     if not (_all_have_ids(old) and _all_have_ids(new)):
         # By name. A source's own numbers stay as they are, since it will compare by them.
@@ -136,5 +136,5 @@ def _all_have_ids(columns: Sequence[Column]) -> bool:
     return all(column.id is not None for column in columns)
 
 
-def _bare(columns: Sequence[Column]) -> tuple[Column, ...]:
-    return tuple(replace(column, id=None) for column in columns)
+def _bare(schema: TableSchema) -> TableSchema:
+    return replace(schema, columns=tuple(replace(column, id=None) for column in schema.columns))

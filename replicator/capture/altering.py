@@ -12,7 +12,7 @@ from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.config import DDLConfig
 from replicator.model.events import DDLEvent
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import TableDescription
+from replicator.plugins.source import SourceLog, TableDescription
 from replicator.state.records import Stage
 
 
@@ -26,6 +26,7 @@ class Altering:
         policies: Those of a table.
     """
 
+    source: SourceLog
     tables: TrackedTables
     snapshots: SnapshotRunner
     policies: Callable[[TableId], DDLConfig]
@@ -48,6 +49,7 @@ class Altering:
         if altered.needs_snapshot or change not in (CatalogChange.NONE, CatalogChange.EXPLAINED):
             return True
         self.tables.put(replace(tracked.record, identity=found.identity))
+        self.source.accept({tracked.table: found.identity})
         self._read_again(tracked)
         return False
 

@@ -113,7 +113,8 @@ class CatalogTracker:
 
     def __post_init__(self) -> None:
         """Nothing is compared yet."""
-        self._altering = Altering(tables=self.tables, snapshots=self.snapshots, policies=self.settings.ddl)
+        policies = self.settings.ddl
+        self._altering = Altering(source=self.source, tables=self.tables, snapshots=self.snapshots, policies=policies)
         self._comparison = Comparison(
             source=self.source,
             submit=self.submit,
@@ -336,6 +337,7 @@ class CatalogTracker:
             self.drop_missing(tracked)
         elif change is CatalogChange.EXPLAINED:
             self.tables.put(replace(tracked.record, identity=found.identity))
+            self.source.accept({tracked.table: found.identity})
         elif change is CatalogChange.ASK_AGAIN:
             self.snapshots.suspicious.add(tracked.table)
         elif change is CatalogChange.COLUMNS:
@@ -345,7 +347,8 @@ class CatalogTracker:
         return []
 
     def _unexplained(self, tracked: TrackedTable, change: CatalogChange) -> TableId:
-        if change in UNEXPLAINED and self.settings.unexplained_change == "stop":
+        is_to_stop = self.settings.unexplained_change == "stop" and not self.alterations.has(tracked.table)
+        if change in UNEXPLAINED and is_to_stop:
             raise FatalError(
                 f"{UNEXPLAINED[change]}, and the log does not show it.",
                 code="unexplained_change",

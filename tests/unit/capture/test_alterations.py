@@ -100,6 +100,14 @@ def test_other_types_keys_and_names_of_ours_are_refused() -> None:
             decide(before, after, KEEP, before=None, fill=no_fill())
 
 
+def test_a_source_that_went_by_another_shape_is_followed_by_names_with_a_snapshot() -> None:
+    known, before, after = shape((2, "a"), (3, "b")), shape((2, "a")), shape((2, "x"), (3, "c"))
+    found = decide(known, after, KEEP, before=before, fill=no_fill())
+    assert found.needs_snapshot
+    assert held(found.schema) == ["id", "x", "c", "a", "b"]
+    assert [column.id for column in found.schema.columns] == [1, 2, 3]
+
+
 # --- while the table is captured --------------------------------------------------------------------------------------
 
 
