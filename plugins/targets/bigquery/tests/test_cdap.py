@@ -184,15 +184,11 @@ def test_a09_truncate_of_a_table_that_was_never_made_does_no_harm(
     assert copy.stored() == []
 
 
-@pytest.mark.xfail(
-    strict=True, raises=TableError, reason="ALTER TABLE comes with its own work; until then the table has failed"
-)
 def test_a10_a_column_is_added(new_copy: Callable[..., Copy]) -> None:
     copy = new_copy()
     copy.apply(insert(1, person(1, "a")))
     columns = (*PEOPLE.columns, Column(name="age", type=pa.int32(), source_type="int"))
-    copy.schema = replace(PEOPLE, columns=columns)
-    copy.ddl(DDLOperation.ALTER_TABLE, 2)
+    copy.alter(replace(PEOPLE, columns=columns), sequence_num=2)
     copy.apply(insert(3, {**person(2, "b"), "age": 7}))
     assert copy.live() == as_tuples(copy.schema, [{**person(1, "a"), "age": None}, {**person(2, "b"), "age": 7}])
 
