@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import pyarrow as pa
 
@@ -15,6 +16,17 @@ from replicator.model.errors import SchemaConflictError
 from replicator.model.events import RESERVED_COLUMNS, DDLEvent, DDLOperation
 from replicator.model.naming import check_columns, folded, refuse_columns
 from replicator.model.schema import Column, TableSchema
+
+
+class Effect(StrEnum):
+    """What an ALTER_TABLE of the log means for a table."""
+
+    COLUMNS = "columns"
+    """It has other columns from here on."""
+    ROWS = "rows"
+    """It has the columns that it had, but its rows may have other values in them, or be others."""
+    OTHER = "other"
+    """Nothing, or another key, or nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +49,20 @@ class Altered:
         """What the journal says of it. `told`: what the log said, if it did."""
         told = told or DDLEvent(operation=DDLOperation.ALTER_TABLE, table=self.schema.table)
         return replace(told, before=self.before, schema=self.schema, fill=self.fill)
+
+
+def effect_of(known: TableSchema, event: DDLEvent) -> Effect:
+    """What an ALTER_TABLE means for a table of this shape."""
+    if event.before is not None and same_columns(known, event.before):
+        # With the numbers that tell columns apart: those that are tracked may have none yet.
+        known = event.before
+    if event.schema is None:
+        return Effect.OTHER
+    if not same_columns(known, event.schema):
+        return Effect.COLUMNS
+    has_lost_ids = _all_have_ids(known.columns) and not _all_have_ids(event.schema.columns)
+    is_told = event.before is not None or has_lost_ids
+    return Effect.ROWS if is_told and event.fill is None else Effect.OTHER
 
 
 def decide(
@@ -65,6 +91,9 @@ def decide(
         known, before, fill = _bare(known), None, None
     old, new = _numbered(known, found, before)
     change = alteration(old, new)
+    if change.added and before is None and _all_have_ids(found.columns) and not _all_have_ids(known.columns):
+        # Compared by names, of which one may be a column that was renamed.
+        fill = None
     _refuse(known, found, change, policies)
     kept = old.kept
     if policies.drop_column == "keep":

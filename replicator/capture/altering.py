@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from replicator.capture.alterations import Altered, decide
 from replicator.capture.catalogue import CatalogChange, judge
@@ -11,8 +11,10 @@ from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.config import DDLConfig
 from replicator.model.events import DDLEvent
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.identity import Truncated
+from replicator.model.schema import TableId
 from replicator.plugins.source import SourceLog, TableDescription
+from replicator.state import table_life
 from replicator.state.records import Stage
 
 
@@ -31,10 +33,11 @@ class Altering:
     snapshots: SnapshotRunner
     policies: Callable[[TableId], DDLConfig]
 
-    def by_log(self, tracked: TrackedTable, event: DDLEvent, schema: TableSchema, number: int) -> bool:
-        """The log says that the table has these columns from this number on."""
+    def by_log(self, tracked: TrackedTable, event: DDLEvent, number: int) -> bool:
+        """The log says that the table has other columns from this number on."""
+        assert event.schema is not None, "it says which"
         policies = self.policies(tracked.table)
-        altered = decide(tracked.schema, schema, policies, before=event.before, fill=event.fill)
+        altered = decide(tracked.schema, event.schema, policies, before=event.before, fill=event.fill)
         self.tables.alter(tracked, altered, event, number)
         if not altered.needs_snapshot:
             self._read_again(tracked)
@@ -44,11 +47,15 @@ class Altering:
 
     def by_catalogue(self, tracked: TrackedTable, found: TableDescription) -> bool:
         """The catalogue shows other columns, and the log does not say how they came."""
+        storage = tracked.record.identity.storage if tracked.record.identity is not None else None
         altered = self._found(tracked, found)
         change = judge(altered.schema, tracked.record.identity, found, truncates_since=0)
         if altered.needs_snapshot or change not in (CatalogChange.NONE, CatalogChange.EXPLAINED):
             return True
-        self.tables.put(replace(tracked.record, identity=found.identity))
+        if isinstance(storage, Truncated):
+            # What the catalogue says of rows, it says of those in a storage that is known.
+            return True
+        self.tables.put(table_life.accepted(tracked.record, found.identity))
         self.source.accept({tracked.table: found.identity})
         self._read_again(tracked)
         return False

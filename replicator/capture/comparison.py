@@ -113,6 +113,8 @@ class Comparison:
             if change in _OF_SHAPE and self.alterations.hides(table, asked.seen):
                 # The answer is older than what the log brought.
                 change = CatalogChange.ASK_AGAIN
+            if tracked is not None and change is CatalogChange.NONE and found is not None and tracked.record.is_altered:
+                change = CatalogChange.EXPLAINED
             if tracked is not None and change is not CatalogChange.NONE:
                 different.append(Different(tracked, change, found))
         return different

@@ -31,10 +31,6 @@ class Alterations:
         if transaction is not None:
             self._last[table] = transaction
 
-    def has(self, table: TableId) -> bool:
-        """Whether the log brought an alteration of the table, which may have rewritten it."""
-        return table in self._last
-
     def hides(self, table: TableId, seen: Visibility | None) -> bool:
         """Whether a read that saw at least this may not know of an alteration of the table that the log has brought."""
         ids = {*self._ring, *([self._last[table]] if table in self._last else [])}

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.capture.alterations import Altered
-from replicator.capture.catalogue import same_shape
+from replicator.capture.catalogue import has_learned_ids, same_shape, with_ids
 from replicator.journal.writer import JournalWriter
 from replicator.model.errors import ReplicatorError
 from replicator.model.events import (
@@ -163,6 +163,8 @@ class TrackedTables:
             phase=SnapshotPhase.STARTED, table=tracked.table, kind=SnapshotKind.IN_PLACE, start_number=start_number
         )
         number = self.event(tracked, event)
+        if not has_learned_ids(tracked.schema, found.schema):
+            self.put(table_life.numbered(tracked.record, with_ids(tracked.schema, found.schema)))
         progress = self._fresh_progress(found, SnapshotKind.IN_PLACE, start_number)
         self.put(table_life.begun_in_place(tracked.record, found.identity, snapshot=progress, number=number))
         self._tell("snapshot_started", tracked, in_place=True)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from replicator.capture.alterations import Effect, effect_of
 from replicator.capture.altering import Altering
 from replicator.capture.asking import Answer
 from replicator.capture.catalogue import (
@@ -108,6 +109,8 @@ class CatalogTracker:
     _starting: dict[int, Starting] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=itertools.count)
     _inquiries: tuple[_Inquiry, ...] = ()
+    _missed: set[TableId] = field(default_factory=set)
+    """Altered while nothing of them was written: the open log may number their columns in another way."""
     _comparison: Comparison = field(init=False)
     _altering: Altering = field(init=False)
 
@@ -269,6 +272,7 @@ class CatalogTracker:
         self.source.accept({table: found.identity})
         record = tracked.record
         self.snapshots.drop(table)
+        self.needs_reopening = self.needs_reopening or table in self._missed
         is_recreated = table in self.to_recreate or record.is_recreated
         self.to_recreate.discard(table)
         has_begun = table_life.has_begun(record)
@@ -336,7 +340,7 @@ class CatalogTracker:
         if change is CatalogChange.DROPPED or found is None:
             self.drop_missing(tracked)
         elif change is CatalogChange.EXPLAINED:
-            self.tables.put(replace(tracked.record, identity=found.identity))
+            self.tables.put(table_life.accepted(tracked.record, found.identity))
             self.source.accept({tracked.table: found.identity})
         elif change is CatalogChange.ASK_AGAIN:
             self.snapshots.suspicious.add(tracked.table)
@@ -347,7 +351,7 @@ class CatalogTracker:
         return []
 
     def _unexplained(self, tracked: TrackedTable, change: CatalogChange) -> TableId:
-        is_to_stop = self.settings.unexplained_change == "stop" and not self.alterations.has(tracked.table)
+        is_to_stop = self.settings.unexplained_change == "stop" and not tracked.record.is_altered
         if change in UNEXPLAINED and is_to_stop:
             raise FatalError(
                 f"{UNEXPLAINED[change]}, and the log does not show it.",
@@ -365,7 +369,9 @@ class CatalogTracker:
         if event.operation is DDLOperation.ALTER_TABLE:
             self.alterations.delivered(event.table, event.transaction_id)
         tracked = self.tables.get(event.table)
-        if tracked is not None and tracked.is_captured:
+        if tracked is None or not tracked.is_captured:
+            self._missed.update([event.table] if event.operation is DDLOperation.ALTER_TABLE else [])
+        else:
             with of_table(event.table, f"processing its {event.operation.value}"):
                 self._ddl(tracked, event, number)
 
@@ -413,7 +419,7 @@ class CatalogTracker:
             case Stage.SNAPSHOT:
                 self.outdate(tracked)
             case _:
-                pass  # A new snapshot begins before its changes are written again.
+                pass  # Before its changes are written again, a snapshot begins.
 
     def outdate(self, tracked: TrackedTable) -> None:
         """The snapshot that runs must be repeated."""
@@ -421,7 +427,7 @@ class CatalogTracker:
 
     def repeat_outdated(self, tables: Sequence[TableId]) -> None:
         """Repeat the snapshots that were outdated before they were complete."""
-        again = [f for f in map(self.tables.get, tables) if f is not None and _is_outdated(f)]
+        again = [f for f in map(self.tables.get, tables) if f is not None and table_life.is_outdated(f.record)]
         for tracked in again:
             self._suspend(tracked)
         if again:
@@ -453,18 +459,16 @@ class CatalogTracker:
         self.fail(tracked, columns_changed(tracked.schema, schema))
 
     def _alter(self, tracked: TrackedTable, event: DDLEvent, number: int) -> None:
-        """The log says that the table has other columns from here on."""
-        if event.schema is None or same_columns(tracked.schema, event.schema):
-            self.reshaped(tracked, event.schema)
-            return
+        """The log says that the table was altered."""
+        effect = effect_of(tracked.schema, event)
         try:
-            needs_snapshot = self._altering.by_log(tracked, event, event.schema, number)
+            if effect is Effect.OTHER:
+                self.reshaped(tracked, event.schema)
+            elif effect is Effect.ROWS or self._altering.by_log(tracked, event, number):
+                self._suspend(tracked)
+                self.start([tracked.table])
         except SchemaConflictError as error:
             self.fail(tracked, error)
-            return
-        if needs_snapshot:
-            self._suspend(tracked)
-            self.start([tracked.table])
 
     def _found_altered(self, tracked: TrackedTable, found: TableDescription) -> Sequence[TableId]:
         """The catalogue shows other columns; return the table if it needs a new snapshot."""
@@ -493,8 +497,3 @@ class CatalogTracker:
     def captured(self) -> Sequence[TableId]:
         """The tables whose changes are written."""
         return [f.table for f in self.tables.all(*table_life.CAPTURED)]
-
-
-def _is_outdated(tracked: TrackedTable) -> bool:
-    snapshot = tracked.record.snapshot
-    return tracked.record.stage is Stage.STREAMING and snapshot is not None and snapshot.is_outdated

@@ -217,6 +217,7 @@ class TableRecord:
     Attributes:
         incarnation: From 1; a new one replaces the target's table.
         identity: `TableDescription.identity` that capture last accepted; None before the first.
+        is_altered: It was altered since `identity` was accepted, perhaps rewritten.
         is_recreated: The next snapshot begins a new incarnation, whatever the table's shape.
         first_change: Sequence number of the incarnation's first row that did not come from one plain pass of its first snapshot;
             None while there is none. Rows below it may be appended.
@@ -228,6 +229,7 @@ class TableRecord:
     stage: Stage
     schema: StoredSchema | None = None
     identity: StoredIdentity | None = None
+    is_altered: bool = False
     is_recreated: bool = False
     snapshot: SnapshotProgress | None = None
     first_change: int | None = None

@@ -9,7 +9,7 @@ Capture's word (`TableRecord.stage`):
     every state but REMOVED ── failed, journal_lost ──▶ FAILED;   a snapshot that is asked for begins there, too: begun, begun_in_place
     every state ── removed ──▶ REMOVED ── returned ──▶ PENDING, as the next incarnation
 
-A table whose incarnation has begun gets another shape: `altered`, which changes no state.
+A table whose incarnation has begun gets another shape: `altered`; its identity is accepted: `accepted`. Neither changes its state.
 
 Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
 
@@ -87,6 +87,11 @@ def is_unfinished(record: TableRecord) -> bool:
 def is_complete(record: TableRecord) -> bool:
     """Whether its snapshot is captured, and its changes are."""
     return record.stage is Stage.STREAMING
+
+
+def is_outdated(record: TableRecord) -> bool:
+    """Whether its snapshot is complete and must be repeated."""
+    return is_complete(record) and record.snapshot is not None and record.snapshot.is_outdated
 
 
 def has_snapshot_to_apply(record: TableRecord, applied: AppliedRecord | None) -> bool:
@@ -179,6 +184,7 @@ def begun_in_place(
         record,
         stage=Stage.SNAPSHOT,
         identity=identity,
+        is_altered=False,
         snapshot=snapshot,
         first_change=number if record.first_change is None else record.first_change,
         error=None,
@@ -188,7 +194,19 @@ def begun_in_place(
 def altered(record: TableRecord, schema: TableSchema) -> TableRecord:
     """The table has another shape from here on; an event in the journal says so."""
     assert has_begun(record), f"{record.table} has no shape yet"
+    return replace(record, schema=schema, is_altered=True)
+
+
+def numbered(record: TableRecord, schema: TableSchema) -> TableRecord:
+    """The same shape, with numbers of its columns."""
+    assert record.schema is not None
+    assert record.schema.fingerprint == schema.fingerprint, f"{record.table} has the same shape"
     return replace(record, schema=schema)
+
+
+def accepted(record: TableRecord, identity: TableIdentity) -> TableRecord:
+    """The table is the one that was known, though the catalogue says something else of it."""
+    return replace(record, identity=identity, is_altered=False)
 
 
 def completed(record: TableRecord, at: datetime) -> TableRecord:

@@ -96,7 +96,7 @@ class Work:
             new = draw.choice(free)
             columns[new] = columns.pop(name)
             return f"ALTER TABLE {table} RENAME COLUMN {self.quoted(name)} TO {self.quoted(new)}"
-        if action == "again" and self.kind == "postgresql":
+        if action == "again":
             del columns[name]
             return f"ALTER TABLE {table} DROP COLUMN {self.quoted(name)}, {self.added(columns, name)}"
         return None

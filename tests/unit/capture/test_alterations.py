@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from replicator.capture.alterations import decide
+from replicator.capture.alterations import Effect, decide, effect_of
 from replicator.config import DDLConfig
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, no_fill
@@ -106,6 +106,37 @@ def test_a_source_that_went_by_another_shape_is_followed_by_names_with_a_snapsho
     assert found.needs_snapshot
     assert held(found.schema) == ["id", "x", "c", "a", "b"]
     assert [column.id for column in found.schema.columns] == [1, 2, 3]
+
+
+def bare(schema: TableSchema) -> TableSchema:
+    return replace(schema, columns=tuple(replace(column, id=None) for column in schema.columns))
+
+
+def altered(before: TableSchema | None, after: TableSchema | None, fill: pa.RecordBatch | None) -> DDLEvent:
+    table = TableId("public", "t")
+    return DDLEvent(operation=DDLOperation.ALTER_TABLE, table=table, before=before, schema=after, fill=fill)
+
+
+def test_an_alteration_that_ends_with_the_same_names_is_one() -> None:
+    before, again, swapped = shape((2, "a"), (3, "b")), shape((2, "a"), (4, "b")), shape((3, "a"), (2, "b"))
+    for known in (before, bare(before)):
+        assert effect_of(known, altered(before, again, no_fill())) is Effect.COLUMNS
+        assert effect_of(known, altered(before, swapped, no_fill())) is Effect.COLUMNS
+        assert effect_of(known, altered(before, before, no_fill())) is Effect.OTHER
+
+
+def test_rows_that_may_have_other_values_are_read_again() -> None:
+    before = shape((2, "a"))
+    assert effect_of(bare(before), altered(before, before, None)) is Effect.ROWS
+    assert effect_of(before, altered(None, bare(before), None)) is Effect.ROWS
+    assert effect_of(bare(before), altered(None, bare(before), None)) is Effect.OTHER
+
+
+def test_names_alone_do_not_say_what_rows_have_in_a_column_that_may_be_renamed() -> None:
+    known, found = bare(shape((2, "a"))), shape((2, "b"))
+    assert decide(known, found, KEEP, before=None, fill=no_fill()).needs_snapshot
+    assert not decide(shape((2, "a")), found, KEEP, before=None, fill=no_fill()).needs_snapshot
+    assert not decide(known, found, KEEP, before=shape((2, "a")), fill=no_fill()).needs_snapshot
 
 
 # --- while the table is captured --------------------------------------------------------------------------------------

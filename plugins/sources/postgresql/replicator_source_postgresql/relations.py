@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from replicator.model.errors import TableError
+from replicator.model.errors import SourceUnavailableError, TableError
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.identity import TableIdentity
 from replicator.model.isolation import table_error
@@ -183,7 +183,7 @@ class Relations:
             is_known, ids = self._same_columns(known, since)
             if is_known:
                 return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), no_fill())
-        table = self._lookups.table(known.table, since)
+        table = self._table(known.table, since)
         if table is None or table.oid != relation.id:
             # Renamed or dropped since: the log, or the next comparison, tells.
             return _outcome(known, shapes.shape_of(relation, known, types, None, by_id=False), None)
@@ -191,6 +191,16 @@ class Relations:
             ids = shapes.ids_of(table.schema) if shapes.has_same_columns(relation, types, table.schema) else None
             return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), None)
         return self._altered(relation, known, types, table)
+
+    def _table(self, table: TableId, since: Described) -> CatalogTable | None:
+        """What the catalogue says of a table; None if it does not exist, or cannot be asked about because somebody holds its lock."""
+        try:
+            return self._lookups.table(table, since)
+        except SourceUnavailableError as error:
+            # A row filter is spelled under the table's lock. Other tables do not wait for it.
+            if error.code != "lock_timeout":
+                raise
+            return None
 
     def _same_columns(self, known: TableSchema, since: Described) -> tuple[bool, Sequence[int] | None]:
         """Whether columns of the known names and types are the known ones, and their numbers.
