@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from replicator.model.errors import ConfigError, Problem, RefusedError, Severity, TableError
+from replicator.model.errors import ConfigError, Problem, RefusedError, Severity, TableError, TransientError
 from replicator.model.isolation import failed_table, table_error
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId
@@ -48,7 +49,10 @@ def describe(source: SourceCatalogue, tables: Sequence[TableId]) -> Answer:
 
 def look(source: DeltaSource[Any], tables: Sequence[TableId]) -> Answer:
     """The same, with what it knows of for certain."""
-    seen = source.visibility()
+    seen: Visibility | None = None
+    # A server that says nothing of that is not trusted to know; why it does not, its checks tell.
+    with suppress(TransientError):
+        seen = source.visibility()
     return replace(describe(source, tables), seen=seen)
 
 

@@ -34,6 +34,8 @@ class Alterations:
     def hides(self, table: TableId, seen: Visibility | None) -> bool:
         """Whether a read that saw at least this may not know of an alteration of the table that the log has brought."""
         ids = {*self._ring, *([self._last[table]] if table in self._last else [])}
-        if seen is None or not ids:
+        if not ids:
             return False
+        if seen is None:
+            return True
         return int(Seen.UNSEEN) in seen.classify(pa.array(sorted(ids), pa.string())).to_pylist()
