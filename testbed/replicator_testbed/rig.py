@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from replicator.model.errors import StateUnavailableError
 from replicator.model.status import ErrorStatus, ReplicatorState, ReplicatorStatus, TableState, TableStatus
 from replicator.service import status
@@ -22,6 +20,7 @@ from replicator.state.store import StateStore
 from replicator.testing.waiting import PATIENCE, wait_until
 from replicator_testbed.compare import Sum
 from replicator_testbed.databases import Database, source_block
+from replicator_testbed.processes import kill_all
 from replicator_testbed.target_tables import TargetTables
 
 
@@ -113,10 +112,7 @@ class Rig:
         """
         for process in self.started:
             if process.poll() is None:
-                for child in psutil.Process(process.pid).children(recursive=True):
-                    child.kill()
-                process.kill()
-            process.wait()
+                kill_all(process)
         found = self.status()
         alarms = {table.table: table.alarms for table in found.tables if table.alarms} if found else {}
         assert self.may_alarm or alarms == {}, alarms

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from replicator.testing.waiting import wait_until
 from replicator_testbed.java import short_lived_java
+from replicator_testbed.processes import name_of
 from replicator_testbed.scratch_servers import HOST, free_port
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ class SparkCluster:
                 children = psutil.Process(worker.pid).children()
             except psutil.NoSuchProcess:
                 continue
-            found += [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+            found += [child for child in children if name_of(child) is not None]
         return found
 
     def kill_executor(self) -> int:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import psutil
 import pytest
 
 from replicator_testbed.databases import Database
+from replicator_testbed.processes import kill_one
 from replicator_testbed.rig import Rig
 from tests.faults.conftest import QUICK
 
@@ -114,11 +113,7 @@ class Work:
 def _kill_one(rig: Rig, process: subprocess.Popen[str], draw: random.Random) -> subprocess.Popen[str]:
     """Kill one of its processes; a worker that runs."""
     if process.poll() is None:
-        parent = psutil.Process(process.pid)
-        victim = draw.choice([parent, *(p for p in parent.children() if "python" in p.name())])
-        victim.send_signal(signal.SIGKILL)
-        if victim.pid == process.pid:
-            process.wait()
+        kill_one(process, draw)
     return process if process.poll() is None else rig.start()
 
 

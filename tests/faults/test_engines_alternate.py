@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from subprocess import Popen
 from typing import TYPE_CHECKING, Final
 
-import psutil
 import pytest
 
 from replicator.model.status import ReplicatorStatus
 from replicator_testbed.demo.shop import ShopWriter
+from replicator_testbed.processes import kill_all
 from replicator_testbed.rig import Rig, crashes, with_crashes
 from replicator_testbed.target_tables import TargetTables
 
@@ -54,7 +53,8 @@ def test_engines_that_alternate_and_are_killed_lose_and_double_nothing(
         process = rig.start()
         rig.wait_for_status(lambda _: crashes(rig), process, timeout_s=600)
         rig.wait_for_status(_applied_by(rung), process, timeout_s=600)
-        _kill(process)
+        # At once, Spark's JVM included: the test's own JVM writes next.
+        kill_all(process)
         spark.sql(statements[number].format(table=f"delta.`{rig.lake / rig.database.namespace / TABLE}`"))
     process = rig.start()
     writer.stop()
@@ -71,13 +71,3 @@ def _applied_by(rung: str) -> Callable[[ReplicatorStatus], bool]:
         return any(engine is not None and engine.rung == rung for engine in engines)
 
     return is_so
-
-
-def _kill(process: Popen[str]) -> None:
-    """Kill the supervisor, its workers and Spark's JVM at once, and wait for their ends: the test's own JVM writes next."""
-    supervisor = psutil.Process(process.pid)
-    victims = [supervisor, *supervisor.children(recursive=True)]
-    for victim in victims:
-        victim.kill()
-    process.wait()
-    psutil.wait_procs(victims)

@@ -14,14 +14,9 @@ import pytest
 
 from replicator.testing.waiting import wait_until
 from replicator_testbed.demo.shop import TABLES, ShopWriter
+from replicator_testbed.processes import kill_one
 from replicator_testbed.rig import Rig, has_snapshots, is_running, is_worker
 from replicator_testbed.target_tables import TargetTables
-
-
-def _processes(worker: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The supervisor, capture and apply (without Spark's JVM, which dies with apply)."""
-    parent = psutil.Process(worker.pid)
-    return [parent, *(p for p in parent.children() if "python" in p.name())]
 
 
 def _let_write(writer: ShopWriter, transactions: int) -> None:
@@ -35,10 +30,7 @@ def _kill_at_random(rig: Rig, writer: ShopWriter, target_tables: TargetTables, k
         target = writer.transactions + draw.randint(5, 250)
         _let_write(writer, target)
         if process.poll() is None:
-            victim = draw.choice(_processes(process))
-            victim.send_signal(signal.SIGKILL)
-            if victim.pid == process.pid:
-                process.wait()
+            kill_one(process, draw)
         if process.poll() is not None:
             assert process.returncode == -signal.SIGKILL, rig.output()
             process = rig.start()

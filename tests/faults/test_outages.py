@@ -21,6 +21,7 @@ from replicator.testing.waiting import wait_until
 from replicator_testbed.databases import Database
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.demo.sources import Shop
+from replicator_testbed.processes import name_of
 from replicator_testbed.proxy import FaultProxy
 from replicator_testbed.rig import Rig, is_fresh, is_running
 from replicator_testbed.servers import PostgresServer
@@ -256,8 +257,7 @@ def test_the_jvm_is_killed(replication: Replication) -> None:
     worker = psutil.Process(replication.worker.pid)
 
     def living_jvms() -> set[int]:
-        family = [p for p in worker.children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
-        return {p.pid for p in family if p.name() == "java"}
+        return {process.pid for process in worker.children(recursive=True) if name_of(process) == "java"}
 
     with replication.outage():
         (jvm,) = living_jvms()

@@ -8,19 +8,18 @@ from __future__ import annotations
 import logging
 import os
 import random
-import signal
 import statistics
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import psutil
 import pytest
 
 from replicator.testing.waiting import wait_until
 from replicator_testbed.demo.shop import ShopWriter
 from replicator_testbed.present import present
+from replicator_testbed.processes import kill_one
 from replicator_testbed.rig import Rig, is_running
 from replicator_testbed.target_tables import TargetTables
 
@@ -77,13 +76,8 @@ def _check_merges(spark: SparkSession, path: Path) -> None:
 
 def _kill_one(rig: Rig, worker: Any, draw: random.Random) -> Any:
     """Kill the supervisor, the capture or the apply process; start the worker again if it was its supervisor."""
-    supervisor = psutil.Process(worker.pid)
-    victim = draw.choice([supervisor, *(p for p in supervisor.children() if "python" in p.name())])
-    victim.send_signal(signal.SIGKILL)
-    if victim.pid != worker.pid:
-        return worker
-    worker.wait()
-    return rig.start()
+    kill_one(worker, draw)
+    return worker if worker.poll() is None else rig.start()
 
 
 @pytest.mark.soak

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import random
-import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 
 from replicator.model.status import TableState
 from replicator.testing.waiting import wait_until
 from replicator_testbed.bigquery import PROJECT, WITHOUT_RESTS, BigQueryEmulator
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
+from replicator_testbed.processes import kill_one
 from replicator_testbed.rig import Rig, is_worker, with_crashes
 from replicator_testbed.servers import ScratchDatabase
 
@@ -91,11 +90,8 @@ tables:
             table = self.draw.choice(list(COLUMNS))
             self.rig.command("snapshot", self.rig.name, f"{self.namespace}.{table}", check=None)
         elif what == "kill":
-            processes = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
-            victim = self.draw.choice([p for p in processes if "python" in p.name()])
-            victim.send_signal(signal.SIGKILL)
-            if victim.pid == process.pid:
-                process.wait()
+            kill_one(process, self.draw)
+            if process.poll() is not None:
                 successor = self.rig.start()
                 # Started while the replicator is paused it would refuse to run, and rightly.
                 self.rig.wait_for_status(lambda s: is_worker(s, successor), successor)
