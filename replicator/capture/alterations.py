@@ -96,7 +96,7 @@ def decide(
         fill = None
     _refuse(known, found, change, policies)
     kept = old.kept
-    if policies.drop_column == "keep":
+    if policies.drop_column in ("keep", "ignore"):
         kept = (*kept, *(replace(column, nullable=True) for column in change.dropped))
     schema = replace(new, kept=_named(kept, new.columns))
     refuse_columns(schema, check_columns(schema))

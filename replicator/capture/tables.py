@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from replicator.capture.alterations import Altered
 from replicator.capture.catalogue import has_learned_ids, same_shape, with_ids
 from replicator.journal.writer import JournalWriter
+from replicator.model.alteration import Change
 from replicator.model.errors import ReplicatorError
 from replicator.model.events import (
     SEQUENCE_NUM,
@@ -31,7 +32,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.source import TableDescription
 from replicator.state import table_life
-from replicator.state.records import ErrorRecord, SnapshotProgress, Stage, TableRecord
+from replicator.state.records import Decision, ErrorRecord, HistoryEntry, SnapshotProgress, Stage, TableRecord
 
 _log = get_logger(__name__)
 _TELL_EVERY_S: Final = 30.0
@@ -80,6 +81,7 @@ class TrackedTables:
         self._tracked = {r.table: TrackedTable(r) for r in records}
         self._changed: set[TableId] = set()
         self._told_at: dict[TableId, float] = {}
+        self._history: list[HistoryEntry] = []
 
     def get(self, table: TableId) -> TrackedTable | None:
         """The table, if capture knows it."""
@@ -174,6 +176,47 @@ class TrackedTables:
         self.event(tracked, altered.event(told), number)
         self.put(table_life.altered(tracked.record, altered.schema))
         _log.info("table_altered", table=str(tracked.table), incarnation=tracked.record.incarnation)
+
+    def note(
+        self,
+        tracked: TrackedTable,
+        event: DDLEvent,
+        decision: Decision,
+        *,
+        changes: Sequence[Change],
+        reason: str | None = None,
+        number: int | None = None,
+    ) -> None:
+        """Keep for the history what was decided about a change of the table's definition.
+
+        Args:
+            tracked: The table.
+            event: The change, with the shapes as the source has them.
+            decision: What becomes of it in the target.
+            changes: Its kinds.
+            reason: Where the decision does not follow from the policy alone.
+            number: At which it stands in the log; None: the log does not show it.
+        """
+        self._history.append(
+            HistoryEntry(
+                sequence_num=self._writer.next_sequence_num if number is None else number,
+                table=tracked.table,
+                incarnation=tracked.record.incarnation,
+                operation=event.operation,
+                changes=tuple(change.value for change in changes),
+                decision=decision,
+                reason=reason,
+                statement=event.statement,
+                before=event.before,
+                after=event.schema,
+                at=event.source_timestamp or self._now(),
+            )
+        )
+
+    def take_history(self) -> Sequence[HistoryEntry]:
+        """What the commit must hold of it."""
+        taken, self._history = self._history, []
+        return taken
 
     def complete(self, tracked: TrackedTable) -> None:
         """The snapshot is complete."""

@@ -32,18 +32,28 @@ class ConfigModel(BaseModel):
         return "null" if value is None and is_word else value
 
 
-DropColumnPolicy = Literal["keep", "apply", "stop"]
-ColumnPolicy = Literal["apply", "stop"]
+DropColumnPolicy = Literal["keep", "apply", "ignore", "stop"]
+CreateTablePolicy = Literal["apply", "ignore"]
+KeyPolicy = Literal["apply", "stop"]
+UnknownPolicy = Literal["stop"]
 
 
 class TableDDLConfig(ConfigModel):
     """Policies of the tables that match a pattern. What is not set is as under `ddl:`."""
 
+    add_column: DDLPolicy | None = Field(None, description="As ddl.add_column, for these tables.")
+    drop_column: DropColumnPolicy | None = Field(None, description="As ddl.drop_column, for these tables.")
+    rename_column: DDLPolicy | None = Field(None, description="As ddl.rename_column, for these tables.")
+    widen_type: DDLPolicy | None = Field(None, description="As ddl.widen_type, for these tables.")
+    change_type: DDLPolicy | None = Field(None, description="As ddl.change_type, for these tables.")
+    change_nullability: DDLPolicy | None = Field(None, description="As ddl.change_nullability, for these tables.")
+    change_default: DDLPolicy | None = Field(None, description="As ddl.change_default, for these tables.")
+    change_key: KeyPolicy | None = Field(None, description="As ddl.change_key, for these tables.")
+    create_table: CreateTablePolicy | None = Field(None, description="As ddl.create_table, for these tables.")
     drop_table: DDLPolicy | None = Field(None, description="As ddl.drop_table, for these tables.")
     truncate_table: DDLPolicy | None = Field(None, description="As ddl.truncate_table, for these tables.")
-    add_column: ColumnPolicy | None = Field(None, description="As ddl.add_column, for these tables.")
-    drop_column: DropColumnPolicy | None = Field(None, description="As ddl.drop_column, for these tables.")
-    rename_column: ColumnPolicy | None = Field(None, description="As ddl.rename_column, for these tables.")
+    rename_table: DDLPolicy | None = Field(None, description="As ddl.rename_table, for these tables.")
+    unknown: UnknownPolicy | None = Field(None, description="As ddl.unknown, for these tables.")
 
 
 class TableOptions(ConfigModel):
@@ -186,7 +196,7 @@ class JournalConfig(ConfigModel):
 class DDLConfig(ConfigModel):
     """What to do in the target when a table's definition changes in the source."""
 
-    create_table: Literal["apply", "ignore"] = Field(
+    create_table: CreateTablePolicy = Field(
         "apply",
         description="A new table that tables.include matches: replicate it within a minute (apply), or from the next start on (ignore).",
     )
@@ -199,18 +209,53 @@ class DDLConfig(ConfigModel):
         "apply",
         description="A source table is truncated: empty the target table (apply), keep its rows (ignore), or fail the table (stop).",
     )
-    add_column: ColumnPolicy = Field(
+    add_column: DDLPolicy = Field(
         "apply",
-        description="A column is added to a source table: add it to the target table (apply), or fail the table (stop).",
+        description="A column is added to a source table: add it to the target table (apply), leave it out there (ignore), or fail the "
+        "table (stop).",
     )
     drop_column: DropColumnPolicy = Field(
         "keep",
-        description="A column of a source table is dropped: keep it in the target table with the values that it has (keep), drop it there, "
-        "too (apply), or fail the table (stop).",
+        description="A column of a source table is dropped: keep it in the target table with the values that it has (keep, ignore), drop "
+        "it there, too (apply), or fail the table (stop).",
     )
-    rename_column: ColumnPolicy = Field(
+    rename_column: DDLPolicy = Field(
         "apply",
-        description="A column of a source table is renamed: rename it in the target table (apply), or fail the table (stop).",
+        description="A column of a source table is renamed: rename it in the target table (apply), keep its name there (ignore), or fail "
+        "the table (stop).",
+    )
+    widen_type: DDLPolicy = Field(
+        "apply",
+        description="A column gets a type that holds all values of its old one: give the target's column that type, too (apply), keep its "
+        "type for as long as the values fit (ignore), or fail the table (stop).",
+    )
+    change_type: DDLPolicy = Field(
+        "stop",
+        description="A column gets any other type: rebuild the target table, and replace the old one once it is complete (apply), keep "
+        "the type in the target for as long as the values fit (ignore), or fail the table (stop).",
+    )
+    change_nullability: DDLPolicy = Field(
+        "apply",
+        description="A column may be NULL from now on, or no longer: record it (apply, ignore), or fail the table (stop). Target columns "
+        "may be NULL except for those of the key.",
+    )
+    change_default: DDLPolicy = Field(
+        "apply",
+        description="A column gets another default: record it (apply, ignore), or fail the table (stop). Rows come with their values.",
+    )
+    change_key: KeyPolicy = Field(
+        "stop",
+        description="Other columns make the key of a table: rebuild the target table, and replace the old one once it is complete "
+        "(apply), or fail the table (stop).",
+    )
+    rename_table: DDLPolicy = Field(
+        "apply",
+        description="A source table is renamed: continue into the same target table (apply), treat it as dropped (ignore), or fail "
+        "it (stop).",
+    )
+    unknown: UnknownPolicy = Field(
+        "stop",
+        description="A statement that Replicator does not understand: fail the tables that it may be about (stop).",
     )
 
 

@@ -4,8 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import pyarrow as pa
 
 from replicator.model.schema import Column, TableSchema
+
+_INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_DIGITS: Final = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+
+
+class Change(StrEnum):
+    """A kind of change of a table's definition: the keys under `ddl:`."""
+
+    ADD_COLUMN = "add_column"
+    DROP_COLUMN = "drop_column"
+    RENAME_COLUMN = "rename_column"
+    WIDEN_TYPE = "widen_type"
+    CHANGE_TYPE = "change_type"
+    CHANGE_NULLABILITY = "change_nullability"
+    CHANGE_DEFAULT = "change_default"
+    CHANGE_KEY = "change_key"
+    CREATE_TABLE = "create_table"
+    DROP_TABLE = "drop_table"
+    TRUNCATE_TABLE = "truncate_table"
+    RENAME_TABLE = "rename_table"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +104,30 @@ def steps(actual: TableSchema, wanted: TableSchema) -> Steps:
         origin={column.name: pairs.get(column.name) for column in wanted.held},
         dropped=tuple(column.name for column in actual.held if column.name not in pairs.values()),
     )
+
+
+def widens(before: pa.DataType, after: pa.DataType) -> bool:
+    """Whether a column that gets the type `after` keeps every value that it can have: the same number, text or moment.
+
+    Integers to larger ones, to doubles that hold them, and to decimals with room for all their digits; floats to doubles; decimals with
+    as much room on both sides of the point; dates to timestamps without a zone.
+    """
+    if before == after:
+        return False
+    if before in _INTEGERS:
+        if after in _INTEGERS:
+            return _INTEGERS.index(after) > _INTEGERS.index(before)
+        if pa.types.is_decimal(after):
+            return bool(after.precision - after.scale >= _DIGITS[before] and after.scale >= 0)
+        return bool(after == pa.float64() and before != pa.int64())
+    if before == pa.float32():
+        return bool(after == pa.float64())
+    if before == pa.date32():
+        return bool(after == pa.timestamp("us"))
+    if pa.types.is_decimal(before) and pa.types.is_decimal(after):
+        has_room = after.precision - after.scale >= before.precision - before.scale
+        return bool(has_room and after.scale >= before.scale)
+    return False
 
 
 def _pairs(before: tuple[Column, ...], after: tuple[Column, ...]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
+import pyarrow as pa
 from pydantic import BaseModel
 
 from replicator.config import TableOptions as TableOptions  # noqa: PLC0414 (plugins import it from here)
@@ -244,6 +245,21 @@ class DeltaTarget(ABC, Generic[ConfigT]):
 
         Replay: same answer, or a later position.
         """
+
+    def widens(self, before: pa.DataType, after: pa.DataType) -> bool:  # noqa: ARG002 - for targets that can
+        """Whether an ALTER_TABLE may give a column of the type `before` the type `after`, which holds the same values and more. No I/O.
+
+        Where it may not, the table is rebuilt.
+        """
+        return False
+
+    def publish(self, table: TargetTable, sequence_num: int) -> None:
+        """The first snapshot of an incarnation is complete: readers see the incarnation from here on. Moves the ledger to `sequence_num`.
+
+        A target that builds a new incarnation where readers do not see it replaces the old one by it
+        here, in one commit. Unless a target overrides this, readers have seen the incarnation all the time. Replay: does nothing.
+        """
+        self.advance(table, sequence_num)
 
     @abstractmethod
     def complete_snapshot(self, table: TargetTable, start_number: int, sequence_num: int) -> None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from replicator.model.errors import RefusedError, ReplicatorError
-from replicator.model.events import SnapshotKind, check_start
+from replicator.model.events import DDLOperation, SnapshotKind, check_start
 from replicator.model.merged import Merged
 from replicator.model.offset import Offset
 from replicator.model.reports import ApplyReport, CaptureReport, Report, RetryReport
@@ -276,6 +276,46 @@ class AppliedRecord:
     def has_failed(self) -> bool:
         """Whether apply has given the table up until a snapshot begins, or a new process tries again."""
         return self.state is ApplyState.FAILED
+
+
+class Decision(StrEnum):
+    """What capture decided about a change of a table's definition."""
+
+    APPLY = "apply"
+    KEEP = "keep"
+    IGNORE = "ignore"
+    STOP = "stop"
+    RECORD = "record"
+    """Nothing changes in the target."""
+    SNAPSHOT = "snapshot"
+    """The target follows, and a new snapshot in place reads the rows again."""
+    REBUILD = "rebuild"
+    """The table is rebuilt, and replaces the old one once it is complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """A change of a table's definition, and what was decided about it.
+
+    Attributes:
+        sequence_num: Its number in the order; of what the log does not show: of the next change.
+        changes: Of what kinds it is (`model.alteration.Change`).
+        reason: In a sentence, where the decision does not follow from the policy alone.
+        statement: In the source's words, where the log has it.
+        before, after: The table's shape, None where it is unknown or there is none.
+    """
+
+    sequence_num: int
+    table: StoredTableId
+    incarnation: int
+    operation: DDLOperation
+    changes: tuple[str, ...]
+    decision: Decision
+    reason: str | None = None
+    statement: str | None = None
+    before: StoredSchema | None = None
+    after: StoredSchema | None = None
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

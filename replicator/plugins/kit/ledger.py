@@ -91,13 +91,17 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
     ) -> None:
         """Make one shape of the table the other (`model.alteration.steps`); its rows get the values of `fill` in columns that are new.
 
-        Columns that are the same have the same type in both, and the same ones make the key.
+        Columns that are the same have the same type in both, or a wider one afterwards (`widens`), and the same ones make the key.
         From then on batches have the shape `wanted`. Their rows do not have the columns that are kept (`TableSchema.kept`): what is written
         at a key keeps what stands there in such a column, and a row at a new key has NULL.
         A target that does not override this refuses, and the table fails.
         """
         del actual, wanted, fill, sequence_num
         raise self.recreate(held.table, "The target does not support ALTER_TABLE yet.", code="ddl_not_supported")
+
+    def publish_table(self, held: HeldT, sequence_num: int) -> None:
+        """See `DeltaTarget.publish`."""
+        self.move_ledger(held, sequence_num)
 
     def working_on(self, table: TargetTable, batch: Batch | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
         """What surrounds every change of a table: the driver's errors become ours here."""
@@ -159,6 +163,10 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
         """Delete (soft: mark) what the snapshot did not find."""
         self._unless_applied(table, sequence_num, lambda held: self.clear_table(held, sequence_num, below=start_number))
 
+    def publish(self, table: TargetTable, sequence_num: int) -> None:
+        """Let readers see the incarnation."""
+        self._unless_applied(table, sequence_num, lambda held: self.publish_table(held, sequence_num))
+
     def advance(self, table: TargetTable, sequence_num: int) -> None:
         """Record the number alone."""
         self._unless_applied(table, sequence_num, lambda held: self.move_ledger(held, sequence_num))
@@ -205,7 +213,11 @@ class LedgerTarget(DeltaTarget[ConfigT], Generic[ConfigT, HeldT]):
         """Refuse an alteration that is more than columns which come, go, and get other names."""
         origin = steps(actual, wanted).origin
         types = {column.name: column.type for column in actual.held}
-        retyped = [c.name for c in wanted.held if types.get(origin[c.name] or "", c.type) != c.type]
+        retyped = [
+            c.name
+            for c in wanted.held
+            if (old := types.get(origin[c.name] or "", c.type)) != c.type and not self.widens(old, c.type)
+        ]
         if retyped or [origin[name] for name in wanted.key] != list(actual.key):
             what = f"the type of {', '.join(retyped)}" if retyped else "the columns of the key"
             raise self.recreate(table, f"ALTER TABLE changes {what}.", code="ddl_not_supported")
