@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pymysql
 
-from replicator_testbed.demo.shop import ShopWriter, Size
+from replicator_testbed.demo.shop import SchemaChange, ShopWriter, Size
 from replicator_testbed.mysql_servers import MysqlDatabase
 
 _SCHEMA: Final = (
@@ -32,6 +32,30 @@ _PRODUCTS: Final = "SELECT CONCAT('SKU-', i), CONCAT('Größe ', i), i / 3, UNHE
 _ORDERS: Final = "SELECT 1 + i % {customers}, 'placed' FROM n"
 _ITEMS: Final = "SELECT 1 + i DIV 2, 1 + i % 2, CONCAT('SKU-', 1 + i % {products}), 1 + i % 5, i / 9 FROM n"
 _VIEWS: Final = "SELECT 1 + i % 100, CONCAT('/product/', i % 50), (i % 10) / 4 FROM n"
+
+
+MIGRATION: Final = (
+    SchemaChange(
+        title="a column comes, with a default",
+        statements=["ALTER TABLE customers ADD COLUMN tier varchar(20) NOT NULL DEFAULT 'standard'"],
+    ),
+    SchemaChange(
+        title="a column is renamed",
+        statements=["ALTER TABLE products CHANGE title label varchar(200) CHARACTER SET latin1 NOT NULL"],
+    ),
+    SchemaChange(
+        title="a column is widened", statements=["ALTER TABLE order_items MODIFY quantity bigint unsigned NOT NULL"]
+    ),
+    SchemaChange(
+        title="a table is swapped for another one with one more column",
+        statements=[
+            "CREATE TABLE products_new LIKE products",
+            "ALTER TABLE products_new ADD COLUMN weight int",
+            "INSERT INTO products_new SELECT p.*, CHAR_LENGTH(label) FROM products p",
+            "RENAME TABLE products TO products_old, products_new TO products",
+        ],
+    ),
+)
 
 
 def fill(database: MysqlDatabase, size: Size) -> None:

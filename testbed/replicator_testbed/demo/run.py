@@ -41,6 +41,7 @@ target:
 {target}
 tables:
   include: [{namespace}.*]
+  exclude: [{swapped}]
 snapshot: {{chunk_rows: 5000}}
 {more}"""
 
@@ -90,6 +91,7 @@ class _Demo:
             _YAML.format(
                 source=source_block(source.database, password="DEMO_PASSWORD"),  # noqa: S106 - a variable's name
                 namespace=source.database.namespace,
+                swapped=", ".join(f'"{pattern}"' for pattern in shop.SWAPPED),
                 target=target.block,
                 more=target.more,
             ),
@@ -119,6 +121,7 @@ class _Demo:
             process = self._start()
             self._wait_for(process, f"rows of the snapshot in {self._target.title}", lambda s: _applied(s) > 0)
             self._show("before the crash")
+            self._migrate(process, writer)
             process.send_signal(signal.SIGKILL)
             process.wait()
             applied = _applied(self._status())
@@ -149,6 +152,17 @@ class _Demo:
                 process.send_signal(signal.SIGINT)
                 process.wait()
         return self._compare()
+
+    def _migrate(self, process: subprocess.Popen[bytes], writer: shop.ShopWriter) -> None:
+        for number, change in enumerate(self._source.shop.migration, start=1):
+            self._say(f"Meanwhile, in the shop: {change.title}.")
+            writer.change_schema(change)
+            self._wait_for(
+                process,
+                f"a change of the shop's tables: {change.title}",
+                lambda _, number=number: writer.schema_changes == number,  # type: ignore[misc]
+                lambda: writer.transactions,
+            )
 
     def _compare(self) -> int:
         title = self._target.title

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import random
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -49,6 +51,37 @@ _VIEWS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    """What somebody does to the shop's tables while it is open."""
+
+    title: str
+    statements: Sequence[str]
+
+
+SWAPPED: Final = ("*.*_new", "*.*_old")
+"""Patterns of the tables that a swap makes and leaves."""
+
+MIGRATION: Final = (
+    SchemaChange(
+        title="a column comes, with a default",
+        statements=["ALTER TABLE customers ADD COLUMN tier text NOT NULL DEFAULT 'standard'"],
+    ),
+    SchemaChange(title="a column is renamed", statements=["ALTER TABLE products RENAME COLUMN title TO label"]),
+    SchemaChange(title="a column is widened", statements=["ALTER TABLE order_items ALTER COLUMN quantity TYPE bigint"]),
+    SchemaChange(
+        title="a table is swapped for another one with one more column",
+        statements=[
+            "CREATE TABLE products_new (LIKE products INCLUDING ALL)",
+            "ALTER TABLE products_new ADD COLUMN weight integer",
+            "INSERT INTO products_new SELECT p.*, length(label) FROM products p",
+            "ALTER TABLE products RENAME TO products_old",
+            "ALTER TABLE products_new RENAME TO products",
+        ],
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """Rows of the shop's tables at the beginning; as many order items as orders."""
 
@@ -82,8 +115,10 @@ class ShopWriter(ABC):
         self._size, self._random, self._pause_s = size, random.Random(seed), pause_s
         self._stop = threading.Event()
         self._failure: Exception | None = None
+        self._changes: queue.SimpleQueue[SchemaChange] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="shop-writer")
         self.transactions = 0
+        self.schema_changes = 0
 
     @abstractmethod
     def _connect(self) -> Any:
@@ -96,6 +131,10 @@ class ShopWriter(ABC):
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
+
+    def change_schema(self, change: SchemaChange) -> None:
+        """Have its statements run in one transaction, between two others; in MySQL each ends one."""
+        self._changes.put(change)
 
     def stop(self) -> None:
         """End after the running transaction; raise what went wrong in the meantime. May be called twice."""
@@ -112,6 +151,12 @@ class ShopWriter(ABC):
                         self._write(cursor)
                     connection.commit()
                     self.transactions += 1
+                    if not self._changes.empty():
+                        with connection.cursor() as cursor:
+                            for statement in self._changes.get().statements:
+                                cursor.execute(statement)
+                        connection.commit()
+                        self.schema_changes += 1
         except Exception as error:  # noqa: BLE001 - `stop` raises it
             self._failure = error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -22,11 +22,13 @@ class Shop:
         fill: Makes its tables and their first rows.
         writer: A writer that has not begun yet.
         view_pages: Inserts so many page views in one transaction.
+        migration: Changes of its tables, in order, for `ShopWriter.change_schema`.
     """
 
     fill: Callable[[], None]
     writer: Callable[[], shop.ShopWriter]
     view_pages: Callable[[int], None]
+    migration: Sequence[shop.SchemaChange]
 
 
 def shop_of(database: Database, size: shop.Size, *, pause_s: float = 0.01) -> Shop:
@@ -36,6 +38,7 @@ def shop_of(database: Database, size: shop.Size, *, pause_s: float = 0.01) -> Sh
             fill=lambda: shop.fill(database.dsn, size),
             writer=lambda: shop.Writer(database.dsn, size, pause_s=pause_s),
             view_pages=lambda count: shop.view_pages(database.dsn, count),
+            migration=shop.MIGRATION,
         )
     from replicator_testbed.demo import mysql_shop  # with a driver that the other one does without
 
@@ -43,6 +46,7 @@ def shop_of(database: Database, size: shop.Size, *, pause_s: float = 0.01) -> Sh
         fill=lambda: mysql_shop.fill(database, size),
         writer=lambda: mysql_shop.Writer(database, size, pause_s=pause_s),
         view_pages=lambda count: mysql_shop.view_pages(database, count),
+        migration=mysql_shop.MIGRATION,
     )
 
 

@@ -1,0 +1,347 @@
+"""A machine that changes rows and definitions of real tables at random, and what both sides must agree on at each pause.
+
+A real source, the real capture and the real apply, in this process; the target is the one in memory. Reproducible by its seed, except for
+how the threads interleave.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+
+from replicator.apply import Apply
+from replicator.journal import JournalReader
+from replicator.model.reports import ApplyReport, Report
+from replicator.model.schema import TableId
+from replicator.plugins.target import DeltaTarget
+from replicator.state.records import RequestKind, Stage
+from replicator.testing.defaults import AT_ONCE, apply_settings
+from replicator.testing.waiting import wait_until
+from replicator_testbed.captured import Captured, RunningCapture
+from replicator_testbed.databases import Database
+from replicator_testbed.schema_dialects import LITERALS, NAMES, OTHER, WIDER, Dialect, Shape
+
+TABLES: Final = ("t1", "t2", "t3", "t4")
+"""Those that the patterns match."""
+
+Rows = Mapping[TableId, tuple[Sequence[str], Counter[tuple[Any, ...]]]]
+
+
+class _KilledError(BaseException):
+    """The process of the capture is killed here."""
+
+
+class _UntilApplied:
+    """Stops apply as soon as it has nothing left to do."""
+
+    def __init__(self, is_done: Callable[[], bool]) -> None:
+        self._is_done, self._has_reported = is_done, False
+
+    def should_stop(self) -> bool:
+        return self._has_reported and self._is_done()
+
+    def wait(self, timeout_s: float) -> None:
+        del timeout_s
+
+    def announce(self, event: str, **_: Any) -> None:
+        del event
+
+    def report(self, report: Report) -> None:
+        self._has_reported = isinstance(report, ApplyReport)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class SchemaMachine:
+    """One run.
+
+    Attributes:
+        found: The rows of the target's tables, and their columns, by the names of the tables in the target.
+        make_target: A target for an epoch, as every new process would make it.
+        source_name: The name of a tracked table in the source.
+    """
+
+    database: Database
+    dialect: Dialect
+    captured: Captured
+    draw: random.Random
+    make_target: Callable[[str, int], DeltaTarget[Any]]
+    found: Callable[[TableId, Sequence[str]], Counter[tuple[Any, ...]]]
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
+
+    # --- what it does -------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Make the first tables: one with a key, one without."""
+        for name, key in (("t1", ("id",)), ("t2", ())):
+            self._create(name, key)
+            self._run(*(self._insert(name) for _ in range(15)))
+
+    def run(self, steps: int) -> None:
+        """So many steps, in several lives of the capture, which is told to stop or killed between them; then both sides are equal."""
+        left, is_equal = steps, False
+        while left or not is_equal:
+            is_equal = False
+            with self._living() as running:
+                life = min(left, self.draw.randint(5, 20))
+                for _ in range(life):
+                    self._step(running)
+                left -= life
+                if not left or self.draw.random() < 0.6:
+                    is_equal = self.check(running)
+            # While it is down.
+            down = min(left, self.draw.randint(0, 4))
+            for _ in range(down):
+                self._step(None)
+            left -= down
+
+    def check(self, running: RunningCapture) -> bool:
+        """Wait until both sides are equal; false if the capture is killed meanwhile."""
+        seen: list[str] = []
+
+        def is_decided() -> bool:
+            if not running.thread.is_alive():
+                return True
+            running.check_tables()
+            if not self._is_settled():
+                return False
+            self._apply(running.lease.epoch)
+            seen[:] = self._differences()
+            return not seen
+
+        wait_until(is_decided, lambda: f"both sides are equal: {seen}; {self._told()}", timeout_s=60)
+        return running.thread.is_alive()
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def _step(self, running: RunningCapture | None) -> None:
+        chance = self.draw.random()
+        if chance < 0.68:
+            self._change_rows()
+        elif chance < 0.93:
+            self._change_definition()
+        elif running is not None:
+            names = [str(record.table) for record in self.captured.store.tables(self.captured.name)]
+            self.captured.request(RequestKind.SNAPSHOT, tables=[self.draw.choice(names)] if names else [])
+            self.done.append("snapshot")
+
+    def _change_rows(self) -> None:
+        statements = []
+        for _ in range(self.draw.randint(1, 4)):
+            table = self.draw.choice(list(self.shapes))
+            statements.append(self._change(table))
+        self._run(*statements)
+
+    def _change(self, table: str) -> str:
+        draw, shape = self.draw, self.shapes[table]
+        some = draw.randint(1, max(2, shape.next_id))
+        names = [name for name in shape.kinds if draw.random() < 0.7]
+        match draw.choice(["insert", "update", "update", "move", "delete"]):
+            case "update" if names:
+                sets = ", ".join(f"{self.dialect.quoted(n)} = {draw.choice(LITERALS[shape.kinds[n]])}" for n in names)
+                return f"UPDATE {table} SET {sets} WHERE id = {some}"
+            case "move":
+                shape.next_id += 1
+                return f"UPDATE {table} SET id = {shape.next_id} WHERE id = {some}"
+            case "delete":
+                return f"DELETE FROM {table} WHERE id = {some}"
+            case _:
+                return self._insert(table)
+
+    def _insert(self, table: str) -> str:
+        shape = self.shapes[table]
+        shape.next_id += 1
+        names = [name for name in shape.kinds if self.draw.random() < 0.8]
+        columns = ", ".join(["id", "k", *map(self.dialect.quoted, names)])
+        values = [str(shape.next_id), str(shape.next_id % 7)]
+        values += [self.draw.choice(LITERALS[shape.kinds[name]]) for name in names]
+        return f"INSERT INTO {table} ({columns}) VALUES ({', '.join(values)})"
+
+    def _change_definition(self) -> None:
+        name = self.draw.choice(list(self.shapes))
+        shape = self.shapes[name]
+        self._run(*self._definition(name, shape), in_one=True)
+        self._select()
+
+    def _definition(self, name: str, shape: Shape) -> Sequence[str]:  # noqa: C901, PLR0911, PLR0912 - one branch for each kind
+        draw, dialect = self.draw, self.dialect
+        free = [column for column in NAMES if column not in shape.kinds]
+        some = draw.choice(list(shape.kinds)) if shape.kinds else None
+        spare = [table for table in TABLES if table not in self.shapes]
+        match draw.choice(
+            ["add", "add", "add", "drop", "rename", "swap", "again", "widen", "widen", "retype", "default", "key", "truncate",
+             "remake", "create", "drop_table", "rename_table", "swap_tables", "replace"]
+        ):  # fmt: skip
+            case "drop" if some:
+                del shape.kinds[some]
+                return [f"ALTER TABLE {name} DROP COLUMN {dialect.quoted(some)}"]
+            case "rename" if some and free:
+                new = draw.choice(free)
+                kind = shape.kinds.pop(some)
+                shape.kinds[new] = kind
+                return [f"ALTER TABLE {name} RENAME COLUMN {dialect.quoted(some)} TO {dialect.quoted(new)}"]
+            case "swap" if len(shape.kinds) > 1:
+                a, b = draw.sample(list(shape.kinds), 2)
+                statements = dialect.swapped(name, a, b, shape)
+                shape.kinds[a], shape.kinds[b] = shape.kinds[b], shape.kinds[a]
+                return statements
+            case "again" if some:
+                del shape.kinds[some]
+                return [
+                    f"ALTER TABLE {name} DROP COLUMN {dialect.quoted(some)}, {dialect.added(draw, shape, some)}",
+                ]
+            case "widen" if some and shape.kinds[some] in WIDER:
+                shape.kinds[some] = draw.choice(WIDER[shape.kinds[some]])
+                return dialect.retyped(name, some, shape.kinds[some])
+            case "retype" if some and shape.kinds[some] in OTHER:
+                shape.kinds[some] = draw.choice(OTHER[shape.kinds[some]])
+                return dialect.retyped(name, some, shape.kinds[some])
+            case "default" if some and shape.kinds[some] != "text":
+                value = draw.choice(LITERALS[shape.kinds[some]])
+                return [f"ALTER TABLE {name} ALTER COLUMN {dialect.quoted(some)} SET DEFAULT {value}"]
+            case "key":
+                before = shape.key
+                shape.key = draw.choice([key for key in ((), ("id",), ("id", "k"), ("k", "id")) if key != before])
+                return dialect.rekeyed(name, before, shape.key)
+            case "truncate":
+                return [f"TRUNCATE TABLE {name}"]
+            case "remake":
+                new = Shape(key=draw.choice(((), ("id",))), kinds={"a": draw.choice(list(dialect.types))})
+                new.next_id = shape.next_id
+                self.shapes[name] = new
+                return [f"DROP TABLE {name}", *dialect.created(name, new), self._insert(name)]
+            case "create" if spare:
+                self._create(spare[0], draw.choice(((), ("id",))))
+                return [self._insert(spare[0])]
+            case "drop_table" if len(self.shapes) > 2:
+                del self.shapes[name]
+                return [f"DROP TABLE {name}"]
+            case "rename_table" if spare:
+                new_name = draw.choice(spare)
+                self.shapes[new_name] = self.shapes.pop(name)
+                return [f"ALTER TABLE {name} RENAME TO {new_name}"]
+            case "swap_tables" if len(self.shapes) > 1:
+                a, b = draw.sample(list(self.shapes), 2)
+                self.shapes[a], self.shapes[b] = self.shapes[b], self.shapes[a]
+                return dialect.tables_swapped(a, b)
+            case "replace" if free:
+                return dialect.replaced(name, dialect.added(draw, shape, draw.choice(free)))
+            case _ if free:
+                return [f"ALTER TABLE {name} {dialect.added(draw, shape, draw.choice(free))}"]
+            case _:
+                return []
+
+    def _create(self, name: str, key: tuple[str, ...]) -> None:
+        shape = Shape(key=key, kinds={"a": "vc40", "b": "int"})
+        self._run(*self.dialect.created(name, shape))
+        self.shapes[name] = shape
+
+    def _run(self, *statements: str, in_one: bool = False) -> None:
+        """Run them; `in_one`: in one transaction, where the source knows such of definitions."""
+        self.done.extend(statements)
+        with self.database.connect(autocommit=not in_one) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            if in_one:
+                connection.commit()
+
+    # --- lives --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _living(self) -> Iterator[RunningCapture]:
+        """A life of the capture, from what the configuration selects by now; its patterns match `TABLES`."""
+        self._select()
+        kill = self.draw.randint(1, 30) if self.draw.random() < 0.3 else 0
+        with pytest.MonkeyPatch.context() as patch, self.captured.running() as running:
+            self.done.append("start")
+            if kill:
+                patch.setattr(self.captured.store, "seal", self._killing(kill, is_sealed=self.draw.random() < 0.5))
+            yield running
+            if running.errors and isinstance(running.errors[0], _KilledError):
+                running.errors.clear()
+        self.done.append("stop")
+
+    def _select(self) -> None:
+        self.captured.tables[:] = [TableId(self.database.namespace, name) for name in sorted(self.shapes)]
+
+    def _killing(self, number: int, *, is_sealed: bool) -> Callable[..., None]:
+        """What seals in place of the store's, and ends the capture at the seal of this number: before it, or behind it."""
+        seal, left = self.captured.store.seal, [number]
+
+        def killing(*arguments: Any, **named: Any) -> None:
+            left[0] -= 1
+            if not left[0] and not is_sealed:
+                raise _KilledError
+            seal(*arguments, **named)
+            if not left[0]:
+                self.done.append("kill")
+                raise _KilledError
+
+        return killing
+
+    def _apply(self, epoch: int) -> None:
+        captured = self.captured
+        record = captured.store.replicator(captured.name)
+        assert record is not None
+        apply = Apply(
+            self.make_target(record.uuid, epoch),
+            captured.store,
+            JournalReader(captured.store, captured.name),
+            name=captured.name,
+            uuid=record.uuid,
+            epoch=epoch,
+            settings=apply_settings(AT_ONCE),
+        )
+        apply.run(_UntilApplied(self._is_applied))
+
+    def _is_applied(self) -> bool:
+        store, name = self.captured.store, self.captured.name
+        applied = store.applied(name)
+        return all(
+            table in applied and (applied[table].has_failed or applied[table].last_applied >= number)
+            for table, number in store.feed_tables(name).items()
+        )
+
+    # --- comparing ----------------------------------------------------------------------------------------------------
+
+    def _tracked(self) -> Mapping[str, TableId]:
+        """By the name in the source: the name in the target, of tables that stream."""
+        records = self.captured.store.tables(self.captured.name)
+        names = {}
+        for record in records:
+            if record.stage is Stage.STREAMING:
+                source = getattr(record, "source_table", None) or record.table
+                names[source.name] = record.table
+        return names
+
+    def _is_settled(self) -> bool:
+        return set(self.shapes) <= set(self._tracked())
+
+    def _differences(self) -> list[str]:
+        tracked, found = self._tracked(), list[str]()
+        for name in self.shapes:
+            columns = self.database.columns(name)
+            wanted = Counter(tuple(row) for row in self.database.rows(name, columns))
+            try:
+                rows = self.found(tracked[name], columns)
+            except KeyError as error:
+                found.append(f"{name}: no column {error}")
+                continue
+            if rows != wanted:
+                more, less = list((rows - wanted).items())[:3], list((wanted - rows).items())[:3]
+                found.append(f"{name} ({tracked[name]}): too many {more}, missing {less}")
+        return found
+
+    def _told(self) -> str:
+        store, name = self.captured.store, self.captured.name
+        records = [
+            (str(r.table), r.incarnation, r.stage.value, r.error and r.error.message) for r in store.tables(name)
+        ]
+        applied = [(str(t), a.state.value, a.error and a.error.message) for t, a in store.applied(name).items()]
+        return f"{records}; {applied}; did {self.done}"
