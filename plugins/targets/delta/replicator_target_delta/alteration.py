@@ -25,6 +25,9 @@ from replicator_target_delta.lane.known import (
     MAX_ID,
     PHYSICAL,
     STATISTICS_COLUMNS,
+    TYPE_CHANGES,
+    WIDENING,
+    WIDENS,
 )
 from replicator_target_delta.logstore import CONSTRAINT, obstacle
 from replicator_target_delta.tablelog import SCHEMA, TableLog
@@ -62,7 +65,15 @@ class Altered:
         return properties
 
 
-def altered(log: TableLog, actual: NewTable, wanted: NewTable, steps: Steps) -> Altered:
+def widened(actual: NewTable, wanted: NewTable, steps: Steps) -> Sequence[str]:
+    """The columns that get another type."""
+    before = {field["name"]: field["type"] for field in actual.fields}
+    origin = {field["name"]: steps.origin.get(field["name"], field["name"]) for field in wanted.fields}
+    now = {field["name"]: field["type"] for field in wanted.fields}
+    return [name for name, old in origin.items() if old is not None and before[old] != now[name]]
+
+
+def altered(log: TableLog, actual: NewTable, wanted: NewTable, steps: Steps, *, keeps_files: bool) -> Altered:
     """Make the one shape of a table the other.
 
     Columns that are not ours, which a user has added, stay behind ours.
@@ -71,7 +82,8 @@ def altered(log: TableLog, actual: NewTable, wanted: NewTable, steps: Steps) -> 
         log: The table.
         actual: What it was made as, or altered to.
         wanted: What it is to be.
-        steps: From the one to the other.
+        steps: From the one to the other. Types become wider ones only (`types.widens`).
+        keeps_files: Data files stay as they are, also those that have a column in the type that it had.
 
     Raises:
         RefusedError: It has something that is not known here, or is not what it was made as.
@@ -83,7 +95,10 @@ def altered(log: TableLog, actual: NewTable, wanted: NewTable, steps: Steps) -> 
         if name not in found or found[name]["type"] != field["type"]:
             raise RefusedError(f"the table has no column {name}, or one of another type")
     origin = {field["name"]: steps.origin.get(field["name"], field["name"]) for field in wanted.fields}
-    fields = _columns(wanted, origin, found, before, _last_id(log))
+    is_mixed = bool(widened(actual, wanted, steps)) and keeps_files
+    # Delta wants to know of each change of a type for as long as the feature is on.
+    is_recorded = is_mixed or log.properties.get(WIDENS) == "true"
+    fields = _columns(wanted, origin, found, before, _last_id(log), is_recorded=is_recorded)
     strangers = [field for name, field in found.items() if name not in before]
     if clash := {folded(field["name"]) for field in strangers} & {folded(name) for name in origin}:
         raise RefusedError(f"somebody has added a column {min(clash)}")
@@ -95,13 +110,14 @@ def altered(log: TableLog, actual: NewTable, wanted: NewTable, steps: Steps) -> 
         **_with_statistics(log.properties, origin, _clustered_by(domain, fields)),
         SCHEMA: wanted.properties[SCHEMA],
         MAX_ID: str(max(last_id, _last_id(log))),
+        **({WIDENS: "true"} if is_mixed else {}),
     }
     metadata = {
         **{name: value for name, value in log.metadata.items() if value is not None},
         "schemaString": json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False),
         "configuration": configuration,
     }
-    actions = [*_protocol(log, fields), {"metaData": metadata}]
+    actions = [*_protocol(log, fields, is_mixed=is_mixed), {"metaData": metadata}]
     if domain is not None and domain != _clustering(log):
         actions.append(clustering_domain(domain))
     return Altered(actions=actions, metadata=metadata, fields=fields, origin=origin)
@@ -130,6 +146,8 @@ def _columns(
     found: Mapping[str, Field],
     before: Mapping[str, Field],
     last_id: int,
+    *,
+    is_recorded: bool,
 ) -> list[Field]:
     columns: list[Field] = []
     for field in wanted.fields:
@@ -139,14 +157,15 @@ def _columns(
             mapping = {ID: last_id, PHYSICAL: f"col-{uuid4()}"}
             columns.append({**field, "metadata": {**field["metadata"], **mapping}})
             continue
-        if found[old]["type"] != field["type"]:
-            raise RefusedError(f"the column {old} would get another type")
         comment = field["metadata"].get("comment")
         metadata = dict(found[old]["metadata"])
         if comment != before[old]["metadata"].get("comment"):
             metadata["comment"] = comment
         metadata = {name: value for name, value in metadata.items() if value is not None}
-        columns.append({**found[old], "name": field["name"], "metadata": metadata})
+        if field["type"] != found[old]["type"] and is_recorded:
+            change = {"toType": field["type"], "fromType": found[old]["type"]}
+            metadata[TYPE_CHANGES] = [*metadata.get(TYPE_CHANGES, ()), change]
+        columns.append({**found[old], "name": field["name"], "type": field["type"], "metadata": metadata})
     return columns
 
 
@@ -194,12 +213,16 @@ def _with_statistics(
     return {**others, STATISTICS_COLUMNS: listed(names)} if names else others
 
 
-def _protocol(log: TableLog, fields: Sequence[Field]) -> list[Action]:
-    """The protocol, where a column is the table's first of a type that is a feature."""
+def _protocol(log: TableLog, fields: Sequence[Field], *, is_mixed: bool) -> list[Action]:
+    """The protocol, where the table gets a feature: its first timestamp without a zone, or its first data files in an older type."""
     writers, readers = (list(log.protocol.get(name) or ()) for name in ("writerFeatures", "readerFeatures"))
-    if NO_ZONE in writers or not any(has_no_zone(field["type"]) for field in fields):
+    needed = {
+        *([NO_ZONE] if any(has_no_zone(field["type"]) for field in fields) else []),
+        *([WIDENING] if is_mixed else []),
+    }
+    if needed <= {*writers}:
         return []
     if (log.protocol.get("minReaderVersion"), log.protocol.get("minWriterVersion")) != (3, 7):
-        raise RefusedError("the table's protocol is too old for timestamps without a zone")
-    features = {"readerFeatures": sorted([*readers, NO_ZONE]), "writerFeatures": sorted([*writers, NO_ZONE])}
+        raise RefusedError(f"the table's protocol is too old for {min(needed)}")
+    features = {"readerFeatures": sorted({*readers, *needed}), "writerFeatures": sorted({*writers, *needed})}
     return [{"protocol": {**log.protocol, **features}}]

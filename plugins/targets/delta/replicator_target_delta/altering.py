@@ -1,8 +1,8 @@
 """Alters a table by one version of its log: its metadata, its ledger, and its rows where new columns have values in them.
 
 1. **Read** the log, and decide what its metadata becomes (`alteration`).
-2. **Fill**, where a new column has a value in rows that are there already: Delta's own writer writes them into new files, and
-   commits nothing.
+2. **Rewrite**, where a new column has a value in rows that are there already, or a column gets a wider type and the table's files are
+   not to be of several types: Delta's own writer writes the rows into new files, and commits nothing.
 3. **Put** the next version, if nobody else has; otherwise begin again at 1.
 
 A crash before 3 leaves the table as it was, and perhaps files that no version names, which VACUUM removes; after it everything stands.
@@ -61,7 +61,12 @@ def fill_values(schema: TableSchema, added: Collection[str], fill: pa.RecordBatc
 
 
 def alter(
-    held: HeldTable, storage: Storage, plan: Callable[[TableLog | None], Planned], values: pa.Table
+    held: HeldTable,
+    storage: Storage,
+    plan: Callable[[TableLog | None], Planned],
+    values: pa.Table,
+    *,
+    rewrites: bool,
 ) -> Mapping[str, str]:
     """Alter the table; its properties afterwards.
 
@@ -70,6 +75,7 @@ def alter(
         storage: Where it is.
         plan: Decides, from each version that it must follow.
         values: One row, as data files hold it: what rows that are there have in new columns. No column: NULL in all of them.
+        rewrites: Whether all rows are written again; always where there are values.
 
     Raises:
         RefusedError: The table is not one that can be altered so.
@@ -81,7 +87,7 @@ def alter(
         log = read_log(storage, held.path)
         planned = plan(log)
         assert log is not None, "there is nothing to plan where no table is"
-        files = _filled(held, storage, log, planned.altered, values) if values.num_columns else []
+        files = _rewritten(held, storage, log, planned.altered, values) if rewrites else []
         if files is None:
             continue
         now = int(time.time() * 1000)
@@ -105,10 +111,10 @@ def alter(
     )
 
 
-def _filled(
+def _rewritten(
     held: HeldTable, storage: Storage, log: TableLog, altered: Altered, values: pa.Table
 ) -> Sequence[Action] | None:
-    """All rows in new files, with values in new columns, in place of the old ones; None: the table is no longer at this version.
+    """All rows in new files, in the new types and with values in new columns, for the old ones; None: the version is not the newest.
 
     Raises:
         EngineNeededError: What the log says of its data files is not understood, or is not what Spark found.
@@ -119,9 +125,7 @@ def _filled(
         return None
     files = list(state.files.values())
     living = sum(file.rows - (0 if file.vector is None else file.vector.cardinality) for file in files)
-    if not living:
-        return []
-    written = _written(held, log.version, altered, values)
+    written = _written(held, log.version, altered, values) if living else []
     if written is None:
         return None
     crash_point("target.rows_filled")
@@ -142,13 +146,15 @@ def _written(held: HeldTable, version: int, altered: Altered, values: pa.Table) 
     }
     # No column of the table is called so.
     row = f"fill-{uuid4()}"
-    given = session.createDataFrame(values.rename_columns([f"{row}-{i}" for i in range(values.num_columns)]))
     fills = {name: F.col(quoted(f"{row}-{i}")) for i, name in enumerate(values.column_names)}
     columns = [
         (F.col(quoted(old)) if old is not None else fills.get(name, F.lit(None))).cast(types[name]).alias(name)
         for name, old in altered.origin.items()
     ]
-    frame = rows.crossJoin(F.broadcast(given)).select(*columns)
+    if values.num_columns:
+        given = session.createDataFrame(values.rename_columns([f"{row}-{i}" for i in range(values.num_columns)]))
+        rows = rows.crossJoin(F.broadcast(given))
+    frame = rows.select(*columns)
     scala = Scala(session)
     log = scala.delta.DeltaLog.forTable(session._jsparkSession, held.path)  # noqa: SLF001 - as `ledger.Transaction`
     transaction = log.startTransaction()

@@ -79,4 +79,10 @@ class DeltaLakeConfig(ConfigModel):
         "whole-number keys, more for others. If a batch needs more, Spark looks its keys up; with 0 it looks up all. "
         "Large ones are mapped from the temporary folder.",
     )
+    type_widening: Literal["enable", "rewrite"] = Field(
+        "enable",
+        description="How a column gets a wider type. enable: Delta's feature type widening is switched on for the table when it is first "
+        "needed; older data files stay as they are, and delta-rs cannot read the table. rewrite: all data files are written again in the "
+        "new type, and every reader goes on.",
+    )
     maintenance: MaintenanceConfig = Field(MaintenanceConfig(), description="When upkeep of a table is due.")

@@ -16,6 +16,7 @@ from replicator.model.errors import FatalError, Problem, TableError
 from replicator.model.naming import check_names, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
+from replicator.plugins.kit.findings import key_findings
 from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
 from replicator.plugins.kit.ledger import LedgerTarget, fenced, refuse_soft_multiset
 from replicator.plugins.target import (
@@ -28,7 +29,7 @@ from replicator.plugins.target import (
     TargetContext,
     TargetTable,
 )
-from replicator_target_delta import ddl, history, maintenance, spark_engine
+from replicator_target_delta import ddl, history, maintenance, spark_engine, types
 from replicator_target_delta.check import existing_problems, length_problems, path_problems
 from replicator_target_delta.comments import comment_notices
 from replicator_target_delta.config import DIRECT_ROWS, LOG_RETENTION_MIN, DeltaLakeConfig
@@ -208,22 +209,30 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
             self._storage.remove(file)
         held.properties = {**held.properties, STATE: DROPPED}
 
+    def widens(self, before: pa.DataType, after: pa.DataType) -> bool:
+        """What Delta's type widening can; where data files are written again instead, the same."""
+        return types.widens(before, after)
+
     def alter_table(
         self, held: HeldTable, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
     ) -> None:
         """One version of the log; Spark writes all rows again where new columns have values in them."""
-        from replicator_target_delta.alteration import RefusedError, altered
+        from replicator_target_delta.alteration import RefusedError, altered, widened
         from replicator_target_delta.altering import Planned, alter, fill_values
 
         table, path = held.table, steps(actual, wanted)
         refuse_columns(wanted, column_problems(replace(wanted, columns=wanted.held, kept=())))
         if [path.origin[name] for name in wanted.key] != list(actual.key):
             raise self.recreate(table, "The table would get another key.", code="ddl_not_supported")
+        if key_findings(wanted) and not key_findings(actual):
+            raise self.recreate(table, "A column of the key would become a float.", code="ddl_not_supported")
         if held.direct is not None:
             held.direct.drop_rewrite()
         values = fill_values(wanted, path.added, fill)
         self._sharing.run(held.session, self._storage)
         before, after = (ddl.new_table(table, schema, clustering=False) for schema in (actual, wanted))
+        rewrites = bool(values.num_columns)
+        rewrites |= self.config.type_widening == "rewrite" and bool(widened(before, after, path))
 
         def plan(log: TableLog | None) -> Planned:
             if log is None or not exists(table, log.properties):
@@ -233,10 +242,10 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
                 raise claim_lost(table)
             check_last(table, own, held.last)
             self._check_schema(table, log.properties, actual)
-            return Planned(altered=altered(log, before, after, path), ledgers=claimed.records)
+            return Planned(altered=altered(log, before, after, path, keeps_files=not rewrites), ledgers=claimed.records)
 
         try:
-            held.properties = alter(held, self._storage, plan, values)
+            held.properties = alter(held, self._storage, plan, values, rewrites=rewrites)
         except (RefusedError, EngineNeededError) as why:
             raise self.recreate(table, f"The target table cannot be altered: {why}.", code="ddl_not_supported") from why
 

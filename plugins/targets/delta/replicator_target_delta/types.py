@@ -7,12 +7,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from replicator.model import alteration
 from replicator.model.errors import Problem, UnsupportedTypeError
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.kit.findings import type_findings
 
 _DECIMAL_MAX: Final = 38
 _CLUSTERING_COLUMNS_MAX: Final = 4
+_DIGITS: Final = {pa.int8(): 10, pa.int16(): 10, pa.int32(): 10, pa.int64(): 20}
+"""Digits before the point of a decimal that Delta makes of an integer, at least."""
 _SIMPLE: Final[dict[pa.DataType, str]] = {
     pa.bool_(): "boolean",
     pa.int8(): "byte",
@@ -44,6 +47,20 @@ def json_type(type_: pa.DataType) -> str | Mapping[str, Any]:
     if type_ not in _SIMPLE:
         raise UnsupportedTypeError(f"The type {type_} does not exist in Delta.", code="unsupported_type")
     return _SIMPLE[type_]
+
+
+def widens(before: pa.DataType, after: pa.DataType) -> bool:
+    """Whether Delta reads data files that have a column in the type `before` as if they had it in `after`.
+
+    Source: Delta's PROTOCOL.md, "Supported Type Changes". Decimals that are text in Delta stay the same text if their scale does.
+    """
+    if not alteration.widens(before, after):
+        return False
+    if not pa.types.is_decimal(after):
+        return True
+    if before in _DIGITS:
+        return _fits(after) and bool(after.precision - after.scale >= _DIGITS[before])
+    return _fits(before) == _fits(after) and (_fits(after) or bool(before.scale == after.scale))
 
 
 def clustering_columns(schema: TableSchema) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from replicator.model.events import DDLEvent, DDLOperation, change_schema
+from replicator.model.events import DDLEvent, DDLOperation, change_schema, no_fill
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import (
     EMPTY_LEDGER,
@@ -82,6 +82,18 @@ class Lake:
         """Apply an event; its number."""
         number = self.number()
         (target or self.target).apply_ddl(table or self.table, event, number)
+        return number
+
+    def alter(self, wanted: TableSchema, fill: Mapping[str, Any] | None = None) -> int:
+        """Apply ALTER_TABLE; its number. From then on batches have the new shape."""
+        row = no_fill()
+        if fill is not None:
+            row = pa.RecordBatch.from_pylist([dict(fill)], pa.schema([(n, wanted.column(n).type) for n in fill]))
+        event = DDLEvent(
+            operation=DDLOperation.ALTER_TABLE, table=wanted.table, schema=wanted, before=self.schema, fill=row
+        )
+        number = self.event(event)
+        self.schema = wanted
         return number
 
     def number(self) -> int:

@@ -15,7 +15,6 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from replicator.model.errors import FencedError, SchemaConflictError
-from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import TableOptions
 from replicator.testing.waiting import wait_until
@@ -53,16 +52,7 @@ PEOPLE = schema_of({"id": (1, pa.int64()), "name": (2, pa.string()), "note": (3,
 
 
 def alter(lake: Lake, wanted: TableSchema, fill: Mapping[str, Any] | None = None) -> int:
-    """Apply ALTER_TABLE; its number. From then on the lake's batches have the new shape."""
-    row = no_fill()
-    if fill is not None:
-        row = pa.RecordBatch.from_pylist([dict(fill)], pa.schema([(n, wanted.column(n).type) for n in fill]))
-    event = DDLEvent(
-        operation=DDLOperation.ALTER_TABLE, table=wanted.table, schema=wanted, before=lake.schema, fill=row
-    )
-    number = lake.event(event)
-    lake.schema = wanted
-    return number
+    return lake.alter(wanted, fill)
 
 
 def is_rewriting(direct: DirectTable) -> bool:

@@ -171,7 +171,7 @@ class Bare:
         """What the target commits for ALTER_TABLE where no rows are to be filled."""
         log, wanted = present(read_log(self.storage, str(self.path))), present(event.schema)
         before, after = (ddl.new_table(self.table, schema, clustering=True) for schema in (self.schema, wanted))
-        actions = altered(log, before, after, steps(self.schema, wanted)).actions
+        actions = altered(log, before, after, steps(self.schema, wanted), keeps_files=True).actions
         self.commit(*actions, {"txn": {"appId": self.table.ledger_name, "version": Entry(1, number).version}})
         self.schema = wanted
 

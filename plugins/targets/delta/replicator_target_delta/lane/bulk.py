@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from replicator.model.crash import crash_point
 from replicator.model.errors import ReplicatorError
@@ -155,7 +154,7 @@ def _attempt(
     except (EngineNeededError, ReplicatorError):
         _remove(lane, own)  # as in `apply_bulk`
         raise
-    lane.remember(hidden, None, pa.array([], pa.int64()))
+    lane.remember(hidden)
     size = len(output.data) + sum(file.size for file in new)
     return Applied(counts=counts, version=lane.state.version, is_append=batch.is_append, bytes=size)
 

@@ -75,10 +75,12 @@ class KeyIndex:
 
     Args:
         keys: Of all its rows, in their order.
+        types: Of the key columns.
         spill: Moves an array out of the heap.
     """
 
-    def __init__(self, keys: pa.Array, spill: Callable[[Array], Array]) -> None:
+    def __init__(self, keys: pa.Array, types: Sequence[pa.DataType], spill: Callable[[Array], Array]) -> None:
+        self.types = types
         self._rows: npt.NDArray[np.uint32] | None = None
         self._keys: pa.Array | None = None
         count = len(keys)
@@ -148,24 +150,25 @@ class IndexCache:
         """Of all indexes that are kept."""
         return self._bytes
 
-    def get(self, path: str, make: Callable[[], pa.Array]) -> KeyIndex:
+    def get(self, path: str, form: KeyForm, make: Callable[[], pa.Array]) -> KeyIndex:
         """The index of a data file.
 
         Args:
             path: The file's path: no other file ever has it.
+            form: Of the keys. A key column that got a wider type since the index was made has others.
             make: Reads the keys of its rows.
         """
         with self._lock:
             index = self._indexes.get(path)
-            if index is not None:
+            if index is not None and index.types == form.types:
                 self._indexes.move_to_end(path)
                 return index
-        return self.put(path, make())
+        return self.put(path, form, make())
 
-    def put(self, path: str, keys: pa.Array) -> KeyIndex:
+    def put(self, path: str, form: KeyForm, keys: pa.Array) -> KeyIndex:
         """Keep the index of a data file whose keys are known."""
         may_map = len(self._mapped) < _MAPPED_MAX
-        index = KeyIndex(keys, self._spill if may_map else np.array)
+        index = KeyIndex(keys, form.types, self._spill if may_map else np.array)
         with self._lock:
             self._drop(path)
             self._indexes[path] = index

@@ -15,24 +15,28 @@ from replicator_target_delta.lane.log import LogState
 
 _READER_VERSION: Final = 3
 _WRITER_VERSION: Final = 7
-_READER_FEATURES: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz"})
+WIDENING: Final = "typeWidening"
+_READER_FEATURES: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz", WIDENING})
 _WRITER_FEATURES: Final = _READER_FEATURES | {"domainMetadata", "clustering", "appendOnly", "invariants"}
 MAPPING_MODE: Final = "delta.columnMapping.mode"
 _VECTORS: Final = "delta.enableDeletionVectors"
 MAX_ID: Final = "delta.columnMapping.maxColumnId"
+WIDENS: Final = "delta.enableTypeWidening"
 STATISTICS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
 _HARMLESS: Final = frozenset(
     {
         MAX_ID, "delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite",
         "delta.checkpointInterval", "delta.deletedFileRetentionDuration", "delta.enableExpiredLogCleanup",
         "delta.isolationLevel", "delta.logRetentionDuration", "delta.targetFileSize", "delta.tuneFileSizesForRewrites",
-        STATISTICS_COLUMNS,
+        STATISTICS_COLUMNS, WIDENS,
     }
 )  # fmt: skip
 _REQUIRED: Final = {MAPPING_MODE: "name", _VECTORS: "true"}
 ID: Final = "delta.columnMapping.id"
 PHYSICAL: Final = "delta.columnMapping.physicalName"
-FIELD_METADATA: Final = frozenset({ID, PHYSICAL, "comment"})
+TYPE_CHANGES: Final = "delta.typeChanges"
+"""The types that a column had before: older data files have it in one of them."""
+FIELD_METADATA: Final = frozenset({ID, PHYSICAL, TYPE_CHANGES, "comment"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,7 +170,7 @@ class Lane:
             ledger = actions.transaction(table.ledger_name, Entry(table.epoch, sequence_num).version, now_ms)
             changes = [info, ledger, *(action for one in hidden for action in one.actions(now_ms))]
             if self.commit(changes, output, identity):
-                self.remember(hidden, None, pa.array([], pa.int64()))
+                self.remember(hidden)
                 return self._log.state.version
         raise EngineNeededError("others commit without a pause")
 
@@ -231,7 +231,7 @@ class Lane:
         """
         done = rewrite_files(plan, self._storage, self._path)
         if done.add is not None:
-            self._indexes.put(f"{self._path}/{done.add['path']}", done.keys)
+            self._indexes.put(f"{self._path}/{done.add['path']}", plan.form, done.keys)
         return done
 
     def discard(self, done: Rewritten) -> None:
@@ -357,7 +357,7 @@ class Lane:
         if not self.commit(changes, output, identity):
             self.remove(own)
             return None
-        self.remember(hidden, written, keys)
+        self.remember(hidden, written, keys, work.form)
         return Applied(
             counts=counts,
             version=self._log.state.version,
@@ -410,7 +410,7 @@ class Lane:
             except FileNotFoundError as error:
                 raise EngineNeededError("a data file is missing") from error
 
-        index = self._indexes.get(path, keys)
+        index = self._indexes.get(path, form, keys)
         if index.rows != file.rows:
             raise EngineNeededError("a data file's number of rows changed")
         return index.find(wanted)
@@ -453,7 +453,9 @@ class Lane:
         self._log.accept(lines, data)
         return True
 
-    def remember(self, hidden: Sequence[Hidden], written: Action | None, keys: pa.Array) -> None:
+    def remember(
+        self, hidden: Sequence[Hidden], written: Action | None = None, keys: pa.Array = (), form: KeyForm | None = None
+    ) -> None:
         """What the commit changed, so that nothing of it is read again."""
         for one in hidden:
             if one.vector is None:
@@ -463,8 +465,8 @@ class Lane:
                 self._indexes.forget(f"{self._path}/{unquote(one.file.path)}")
             else:
                 self._vectors[one.file.path] = (one.vector, one.rows)
-        if written is not None and len(keys):
-            self._indexes.put(f"{self._path}/{written['path']}", keys)
+        if written is not None and form is not None and len(keys):
+            self._indexes.put(f"{self._path}/{written['path']}", form, keys)
         files = self._log.state.files
         if len(self._vectors) > len(files):
             self._vectors = {path: known for path, known in self._vectors.items() if path in files}
