@@ -106,8 +106,8 @@ class TrackedTables:
 
     @property
     def has_changed(self) -> bool:
-        """Whether records wait for a commit."""
-        return bool(self._changed)
+        """Whether records, or what was noted for the history, wait for a commit."""
+        return bool(self._changed or self._history)
 
     def take_changed(self) -> Sequence[TableRecord]:
         """The records that the commit must hold."""
