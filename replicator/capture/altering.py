@@ -10,12 +10,13 @@ from replicator.capture.catalogue import CatalogChange, judge
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.config import DDLConfig
+from replicator.model.alteration import kinds
 from replicator.model.events import DDLEvent
 from replicator.model.identity import Truncated
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceLog, TableDescription
 from replicator.state import table_life
-from replicator.state.records import Stage
+from replicator.state.records import Decision, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,10 @@ class Altering:
         assert event.schema is not None, "it says which"
         policies = self.policies(tracked.table)
         altered = decide(tracked.schema, event.schema, policies, before=event.before, fill=event.fill)
+        told = altered.event(event)
+        self.tables.note(
+            tracked, told, _decision(altered), changes=kinds(altered.before, altered.schema), number=number
+        )
         self.tables.alter(tracked, altered, event, number)
         if not altered.needs_snapshot:
             self._read_again(tracked)
@@ -74,3 +79,10 @@ class Altering:
         if tracked.record.stage is Stage.SNAPSHOT:
             # What was read, and is not written yet, has the old columns.
             self.snapshots.begin(tracked)
+
+
+def _decision(altered: Altered) -> Decision:
+    """What the history says of it."""
+    if altered.needs_snapshot:
+        return Decision.SNAPSHOT
+    return Decision.KEEP if len(altered.schema.kept) > len(altered.before.kept) else Decision.APPLY

@@ -333,12 +333,12 @@ def _of_table(row: TableStatus) -> list[Text]:
     for alarm in row.alarms:
         found += _remark(f"{row.table}: alarm [{alarm.code}] {alarm.message}", alarm.action, "red")
     if row.waiting and row.waiting.code:
-        until = _moment(row.waiting.until)
+        until = moment(row.waiting.until)
         text = f"{row.table}: waits until {until}: [{row.waiting.code}] {row.waiting.message}"
         found.append(Text(text, style="yellow"))
     if row.upkeep:
         error = row.upkeep.last_error
-        text = f"{row.table}: upkeep failed, retry at {_moment(row.upkeep.retry_at)}: [{error.code}] {error.message}"
+        text = f"{row.table}: upkeep failed, retry at {moment(row.upkeep.retry_at)}: [{error.code}] {error.message}"
         found += _remark(text, error.action, "yellow")
     return found
 
@@ -352,7 +352,7 @@ def _styled(state: ReplicatorState | TableState) -> Text:
     return Text(state, style=_STYLES.get(state, ""))
 
 
-def _moment(moment: datetime) -> str:
+def moment(moment: datetime) -> str:
     """A moment of the status document, in local time."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 

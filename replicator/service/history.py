@@ -1,0 +1,124 @@
+"""`history`: what became of changes of tables' definitions, from the state store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from replicator.model.schema import TableId
+from replicator.service.history_document import (
+    HISTORY_VERSION,
+    EventDocument,
+    HistoryDocument,
+    Outcome,
+    ShapeDocument,
+    TargetDocument,
+)
+from replicator.service.lifecycle import unknown_tables
+from replicator.state.records import (
+    AppliedRecord,
+    Decision,
+    HistoryEntry,
+    ReplicatorRecord,
+    TableRecord,
+    TargetCopy,
+)
+from replicator.state.store import StateStore
+
+_NOT_FOLLOWED: Final = (Decision.IGNORE, Decision.RECORD, Decision.STOP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """A change of a table's definition, and what the target did about it."""
+
+    entry: HistoryEntry
+    target: TargetDocument
+
+
+def history(store: StateStore, record: ReplicatorRecord, *, table: str | None, limit: int) -> Sequence[Happened]:
+    """The newest changes of a replicator's tables, or of one of them, oldest first.
+
+    Raises:
+        ConfigError: `unknown_table`: it never had a table of that name, or nothing is left of it.
+    """
+    wanted = None if table is None else _known(store, record.name, table)
+    entries = store.history(record.name, limit, table=wanted)
+    applied = store.applied(record.name)
+    tables = {one.table: one for one in store.tables(record.name)}
+    return [
+        Happened(entry=entry, target=_outcome(entry, tables.get(entry.table), applied.get(entry.table)))
+        for entry in entries
+    ]
+
+
+def document(record: ReplicatorRecord, events: Sequence[Happened]) -> HistoryDocument:
+    """What `history --json` prints."""
+    return HistoryDocument(
+        version=HISTORY_VERSION, name=record.name, uuid=record.uuid, events=tuple(_event(event) for event in events)
+    )
+
+
+def _known(store: StateStore, name: str, text: str) -> TableId:
+    tables = {str(record.table): record.table for record in store.tables(name)}
+    if text in tables:
+        return tables[text]
+    try:
+        table = TableId.parse(text)
+    except ValueError:
+        raise unknown_tables(name, [text], tables) from None
+    if not store.has_history(name, table):
+        raise unknown_tables(name, [text], tables)
+    return table
+
+
+def _outcome(entry: HistoryEntry, table: TableRecord | None, applied: AppliedRecord | None) -> TargetDocument:
+    """What the target did, by what apply last recorded of the table: its record follows the target's ledger, never leads it."""
+    if entry.decision in _NOT_FOLLOWED:
+        return TargetDocument(state=Outcome.NOTHING, code=None)
+    if applied is None:
+        return TargetDocument(state=Outcome.WAITING, code=None)
+    if _has_passed(entry, table, applied):
+        return TargetDocument(state=Outcome.APPLIED, code=None)
+    if applied.has_failed and applied.error is not None:
+        return TargetDocument(state=Outcome.FAILED, code=applied.error.code)
+    return TargetDocument(state=Outcome.WAITING, code=None)
+
+
+def _has_passed(entry: HistoryEntry, table: TableRecord | None, applied: AppliedRecord) -> bool:
+    """Whether the target is behind the change. A later incarnation begins with it; one that is rebuilt is there once it is whole."""
+    if applied.incarnation > entry.incarnation:
+        return entry.decision is not Decision.REBUILD or not _is_being_built(table, applied)
+    if entry.decision is Decision.REBUILD or applied.incarnation < entry.incarnation:
+        return False
+    return applied.last_applied >= entry.sequence_num
+
+
+def _is_being_built(table: TableRecord | None, applied: AppliedRecord) -> bool:
+    """Whether the target does not hold the first snapshot of the incarnation that is applied there as a whole."""
+    if applied.copy is not TargetCopy.SNAPSHOT:
+        return False
+    if table is None or table.snapshot is None or table.incarnation != applied.incarnation:
+        return True
+    # One in place was begun behind the first.
+    return table.snapshot.start_number is None or applied.last_applied < table.snapshot.start_number
+
+
+def _event(event: Happened) -> EventDocument:
+    entry = event.entry
+    return EventDocument(
+        sequence_num=entry.sequence_num,
+        offset=None if entry.offset is None else entry.offset.text,
+        table=str(entry.table),
+        incarnation=entry.incarnation,
+        at=entry.at,
+        operation=entry.operation,
+        changes=entry.changes,
+        statement=entry.statement,
+        before=ShapeDocument.of(entry.before),
+        after=ShapeDocument.of(entry.after),
+        decision=entry.decision,
+        reason=entry.reason,
+        target=event.target,
+    )
