@@ -52,7 +52,7 @@ def _event(event: Happened) -> Sequence[Text]:
     outcome, style = _OUTCOMES[event.target.state]
     if entry.decision is Decision.STOP:
         style = "red"
-    code = f": {event.target.code}" if event.target.code else ""
+    cause = f": {event.target.code}" if event.target.code else ""
     facts = [f"statement: {one_line(entry.statement)}"] if entry.statement else []
     facts += difference(entry.before, entry.after)
     facts.append(f"decision: {_DECISIONS[entry.decision]}")
@@ -62,7 +62,7 @@ def _event(event: Happened) -> Sequence[Text]:
     return [
         Text.assemble(f"{moment(entry.at)}  ", (str(entry.table), "bold"), f"  {what}"),
         *(Text(f"    {one_line(fact)}") for fact in facts),
-        Text.assemble("    target: ", (f"{outcome}{code}", style)),
+        Text.assemble("    target: ", (f"{outcome}{cause}", style)),
         Text(f"    position: {entry.sequence_num}{offset}"),
     ]
 

@@ -26,7 +26,7 @@ from replicator.state.records import (
 )
 from replicator.state.store import StateStore
 
-_NOT_FOLLOWED: Final = (Decision.IGNORE, Decision.RECORD, Decision.STOP)
+_LEAVES_THE_TARGET: Final = (Decision.IGNORE, Decision.RECORD, Decision.STOP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ def _known(store: StateStore, name: str, text: str) -> TableId:
 
 def _outcome(entry: HistoryEntry, table: TableRecord | None, applied: AppliedRecord | None) -> TargetDocument:
     """What the target did, by what apply last recorded of the table: its record follows the target's ledger, never leads it."""
-    if entry.decision in _NOT_FOLLOWED:
+    if entry.decision in _LEAVES_THE_TARGET:
         return TargetDocument(state=Outcome.NOTHING, code=None)
     if applied is None:
         return TargetDocument(state=Outcome.WAITING, code=None)
