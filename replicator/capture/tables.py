@@ -209,6 +209,7 @@ class TrackedTables:
                 statement=event.statement,
                 before=event.before,
                 after=event.schema,
+                new_table=event.new_table,
                 at=event.source_timestamp or self._now(),
             )
         )

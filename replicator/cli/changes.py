@@ -54,6 +54,7 @@ def _event(event: Happened) -> Sequence[Text]:
         style = "red"
     cause = f": {event.target.code}" if event.target.code else ""
     facts = [f"statement: {one_line(entry.statement)}"] if entry.statement else []
+    facts += [f"renamed to {entry.new_table}"] if entry.new_table else []
     facts += difference(entry.before, entry.after)
     facts.append(f"decision: {_DECISIONS[entry.decision]}")
     if entry.reason:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from replicator.model.schema import TableId
+from replicator.plugins.target import EMPTY_LEDGER
 from replicator.service.history_document import (
     HISTORY_VERSION,
     EventDocument,
@@ -44,11 +45,18 @@ def history(store: StateStore, record: ReplicatorRecord, *, table: str | None, l
         ConfigError: `unknown_table`: it never had a table of that name, or nothing is left of it.
     """
     wanted = None if table is None else _known(store, record.name, table)
+    # In this order: what was sealed with the entries is among the journal's numbers, and those may be applied by then.
     entries = store.history(record.name, limit, table=wanted)
+    newest = store.feed_tables(record.name)
     applied = store.applied(record.name)
     tables = {one.table: one for one in store.tables(record.name)}
     return [
-        Happened(entry=entry, target=_outcome(entry, tables.get(entry.table), applied.get(entry.table)))
+        Happened(
+            entry=entry,
+            target=_outcome(
+                entry, tables.get(entry.table), applied.get(entry.table), newest=newest.get(entry.table, EMPTY_LEDGER)
+            ),
+        )
         for entry in entries
     ]
 
@@ -73,26 +81,31 @@ def _known(store: StateStore, name: str, text: str) -> TableId:
     return table
 
 
-def _outcome(entry: HistoryEntry, table: TableRecord | None, applied: AppliedRecord | None) -> TargetDocument:
+def _outcome(
+    entry: HistoryEntry, table: TableRecord | None, applied: AppliedRecord | None, *, newest: int
+) -> TargetDocument:
     """What the target did, by what apply last recorded of the table: its record follows the target's ledger, never leads it."""
     if entry.decision in _LEAVES_THE_TARGET:
         return TargetDocument(state=Outcome.NOTHING, code=None)
     if applied is None:
         return TargetDocument(state=Outcome.WAITING, code=None)
-    if _has_passed(entry, table, applied):
+    if _has_passed(entry, table, applied, newest):
         return TargetDocument(state=Outcome.APPLIED, code=None)
     if applied.has_failed and applied.error is not None:
         return TargetDocument(state=Outcome.FAILED, code=applied.error.code)
     return TargetDocument(state=Outcome.WAITING, code=None)
 
 
-def _has_passed(entry: HistoryEntry, table: TableRecord | None, applied: AppliedRecord) -> bool:
-    """Whether the target is behind the change. A later incarnation begins with it; one that is rebuilt is there once it is whole."""
+def _has_passed(entry: HistoryEntry, table: TableRecord | None, applied: AppliedRecord, newest: int) -> bool:
+    """Whether the target is behind the change. A later incarnation begins with it; one that is rebuilt is there once it is whole.
+
+    `newest`: of the table in the journal. Not every change has an event there for the target to apply.
+    """
     if applied.incarnation > entry.incarnation:
         return entry.decision is not Decision.REBUILD or not _is_being_built(table, applied)
     if entry.decision is Decision.REBUILD or applied.incarnation < entry.incarnation:
         return False
-    return applied.last_applied >= entry.sequence_num
+    return applied.last_applied >= min(entry.sequence_num, newest)
 
 
 def _is_being_built(table: TableRecord | None, applied: AppliedRecord) -> bool:
@@ -118,6 +131,7 @@ def _event(event: Happened) -> EventDocument:
         statement=entry.statement,
         before=ShapeDocument.of(entry.before),
         after=ShapeDocument.of(entry.after),
+        new_table=None if entry.new_table is None else str(entry.new_table),
         decision=entry.decision,
         reason=entry.reason,
         target=event.target,

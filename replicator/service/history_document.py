@@ -98,6 +98,7 @@ class EventDocument(StatusModel):
     after: ShapeDocument | None = Field(
         description="The table's shape afterwards; null if unknown, or if there is none."
     )
+    new_table: str | None = Field(description="Its name afterwards, if it was renamed; otherwise null.")
     decision: Decision = Field(
         description="`apply`: the target follows. `keep`: it follows, and keeps dropped columns. `ignore`: it does not follow. `stop`: the "
         "table failed. `record`: nothing changes in the target. `snapshot`: the target follows, and a new snapshot in place reads the "

@@ -139,7 +139,7 @@ _HISTORY: Final = _Stored(
     incarnation="incarnation",
     at="at",
     resume_offset="offset",
-    entry=("operation", "changes", "decision", "reason", "statement", "before", "after"),
+    entry=("operation", "changes", "decision", "reason", "statement", "before", "after", "new_table"),
 )
 _REQUESTS: Final = _Stored(Request, id="id", kind="kind", payload="payload", created_at="created_at")
 _RUNS: Final = _Stored(

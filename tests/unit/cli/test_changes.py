@@ -55,10 +55,11 @@ def test_an_event_can_be_read_without_the_manual(capsys: pytest.CaptureFixture[s
 def test_a_failed_table_and_a_reason_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     event = happened(
         Outcome.FAILED, "ddl_not_supported", changes=(), reason="Nobody knows.", statement=None, before=None, after=None, offset=None,
-        operation=DDLOperation.TRUNCATE_TABLE, decision=Decision.SNAPSHOT,
+        operation=DDLOperation.RENAME_TABLE, decision=Decision.SNAPSHOT, new_table=TableId("public", "new"),
     )  # fmt: skip
     changes.history([event])
     assert capsys.readouterr().out.splitlines()[1:] == [
+        "    renamed to public.new",
         "    decision: apply, with a new snapshot in place",
         "    reason: Nobody knows.",
         "    target: failed: ddl_not_supported",

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from replicator.model.errors import ConfigError
-from replicator.model.events import DDLOperation, SnapshotKind
+from replicator.model.events import DDLEvent, DDLOperation, SnapshotKind
 from replicator.model.schema import TableId
 from replicator.service import lifecycle
 from replicator.service.history import history
@@ -21,6 +21,7 @@ from replicator.state.records import (
     ApplyState,
     Decision,
     ErrorRecord,
+    EventEntry,
     HistoryEntry,
     Segment,
     SnapshotProgress,
@@ -54,13 +55,16 @@ def seal(
     decision: Decision = Decision.APPLY,
     table: TableId = TABLE,
     tables: tuple[TableRecord, ...] = (),
+    newest: int = 10,
 ) -> None:
     """An event at number 10 of the second incarnation."""
     entry = HistoryEntry(
         sequence_num=10, table=table, incarnation=2, operation=DDLOperation.ALTER_TABLE, changes=("add_column",), decision=decision, at=NOW,
     )  # fmt: skip
+    event = DDLEvent(operation=DDLOperation.ALTER_TABLE, table=table)
+    events = (EventEntry(sequence_num=newest, table=table, incarnation=2, event=event),)
     segment = Segment(
-        id=1, first=0, last=20, epoch=1, offset=None, source_time=NOW, ring=(), files=(), events=(), sealed_at=NOW
+        id=1, first=0, last=20, epoch=1, offset=None, source_time=NOW, ring=(), files=(), events=events, sealed_at=NOW
     )
     store.seal("shop", 1, [segment], tables=tables, history=[entry])
 
@@ -105,6 +109,15 @@ def test_a_later_snapshot_in_place_does_not_undo_a_rebuild(
     record = TableRecord(table=TABLE, incarnation=3, stage=Stage.SNAPSHOT, snapshot=IN_PLACE)
     seal(store, decision=Decision.REBUILD, tables=(record,))
     store.put_applied("shop", 1, [AppliedRecord(table=TABLE, incarnation=3, last_applied=last_applied)])
+    assert outcome(store) == (state, None)
+
+
+@pytest.mark.parametrize(("last_applied", "state"), [(6, Outcome.WAITING), (7, Outcome.APPLIED)])
+def test_a_change_without_an_event_in_the_journal_is_applied_once_nothing_waits_there(
+    store: StateStore, last_applied: int, state: Outcome
+) -> None:
+    seal(store, newest=7)
+    store.put_applied("shop", 1, [AppliedRecord(table=TABLE, incarnation=2, last_applied=last_applied)])
     assert outcome(store) == (state, None)
 
 

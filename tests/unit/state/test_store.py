@@ -279,7 +279,7 @@ def noted(table: TableId, number: int, **values: Any) -> HistoryEntry:
 def test_the_history_is_sealed_with_the_journal_and_outlives_its_segments(sealed: StateStore) -> None:
     altered = noted(
         B, 3, operation=DDLOperation.ALTER_TABLE, changes=("add_column", "drop_column"), decision=Decision.SNAPSHOT, reason="nobody knows",
-        statement="ALTER TABLE …", before=SCHEMA, after=replace(SCHEMA, kept=SCHEMA.columns[1:]), incarnation=2,
+        statement="ALTER TABLE …", before=SCHEMA, after=replace(SCHEMA, kept=SCHEMA.columns[1:]), incarnation=2, new_table=A,
     )  # fmt: skip
     first, second = (Offset.of({"lsn": lsn}) for lsn in (1, 2))
     sealed.seal("r", 1, [segment(1, 0, 4, offset=first)], history=[altered, noted(A, 4)])
