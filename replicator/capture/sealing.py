@@ -150,6 +150,7 @@ class Sealer:
             source_time=unsealed.source_time,
             ring=self.window.ring_texts(),
             tables=self.tables.take_changed(),
+            history=self.tables.take_history(),
             done_requests=[*self.tracker.done_requests, *positions],
         )
         crash_point("capture.after_seal")

@@ -106,8 +106,8 @@ class TrackedTables:
 
     @property
     def has_changed(self) -> bool:
-        """Whether records wait for a commit."""
-        return bool(self._changed)
+        """Whether records, or what was noted for the history, wait for a commit."""
+        return bool(self._changed or self._history)
 
     def take_changed(self) -> Sequence[TableRecord]:
         """The records that the commit must hold."""
@@ -215,6 +215,7 @@ class TrackedTables:
                 statement=event.statement,
                 before=event.before,
                 after=event.schema,
+                new_table=event.new_table,
                 at=event.source_timestamp or self._now(),
             )
         )

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from replicator import config
-from replicator.cli import show
+from replicator.cli import changes, show
 from replicator.cli.demo import DemoCommand
 from replicator.config import LoadedConfig
 from replicator.model.errors import ConfigError, ReplicatorError
@@ -24,7 +24,7 @@ from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.runtime.serve import serve as serve_all
 from replicator.runtime.supervisor import End, RunOutcome
-from replicator.service import assess, lifecycle, status
+from replicator.service import assess, history, lifecycle, status
 from replicator.service.logs import log_lines
 from replicator.state.store import StateStore
 
@@ -269,6 +269,33 @@ def snapshot(name: str, tables: tuple[str, ...], restart: bool, recreate: bool) 
     click.echo(
         f"Requested a new snapshot of {', '.join(map(str, chosen)) or 'every table'}. To watch it: replicator status {name}"
     )
+
+
+@main.command(name="history")
+@click.argument("name")
+@click.argument("table", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/history.schema.json).")
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Number of events to show: the newest, oldest first.",
+)
+def history_(name: str, table: str | None, as_json: bool, limit: int) -> None:
+    """Show the schema changes of a replicator's tables, or of TABLE: what was done, decided and applied.
+
+    Each event has its position, the table's shape before and after, the decision by policy, and what the target did.
+    """
+    store = _open(Home.from_environment())
+    record = lifecycle.find(store, name)
+    events = history.history(store, record, table=table, limit=limit)
+    if as_json:
+        changes.history_json(history.document(record, events))
+        return
+    changes.history(events)
+    if not events:
+        click.echo("No schema change is known.", err=True)
 
 
 @main.command()

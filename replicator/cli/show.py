@@ -326,19 +326,21 @@ def _rest(waiting: WaitingStatus | None) -> str:
 
 
 def _of_table(row: TableStatus) -> list[Text]:
-    """A table's error, alarms and failed attempts."""
+    """A table's error, alarms, failed attempts and kept columns."""
     found: list[Text] = []
     if row.error:
         found += _remark(f"{row.table}: [{row.error.code}] {row.error.message}", row.error.action, "red")
     for alarm in row.alarms:
         found += _remark(f"{row.table}: alarm [{alarm.code}] {alarm.message}", alarm.action, "red")
     if row.waiting and row.waiting.code:
-        until = _moment(row.waiting.until)
+        until = moment(row.waiting.until)
         text = f"{row.table}: waits until {until}: [{row.waiting.code}] {row.waiting.message}"
         found.append(Text(text, style="yellow"))
+    if row.kept_columns:
+        found.append(Text(f"{row.table}: keeps columns that the source dropped: {', '.join(row.kept_columns)}"))
     if row.upkeep:
         error = row.upkeep.last_error
-        text = f"{row.table}: upkeep failed, retry at {_moment(row.upkeep.retry_at)}: [{error.code}] {error.message}"
+        text = f"{row.table}: upkeep failed, retry at {moment(row.upkeep.retry_at)}: [{error.code}] {error.message}"
         found += _remark(text, error.action, "yellow")
     return found
 
@@ -352,7 +354,7 @@ def _styled(state: ReplicatorState | TableState) -> Text:
     return Text(state, style=_STYLES.get(state, ""))
 
 
-def _moment(moment: datetime) -> str:
+def moment(moment: datetime) -> str:
     """A moment of the status document, in local time."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 

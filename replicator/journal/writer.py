@@ -20,7 +20,7 @@ from replicator.model.events import JournalEvent
 from replicator.model.isolation import TableFailedError, of_table
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
-from replicator.state.records import EventEntry, Segment, SegmentFile, TableRecord
+from replicator.state.records import EventEntry, HistoryEntry, Segment, SegmentFile, TableRecord
 from replicator.state.store import StateStore
 
 _UNUSABLE: Final = "a writer that failed or was closed is not used again"
@@ -180,6 +180,7 @@ class JournalWriter:
         source_time: datetime | None,
         ring: Sequence[str] = (),
         tables: Sequence[TableRecord] = (),
+        history: Sequence[HistoryEntry] = (),
         done_requests: Sequence[int] = (),
     ) -> Sequence[Segment]:
         """Make everything since the last commit durable and visible together.
@@ -189,6 +190,7 @@ class JournalWriter:
             source_time: On the source's clock, everything committed before it is in the journal now; None keeps the last one.
             ring: Ids of transactions that a read of the source might not see yet.
             tables: Records of tables that changed.
+            history: Changes of tables' definitions.
             done_requests: Ids of requests that are done with this.
 
         Returns:
@@ -208,7 +210,13 @@ class JournalWriter:
             schemas = list(self._schemas.values())
             try:
                 self._store.seal(
-                    self._name, self._epoch, segments, schemas=schemas, tables=tables, done_requests=done_requests
+                    self._name,
+                    self._epoch,
+                    segments,
+                    schemas=schemas,
+                    tables=tables,
+                    history=history,
+                    done_requests=done_requests,
                 )
             except FencedError:
                 raise

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
-_COMMAND: Final = re.compile(r"\b(replicator [a-z]+) NAME\b( TABLE\b)?")
+_COMMAND: Final = re.compile(r"\b(replicator [a-z]+(?: [a-z]+)?) NAME\b( TABLE\b)?")
 
 
 class ReplicatorError(Exception):

@@ -182,6 +182,9 @@ class TableStatus(StatusModel):
     )
     error: ErrorStatus | None = Field(description="Why it is `failed` or `dropped`; otherwise null.")
     merged: MergedStatus = Field(description="What batches found in the target, in rows, since the incarnation began.")
+    kept_columns: tuple[str, ...] = Field(
+        description="Columns that the source dropped and the target keeps, under their names in the target."
+    )
     alarms: tuple[AlarmStatus, ...] = Field(
         description="Why the target table may differ from its source although it continues; one per code, until a snapshot clears it."
     )

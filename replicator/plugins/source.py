@@ -442,3 +442,29 @@ class DeltaSource(SourceCatalogue, SourceLog, SourceChunks, Generic[ConfigT]):
     @abstractmethod
     def close(self) -> None:
         """Close all connections. May be called twice."""
+
+
+class SupportsRehearsal(ABC):
+    """A source that can say beforehand what a statement would bring: `replicator plan FILE --ddl "ALTER TABLE …"`."""
+
+    @abstractmethod
+    def rehearse(self, statement: str) -> Sequence[DDLEvent]:
+        """The events that the log would bring if `statement` were executed now, in their order.
+
+        Called from the control thread, of a source whose log is not open and for which nothing was prepared. Reads the catalogue, and
+        executes nothing: afterwards the source is as it was. A second call returns the same.
+
+        Args:
+            statement: As a person would type it, with or without a semicolon behind it; names without a schema or database are looked up as
+                the source's session would.
+
+        Returns:
+            Of an ALTER_TABLE both shapes (`before` is the catalogue's, `schema` the one afterwards, with the same numbers for columns that
+            are the same), and `fill` as the log would have it: None where the rows would have to be read again. Events of tables that
+            are not replicated are among them. Empty if the log would bring none.
+
+        Raises:
+            ConfigError: `ddl_not_understood`: it is no statement that defines tables, or cannot be parsed; the message has its text. Or the
+                source cannot be asked.
+            TableError: `ddl_not_understood`: it concerns a table in a way that is not understood, and would fail this table.
+        """

@@ -121,13 +121,7 @@ def snapshot(
     known = {str(t.table): t.table for t in store.tables(name) if table_life.is_replicated(t)}
     unknown = [t for t in tables if t not in known]
     if unknown:
-        near = nearest(unknown[0], [*known, *(t.name for t in known.values())])
-        meant = next((text for text, t in known.items() if near in (text, t.name)), None)
-        raise ConfigError(
-            f"{name} does not replicate {', '.join(unknown)}.",
-            code="unknown_table",
-            action=f"{f'Did you mean {meant}? ' if meant else ''}Its tables: {', '.join(sorted(known)) or 'none yet'}.",
-        )
+        raise unknown_tables(name, unknown, known)
     if restart and tables:
         raise ConfigError("--restart applies to all tables. Leave the table names out.", code="restart_with_tables")
     if restart and recreate:
@@ -140,6 +134,17 @@ def snapshot(
     if record.desired is Desired.RUNNING:
         store.set_error(name, None)
     return [known[t] for t in tables] if tables else list(known.values())
+
+
+def unknown_tables(name: str, unknown: Sequence[str], known: Mapping[str, TableId]) -> ConfigError:
+    """What is said of tables that a replicator does not have; `known` are those that it has, by name."""
+    near = nearest(unknown[0], [*known, *(t.name for t in known.values())])
+    meant = next((text for text, t in known.items() if near in (text, t.name)), None)
+    return ConfigError(
+        f"{name} does not replicate {', '.join(unknown)}.",
+        code="unknown_table",
+        action=f"{f'Did you mean {meant}? ' if meant else ''}Its tables: {', '.join(sorted(known)) or 'none yet'}.",
+    )
 
 
 def supervise(

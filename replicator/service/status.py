@@ -169,6 +169,7 @@ def _table(
         upkeep=_upkeep(of_apply.upkeep, apply, replicator, name),
         error=_error(error, replicator, name) if has_failed else None,
         merged=MergedStatus(**asdict(applied.merged if applied else Merged())),
+        kept_columns=() if table.schema is None else tuple(column.name for column in table.schema.kept),
         alarms=tuple(
             AlarmStatus(
                 code=alarm.code,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from replicator.model.status import VERSION, ReplicatorStatus
+from replicator.model.status import VERSION, ReplicatorStatus, StatusModel
 
 _TITLE: Final = "Status of a replicator"
 
@@ -17,17 +17,26 @@ _TITLE: Final = "Status of a replicator"
 def status_schema() -> dict[str, Any]:
     """Return the JSON Schema of the status document.
 
+    The array of several is described, too.
+    """
+    everything = {"description": "Several replicators, by name.", "type": "array", "items": {"$ref": "#"}}
+    schema = document_schema(ReplicatorStatus, f"status:{VERSION}", _TITLE)
+    return {**schema, "$defs": {"list": everything, **schema["$defs"]}}
+
+
+def document_schema(model: type[StatusModel], name: str, title: str) -> dict[str, Any]:
+    """Return the JSON Schema of a document that a command prints.
+
     Readers may meet keys that a later release added, so the schema allows them, although the models do not.
     """
-    generated = _for_readers(ReplicatorStatus.model_json_schema(mode="serialization"))
+    generated = _for_readers(model.model_json_schema(mode="serialization"))
     definitions = generated.pop("$defs")
-    everything = {"description": "Several replicators, by name.", "type": "array", "items": {"$ref": "#"}}
     return {
         "$schema": GenerateJsonSchema.schema_dialect,
-        "$id": f"urn:replicator:status:{VERSION}",
-        "title": _TITLE,
+        "$id": f"urn:replicator:{name}",
+        "title": title,
         **generated,
-        "$defs": {"list": everything, **definitions},
+        "$defs": definitions,
     }
 
 

@@ -16,6 +16,7 @@ from replicator.state.records import (
     AppliedRecord,
     ErrorRecord,
     EventEntry,
+    HistoryEntry,
     Lease,
     ReplicatorRecord,
     Reported,
@@ -99,6 +100,7 @@ _TABLES: Final = _Stored(
     incarnation="incarnation",
     state="stage",
     record=("schema", "identity", "is_recreated", "is_accepted", "stopped_at", "snapshot", "first_change", "error"),
+    is_altered="is_altered",
 )
 _APPLIED: Final = _Stored(
     AppliedRecord,
@@ -132,6 +134,15 @@ _FILES: Final = _Stored(
 _EVENTS: Final = _Stored(
     EventEntry, sequence_num="sequence_num", table_name="table", incarnation="incarnation", event="event"
 )
+_HISTORY: Final = _Stored(
+    HistoryEntry,
+    sequence_num="sequence_num",
+    table_name="table",
+    incarnation="incarnation",
+    at="at",
+    resume_offset="offset",
+    entry=("operation", "changes", "decision", "reason", "statement", "before", "after", "new_table"),
+)
 _REQUESTS: Final = _Stored(Request, id="id", kind="kind", payload="payload", created_at="created_at")
 _RUNS: Final = _Stored(
     Run,
@@ -156,6 +167,8 @@ write_file: Final = _FILES.write
 read_file: Final = _FILES.read
 write_event: Final = _EVENTS.write
 read_event: Final = _EVENTS.read
+write_history: Final = _HISTORY.write
+read_history: Final = _HISTORY.read
 read_request: Final = _REQUESTS.read
 read_run: Final = _RUNS.read
 

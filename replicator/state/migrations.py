@@ -326,6 +326,32 @@ def _alterations(connection: Connection) -> None:
     del connection
 
 
+_HISTORY: Final = (
+    """CREATE TABLE history (
+        replicator TEXT NOT NULL REFERENCES replicators (name),
+        id BIGINT NOT NULL,
+        sequence_num BIGINT NOT NULL,
+        table_name TEXT NOT NULL,
+        incarnation BIGINT NOT NULL,
+        at TEXT NOT NULL,
+        resume_offset TEXT,
+        entry TEXT NOT NULL,
+        PRIMARY KEY (replicator, id)
+    )""",
+    "CREATE INDEX history_of_table ON history (replicator, table_name, id)",
+)
+
+
+def _history(connection: Connection) -> None:
+    """What was altered before is not known. Whether a table was altered since its identity was accepted was not stored.
+
+    A worker of the version before that still runs leaves both as they are.
+    """
+    for statement in _HISTORY:
+        connection.execute(text(statement))
+    connection.exec_driver_sql("ALTER TABLE tables ADD COLUMN is_altered BOOLEAN NOT NULL DEFAULT FALSE")
+
+
 def _text(document: dict[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
@@ -339,6 +365,7 @@ MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (
     _crashes,
     _journal_claims,
     _alterations,
+    _history,
 )
 FORMAT_VERSION: Final = len(MIGRATIONS)
 

@@ -310,6 +310,8 @@ class HistoryEntry:
         reason: In a sentence, where the decision does not follow from the policy alone.
         statement: In the source's words, where the log has it.
         before, after: The table's shape, None where it is unknown or there is none.
+        new_table: Its name afterwards, if it was renamed.
+        offset: Where the log is read from behind the commit that sealed it; set by the store.
     """
 
     sequence_num: int
@@ -322,7 +324,9 @@ class HistoryEntry:
     statement: str | None = None
     before: StoredSchema | None = None
     after: StoredSchema | None = None
+    new_table: StoredTableId | None = None
     at: datetime
+    offset: StoredOffset | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

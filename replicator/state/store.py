@@ -14,7 +14,7 @@ from replicator.model.errors import ConfigError
 from replicator.model.offset import Offset
 from replicator.model.reports import Report
 from replicator.model.schema import TableId, TableSchema
-from replicator.state import index, leases
+from replicator.state import histories, index, leases
 from replicator.state.codec import (
     read_applied,
     read_replicator,
@@ -33,6 +33,7 @@ from replicator.state.records import (
     Desired,
     ErrorRecord,
     EventEntry,
+    HistoryEntry,
     Lease,
     Preparation,
     ReplicatorRecord,
@@ -222,12 +223,13 @@ class StateStore:
         *,
         schemas: Sequence[TableSchema] = (),
         tables: Sequence[TableRecord] = (),
+        history: Sequence[HistoryEntry] = (),
         done_requests: Sequence[int] = (),
     ) -> None:
         """Append segments to the index: the commit point of capture.
 
         In one transaction: check the epoch, check that numbers and ids follow the newest segment's, insert segments, files, events and
-        schemas, upsert table records, close requests. A newest segment that is empty makes room for the new ones.
+        schemas, upsert table records, append to the history, close requests. A newest segment that is empty makes room for the new ones.
 
         Raises:
             FencedError: The epoch is over.
@@ -237,6 +239,7 @@ class StateStore:
             leases.check_epoch(connection, name, epoch)
             index.insert_segments(connection, name, segments, schemas)
             _put_tables(connection, name, tables)
+            histories.add_entries(connection, name, history, segments[-1].offset if segments else None)
             if done_requests:
                 done = (REQUESTS.c.replicator == name) & REQUESTS.c.id.in_(done_requests)
                 connection.execute(delete(REQUESTS).where(done))
@@ -295,6 +298,16 @@ class StateStore:
         """Bytes of every file that the index names."""
         with self._database.read() as connection:
             return index.total_bytes(connection, name)
+
+    def history(self, name: str, limit: int, *, table: TableId | None = None) -> Sequence[HistoryEntry]:
+        """The newest changes of tables' definitions, of one table or of all, in the order in which they were noted."""
+        with self._database.read() as connection:
+            return histories.list_entries(connection, name, table, limit)
+
+    def has_history(self, name: str, table: TableId) -> bool:
+        """Whether any change of a table's definition is known."""
+        with self._database.read() as connection:
+            return histories.has_entries(connection, name, table)
 
     # Tables, as capture and apply know them
 

@@ -190,6 +190,7 @@ TABLES: Final = Table(
     Column("incarnation", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
     Column("record", Json, nullable=False),
+    Column("is_altered", Boolean, nullable=False, server_default="false"),
 )
 
 APPLIED: Final = Table(
@@ -208,6 +209,23 @@ APPLIED: Final = Table(
     Column("audit", Json, nullable=False),
     # What the target's engine did while it worked on the table.
     Column("engine", Json, nullable=False),
+)
+
+# The latest changes of tables' definitions. They outlive the segments and shapes of the journal, so a row has all that is shown of it.
+HISTORY: Final = Table(
+    "history",
+    METADATA,
+    _owner(),
+    # Ascending per replicator, without gaps.
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("sequence_num", BigInteger, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("incarnation", BigInteger, nullable=False),
+    Column("at", Moment, nullable=False),
+    # Where the log is read from behind the commit that sealed it.
+    Column("resume_offset", Text),
+    Column("entry", Json, nullable=False),
+    Index("history_of_table", "replicator", "table_name", "id"),
 )
 
 REQUESTS: Final = Table(
@@ -243,6 +261,6 @@ RUNS: Final = Table(
 )
 
 OWNED: Final = (
-    LEASES, SEGMENT_FILES, SEGMENT_EVENTS, SEGMENTS, SCHEMAS, DROPPED, TABLES, APPLIED, REQUESTS, STATUSES, RUNS,
+    LEASES, SEGMENT_FILES, SEGMENT_EVENTS, SEGMENTS, SCHEMAS, DROPPED, TABLES, APPLIED, HISTORY, REQUESTS, STATUSES, RUNS,
 )  # fmt: skip
 """Every table whose rows belong to one replicator."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,25 @@ def fill(store: StateStore) -> None:
         upkeep=UPKEEP,
     )
     store.put_report("shop", ApplyReport(tables={"public.streaming": applied_table}))
+
+
+def test_kept_columns_and_what_a_stopped_table_waits_for_are_shown(store: StateStore) -> None:
+    store.create_replicator("shop", "name: shop", "/j")
+    lease = present(store.acquire_lease("shop", holder_id(), 10.0))
+    kept = (Column(name="old", type=pa.string(), source_type="text"),)
+    stopped = table(
+        "stopped",
+        Stage.FAILED,
+        error=ErrorRecord(
+            code="ddl_stop", message="It stops.", action="Run `replicator ddl accept NAME TABLE`.", at=NOW
+        ),
+    )
+    stopped = replace(stopped, schema=replace(present(stopped.schema), kept=kept))
+    store.put_tables("shop", lease.epoch, [stopped, table("pending", Stage.PENDING)])
+    found = document(store)
+    assert table_of(found, "stopped").kept_columns == ("old",)
+    assert table_of(found, "pending").kept_columns == ()
+    assert present(table_of(found, "stopped").error).action == "Run `replicator ddl accept shop public.stopped`."
 
 
 def test_a_replicator_that_was_only_stored(store: StateStore) -> None:

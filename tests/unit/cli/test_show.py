@@ -50,7 +50,7 @@ def document(tmp_path: Path) -> Iterator[ReplicatorStatus]:
     error = ErrorStatus(code="schema_conflict", message=f"[errno 28] {ODD}", action="Do [this].", at=NOW)
     table = TableStatus(
         table=ODD, state=TableState.FAILED, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1, last_applied=-1,
-        freshness_s=None, last_batch=None, engine=None, waiting=None, upkeep=None, error=error, alarms=(),
+        freshness_s=None, last_batch=None, engine=None, waiting=None, upkeep=None, error=error, kept_columns=("[bold]old",), alarms=(),
         merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0),
     )  # fmt: skip
     yield whole.model_copy(update={"tables": (table,)})
@@ -67,7 +67,8 @@ def test_texts_of_others_are_no_markup(
     show.plugins([reason], as_json=False)
     printed = capsys.readouterr().out
     assert f"{ODD}: [schema_conflict] [errno 28] {ODD}\n    → Do [this]." in printed
-    assert printed.count(ODD) == 6
+    assert f"{ODD}: keeps columns that the source dropped: [bold]old" in printed
+    assert printed.count(ODD) == 7
 
 
 def test_errors_and_what_to_do_are_whole_lines_in_a_narrow_terminal(
@@ -262,6 +263,7 @@ def test_message_and_remedy_are_two_sentences(message: str, action: str | None, 
             "public.A b",
             "Run: replicator snapshot shop 'public.A b' --recreate.",
         ),
+        ("Run `replicator ddl accept NAME TABLE`.", "public.a", "Run `replicator ddl accept shop public.a`."),
         ("Run `replicator snapshot NAME --restart`.", "public.a", "Run `replicator snapshot shop --restart`."),
         ("ALTER TABLE t RENAME TO NAME; TABLE stays.", "public.a", "ALTER TABLE t RENAME TO NAME; TABLE stays."),
     ],

@@ -38,9 +38,11 @@ from replicator.state.records import (
     AlarmRecord,
     AppliedRecord,
     ApplyState,
+    Decision,
     Desired,
     ErrorRecord,
     EventEntry,
+    HistoryEntry,
     KeyRange,
     Preparation,
     Reported,
@@ -264,6 +266,51 @@ def test_a_seal_closes_requests_and_keeps_records_in_one_go(sealed: StateStore) 
     assert sealed.add_request("r", RequestKind.SNAPSHOT, {}) not in ids
 
 
+def noted(table: TableId, number: int, **values: Any) -> HistoryEntry:
+    defaults: dict[str, Any] = {
+        "incarnation": 1,
+        "operation": DDLOperation.TRUNCATE_TABLE,
+        "changes": ("truncate_table",),
+    }
+    defaults |= {"decision": Decision.APPLY, "at": NOW}
+    return HistoryEntry(table=table, sequence_num=number, **(defaults | values))
+
+
+def test_the_history_is_sealed_with_the_journal_and_outlives_its_segments(sealed: StateStore) -> None:
+    altered = noted(
+        B, 3, operation=DDLOperation.ALTER_TABLE, changes=("add_column", "drop_column"), decision=Decision.SNAPSHOT, reason="nobody knows",
+        statement="ALTER TABLE …", before=SCHEMA, after=replace(SCHEMA, kept=SCHEMA.columns[1:]), incarnation=2, new_table=A,
+    )  # fmt: skip
+    first, second = (Offset.of({"lsn": lsn}) for lsn in (1, 2))
+    sealed.seal("r", 1, [segment(1, 0, 4, offset=first)], history=[altered, noted(A, 4)])
+    sealed.seal("r", 1, [segment(2, 5, 6, offset=second)], history=[noted(A, 6)])
+    sealed.drop_segments("r", 1, [1])
+    assert sealed.history("r", 10) == [
+        replace(altered, offset=first),
+        replace(noted(A, 4), offset=first),
+        replace(noted(A, 6), offset=second),
+    ]
+    assert [e.sequence_num for e in sealed.history("r", 2)] == [4, 6]
+    assert [e.sequence_num for e in sealed.history("r", 1, table=A)] == [6]
+    assert [sealed.has_history("r", table) for table in (A, B, TableId("public", "c"))] == [True, True, False]
+
+
+def test_what_is_not_sealed_is_not_in_the_history(sealed: StateStore) -> None:
+    with pytest.raises(FatalError):
+        sealed.seal("r", 1, [segment(7, 0, 4)], history=[noted(A, 4)])
+    with pytest.raises(FencedError):
+        sealed.seal("r", 2, [segment(1, 0, 4)], history=[noted(A, 4)])
+    assert sealed.history("r", 10) == []
+
+
+def test_the_history_of_a_replicator_is_bounded(sealed: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replicator.state.histories.HISTORY_KEPT", 3)
+    for id_ in range(1, 5):
+        entries = [noted(A, 2 * id_), noted(B, 2 * id_ + 1)]
+        sealed.seal("r", 1, [segment(id_, 10 * id_ - 10, 10 * id_ - 1)], history=entries)
+    assert [e.sequence_num for e in sealed.history("r", 10)] == [7, 8, 9]
+
+
 def test_table_records_round_trip(sealed: StateStore) -> None:
     full = TableRecord(
         table=B, incarnation=2, stage=Stage.FAILED, schema=SCHEMA, first_change=77, error=ERROR,
@@ -273,7 +320,7 @@ def test_table_records_round_trip(sealed: StateStore) -> None:
             keys=(("3", "ű"),), rows=9, estimated_rows=100, started_at=NOW, completed_at=NOW,
         ),
     )  # fmt: skip
-    plain = TableRecord(table=A, incarnation=1, stage=Stage.PENDING)
+    plain = TableRecord(table=A, incarnation=1, stage=Stage.PENDING, is_altered=True)
     sealed.put_tables("r", 1, [full, plain])
     found = {record.table: record for record in sealed.tables("r")}
     assert found == {A: plain, B: full}
@@ -411,7 +458,11 @@ def test_deleting_removes_every_row_and_no_others(sealed: StateStore) -> None:
         lease = sealed.acquire_lease(name, holder_id(), 60)
         assert lease is not None
         sealed.seal(
-            name, lease.epoch, [segment(1, 0, 1, files=[file(A, 0, 0)], events=[entry(A, 1)])], schemas=[SCHEMA]
+            name,
+            lease.epoch,
+            [segment(1, 0, 1, files=[file(A, 0, 0)], events=[entry(A, 1)])],
+            schemas=[SCHEMA],
+            history=[noted(A, 1)],
         )
         sealed.put_tables(name, lease.epoch, [TableRecord(table=A, incarnation=1, stage=Stage.STREAMING)])
         sealed.put_applied(name, lease.epoch, [AppliedRecord(table=A, incarnation=1)])
@@ -427,6 +478,7 @@ def test_deleting_removes_every_row_and_no_others(sealed: StateStore) -> None:
         for table in (
             "segments",
             "segment_files",
+            "history",
             "tables",
             "applied",
             "statuses",

@@ -1,0 +1,70 @@
+"""`docs/history.schema.json` describes what `history --json` prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pydantic import BaseModel
+
+from replicator.cli.main import main
+from replicator.service import history_document
+from replicator.service.history_document import HISTORY_VERSION
+from replicator.service.history_schema import history_schema_text
+from replicator.state.records import Decision
+from replicator.state.store import StateStore
+
+FILE = Path(__file__).parents[2] / "docs" / "history.schema.json"
+SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
+MODELS = [
+    model
+    for model in vars(history_document).values()
+    if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == history_document.__name__
+]
+
+
+def test_the_schema_is_what_the_models_say() -> None:
+    assert FILE.read_text(encoding="utf-8") == history_schema_text(), "run `make docs`"
+    assert SCHEMA["properties"]["version"]["const"] == HISTORY_VERSION == 1
+    assert SCHEMA["$id"] == "urn:replicator:history:1"
+
+
+def test_version_1_has_these_decisions_and_outcomes() -> None:
+    """Fixed: others read them."""
+    assert SCHEMA["$defs"]["Outcome"]["enum"] == ["applied", "waiting", "failed", "nothing"]
+    decisions = ["apply", "keep", "ignore", "stop", "record", "snapshot", "rebuild"]
+    assert SCHEMA["$defs"]["Decision"]["enum"] == decisions == [decision.value for decision in Decision]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_documents_are_frozen_closed_and_described(model: type[BaseModel]) -> None:
+    assert (model.model_config["frozen"], model.model_config["extra"]) == (True, "forbid")
+    assert [name for name, field in model.model_fields.items() if not field.description] == []
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REPLICATOR_HOME", str(tmp_path))
+    monkeypatch.delenv("REPLICATOR_STATE_URL", raising=False)
+    store = StateStore(f"sqlite:///{tmp_path / 'state.db'}")
+    store.create_replicator("shop", "name: shop", "/j")
+    store.close()
+    return tmp_path
+
+
+def test_a_replicator_without_any_is_an_empty_document(home: Path) -> None:
+    answer = CliRunner().invoke(main, ["history", "shop", "--json"])
+    found: dict[str, Any] = json.loads(answer.stdout)
+    assert (answer.exit_code, found["name"], found["events"]) == (0, "shop", [])
+    assert set(found) == set(SCHEMA["required"])
+    assert "No schema change is known." in CliRunner().invoke(main, ["history", "shop"]).stderr
+
+
+@pytest.mark.parametrize("command", [["history", "shp"], ["history", "shop", "public.t"]])
+def test_what_is_not_known_is_wrong_usage(home: Path, command: list[str]) -> None:
+    answer = CliRunner().invoke(main, command)
+    assert answer.exit_code == 2
+    assert "unknown_" in answer.stderr
