@@ -451,12 +451,12 @@ class CatalogTracker:
     def reshaped(self, tracked: TrackedTable, schema: TableSchema | None) -> None:
         """The log brings another shape and does not say how it came: another key begins a snapshot, other columns fail the table."""
         if schema is not None and same_shape(tracked.schema, schema):
-            return
-        if schema is not None and same_columns(tracked.schema, schema):
+            self.tables.respell(tracked, schema)
+        elif schema is not None and same_columns(tracked.schema, schema):
             self._suspend(tracked)
             self.start([tracked.table])
-            return
-        self.fail(tracked, columns_changed(tracked.schema, schema))
+        else:
+            self.fail(tracked, columns_changed(tracked.schema, schema))
 
     def _alter(self, tracked: TrackedTable, event: DDLEvent, number: int) -> None:
         """The log says that the table was altered."""
