@@ -30,6 +30,12 @@ from replicator_testbed.schema_dialects import LITERALS, NAMES, OTHER, WIDER, Di
 TABLES: Final = ("t1", "t2", "t3", "t4")
 """Those that the patterns match."""
 
+KINDS: Final = (
+    "add", "add", "add", "drop", "rename", "swap", "again", "widen", "widen", "retype", "default", "key", "truncate",
+    "remake", "create", "drop_table", "rename_table", "swap_tables", "replace",
+)  # fmt: skip
+"""What is done to definitions, each as often as it is listed."""
+
 Rows = Mapping[TableId, tuple[Sequence[str], Counter[tuple[Any, ...]]]]
 
 
@@ -72,6 +78,7 @@ class SchemaMachine:
     draw: random.Random
     make_target: Callable[[str, int], DeltaTarget[Any]]
     found: Callable[[TableId, Sequence[str]], Counter[tuple[Any, ...]]]
+    kinds: Sequence[str] = KINDS
     shapes: dict[str, Shape] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
 
@@ -174,10 +181,7 @@ class SchemaMachine:
         free = [column for column in NAMES if column not in shape.kinds]
         some = draw.choice(list(shape.kinds)) if shape.kinds else None
         spare = [table for table in TABLES if table not in self.shapes]
-        match draw.choice(
-            ["add", "add", "add", "drop", "rename", "swap", "again", "widen", "widen", "retype", "default", "key", "truncate",
-             "remake", "create", "drop_table", "rename_table", "swap_tables", "replace"]
-        ):  # fmt: skip
+        match draw.choice(self.kinds):
             case "drop" if some:
                 del shape.kinds[some]
                 return [f"ALTER TABLE {name} DROP COLUMN {dialect.quoted(some)}"]
@@ -212,10 +216,10 @@ class SchemaMachine:
             case "truncate":
                 return [f"TRUNCATE TABLE {name}"]
             case "remake":
-                new = Shape(key=draw.choice(((), ("id",))), kinds={"a": draw.choice(list(dialect.types))})
-                new.next_id = shape.next_id
-                self.shapes[name] = new
-                return [f"DROP TABLE {name}", *dialect.created(name, new), self._insert(name)]
+                other = Shape(key=draw.choice(((), ("id",))), kinds={"a": draw.choice(list(dialect.types))})
+                other.next_id = shape.next_id
+                self.shapes[name] = other
+                return [f"DROP TABLE {name}", *dialect.created(name, other), self._insert(name)]
             case "create" if spare:
                 self._create(spare[0], draw.choice(((), ("id",))))
                 return [self._insert(spare[0])]

@@ -54,12 +54,14 @@ def into_memory(database: Database, folder: Path, mysql_source_of: SourceOf, see
     """One run of the machine."""
     draw = random.Random(seed)
     policies = DDLConfig(change_type="apply", change_key="apply", drop_column=draw.choice(["keep", "apply"]))
+    context = target_context(replicator="any")
+    widens = MemoryTarget(MemoryTargetConfig(database=str(folder)), context).widens
     captured = Captured(
         folder=folder,
         name=database.name.replace("_", "-"),
         make_source=make_source(database, mysql_source_of),
         tables=[],
-        settings=replace(QUICK, compare_every_s=0.2, check_every_s=0.5, ddl=lambda _: policies),
+        settings=replace(QUICK, compare_every_s=0.2, check_every_s=0.5, ddl=lambda _: policies, widens=widens),
     )
     warehouse = MemoryWarehouse.open(str(folder))
 
