@@ -10,7 +10,7 @@ from replicator.model.errors import SchemaConflictError
 from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import TableDescription
-from replicator.state.table_life import DDL_STOP, TABLE_MISSING
+from replicator.state.table_life import TABLE_MISSING
 
 
 class CatalogChange(StrEnum):
@@ -151,7 +151,7 @@ def stopped_by_policy(table: TableId, reason: str) -> SchemaConflictError:
     """Why a table fails that waits for somebody to accept a change of it."""
     return SchemaConflictError(
         reason,
-        code=DDL_STOP,
+        code="ddl_stop",
         table=str(table),
         action="Run `replicator ddl accept NAME TABLE`: the target follows this change.",
     )
@@ -166,7 +166,7 @@ def dropped_by_policy(table: TableId) -> SchemaConflictError:
     """Why a table fails whose DROP is to stop it."""
     return SchemaConflictError(
         "The source dropped the table. The policy ddl.drop_table is `stop`.",
-        code=DDL_STOP,
+        code="ddl_stop",
         table=str(table),
         action="Run `replicator ddl accept NAME TABLE`: the target table is dropped, too. Or exclude the table in `tables.exclude`.",
     )

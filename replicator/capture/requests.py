@@ -76,7 +76,7 @@ class Requests:
             self.tracker.done_requests.append(request.id)
 
     def _accept(self, request: Request) -> None:
-        """What the tables waited for goes on; the request is done once their snapshots begin, or wait to begin."""
+        """What the tables waited for continues; the request is done once their snapshots begin, or wait to begin."""
         wanted = {TableId.parse(name) for name in request.payload["tables"]}
         waiting = [f for f in self.tables.all(Stage.FAILED) if table_life.waits_for_acceptance(f.record)]
         chosen = [f for f in waiting if f.table in wanted and not self.parts.failures.is_left_out(request.id, f.table)]
