@@ -409,9 +409,10 @@ class AlterationContract(TargetSuite):
         items.table = replace(items.table, incarnation=2)
         items.schema = before
         items.create(4)
+        items.publish(5)
         assert items.live() == []
         items.alter(evolved(before, rename={"note": "other"}))
-        items.apply(insert(6, {"id": 1, "name": "a", "amount": None, "other": "o"}))
+        items.apply(insert(7, {"id": 1, "name": "a", "amount": None, "other": "o"}))
         assert items.live() == [(1, "a", None, "o")]
 
     def test_an_alteration_that_was_killed_anywhere_is_completed(

@@ -37,10 +37,11 @@ from replicator.testing.histories import (
     spread_over_worlds,
     worked_example,
 )
+from replicator.testing.incarnation_contract import IncarnationContract
 from replicator.testing.target_harness import Replay, TargetHarness, as_tuples, item, items_schema, wrong
 
 
-class TargetContract(AlterationContract, FencingContract):
+class TargetContract(AlterationContract, FencingContract, IncarnationContract):
     """The suite. `fuzz_worlds` histories of `fuzz_length` changes are played in each of `fuzz_rounds` rounds of `fuzz_batches` commits."""
 
     fuzz_worlds: ClassVar[int] = 250

@@ -124,6 +124,12 @@ class Copy:
         self.target.apply_ddl(self.table, event, sequence_num)
         self.schema, self.ledger = wanted, max(self.ledger, sequence_num)
 
+    def publish(self, sequence_num: int | None = None) -> None:
+        """The first snapshot of the incarnation is complete: readers see it."""
+        sequence_num = self.ledger + 1 if sequence_num is None else sequence_num
+        self.target.publish(self.table, sequence_num)
+        self.ledger = max(self.ledger, sequence_num)
+
     def apply(
         self,
         *changes: RowChange,

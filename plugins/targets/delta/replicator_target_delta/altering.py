@@ -22,11 +22,14 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's documentation has it
 from pyspark.sql import types as T  # noqa: N812
 
+from replicator.model.alteration import steps
 from replicator.model.crash import crash_point
 from replicator.model.errors import TargetUnavailableError
 from replicator.model.schema import TableSchema
+from replicator.plugins.kit.findings import key_findings
 from replicator.plugins.kit.lake.needed import EngineNeededError
-from replicator_target_delta.alteration import Action, Altered
+from replicator_target_delta import ddl
+from replicator_target_delta.alteration import Action, Altered, RefusedError, altered, widened
 from replicator_target_delta.ddl import quoted
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.lane.actions import removal
@@ -48,6 +51,49 @@ class Planned:
 
     altered: Altered
     ledgers: Mapping[str, int]
+
+
+def alter_table(
+    held: HeldTable,
+    storage: Storage,
+    actual: TableSchema,
+    wanted: TableSchema,
+    fill: pa.RecordBatch,
+    claim: Callable[[TableLog | None], Mapping[str, int]],
+    *,
+    may_mix: bool,
+) -> Mapping[str, str]:
+    """Make one shape of the table the other; its properties afterwards.
+
+    Args:
+        held: The table.
+        storage: Where it is.
+        actual: Its shape.
+        wanted: The shape that it is to have.
+        fill: What rows that are there have in new columns.
+        claim: The ledger entries to record behind a version; it refuses one that may not be altered.
+        may_mix: Data files may have a column in the type that it had before.
+
+    Raises:
+        RefusedError: The table is not one that can be altered so.
+        EngineNeededError: The same, of its data files.
+        Exception: As `alter`.
+    """
+    path = steps(actual, wanted)
+    if [path.origin[name] for name in wanted.key] != list(actual.key):
+        raise RefusedError("the table would get another key")
+    if key_findings(wanted) and not key_findings(actual):
+        raise RefusedError("a column of the key would become a float")
+    values = fill_values(wanted, path.added, fill)
+    before, after = (ddl.new_table(held.table, schema, clustering=False) for schema in (actual, wanted))
+    rewrites = bool(values.num_columns) or (not may_mix and bool(widened(before, after, path)))
+
+    def plan(log: TableLog | None) -> Planned:
+        ledgers = claim(log)
+        assert log is not None, "there is nothing to alter where no table is"
+        return Planned(altered=altered(log, before, after, path, keeps_files=not rewrites), ledgers=ledgers)
+
+    return alter(held, storage, plan, values, rewrites=rewrites)
 
 
 def fill_values(schema: TableSchema, added: Collection[str], fill: pa.RecordBatch) -> pa.Table:

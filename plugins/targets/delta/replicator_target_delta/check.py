@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pyarrow.fs as pafs
 
-from replicator.model.errors import Problem
+from replicator.model.errors import Problem, TableError
 from replicator.model.naming import path_part
 from replicator.model.schema import TableId
 from replicator.plugins.kit.ledger import not_ours
-from replicator_target_delta.storage import Storage
+from replicator_target_delta.storage import BUILDINGS, Storage
 from replicator_target_delta.tablelog import UUID, DamagedLogError, read_log
 
 _FOLDER_NAME_MAX: Final = 255
@@ -71,17 +71,31 @@ def existing_problems(storage: Storage, table: TableId, uuid: str, adopt: str) -
         # What is left of a first version that was never put is nobody's.
         if set(storage.names(path)) <= {"_delta_log"}:
             return []
-        action = "Move the folder away, or choose another target.path."
-        return [_problem("target_occupied", f"{path} contains files but is not a Delta table.", table, action)]
+        return [Problem.of(occupied(path, table))]
     owner = log.properties.get(UUID)
     if adopt == "replace" or (owner is not None and owner == uuid):
         return []
     return [Problem.of(not_ours(table, owner, "target.path"))]
 
 
-def length_problems(root: str, table: TableId) -> Sequence[Problem]:
-    """Whether the table's folders can have their names; object stores have none."""
-    longest = max(len(path_part(part)) for part in (table.namespace, table.name))
+def occupied(path: str, table: TableId) -> TableError:
+    """The error where a folder is in the table's way."""
+    return TableError(
+        f"{path} contains files but is not a Delta table.",
+        code="target_occupied",
+        table=str(table),
+        action="Move the folder away, or choose another target.path.",
+    )
+
+
+def folder_problems(root: str, table: TableId) -> Sequence[Problem]:
+    """Whether the table's folders can have their names, which are no matter to object stores, and are not one of Replicator's own."""
+    parts = [path_part(part) for part in (table.namespace, table.name)]
+    if "/".join(parts) == BUILDINGS:
+        action = "Rename the table in the source, or exclude it (tables.exclude)."
+        message = f"{root}/{BUILDINGS} is where Replicator builds new copies of tables."
+        return [_problem("target_occupied", message, table, action)]
+    longest = max(map(len, parts))
     if "://" in root or longest <= _FOLDER_NAME_MAX:
         return []
     message = (

@@ -20,5 +20,7 @@ class HeldTable(Held):
     properties: Mapping[str, str]
     direct: DirectTable | None = None
     """Opened by the first batch that may take it."""
+    is_building: bool = False
+    """Readers do not see the incarnation yet (`building`)."""
     lacks_rows: bool = False
     """A merge found that rows are missing: until a snapshot or another process, they are counted before each merge."""

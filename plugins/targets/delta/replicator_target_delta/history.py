@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from replicator.model.merged import Merged
@@ -25,20 +25,30 @@ _COMMIT = re.compile(r"(\d{20})\.(json|checkpoint\..*)")
 _FOREIGN: Final = frozenset({"RESTORE", "CLONE"})
 _FILES: Final = (b'{"add"', b'{"remove"', b'{"cdc"')
 _OURS: Final = "replicator"
+_SWAPPED: Final = "swapped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Position:
-    """The last version seen, -1 before there is a table; the identity of its commit, where the log still told; the counts up to it."""
+    """The last version seen, -1 before there is a table; the identity of its commit, where the log still told; the counts up to it.
+
+    `is_building`: it is one of the building's log (`building`).
+    """
 
     version: int
     commit: str | None
     merged: Merged
+    is_building: bool = False
 
     @classmethod
     def of(cls, text: str) -> _Position:
         found = json.loads(text)
-        return cls(version=found["version"], commit=found["commit"], merged=Merged(**found["merged"]))
+        return cls(
+            version=found["version"],
+            commit=found["commit"],
+            merged=Merged(**found["merged"]),
+            is_building=found.get("is_building", False),
+        )
 
     def to_text(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -57,6 +67,20 @@ class _Commit:
     def id(self) -> str | None:
         return self.info.get("txnId")
 
+    @property
+    def swapped(self) -> int | None:
+        """The incarnation that it lets readers see; None if it does something else."""
+        number: int | None = self._noted.get(_SWAPPED)
+        return number
+
+    @property
+    def _noted(self) -> Mapping[str, Any]:
+        try:
+            noted: Mapping[str, Any] = json.loads(self.info.get("userMetadata") or "{}").get(_OURS, {})
+        except (ValueError, AttributeError):
+            return {}  # somebody else's
+        return noted
+
     def is_of(self, uuid: str) -> bool:
         """Whether a replicator made it."""
         ours = any(name.startswith(f"{uuid}/") for name in self.ledgers)
@@ -64,8 +88,7 @@ class _Commit:
 
     def counts(self) -> Merged:
         """What a batch of ours counted."""
-        metrics, metadata = self.info.get("operationMetrics") or {}, json.loads(self.info.get("userMetadata") or "{}")
-        own = metadata.get(_OURS, {})
+        metrics, own = self.info.get("operationMetrics") or {}, self._noted
         match self.info.get("operation"):
             case "MERGE":
                 deleted = int(metrics.get("numTargetRowsDeleted", 0))
@@ -91,16 +114,30 @@ def note(*, not_found: int = 0, removals: int | None = None) -> str:
     return json.dumps({_OURS: {"not_found": not_found} | ({} if removals is None else {"removals": removals})})
 
 
-def audit(storage: Storage, path: str, table: TargetTable, since: str | None) -> Audit:
+def swap_note(incarnation: int) -> str:
+    """What the commit says that lets readers see an incarnation, as its `userMetadata`."""
+    return json.dumps({_OURS: {_SWAPPED: incarnation}})
+
+
+def audit(storage: Storage, path: str, table: TargetTable, since: str | None, *, is_building: bool = False) -> Audit:
     """As `DeltaTarget.audit`. Costs a read of the last commit seen and of each one since.
+
+    Args:
+        storage: Where the table is.
+        path: Its path, or that of its building.
+        table: The table.
+        since: The last position.
+        is_building: Readers do not see the incarnation yet.
 
     Raises:
         DamagedLogError: A commit cannot be understood.
     """
     folder = f"{path}/_delta_log"
     if since is None:
-        return _audit(_begin(storage, folder), [])
+        return _audit(replace(_begin(storage, folder), is_building=is_building), [])
     position = _Position.of(since)
+    if position.is_building != is_building:
+        position = _elsewhere(storage, folder, table, position)
     last = _read(storage, folder, position.version)
     if last is None:
         newest = max(_versions(storage, folder), default=-1)
@@ -111,7 +148,7 @@ def audit(storage: Storage, path: str, table: TargetTable, since: str | None) ->
                 else "its log was removed"
             )
             begun = _begin(storage, folder)
-            return _audit(_Position(version=begun.version, commit=begun.commit, merged=position.merged), [what])
+            return _audit(replace(begun, merged=position.merged, is_building=is_building), [what])
     others = []
     if last is not None and position.commit not in {None, last.id}:
         others.append(f"version {position.version} was replaced")
@@ -119,15 +156,15 @@ def audit(storage: Storage, path: str, table: TargetTable, since: str | None) ->
     first = position.version + 1 if last is not None else _oldest_after(storage, folder, position.version)
     if first > position.version + 1:
         unseen = _named(position.version + 1, first - 1)
-        position = _Position(version=first - 1, commit=None, merged=position.merged)
+        position = replace(position, version=first - 1, commit=None)
     for commit in _from(storage, folder, first):
         if commit.is_of(table.uuid):
             counted = commit.counts() if table.ledger_name in commit.ledgers else Merged()
-            position = _Position(version=commit.version, commit=commit.id, merged=position.merged + counted)
+            position = replace(position, version=commit.version, commit=commit.id, merged=position.merged + counted)
             continue
         if commit.changes_data:
             others.append(f"version {commit.version}: {commit.info.get('operation', 'unknown operation')}")
-        position = _Position(version=commit.version, commit=commit.id, merged=position.merged)
+        position = replace(position, version=commit.version, commit=commit.id)
     return _audit(position, others, unseen)
 
 
@@ -139,6 +176,16 @@ def _begin(storage: Storage, folder: str) -> _Position:
     newest = max(_versions(storage, folder), default=-1)
     commit = _read(storage, folder, newest)
     return _Position(version=newest, commit=None if commit is None else commit.id, merged=Merged())
+
+
+def _elsewhere(storage: Storage, folder: str, table: TargetTable, position: _Position) -> _Position:
+    """Where to go on in another log: at the version that let readers see the incarnation, or at the newest where none tells that it did."""
+    version = max(_versions(storage, folder), default=-1)
+    while position.is_building and (commit := _read(storage, folder, version)) is not None:
+        if commit.swapped == table.incarnation:
+            return _Position(version=version, commit=commit.id, merged=position.merged)
+        version -= 1
+    return replace(_begin(storage, folder), merged=position.merged, is_building=not position.is_building)
 
 
 def _oldest_after(storage: Storage, folder: str, version: int) -> int:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from replicator.model.errors import TableError, TargetUnavailableError
-from replicator.plugins.kit.ledger import fenced, not_ours, set_back
+from replicator.plugins.kit.ledger import Held, fenced, not_ours, set_back
 from replicator.plugins.target import EMPTY_LEDGER, TargetTable
 from replicator_target_delta.logstore import LogStore, commit, obstacle
 from replicator_target_delta.scala import Scala
@@ -169,6 +169,35 @@ def adopted(table: TargetTable) -> TableError:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plans:
+    """What commits of a table record. `may_adopt`: another replicator's table may be taken over."""
+
+    may_adopt: bool
+
+    def claim(self, table: TargetTable, log: Look) -> Claimed:
+        """What claiming records (`plan_claim`)."""
+        return plan_claim(table, log.transactions, log.properties, may_adopt=self.may_adopt)
+
+    def next(self, held: Held, log: Look) -> Claimed:
+        """What the next commit of a table records that is still ours to change."""
+        table, claimed = held.table, self.claim(held.table, log)
+        if claimed.last > held.last:
+            own = Entry.of(log.transactions.get(table.ledger_name))
+            if own is not None and own.epoch < table.epoch:
+                # Created by an older epoch after we had claimed a path without a table.
+                raise claim_lost(table)
+            # A process of our own epoch applied something: only a second process with our lease could.
+            raise fenced(table, table.epoch, table.incarnation)
+        return claimed
+
+    def move(self, held: Held, log: Look, sequence_num: int) -> Claimed:
+        """The same, and our own ledger at a number."""
+        claimed = self.next(held, log)
+        own = Entry(held.table.epoch, sequence_num).version
+        return replace(claimed, records={**claimed.records, held.table.ledger_name: own})
+
+
 def record_alone(
     session: Any, storage: Storage, path: str, plan: Callable[[Look], Claimed]
 ) -> tuple[Look, Claimed] | None:
@@ -258,10 +287,24 @@ class Transaction:
         """
         self._commit([], ledgers)
 
-    def replace(self, template: str, session: Any, ledgers: Mapping[str, int]) -> None:
-        """Make the table what the empty one at `template` is, whether or not there is a table now.
+    def replace(
+        self,
+        template: str,
+        session: Any,
+        ledgers: Mapping[str, int],
+        files: Sequence[Mapping[str, Any]] = (),
+        note: str | None = None,
+    ) -> None:
+        """Make the table what the one at `template` is, whether or not there is a table now; its rows are those of `files`.
 
-        Its rows go with the same commit: readers see the old table or the new one.
+        The rows that it has go with the same commit: readers see the old table or the new one.
+
+        Args:
+            template: The path of a table.
+            session: A SparkSession.
+            ledgers: The entries to record.
+            files: Actions of the log that add data files.
+            note: What the commit says of itself besides.
         """
         java_session = session._jsparkSession  # noqa: SLF001
         shape = self._delta.DeltaLog.forTable(java_session, template).update(
@@ -283,7 +326,13 @@ class Transaction:
             # In this order: the metadata of a new table would set the protocol to the least that it needs itself.
             self._txn.updateMetadataForNewTable(self._changed(new, new.id(), new.configuration()))
             self._txn.updateProtocol(shape.protocol())
-        self._commit([*actions, *domains.values()], ledgers)
+        actions += [self._scala.action(file) for file in files]
+        if note is not None:
+            session.conf.set(_NOTE, note)
+        try:
+            self._commit([*actions, *domains.values()], ledgers)
+        finally:
+            session.conf.unset(_NOTE)
 
     def empty(self, properties: Mapping[str, str], ledgers: Mapping[str, int]) -> None:
         """Remove every row and change properties."""

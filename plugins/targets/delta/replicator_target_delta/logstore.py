@@ -9,7 +9,6 @@ A crash before the put leaves nothing, after it the whole version.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import time
@@ -22,7 +21,7 @@ from uuid import uuid4
 from replicator.model.crash import crash_point
 from replicator.plugins import get_logger
 from replicator_target_delta.scala import Scala
-from replicator_target_delta.storage import Storage
+from replicator_target_delta.storage import NO_LINKS, Storage
 from replicator_target_delta.tablelog import TableLog
 
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
@@ -78,8 +77,6 @@ _PROPERTIES: Final = frozenset(
 _ITS_OWN: Final = {"fs.replicator.checkpoints": "true"}
 """With an option that means nothing to a file system, Delta keeps a `DeltaLog` of its own for the same path."""
 _CHOSEN_STORES: Final = ("spark.delta.logStore.class", "spark.delta.logStore.file.impl")
-_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-"""What file systems say that have no link(2): FAT, some network and FUSE mounts."""
 _TAKEN: Final = "FileAlreadyExistsException"
 CONSTRAINT: Final = "delta.constraints."
 
@@ -129,7 +126,7 @@ class LogStore:
             try:
                 return self._link(version, lines)
             except OSError as error:
-                if error.errno not in _NO_LINKS:
+                if error.errno not in NO_LINKS:
                     raise
                 self._is_linked = False
         return self._write(version, lines)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import pyarrow.fs as pafs
 
@@ -16,11 +19,20 @@ from replicator.model.schema import TableId
 OWN_FOLDER: Final = "_replicator.tmp"
 """Under the target's path: shapes of tables being made, rewritten journal files. The dot keeps it apart from namespaces."""
 
+BUILDINGS: Final = "_replicator/building"
+"""Under the target's path: new incarnations of tables, until readers may see them."""
+
 DROP_MARK: Final = "_replicator_drop.json"
 """In a table's folder while it is being deleted, so that a second attempt still knows whose it was."""
 
+_PIECE: Final = 8 << 20
+"""Bytes of a file that are copied at once."""
+
 _GCS_RETRY_S: Final = 15
 """Google's client tries for a quarter of an hour by itself; the host knows better for how long."""
+
+NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+"""What file systems say that have no link(2), such as FAT and some network and FUSE mounts, or no more of them."""
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -54,6 +66,14 @@ class Storage:
     def own_path(self, *parts: str) -> str:
         """A path in the folder for short-lived files, as Spark is told."""
         return "/".join((self.root, OWN_FOLDER, *parts))
+
+    def buildings(self, uuid: str, table: TableId) -> str:
+        """The folder of a table's incarnations that readers do not see yet."""
+        return "/".join((self.root, BUILDINGS, *map(path_part, (uuid, table.namespace, table.name))))
+
+    def building_path(self, uuid: str, table: TableId, incarnation: int) -> str:
+        """Where one of them stands, as Spark is told."""
+        return f"{self.buildings(uuid, table)}/{incarnation}"
 
     def names(self, path: str) -> list[str]:
         """Names of what is directly inside; empty if there is no such folder."""
@@ -97,6 +117,22 @@ class Storage:
         with self.open_output(path) as stream:
             stream.write(json.dumps(value).encode())
 
+    def place(self, source: str, path: str) -> None:
+        """Give a file another name, too: on this host's disks by a link, elsewhere by a copy. It is then as young as a new one.
+
+        Replaces what an earlier attempt has left there.
+        """
+        old, new = self._inner(source), self._inner(path)
+        if isinstance(self._fs, pafs.LocalFileSystem):
+            _link(Path(old), Path(new))
+            return
+        try:
+            self._fs.copy_file(old, new)
+        except NotImplementedError:
+            with self._fs.open_input_stream(old, compression=None) as stream, self.open_output(path) as output:
+                while piece := stream.read(_PIECE):
+                    output.write(piece)
+
     def remove(self, path: str) -> None:
         """Remove a file or a folder with everything inside; nothing if it is not there."""
         inner = self._inner(path)
@@ -124,3 +160,22 @@ class Storage:
     def _inner(self, path: str) -> str:
         assert path == self.root or path.startswith(f"{self.root}/")
         return self._base + path.removeprefix(self.root)
+
+
+def _link(old: Path, new: Path) -> None:
+    """As `Storage.place`. A file system without links gets a copy, which has its name when it is whole."""
+    new.parent.mkdir(parents=True, exist_ok=True)
+    temporary = new.with_name(f".{new.name}.{uuid4().hex}.tmp")
+    try:
+        try:
+            os.link(old, temporary)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            shutil.copyfile(old, temporary)
+        # VACUUM goes by it, and no version names the file yet.
+        os.utime(temporary)
+        temporary.replace(new)
+    finally:
+        # Where both names were one file's already, nothing was renamed.
+        temporary.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
@@ -11,14 +11,12 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from replicator.model.alteration import steps
-from replicator.model.errors import FatalError, Problem, TableError
+from replicator.model.errors import FatalError, Problem
 from replicator.model.naming import check_names, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
-from replicator.plugins.kit.findings import key_findings
 from replicator.plugins.kit.lake.needed import EngineNeededError, TooLargeError
-from replicator.plugins.kit.ledger import LedgerTarget, fenced, refuse_soft_multiset
+from replicator.plugins.kit.ledger import LedgerTarget, refuse_soft_multiset
 from replicator.plugins.target import (
     EMPTY_LEDGER,
     Audit,
@@ -29,20 +27,20 @@ from replicator.plugins.target import (
     TargetContext,
     TargetTable,
 )
-from replicator_target_delta import ddl, history, maintenance, spark_engine, types
-from replicator_target_delta.check import existing_problems, length_problems, path_problems
+from replicator_target_delta import building, ddl, history, maintenance, spark_engine, types, upkeep
+from replicator_target_delta.check import existing_problems, folder_problems, occupied, path_problems
 from replicator_target_delta.comments import comment_notices
 from replicator_target_delta.config import DIRECT_ROWS, LOG_RETENTION_MIN, DeltaLakeConfig
 from replicator_target_delta.dropping import drop_folder
 from replicator_target_delta.engine import DIRECT, DirectTable, Lanes, Pace, found_by_spark, merged_by_spark
-from replicator_target_delta.errors import is_concurrent, translated
+from replicator_target_delta.errors import translated
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.lane.index import KEYS_TOO_LARGE
 from replicator_target_delta.ledger import (
     EPOCH_MAX,
-    Claimed,
     Entry,
     Look,
+    Plans,
     Transaction,
     adopted,
     check_last,
@@ -50,7 +48,6 @@ from replicator_target_delta.ledger import (
     entries_of,
     exists,
     identified,
-    plan_claim,
     record_alone,
 )
 from replicator_target_delta.names import column_problems
@@ -83,6 +80,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         self._turns_of: dict[TableId, maintenance.Turns] = {}
         self._storage_or_none: Storage | None = None
         self._sharing = SharingCheck()
+        self._plans = Plans(may_adopt=config.adopt == "replace")
         self._lanes = Lanes(config)
         self._pace = Pace(context.max_wait_s)
         self._engines: dict[TableId, EngineReport] = {}
@@ -108,17 +106,23 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         is_reachable = not problems or problems[0].location != "target.path"
         for schema in tables:
             problems += [*column_problems(schema), *type_problems(schema), *comment_notices(schema)]
-            problems += length_problems(self._root, schema.table)
+            problems += folder_problems(self._root, schema.table)
             if is_reachable:
                 problems += existing_problems(self._storage, schema.table, self.context.uuid, self.config.adopt)
         return problems
 
     def drop(self, table: TargetTable) -> None:
-        """Remove the table's folder; nothing if it is another's."""
+        """Remove the table's folder and its buildings; nothing if it is another's."""
+        self.forget(table)
         with translated(str(table.table)):
             was_ours = drop_folder(self._storage, self._storage.table_path(table.table), table)
         if was_ours:
             self.let_go(table.table)
+
+    def forget(self, table: TargetTable) -> None:
+        """Remove what readers do not see."""
+        with translated(str(table.table)):
+            building.sweep(self._storage, table)
 
     def read_ledger(self, table: TargetTable) -> Ledger | None:
         """The table's newest transaction identifier of ours, by two or three small files of its log."""
@@ -132,6 +136,12 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         incarnation, entry = max(entries.items())
         if entry.epoch == EPOCH_MAX:
             raise adopted(table)
+        newest = replace(table, incarnation=incarnation)
+        if building.is_older(newest, log):
+            with translated(str(table.table)):
+                built = read_log(self._storage, building.path_of(self._storage, newest, log))
+            own = None if built is None else Entry.of(built.transactions.get(newest.ledger_name))
+            entry = entry if own is None else Entry(max(own.epoch, entry.epoch), own.last)
         return Ledger(incarnation=incarnation, epoch=entry.epoch, last_applied=entry.last)
 
     # -- with Spark ---------------------------------------------------------------------------------------------------
@@ -139,7 +149,8 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
     @contextmanager
     def working_on(self, table: TargetTable, batch: Batch | None = None) -> Iterator[None]:
         """Take the table's turn from upkeep; errors of Spark and Delta become ours."""
-        path = self._storage.table_path(table.table)
+        held = super().held(table)
+        path = self._storage.table_path(table.table) if held is None else held.path
         with translated(str(table.table), path=path, batch=batch), self._turns(table.table).writing():
             yield
 
@@ -149,20 +160,25 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         return held if held is not None and held.session.sparkContext is self._spark.sparkContext else None
 
     def claim_table(self, table: TargetTable) -> HeldTable:
-        """Record this epoch in every ledger of the table, in one commit."""
+        """Record this epoch in every ledger of the table, in one commit; then in its building, if readers see an older incarnation."""
         session = self._spark.newSession()
         self._sharing.run(session, self._storage)
         # Audits read what merges counted in their commits.
         session.conf.set("spark.databricks.delta.history.metricsEnabled", "true")
         path = self._storage.table_path(table.table)
-        found = record_alone(session, self._storage, path, lambda log: self._plan(table, log))
-        if found is None:
-            return HeldTable(table=table, last=EMPTY_LEDGER, path=path, session=session, properties={})
-        log, claimed = found
-        return HeldTable(table=table, last=claimed.last, path=path, session=session, properties=log.properties)
+        found = record_alone(session, self._storage, path, lambda log: self._plans.claim(table, log))
+        is_building = found is not None and building.is_older(table, found[0])
+        building.sweep(self._storage, table, but=table.incarnation if is_building else None)
+        if is_building:
+            path = self._storage.building_path(table.uuid, table.table, table.incarnation)
+            found = record_alone(session, self._storage, path, lambda log: self._plans.claim(table, log))
+        last, properties = (EMPTY_LEDGER, {}) if found is None else (found[1].last, found[0].properties)
+        return HeldTable(
+            table=table, last=last, path=path, session=session, properties=properties, is_building=is_building
+        )
 
     def create_table(self, held: HeldTable, schema: TableSchema, sequence_num: int) -> None:
-        """Replace what is there by an empty table; databases are folders and need nothing."""
+        """Replace what is there by an empty table, or begin its building; databases are folders and need nothing."""
         table = held.table
         refuse_soft_multiset(table, schema)
         refuse_columns(schema, column_problems(schema))
@@ -175,19 +191,14 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
                 if self._lanes.create(held.session, self._storage, held.path, new, {table.ledger_name: own.version}):
                     held.properties = new.properties
                     return
-        transaction, ledgers = self._begin(held)
+        transaction, ledgers = self._begin(held, held.path)
         ledgers[table.ledger_name] = own.version
         if transaction.exists and exists(table, transaction.properties):
             self._check_schema(table, transaction.properties, schema)
             transaction.record(ledgers)
         else:
             if not transaction.exists and set(self._storage.names(held.path)) - {"_delta_log"}:
-                raise TableError(
-                    f"{held.path} contains files but is not a Delta table.",
-                    code="target_occupied",
-                    table=str(table.table),
-                    action="Move the folder away, or choose another target.path.",
-                )
+                raise occupied(held.path, table.table)
             template = self._storage.own_path("shapes", uuid4().hex)
             try:
                 new.create(held.session, template)
@@ -198,54 +209,73 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
 
     def drop_table(self, held: HeldTable, sequence_num: int) -> None:
         """Leave only the log, which still holds the ledger; readers find an empty table."""
-        transaction, ledgers = self._begin(held)
+        path = self._storage.table_path(held.table.table)
+        transaction, ledgers = self._begin(held, path)
         if not transaction.exists:
             return
         ledgers[held.table.ledger_name] = Entry(held.table.epoch, sequence_num).version
         # Listed before the commit: what stands there after it may be the next holder's.
-        files = self._storage.files(held.path, besides="_delta_log")
+        files = self._storage.files(path, besides="_delta_log")
         transaction.empty({STATE: DROPPED}, ledgers)
         for file in files:
             self._storage.remove(file)
-        held.properties = {**held.properties, STATE: DROPPED}
+        self._show(held, path, {**transaction.properties, STATE: DROPPED})
 
     def widens(self, before: pa.DataType, after: pa.DataType) -> bool:
         """What Delta's type widening can; where data files are written again instead, the same."""
         return types.widens(before, after)
 
+    def publish_table(self, held: HeldTable, sequence_num: int) -> None:
+        """Swap the building in, in one commit; where readers have seen the incarnation all the time, the ledger moves."""
+        from replicator_target_delta.swapping import swap
+
+        if not held.is_building:
+            self.move_ledger(held, sequence_num)
+            return
+        if held.direct is not None:
+            held.direct.drop_rewrite()
+        self._check_exists(held)
+        recorded = Entry.of(spark_engine.check_claim(held, self._storage))
+        if recorded is None or recorded.epoch != held.table.epoch:
+            raise claim_lost(held.table)
+        path = self._storage.table_path(held.table.table)
+
+        def ledgers(log: Look) -> Mapping[str, int]:
+            return self._plans.move(held, log, sequence_num).records
+
+        try:
+            properties = swap(held, self._storage, path, ledgers)
+        except EngineNeededError as why:
+            raise self.recreate(held.table, f"The new table cannot be put in place: {why}.") from why
+        self._show(held, path, properties)
+
     def alter_table(
         self, held: HeldTable, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
     ) -> None:
-        """One version of the log; Spark writes all rows again where new columns have values in them."""
-        from replicator_target_delta.alteration import RefusedError, altered, widened
-        from replicator_target_delta.altering import Planned, alter, fill_values
+        """One version of the log; Spark writes all rows again where new columns have values in them, or no two types may be mixed."""
+        from replicator_target_delta.alteration import RefusedError
+        from replicator_target_delta.altering import alter_table
 
-        table, path = held.table, steps(actual, wanted)
+        table = held.table
         refuse_columns(wanted, column_problems(replace(wanted, columns=wanted.held, kept=())))
-        if [path.origin[name] for name in wanted.key] != list(actual.key):
-            raise self.recreate(table, "The table would get another key.", code="ddl_not_supported")
-        if key_findings(wanted) and not key_findings(actual):
-            raise self.recreate(table, "A column of the key would become a float.", code="ddl_not_supported")
         if held.direct is not None:
             held.direct.drop_rewrite()
-        values = fill_values(wanted, path.added, fill)
         self._sharing.run(held.session, self._storage)
-        before, after = (ddl.new_table(table, schema, clustering=False) for schema in (actual, wanted))
-        rewrites = bool(values.num_columns)
-        rewrites |= self.config.type_widening == "rewrite" and bool(widened(before, after, path))
 
-        def plan(log: TableLog | None) -> Planned:
+        def claim(log: TableLog | None) -> Mapping[str, int]:
             if log is None or not exists(table, log.properties):
                 raise self.recreate(table, "The table was dropped in the target.")
-            claimed, own = self._plan_move(held, log, sequence_num), Entry.of(log.transactions.get(table.ledger_name))
+            claimed, own = self._plans.move(held, log, sequence_num), Entry.of(log.transactions.get(table.ledger_name))
             if own is None:
                 raise claim_lost(table)
             check_last(table, own, held.last)
             self._check_schema(table, log.properties, actual)
-            return Planned(altered=altered(log, before, after, path, keeps_files=not rewrites), ledgers=claimed.records)
+            return claimed.records
 
         try:
-            held.properties = alter(held, self._storage, plan, values, rewrites=rewrites)
+            held.properties = alter_table(
+                held, self._storage, actual, wanted, fill, claim, may_mix=self.config.type_widening == "enable"
+            )
         except (RefusedError, EngineNeededError) as why:
             raise self.recreate(table, f"The target table cannot be altered: {why}.", code="ddl_not_supported") from why
 
@@ -272,7 +302,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
 
     def move_ledger(self, held: HeldTable, sequence_num: int) -> None:
         """One small commit without a Spark job."""
-        record_alone(held.session, self._storage, held.path, lambda log: self._plan_move(held, log, sequence_num))
+        record_alone(held.session, self._storage, held.path, lambda log: self._plans.move(held, log, sequence_num))
 
     def merge_batch(self, held: HeldTable, batch: Batch) -> Mapping[str, Any] | None:
         """Commit the batch by the table's lane, or let Spark merge it where the lane refuses."""
@@ -366,7 +396,10 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
     def audit(self, table: TargetTable, since: str | None) -> Audit:
         """What the commits since then say, without Spark."""
         with translated(str(table.table)):
-            return history.audit(self._storage, self._storage.table_path(table.table), table, since)
+            held = super().held(table)
+            path = self._storage.table_path(table.table)
+            where = building.path_of(self._storage, table, read_log(self._storage, path)) if held is None else held.path
+            return history.audit(self._storage, where, table, since, is_building=where != path)
 
     def maintain(self, table: TargetTable) -> Mapping[str, Any] | None:
         """Do what is due; a merge that comes meanwhile cuts it short, and a commit that it loses against is no error."""
@@ -383,20 +416,20 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
             # Before executors read the log.
             self._sharing.run(session, self._storage)
             condition = self._condition(held, session, maintenance.last_vacuum(self._storage, held.path, now))
-            upkeep = maintenance.due(condition, self.config.maintenance, now)
-            if upkeep is None:
+            kind = maintenance.due(condition, self.config.maintenance, now)
+            if kind is None:
                 return None
             retention = self.config.maintenance.vacuum_retention
-            if held.direct is not None and not held.direct.make_way(upkeep, retention):
+            if held.direct is not None and not held.direct.make_way(kind, retention):
                 return None
-            work = (session, held.path, self._turns(table.table), upkeep, now)
-            if held.direct is None or maintenance.takes_turn(upkeep, retention):
-                outcome = self._maintain(*work)
-            elif held.direct.vacuum(self._maintain, *work):
+            work = (session, self._storage, held.path, self._turns(table.table), kind, self.config.maintenance, now)
+            if held.direct is None or maintenance.takes_turn(kind, retention):
+                outcome = upkeep.run(*work)
+            elif held.direct.vacuum(upkeep.run, *work):
                 outcome = "begun"
             else:
                 return None
-        return maintenance.report(upkeep, condition, outcome)
+        return maintenance.report(kind, condition, outcome)
 
     # -- one table ----------------------------------------------------------------------------------------------------
 
@@ -418,30 +451,17 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         with self._lock:
             return self._turns_of.setdefault(table, maintenance.Turns())
 
-    def _begin(self, held: HeldTable) -> tuple[Transaction, dict[str, int]]:
+    def _begin(self, held: HeldTable, path: str) -> tuple[Transaction, dict[str, int]]:
         """A transaction on a table that is still ours to change, and the ledgers to record in it."""
-        transaction = Transaction(held.session, held.path)
-        return transaction, dict(self._plan_held(held, transaction).records) if transaction.exists else {}
+        transaction = Transaction(held.session, path)
+        return transaction, dict(self._plans.next(held, transaction).records) if transaction.exists else {}
 
-    def _plan(self, table: TargetTable, log: Look) -> Claimed:
-        return plan_claim(table, log.transactions, log.properties, may_adopt=self.config.adopt == "replace")
-
-    def _plan_held(self, held: HeldTable, log: Look) -> Claimed:
-        """What the next commit of a table records that is still ours to change."""
-        table, claimed = held.table, self._plan(held.table, log)
-        if claimed.last > held.last:
-            own = Entry.of(log.transactions.get(table.ledger_name))
-            if own is not None and own.epoch < table.epoch:
-                # Created by an older epoch after we had claimed a path without a table.
-                raise claim_lost(table)
-            # A process of our own epoch applied something: only a second process with our lease could.
-            raise fenced(table, table.epoch, table.incarnation)
-        return claimed
-
-    def _plan_move(self, held: HeldTable, log: Look, sequence_num: int) -> Claimed:
-        claimed = self._plan_held(held, log)
-        own = Entry(held.table.epoch, sequence_num).version
-        return replace(claimed, records={**claimed.records, held.table.ledger_name: own})
+    def _show(self, held: HeldTable, path: str, properties: Mapping[str, str]) -> None:
+        """From here on the incarnation is where readers see it."""
+        held.path, held.properties, held.direct = path, properties, None
+        if held.is_building:
+            held.is_building = False
+            building.sweep(self._storage, held.table)
 
     def _check_exists(self, held: HeldTable) -> None:
         """What changes rows needs a table of this incarnation; one that was dropped has to be recreated."""
@@ -476,33 +496,3 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
             with suppress(EngineNeededError):
                 return held.direct.condition(last_vacuum)
         return maintenance.condition_of(session, held.path, self.config.maintenance, last_vacuum)
-
-    def _maintain(
-        self, session: Any, path: str, turns: maintenance.Turns, upkeep: maintenance.UpkeepKind, now: datetime
-    ) -> str:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        from replicator.spark.session import spark_error
-
-        tag = f"upkeep-{uuid4().hex}"
-        retention = self.config.maintenance.vacuum_retention
-        try:
-            with ExitStack() as stack:
-                takes_turn = maintenance.takes_turn(upkeep, retention)
-                if takes_turn and not stack.enter_context(turns.upkeep(session, tag)):
-                    return "merge_in_progress"
-                was_done = maintenance.carry_out(session, upkeep, path, self.config.maintenance)
-            if upkeep is maintenance.UpkeepKind.VACUUM:
-                done = Claimed(records={maintenance.VACUUM_LEDGER: int(now.timestamp())}, last=EMPTY_LEDGER)
-                record_alone(session, self._storage, path, lambda _: done)
-        except (PySparkException, Py4JError) as error:
-            # A merge is what matters: upkeep that met one is simply done another time.
-            if is_concurrent(error):
-                return "lost_to_another_commit"
-            # A job is also cancelled when Spark ends.
-            if turns.is_cut and "cancelled" in str(error).lower() and spark_error(error) is None:
-                return "cut_short_by_a_merge"
-            raise
-        turns.done()
-        return "done" if was_done else "nothing_to_do"

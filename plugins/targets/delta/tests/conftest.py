@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,10 @@ from replicator.plugins.target import (
     TargetTable,
 )
 from replicator.testing.defaults import target_context
+from replicator_target_delta import upkeep
 from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.lane import lane
+from replicator_target_delta.maintenance import Turns, UpkeepKind
 from replicator_target_delta.target import DeltaLakeTarget
 from replicator_testbed.delta import read_delta, rows_of
 from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
@@ -156,6 +159,11 @@ class Lake:
         used = self.target.engine(self.table.table)
         assert self.rung is None or used is None or used.rung == self.rung, used
         return result
+
+    def maintain(self, turns: Turns, kind: UpkeepKind, now: datetime) -> str:
+        """Carry out upkeep of the table."""
+        config = self.target.config.maintenance
+        return upkeep.run(self.spark.newSession(), self.target._storage, str(self.path), turns, kind, config, now)
 
     def rows(self, *columns: str) -> set[tuple[Any, ...]]:
         """The table's rows; without columns, those of the source."""

@@ -250,7 +250,7 @@ def test_spark_s_own_statements_work_on_an_altered_table(new_lake: Callable[...,
     ):
         if isinstance(statement, UpkeepKind):
             turns = lake.target._turns(lake.table.table)
-            done = lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, statement, datetime.now(UTC))
+            done = lake.maintain(turns, statement, datetime.now(UTC))
             assert done == "done"
         else:
             lake.spark.sql(statement)

@@ -73,6 +73,7 @@ class Lake(TargetHarness):
 
 
 class TestDeltaLakeTarget(TargetContract):
+    builds_out_of_sight: ClassVar[bool] = True
     fuzz_worlds: ClassVar[int] = 250
     fuzz_rounds: ClassVar[int] = 1
 
@@ -87,6 +88,7 @@ class TestDeltaLakeTarget(TargetContract):
 @pytest.mark.slow  # minutes of Spark; the other files here show the same in parts
 @pytest.mark.timeout(1800)
 class TestDeltaLakeTargetBySpark(TargetContract):
+    builds_out_of_sight: ClassVar[bool] = True
     fuzz_worlds: ClassVar[int] = 250
     fuzz_rounds: ClassVar[int] = 1
 

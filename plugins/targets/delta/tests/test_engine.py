@@ -95,7 +95,7 @@ def alternate(lake: Lake, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatc
                 lake.spark.sql(f"OPTIMIZE delta.`{lake.path}`")
             case "purge":
                 turns = lake.target._turns(lake.table.table)
-                lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, UpkeepKind.PURGE, datetime.now(UTC))  # fmt: skip
+                lake.maintain(turns, UpkeepKind.PURGE, datetime.now(UTC))  # fmt: skip
             case "vacuum":
                 lake.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
                 lake.spark.sql(f"VACUUM delta.`{lake.path}` RETAIN 0 HOURS")

@@ -143,12 +143,12 @@ def test_merge_does_not_wait_for_upkeep(new_lake: Callable[..., Lake], upkeep: U
     version, turns = lake.version(), lake.target._turns(lake.table.table)
     with busy_cores(lake.spark) as tracker, ThreadPoolExecutor() as pool:
         known = set(tracker.getActiveJobsIds())
-        outcome = pool.submit(lake.target._maintain, lake.spark.newSession(), str(lake.path), turns, upkeep, NOW)
+        outcome = pool.submit(lake.maintain, turns, upkeep, NOW)
         wait_until(lambda: set(tracker.getActiveJobsIds()) - known, "upkeep's job waits")
         with turns.writing():
             assert outcome.result() == "cut_short_by_a_merge"
     assert lake.version() == version
-    assert lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, upkeep, NOW) == "done"
+    assert lake.maintain(turns, upkeep, NOW) == "done"
     assert len(lake.rows()) == 15
 
 
@@ -302,7 +302,7 @@ def test_purge_gives_way_to_a_commit_that_changed_its_files(
 
     monkeypatch.setattr(purge, "_hidden", meet_another_writer)
     turns = lake.target._turns(lake.table.table)
-    outcome = lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, UpkeepKind.PURGE, NOW)
+    outcome = lake.maintain(turns, UpkeepKind.PURGE, NOW)
     assert outcome == "lost_to_another_commit"
     assert {row[0] for row in lake.rows()} == set(range(2, 10))
     assert hidden(lake) == (1, 2)
@@ -320,7 +320,7 @@ def test_purge_takes_a_portion_at_a_time_the_worst_files_first(
     left = []
     for _ in range(4):
         left.append(hidden(lake))
-        outcome = lake.target._maintain(lake.spark.newSession(), str(lake.path), turns, UpkeepKind.PURGE, NOW)
+        outcome = lake.maintain(turns, UpkeepKind.PURGE, NOW)
         assert outcome == ("done" if left[-1] != (0, 0) else "nothing_to_do")
     assert left == [(3, 4), (2, 2), (1, 1), (0, 0)]
     assert len(lake.rows()) == 26

@@ -156,6 +156,19 @@ class VectorFile:
         )
 
 
+def name_of(vector: Descriptor) -> str:
+    """The vector's file, below the table's path.
+
+    Raises:
+        EngineNeededError: It stands somewhere else.
+    """
+    if vector.storage != "u":
+        raise EngineNeededError("a deletion vector stands outside of its table")
+    prefix, encoded = vector.location[:-_UUID_CHARS], vector.location[-_UUID_CHARS:]
+    name = f"deletion_vector_{UUID(bytes=from_z85(encoded))}.bin"
+    return f"{prefix}/{name}" if prefix else name
+
+
 def z85(data: bytes) -> str:
     """Spell bytes, a multiple of four of them."""
     return base64.b85encode(data).translate(_TO_Z85).decode()
@@ -178,9 +191,7 @@ def _bytes_of(vector: Descriptor, storage: Storage, table: str) -> bytes:
         case "i":
             return from_z85(vector.location)[: vector.size]
         case "u":
-            prefix, encoded = vector.location[:-_UUID_CHARS], vector.location[-_UUID_CHARS:]
-            name = f"deletion_vector_{UUID(bytes=from_z85(encoded))}.bin"
-            path = "/".join(part for part in (table, prefix, name) if part)
+            path = f"{table}/{name_of(vector)}"
         case "p":
             path = absolute(re.sub(r"^file:/(?!/)", "file:///", vector.location))
         case _:
