@@ -1,6 +1,6 @@
 """bqemulator with two statements that version 1.4.0 lacks; run as `python -m bqemulator` would be.
 
-- `CREATE OR REPLACE TABLE x COPY y OPTIONS(…)`: done as its copy job does it, which the emulator has, with a new creation time, the
+- `CREATE OR REPLACE TABLE x COPY y OPTIONS(…)`: done by the emulator's copy job, with a new creation time, the
   labels and the description of the options, and the service's refusal where the tables are partitioned or clustered differently.
 - `ALTER TABLE x ADD PRIMARY KEY (…) NOT ENFORCED`: accepted; the emulator does not remember keys.
 

@@ -1,9 +1,9 @@
-"""A new incarnation of a table that readers have: built where they do not look, and put in its place once its first snapshot is complete.
+"""A new incarnation of a table that readers have is built where they do not look, and gets the name when its snapshot is complete.
 
 The table that is built stands in our own dataset (`building_…`). The ledger's row is about it from its creation on (state `building`), and
 everything that is applied goes there. Publishing has four steps, each on the condition that the ledger is still ours:
 
-1. `CREATE OR REPLACE TABLE … COPY` puts it in place of the older one at once. BigQuery refuses that for tables that are partitioned or
+1. `CREATE OR REPLACE TABLE … COPY` replaces the older one by it at once. BigQuery refuses that for tables that are partitioned or
    clustered differently: then the older one is dropped first.
 2. The table gets the primary key, if that did not come along.
 3. What was built is dropped.
@@ -11,7 +11,7 @@ everything that is applied goes there. Publishing has four steps, each on the co
 
 A process that dies before 3 leaves both tables: the next one repeats all steps. One that dies before 4 leaves a table with the labels of
 this incarnation, and nothing that was built: the next one does the last step. Because 3 comes before 4, a process of the past whose
-first step arrives late does not undo what batches did to the table since: it finds nothing to put there.
+first step arrives late does not undo what batches did to the table since: it finds nothing to replace it by.
 """
 
 from __future__ import annotations
@@ -57,11 +57,22 @@ class Incarnations:
         """Where the table is that the ledger's row is about."""
         return self.names.building(table) if row.is_building(table) else self.names.path(table.table)
 
+    def check_unknown(self, table: TargetTable) -> None:
+        """Refuse a table of this incarnation that no ledger is about."""
+        published = self.tables.find(self.names.path(table.table))
+        self.check_owner(table, published)
+        for existing in (published, self.tables.find(self.names.building(table))):
+            if existing is not None and _is_of(existing, table):
+                raise replaced(table, "its ledger is missing")
+
     def check_found(self, table: TargetTable, row: ledger.Entry) -> None:
         """Refuse a table that is not the one the ledger's row is about."""
         existing = self.tables.find(self.path(table, row))
-        if existing is None and row.is_building(table) and self._is_in_place(table):
-            return
+        if existing is None and row.is_building(table):
+            existing = self.tables.find(self.names.path(table.table))
+            if existing is not None and _is_of(existing, table):
+                # A process died before it could say so.
+                return
         check_replaced(table, row, existing)
 
     def choose(self, table: TargetTable, existing: ExistingTable | None) -> str:
@@ -76,7 +87,7 @@ class Incarnations:
         return self.names.building(table)
 
     def sweep(self, held: HeldTable, sequence_num: int) -> None:
-        """Drop what was built of the table and is not what the process works on, whoever built it."""
+        """Drop what was built of the table and is not what the process works on, by other replicators, too."""
         for path in self._built(held.table):
             if path != held.path:
                 self.commits.drop_guarded(held, sequence_num, path)
@@ -88,17 +99,16 @@ class Incarnations:
 
     def publish(self, held: HeldTable, sequence_num: int) -> None:
         """Let readers see the incarnation."""
-        table, published = held.table, self.names.path(held.table.table)
+        published = self.names.path(held.table.table)
         built = self.tables.find(held.path)
         if built is not None:
-            check_replaced(table, held.row, built)
+            if built.made_at_ms != held.row.made_at_ms:
+                raise self._lost(held)
             self._replace(held, built, sequence_num)
             crash_point("target.replaced")
             self.commits.drop_guarded(held, sequence_num, held.path)
             crash_point("target.building_dropped")
-        there = self.tables.find(published)
-        if there is None or not _is_of(there, table):
-            raise replaced(table, "its new incarnation is missing")
+        there = self._in_place(held)
         made = {"made_at_ms": str(there.made_at_ms), "state": text("live")}
         self.commits.commit(held, [], sequence_num, "publish", made)
         held.path = published
@@ -110,7 +120,7 @@ class Incarnations:
         self.check_owner(table, older)
         if older is not None:
             self._refuse_restricted(table, older)
-        put = statements.put_in_place(
+        statement = statements.replaced_by(
             published,
             held.path,
             labels=built.labels,
@@ -118,10 +128,8 @@ class Incarnations:
             kms_key=self.config.kms_key,
             is_replaceable=older is None or older.layout == built.layout,
         )
-        self.commits.alter_guarded(held, put, sequence_num)
-        there = self.tables.find(published)
-        if there is None or not _is_of(there, table):
-            raise replaced(table, "its new incarnation is missing")
+        self.commits.alter_guarded(held, statement, sequence_num)
+        there = self._in_place(held)
         if built.primary_key and not there.primary_key:
             self.commits.alter_guarded(held, statements.add_primary_key(published, built.primary_key), sequence_num)
 
@@ -140,9 +148,17 @@ class Incarnations:
             action="Remove them, run `replicator snapshot NAME TABLE --recreate`, and then set them again.",
         )
 
-    def _is_in_place(self, table: TargetTable) -> bool:
-        there = self.tables.find(self.names.path(table.table))
-        return there is not None and _is_of(there, table)
+    def _in_place(self, held: HeldTable) -> ExistingTable:
+        """The table that readers have, if it is the one of this incarnation."""
+        there = self.tables.find(self.names.path(held.table.table))
+        if there is None or not _is_of(there, held.table):
+            raise self._lost(held)
+        return there
+
+    def _lost(self, held: HeldTable) -> TableError:
+        """The error where the new incarnation is nowhere. Who took the table over is told first."""
+        ledger.checked(self.commits.read_again(held.ledger_path, held.table), held.table)
+        return replaced(held.table, "its new incarnation is missing")
 
     def _built(self, table: TargetTable) -> list[str]:
         prefix = self.names.building_prefix(table.table)

@@ -42,7 +42,7 @@ class Entry:
         made_in: The incarnation that the target table was made in; None: it was not.
         made_at_ms: When the target table was made, as BigQuery says.
         shape: What it is like; while it is altered, the plan (`alteration.Plan.to_text`).
-        state: `none`: no table of ours; `building`: readers do not have it yet (`incarnations`), and an older one may be in its place;
+        state: `none`: no table of ours; `building`: readers do not have it yet, perhaps they have an older one (`incarnations`);
             `live`; `dropping`: it is about to be dropped, or was.
         source_position: Position in the source's log after the last batch, in the source's own format.
         used: What the table's jobs used, as `Governor.memory` wrote it.

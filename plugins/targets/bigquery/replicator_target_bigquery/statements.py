@@ -152,7 +152,7 @@ def append(shape: Shape, target: str, staging: str, skip_to: int) -> str:
     )
 
 
-def put_in_place(
+def replaced_by(
     target: str,
     source: str,
     *,

@@ -25,7 +25,7 @@ from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, sized, translated
 from replicator_target_bigquery.governor import Governor, steady_clock
-from replicator_target_bigquery.incarnations import Incarnations, check_replaced, replaced
+from replicator_target_bigquery.incarnations import Incarnations, check_replaced
 from replicator_target_bigquery.jobs import Done, Jobs
 from replicator_target_bigquery.names import Names, column_problems, quoted, text
 from replicator_target_bigquery.services import Services
@@ -111,15 +111,12 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
     def claim_table(self, table: TargetTable) -> HeldTable:
         """Write this epoch into the ledger, waiting for a transaction that is about to commit, and then read it."""
         path, ledger_path = self._names.path(table.table), self._names.ledger(table.table)
-        existing = self._tables.find(path)
         before = self._commits.read(ledger_path)
         if before is None:
-            self._incarnations.check_owner(table, existing)
-            if existing is not None and existing.owner == table.uuid and existing.incarnation == table.incarnation:
-                raise replaced(table, "its ledger is missing")
+            self._incarnations.check_unknown(table)
             self._tables.ensure_dataset(self._names.own_dataset)
         row = self._commits.claim(ledger_path, table, before, may_adopt=self.config.adopt == "replace")
-        # Looked at again: until the claim, the holder before could still make the table.
+        # Only now: until the claim, the holder before could still make the table.
         if row.is_of(table):
             self._incarnations.check_found(table, row)
         elif row.state != "dropping":
@@ -342,7 +339,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         self._commits.commit(held, [], sequence_num, "drop", cleared, first)
 
     def publish_table(self, held: HeldTable, sequence_num: int) -> None:
-        """Put what was built in the place of the older table; of a table that readers have already only the ledger moves."""
+        """Replace the older table by what was built; of a table that readers have already only the ledger moves."""
         if held.row.is_building(held.table):
             self._incarnations.publish(held, sequence_num)
         else:
