@@ -5,8 +5,8 @@ So that a name never means two columns at any moment between the statements, an 
 
 1. **Free**: columns whose names other columns get (or which get their own name in another case) are given temporary names.
    Nothing else gets a name here.
-2. **Set**: the other columns get their final names, columns that go a temporary one, new columns are added, and then columns that
-   go are dropped. No name that a step of this stage looks for comes into being here, but temporary ones.
+2. **Set**: the other columns get their final names, columns that go a temporary one, columns get wider types, new columns are
+   added, and then columns that go are dropped. No name that a step of this stage looks for comes into being here, but temporary ones.
 
 The plan and its stage stand in the ledger before the first statement of the stage. Each step is left out if the table's columns
 show that it was done. Temporary names have the alteration's number in them, so that none is used twice: a column is dropped under
@@ -43,6 +43,7 @@ class Plan:
         to: The mark of the shape that it ends with.
         freed: First stage: column → its temporary name.
         renamed: Second stage: column, or its temporary name → its name afterwards; of columns that go a temporary one.
+        retyped: Final name and type of columns that get a wider type.
         added: Name, type and description of new columns.
         dropped: Temporary names of columns that go.
         is_freed: The first stage is done.
@@ -51,6 +52,7 @@ class Plan:
     to: str
     freed: Sequence[tuple[str, str]] = ()
     renamed: Sequence[tuple[str, str]] = ()
+    retyped: Sequence[tuple[str, str]] = ()
     added: Sequence[tuple[str, str, str | None]] = ()
     dropped: Sequence[str] = ()
     is_freed: bool = False
@@ -58,7 +60,7 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Whether the table has these columns already."""
-        return not (self.freed or self.renamed or self.added or self.dropped)
+        return not (self.freed or self.renamed or self.retyped or self.added or self.dropped)
 
     def freed_all(self) -> Plan:
         """The same in its second stage."""
@@ -74,24 +76,28 @@ class Plan:
         if shape is None or not shape.startswith(_WORD):
             return None
         found: dict[str, Any] = json.loads(shape.removeprefix(_WORD))
-        pairs = {name: [tuple(pair) for pair in found[name]] for name in ("freed", "renamed", "added")}
-        return cls(**{**found, **pairs})
+        # A plan of an older version retypes nothing.
+        lists = [name for name in ("freed", "renamed", "retyped", "added") if name in found]
+        return cls(**found | {name: [tuple(pair) for pair in found[name]] for name in lists})
 
-    def statements(self, path: str, columns: Collection[str]) -> Iterator[str]:
+    def statements(self, path: str, columns: Mapping[str, str]) -> Iterator[str]:
         """What is left of the stage.
 
         Args:
             path: Of the table.
-            columns: Names of the columns that it has.
+            columns: Those that it has: name → type.
         """
-        there = {folded(name) for name in columns}
+        there: dict[str, str] = {folded(name): type_ for name, type_ in columns.items()}
         table = f"ALTER TABLE {quoted(path)}"
         for old, new in self.renamed if self.is_freed else self.freed:
             if folded(old) in there:
                 yield f"{table} RENAME COLUMN {quoted(old)} TO {quoted(new)}"
-                there = there - {folded(old)} | {folded(new)}
+                there[folded(new)] = there.pop(folded(old))
         if not self.is_freed:
             return
+        for name, type_ in self.retyped:
+            if there.get(folded(name), type_) != type_:
+                yield f"{table} ALTER COLUMN {quoted(name)} SET DATA TYPE {type_}"
         for name, type_, description in self.added:
             if folded(name) not in there:
                 options = f" OPTIONS(description={text(description)})" if description else ""
@@ -101,12 +107,13 @@ class Plan:
                 yield f"{table} DROP COLUMN IF EXISTS {quoted(name)}"
 
 
-def planned(names: Names, after: Shape, todo: Steps, sequence_num: int) -> Plan:
+def planned(names: Names, before: Shape, after: Shape, todo: Steps, sequence_num: int) -> Plan:
     """How a table gets the columns of a shape.
 
     Args:
         names: Say what columns are called in the target.
-        after: The shape.
+        before: The shape that it has.
+        after: The shape that it gets.
         todo: What becomes of the source's columns.
         sequence_num: Of the alteration.
     """
@@ -117,6 +124,7 @@ def planned(names: Names, after: Shape, todo: Steps, sequence_num: int) -> Plan:
     temporary = {old: f"{TEMPORARY}{sequence_num}_{n}" for n, old in enumerate([*renamed, *dropped])}
     freed = [(old, temporary[old]) for old in temporary if folded(old) in wanted]
     is_freed = dict(freed)
+    types = {column.column.name: column.type for column in before.held}
     return Plan(
         to=after.mark,
         freed=freed,
@@ -124,6 +132,7 @@ def planned(names: Names, after: Shape, todo: Steps, sequence_num: int) -> Plan:
             *((is_freed.get(old, old), new) for old, new in renamed.items()),
             *((old, temporary[old]) for old in dropped if old not in is_freed),
         ],
+        retyped=[(c.name, c.type) for c in after.held if types.get(todo.origin[c.column.name] or "", c.type) != c.type],
         added=[
             (c.name, c.type, cut(c.column.comment, DESCRIPTION_MAX) if c.column.comment else None)
             for c in after.held
@@ -143,9 +152,9 @@ def strangers(plan: Plan, before: Shape, columns: Collection[str]) -> tuple[Sequ
 
 
 def touched(plan: Plan) -> Collection[str]:
-    """Columns that lose their names, folded."""
+    """Columns that lose their names or types, folded."""
     temporary = {folded(new) for _, new in plan.freed}
-    return {folded(old) for old, _ in (*plan.freed, *plan.renamed)} - temporary
+    return {folded(name) for name, _ in (*plan.freed, *plan.renamed, *plan.retyped)} - temporary
 
 
 def filled(

@@ -23,7 +23,7 @@ from replicator_target_bigquery.names import Names, quoted, text
 
 @dataclass(slots=True, kw_only=True)
 class HeldTable(Held):
-    """A table that this process has claimed; `row` is its ledger as it was read last."""
+    """A table that this process has claimed; `row` is its ledger as it was read last, `path` the table that the ledger is about."""
 
     path: str
     ledger_path: str
@@ -127,10 +127,10 @@ class Commits:
             held.row = self.read_again(held.ledger_path, table)
         return done
 
-    def drop_guarded(self, held: HeldTable, sequence_num: int) -> None:
-        """Drop the table, on the condition that the ledger is still ours."""
+    def drop_guarded(self, held: HeldTable, sequence_num: int, path: str) -> None:
+        """Drop a table, on the condition that the ledger is still ours."""
         guard = ledger.guard(held.ledger_path, held.table, held.last)
-        script = f"{guard};\nDROP TABLE IF EXISTS {quoted(held.path)};"
+        script = f"{guard};\nDROP TABLE IF EXISTS {quoted(path)};"
         try:
             with translated(str(held.table.table)):
                 self._jobs.script(script, self.job_id(held.table, "replace", f"{sequence_num}_{uuid4().hex}"))
@@ -144,7 +144,7 @@ class Commits:
             raise _busy(held)
 
     def alter_guarded(self, held: HeldTable, statement: str, sequence_num: int) -> None:
-        """Alter the table, on the condition that the ledger is still ours. The same statement is sent once for the same number."""
+        """Alter or replace the table, if the ledger is still ours. The same statement is sent once for the same number."""
         script = f"{ledger.guard(held.ledger_path, held.table, held.last)};\n{statement};"
         mark = hashlib.sha256(statement.encode()).hexdigest()[:16]
         try:

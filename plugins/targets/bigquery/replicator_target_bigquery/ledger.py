@@ -30,7 +30,7 @@ from replicator_target_bigquery.names import quoted, text
 FORMAT: Final = 3
 # Columns that the ledgers of format 1 lack; the last one came with format 3.
 _ADDED: Final = {"source_position": "STRING", "used": "STRING", "batch_at_ms": "INT64", "merged": "STRING"}
-State = Literal["none", "live", "dropping"]
+State = Literal["none", "building", "live", "dropping"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,8 @@ class Entry:
         made_in: The incarnation that the target table was made in; None: it was not.
         made_at_ms: When the target table was made, as BigQuery says.
         shape: What it is like; while it is altered, the plan (`alteration.Plan.to_text`).
-        state: `none`: no table of ours; `live`; `dropping`: it is about to be dropped, or was.
+        state: `none`: no table of ours; `building`: readers do not have it yet, perhaps they have an older one (`incarnations`);
+            `live`; `dropping`: it is about to be dropped, or was.
         source_position: Position in the source's log after the last batch, in the source's own format.
         used: What the table's jobs used, as `Governor.memory` wrote it.
         batch_at_ms: When the last batch was committed, by the clock of its process.
@@ -97,8 +98,13 @@ class Entry:
         )
 
     def is_of(self, table: TargetTable) -> bool:
-        """Whether the target table is the one of this incarnation."""
-        return self.uuid == table.uuid and self.made_in == table.incarnation and self.state == "live"
+        """Whether the table that the row is about is the one of this incarnation."""
+        is_made = self.state in {"building", "live"}
+        return self.uuid == table.uuid and self.made_in == table.incarnation and is_made
+
+    def is_building(self, table: TargetTable) -> bool:
+        """Whether readers do not have the table of this incarnation yet."""
+        return self.is_of(table) and self.state == "building"
 
 
 def create_statement(path: str, table: TargetTable) -> str:

@@ -44,7 +44,7 @@ class Names:
 
     @cached_property
     def own_dataset(self) -> str:
-        """`project.dataset` of ledgers and staging."""
+        """`project.dataset` of ledgers, staging, and tables that are built."""
         return f"{self.config.project}.{self.config.own_dataset}"
 
     def ledger(self, table: TableId) -> str:
@@ -53,13 +53,20 @@ class Names:
 
     def staging_prefix(self, table: TargetTable) -> str:
         """How the names of a table's staging tables begin: another replicator's begin otherwise."""
-        whose = hashlib.sha256(table.uuid.encode()).hexdigest()[:8]
-        return f"staging_{self.mark(table.table)}_{whose}_"
+        return f"staging_{self.mark(table.table)}_{_whose(table)}_"
 
     def staging(self, table: TargetTable, skip_to: int, last: int) -> str:
         """The staging table of one batch: no other process and no other batch has it."""
         numbers = f"{table.incarnation}_{table.epoch}_{skip_to + 1}_{last}"
         return f"{self.own_dataset}.{self.staging_prefix(table)}{numbers}"
+
+    def building_prefix(self, table: TableId) -> str:
+        """How the names of tables begin that are built to replace the table: behind it stand whose they are, and the incarnation."""
+        return f"building_{self.mark(table)}_"
+
+    def building(self, table: TargetTable) -> str:
+        """The table of an incarnation that readers do not have yet."""
+        return f"{self.own_dataset}.{self.building_prefix(table.table)}{_whose(table)}_{table.incarnation}"
 
     def mark(self, table: TableId) -> str:
         """A short text that identifies the table's path; BigQuery's names of tables are case-sensitive."""
@@ -157,3 +164,7 @@ def column_problems(names: Names, schema: TableSchema) -> list[Problem]:
 def _listed(names: Iterable[str]) -> str:
     *rest, last = sorted(names)
     return f"{', '.join(rest)} and {last}" if rest else last
+
+
+def _whose(table: TargetTable) -> str:
+    return hashlib.sha256(table.uuid.encode()).hexdigest()[:8]

@@ -8,6 +8,7 @@ from replicator_target_bigquery.clients import bigquery_client, storage_client
 from replicator_target_bigquery.commits import Commits
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.governor import Governor
+from replicator_target_bigquery.incarnations import Incarnations
 from replicator_target_bigquery.jobs import Jobs
 from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.staging import CloudStore, FolderStore, StagingStore
@@ -27,6 +28,7 @@ class Services:
             timeout_s=config.job_timeout.total_seconds(),
         )
         self.commits = Commits(self.jobs, config, names, governor)
+        self.incarnations = Incarnations(config=config, names=names, tables=self.tables, commits=self.commits)
         self.store: StagingStore
         if config.staging.folder is not None:
             self.store = FolderStore(config.staging.folder, config.staging.bucket, config.location)

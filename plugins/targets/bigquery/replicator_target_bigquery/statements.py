@@ -10,7 +10,7 @@ from replicator.model.events import IS_DELETED, ROW, SEQUENCE_NUM, SOURCE_TIMEST
 from replicator.model.merged import Merged
 from replicator.plugins.target import Batch
 from replicator_target_bigquery import reduce
-from replicator_target_bigquery.names import quoted
+from replicator_target_bigquery.names import quoted, text
 from replicator_target_bigquery.shape import Shape
 
 
@@ -150,6 +150,34 @@ def append(shape: Shape, target: str, staging: str, skip_to: int) -> str:
         f"INSERT INTO {quoted(target)} ({', '.join(columns)})"
         f" SELECT {', '.join(values)} FROM {quoted(staging)} WHERE {SEQUENCE_NUM} > {skip_to}"
     )
+
+
+def replaced_by(
+    target: str,
+    source: str,
+    *,
+    labels: Mapping[str, str],
+    description: str | None,
+    kms_key: str | None,
+    is_replaceable: bool,
+) -> str:
+    """Replace a table by another one, columns, layout and rows; BigQuery charges nothing for it.
+
+    What might not come along is said again. A table that is not replaceable is dropped first.
+    """
+    options = {"labels": f"[{', '.join(f'({text(k)}, {text(v)})' for k, v in sorted(labels.items()))}]"}
+    if description:
+        options["description"] = text(description)
+    if kms_key is not None:
+        options["kms_key_name"] = text(kms_key)
+    listed = ", ".join(f"{name} = {value}" for name, value in options.items())
+    first = "" if is_replaceable else f"DROP TABLE IF EXISTS {quoted(target)};\n"
+    return f"{first}CREATE OR REPLACE TABLE {quoted(target)} COPY {quoted(source)} OPTIONS({listed})"
+
+
+def add_primary_key(target: str, columns: Sequence[str]) -> str:
+    """Tell BigQuery of the key."""
+    return f"ALTER TABLE {quoted(target)} ADD PRIMARY KEY ({', '.join(quoted(c) for c in columns)}) NOT ENFORCED"
 
 
 def everything(target: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -40,13 +40,15 @@ SHAPE_LABEL: Final = "replicator_shape"
 _KEY_COLUMNS_MAX: Final = 16
 _KEY_TYPES: Final = frozenset({"BOOL", "BYTES", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"})
 TABLE_DESCRIPTION_MAX: Final = 16_000
+# A query's schema has the names of legacy SQL.
+_LEGACY: Final = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingTable:
     """A table that exists: whose it is, since when, how large, and what readers and writers must mind.
 
-    `fixed` are columns that BigQuery neither renames nor drops: it clusters or partitions the table by them, or they are its primary key.
+    `layout` is how it is partitioned and clustered, as far as BigQuery compares that when one table replaces another.
     """
 
     owner: str | None
@@ -57,7 +59,18 @@ class ExistingTable:
     kind: str
     wants_partition_filter: bool
     has_policy_tags: bool
-    fixed: Sequence[str] = ()
+    labels: Mapping[str, str]
+    description: str | None
+    layout: tuple[Any, ...]
+    clustered_by: Sequence[str]
+    partitioned_by: str | None
+    primary_key: Sequence[str]
+
+    @property
+    def fixed(self) -> Sequence[str]:
+        """Columns that BigQuery neither renames, nor drops, nor retypes."""
+        partitioned_by = [self.partitioned_by] if self.partitioned_by else []
+        return [*self.clustered_by, *partitioned_by, *self.primary_key]
 
 
 class TableClient:
@@ -108,6 +121,7 @@ class TableClient:
             return None
         labels = table.labels or {}
         incarnation = labels.get(INCARNATION_LABEL, "")
+        key = None if table.table_constraints is None else table.table_constraints.primary_key
         return ExistingTable(
             owner=labels.get(UUID_LABEL),
             incarnation=int(incarnation) if incarnation.isdigit() else None,
@@ -117,31 +131,38 @@ class TableClient:
             kind=str(table.table_type or "TABLE"),
             wants_partition_filter=bool(table.require_partition_filter),
             has_policy_tags=any(field.policy_tags is not None for field in table.schema),
-            fixed=_fixed(table),
+            labels=dict(labels),
+            description=table.description,
+            layout=_layout(table),
+            clustered_by=list(table.clustering_fields or ()),
+            partitioned_by=None if table.time_partitioning is None else table.time_partitioning.field,
+            primary_key=[] if key is None else list(key.columns),
         )
 
-    def columns(self, path: str) -> Sequence[str]:
-        """Names of a table's columns as a statement would see them now: a query that is not carried out says so, and costs nothing."""
+    def columns(self, path: str) -> Mapping[str, str]:
+        """A table's columns, name → type, as a statement would see them now: a query that is not carried out says so, and costs nothing."""
         config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
         job = self._client.query(
             everything(path), config, location=self._config.location, retry=READ_RETRY, timeout=TIMEOUT_S,
             job_retry=None,
         )  # fmt: skip
-        return [field.name for field in job.schema]
+        return {field.name: _LEGACY.get(field.field_type, field.field_type) for field in job.schema}
 
-    def create(self, table: TargetTable, schema: TableSchema, shape: Shape, settings: TableConfig) -> bool:
-        """Make the target's table; False if there is one of that name.
+    def create(self, path: str, table: TargetTable, schema: TableSchema, shape: Shape, settings: TableConfig) -> bool:
+        """Make a table of the target; False if there is one of that name.
 
         Columns are nullable except the key's: a column of the source may lose that constraint at any time.
         """
-        resource = self.resource(table, schema, shape, settings)
+        resource = self.resource(path, table, schema, shape, settings)
         try:
             self._client.create_table(bigquery.Table.from_api_repr(resource), retry=None, timeout=TIMEOUT_S)
         except api.Conflict:
             return False
         return True
 
-    def resource(self, table: TargetTable, schema: TableSchema, shape: Shape, settings: TableConfig) -> dict[str, Any]:
+    def resource(
+        self, path: str, table: TargetTable, schema: TableSchema, shape: Shape, settings: TableConfig
+    ) -> dict[str, Any]:
         """The table as BigQuery's `tables` resource."""
         fields = [
             {
@@ -162,7 +183,7 @@ class TableClient:
         json_as = settings.json_as or "string"
         clustering = clustering_columns(schema, settings.cluster_by, json_as)
         resource: dict[str, Any] = {
-            "tableReference": _reference(self._names.path(table.table)),
+            "tableReference": _reference(path),
             "schema": {"fields": fields},
             "defaultCollation": "",
             "labels": {
@@ -273,14 +294,13 @@ def staging_schema(schema: TableSchema) -> list[bigquery.SchemaField]:
     ]
 
 
-def _fixed(table: bigquery.Table) -> list[str]:
-    partitioning, constraints = table.time_partitioning, table.table_constraints
-    fixed = [*(table.clustering_fields or ())]
-    if partitioning is not None and partitioning.field:
-        fixed.append(partitioning.field)
-    if constraints is not None and constraints.primary_key is not None:
-        fixed += constraints.primary_key.columns
-    return fixed
+def _layout(table: bigquery.Table) -> tuple[Any, ...]:
+    by_time, by_range = table.time_partitioning, table.range_partitioning
+    return (
+        None if by_time is None else (by_time.type_, by_time.field),
+        None if by_range is None else repr(by_range.to_api_repr()),
+        tuple(table.clustering_fields or ()),
+    )
 
 
 def _own(name: str, type_: str, description: str, *, is_required: bool = False) -> dict[str, Any]:

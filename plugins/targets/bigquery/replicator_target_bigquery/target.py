@@ -12,19 +12,20 @@ from google.api_core import exceptions as api
 
 from replicator.model.alteration import Steps, steps
 from replicator.model.crash import crash_point
-from replicator.model.errors import BatchTooLargeError, Problem, SchemaConflictError, TableError, ThrottledError
+from replicator.model.errors import BatchTooLargeError, Problem, SchemaConflictError, ThrottledError
 from replicator.model.naming import check_columns, folded, refuse_columns
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins import get_logger
-from replicator.plugins.kit.ledger import LedgerTarget, not_ours, refuse_soft_multiset
+from replicator.plugins.kit.ledger import LedgerTarget, refuse_soft_multiset
 from replicator.plugins.target import Audit, Batch, Ledger, TargetContext, TargetTable
-from replicator_target_bigquery import ledger, pruning, statements
+from replicator_target_bigquery import ledger, pruning, statements, types
 from replicator_target_bigquery.alteration import Plan, filled, planned, strangers, touched
 from replicator_target_bigquery.assess import Assessor
 from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.errors import TOO_DEAR, sized, translated
 from replicator_target_bigquery.governor import Governor, steady_clock
+from replicator_target_bigquery.incarnations import Incarnations, check_replaced
 from replicator_target_bigquery.jobs import Done, Jobs
 from replicator_target_bigquery.names import Names, column_problems, quoted, text
 from replicator_target_bigquery.services import Services
@@ -80,6 +81,10 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
             store=lambda: self._store,
         ).problems(tables)  # fmt: skip
 
+    def widens(self, before: pa.DataType, after: pa.DataType) -> bool:
+        """Where BigQuery has one type for both, or SET DATA TYPE for the two."""
+        return types.widens(before, after)
+
     def rest_s(self, table: TableId, *, is_behind: bool) -> float:
         """The rest of `apply.max_wait`, which a table that is behind does not take; longer when a budget runs out."""
         return self._governor.rest_s(table, is_behind=is_behind)
@@ -106,20 +111,17 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
     def claim_table(self, table: TargetTable) -> HeldTable:
         """Write this epoch into the ledger, waiting for a transaction that is about to commit, and then read it."""
         path, ledger_path = self._names.path(table.table), self._names.ledger(table.table)
-        existing = self._tables.find(path)
         before = self._commits.read(ledger_path)
         if before is None:
-            self._check_owner(table, existing)
-            if existing is not None and existing.owner == table.uuid and existing.incarnation == table.incarnation:
-                raise _replaced(table, "its ledger is missing")
+            self._incarnations.check_unknown(table)
             self._tables.ensure_dataset(self._names.own_dataset)
         row = self._commits.claim(ledger_path, table, before, may_adopt=self.config.adopt == "replace")
-        # Looked at again: until the claim, the holder before could still make the table.
-        existing = self._tables.find(path)
+        # Only now: until the claim, the holder before could still make the table.
         if row.is_of(table):
-            _check_replaced(table, row, existing)
+            self._incarnations.check_found(table, row)
         elif row.state != "dropping":
-            self._check_owner(table, existing)
+            self._incarnations.check_owner(table, self._tables.find(path))
+        path = self._incarnations.path(table, row)
         return HeldTable(table=table, last=row.last, path=path, ledger_path=ledger_path, row=row)
 
     def move_ledger(self, held: HeldTable, sequence_num: int) -> None:
@@ -184,6 +186,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
             row = self._commits.read(self._names.ledger(table.table))
             if row is not None and (row.uuid, row.table) == (table.uuid, str(table.table)):
                 self._sweep(table, below=table.epoch + 1)
+                self._incarnations.forget(table)
                 self._tables.drop(self._names.ledger(table.table))
         self.let_go(table.table)
 
@@ -218,6 +221,10 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         return self._services.jobs
 
     @property
+    def _incarnations(self) -> Incarnations:
+        return self._services.incarnations
+
+    @property
     def _store(self) -> StagingStore:
         return self._services.store
 
@@ -226,19 +233,6 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
     def _shape(self, table: TargetTable, schema: TableSchema) -> Shape:
         refuse_soft_multiset(table, schema)
         return shape_of(schema, table.options, self._names, self.config.table(schema.table).json_as or "string")
-
-    def _check_owner(self, table: TargetTable, existing: ExistingTable | None) -> None:
-        if existing is None:
-            return
-        if existing.kind != "TABLE":
-            raise TableError(
-                f"A {existing.kind.lower()} already has this name.",
-                code="target_occupied",
-                table=str(table.table),
-                action="Move it away, or choose another target.dataset.",
-            )
-        if existing.owner != table.uuid and self.config.adopt != "replace":
-            raise not_ours(table.table, existing.owner, "target.dataset")
 
     def _check_shape(self, held: HeldTable, shape: Shape) -> None:
         if not held.row.is_of(held.table) or held.row.shape != shape.mark:
@@ -252,11 +246,11 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         )
 
     def create_table(self, held: HeldTable, schema: TableSchema, sequence_num: int) -> None:
-        """Create the table, whatever an older incarnation left there; repeating it repairs a crash at any point.
+        """Create the table, out of readers' sight if they have an older one; repeating it repairs a crash at any point.
 
         1. What stands there and is not the wanted table is dropped, on the condition that the ledger is still ours.
         2. The table is made by one request, which changes nothing if it is there.
-        3. The ledger learns when BigQuery made it.
+        3. The ledger learns when BigQuery made it, and whether readers have it.
         """
         table = held.table
         refuse_columns(schema, [*check_columns(schema), *column_problems(self._names, schema)])
@@ -264,16 +258,20 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         if held.row.is_of(table) and held.row.shape != shape.mark:
             raise self._conflict(table)
         wanted = (table.uuid, table.incarnation, shape.mark)
-        self._tables.ensure_dataset(held.path.rpartition(".")[0])
+        published = self._names.path(table.table)
+        self._tables.ensure_dataset(published.rpartition(".")[0])
+        if not held.row.is_of(table):
+            held.path = self._incarnations.choose(table, self._tables.find(published))
+            self._incarnations.sweep(held, sequence_num)
         existing = self._tables.find(held.path)
         # The label has the shape that the table was created with; what it was altered to only the ledger knows.
         is_known = held.row.is_of(table) and existing is not None and existing.made_at_ms == held.row.made_at_ms
         if not is_known and existing is not None and (existing.owner, existing.incarnation, existing.shape) != wanted:
-            self._check_owner(table, existing)
-            self._commits.drop_guarded(held, sequence_num)
+            self._incarnations.check_owner(table, existing)
+            self._commits.drop_guarded(held, sequence_num, held.path)
             existing = None
         if existing is None:
-            self._tables.create(table, schema, shape, self.config.table(schema.table))
+            self._tables.create(held.path, table, schema, shape, self.config.table(schema.table))
             existing = self._tables.find(held.path)
             if existing is None or (existing.owner, existing.incarnation, existing.shape) != wanted:
                 raise ThrottledError(
@@ -287,7 +285,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
             "made_in": str(table.incarnation),
             "made_at_ms": str(existing.made_at_ms),
             "shape": text(shape.mark),
-            "state": text("live"),
+            "state": text("live" if held.path == published else "building"),
         }
         self._commits.commit(held, [], sequence_num, "create", made)
 
@@ -311,9 +309,9 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         values = filled(after, wanted, todo, fill, self.config.unfit_values)
         if plan is None:
             self._refuse_types(table, before, after, todo)
-            plan = planned(self._names, after, todo, sequence_num)
+            plan = planned(self._names, before, after, todo, sequence_num)
             if not plan.is_empty:
-                self._refuse_plan(table, plan, before, existing)
+                self._refuse_plan(held, plan, before, existing)
                 self._commits.plan(held, plan.to_text(), "plan")
                 crash_point("target.alter_planned")
         if not plan.is_freed:
@@ -326,14 +324,26 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         self._commits.commit(held, body, sequence_num, "altered", {"shape": text(after.mark)})
 
     def drop_table(self, held: HeldTable, sequence_num: int) -> None:
-        """Drop the table in a script that first says so in the ledger: a crash behind the DROP is no loss then."""
+        """Drop the table, built or not, in a script that first says so in the ledger: a crash behind the DROP is no loss then."""
+        published = self._names.path(held.table.table)
+        if held.row.is_building(held.table):
+            self._incarnations.check_owner(held.table, self._tables.find(published))
         guard = ledger.guard(held.ledger_path, held.table, held.last)
         intent = statements.transaction(
             guard, [], ledger.move(held.ledger_path, held.last, {"state": text("dropping")})
         )
-        first = f"{intent}\n{guard};\nDROP TABLE IF EXISTS {quoted(held.path)};\n"
+        paths = [self._names.building(held.table), published]
+        drops = "".join(f"{guard};\nDROP TABLE IF EXISTS {quoted(path)};\n" for path in paths)
+        first = f"{intent}\n{drops}"
         cleared = {"made_in": "NULL", "made_at_ms": "NULL", "shape": "NULL", "state": text("none")}
         self._commits.commit(held, [], sequence_num, "drop", cleared, first)
+
+    def publish_table(self, held: HeldTable, sequence_num: int) -> None:
+        """Replace the older table by what was built; of a table that readers have already only the ledger moves."""
+        if held.row.is_building(held.table):
+            self._incarnations.publish(held, sequence_num)
+        else:
+            self.move_ledger(held, sequence_num)
 
     def clear_table(self, held: HeldTable, sequence_num: int, below: int | None = None) -> None:
         """A script with one UPDATE or DELETE, if the table is of this incarnation."""
@@ -345,26 +355,32 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         self._commits.commit(held, body, sequence_num, "clear")
 
     def _refuse_types(self, table: TargetTable, before: Shape, after: Shape, todo: Steps) -> None:
-        """Refuse columns whose type in the target alone would be another: text that the source calls JSON from now on."""
-        types = {column.column.name: column.type for column in before.held}
-        retyped = [c.name for c in after.held if types.get(todo.origin[c.column.name] or "", c.type) != c.type]
+        """Refuse columns that get a type in the target which cannot be set: text that the source calls JSON from now on."""
+        known = {column.column.name: column.type for column in before.held}
+        retyped = [
+            c.name
+            for c in after.held
+            if (old := known.get(todo.origin[c.column.name] or "", c.type)) != c.type
+            and not types.is_settable(old, c.type)
+        ]
         if retyped:
             raise self.recreate(
                 table, f"ALTER TABLE changes the type of {', '.join(retyped)}.", code="ddl_not_supported"
             )
 
-    def _refuse_plan(self, table: TargetTable, plan: Plan, before: Shape, existing: ExistingTable) -> None:
+    def _refuse_plan(self, held: HeldTable, plan: Plan, before: Shape, existing: ExistingTable) -> None:
         """Refuse what BigQuery cannot do, and a table that somebody else altered, before anything is done."""
+        table = held.table
         key = [column.name for column in before.key] if is_primary_key(before.key) else []
         fixed = [name for name in dict.fromkeys([*key, *existing.fixed]) if folded(name) in touched(plan)]
         if fixed:
             raise self.recreate(
                 table,
-                f"BigQuery does not rename or drop columns of the primary key, of the clustering or of the partitioning:"
-                f" {', '.join(fixed)}.",
+                "BigQuery does not rename or drop columns of the primary key, of the clustering or of the partitioning, nor"
+                f" changes their types: {', '.join(fixed)}.",
                 code="ddl_not_supported",
             )
-        lacking, taken = strangers(plan, before, self._tables.columns(self._names.path(table.table)))
+        lacking, taken = strangers(plan, before, self._tables.columns(held.path))
         if lacking or taken:
             found = f"it lacks {', '.join(lacking)}" if lacking else f"it has {', '.join(taken)} already"
             raise self.recreate(table, f"Somebody else altered the table in the target: {found}.")
@@ -427,7 +443,7 @@ class BigQueryTarget(LedgerTarget[BigQueryConfig, HeldTable]):
         existing = self._tables.find(held.path)
         if existing is None or existing.made_at_ms != held.row.made_at_ms:
             ledger.checked(self._commits.read_again(held.ledger_path, held.table), held.table)
-        return _check_replaced(held.table, held.row, existing)
+        return check_replaced(held.table, held.row, existing)
 
     def _check_rows(self, table: TargetTable, staging: str, rows: int) -> None:
         found = self._tables.rows(staging)
@@ -467,13 +483,6 @@ def _epoch_of(name: str, prefix: str) -> int:
     return int(name.rpartition(".")[2].removeprefix(prefix).split("_")[1])
 
 
-def _check_replaced(table: TargetTable, row: ledger.Entry, existing: ExistingTable | None) -> ExistingTable:
-    """Refuse a table that is not the one the ledger is about: somebody dropped, replaced or restored it."""
-    if existing is None or existing.made_at_ms != row.made_at_ms:
-        raise _replaced(table, "it is missing" if existing is None else "it was replaced by another one")
-    return existing
-
-
 def _used_up(table: TargetTable, room_s: float) -> ThrottledError:
     return ThrottledError(
         "The target.budget for 24 hours is used up.",
@@ -482,13 +491,4 @@ def _used_up(table: TargetTable, room_s: float) -> ThrottledError:
         action="The table continues automatically when the budget allows it; raise target.budget to continue sooner.",
         rest_s=room_s,
         is_limit=True,
-    )
-
-
-def _replaced(table: TargetTable, how: str) -> TableError:
-    return TableError(
-        f"The table in the target was changed by somebody else: {how}.",
-        code="target_replaced",
-        table=str(table.table),
-        action="Drop the table, then recreate it: replicator snapshot NAME TABLE --recreate.",
     )

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
+from replicator.model import alteration
 from replicator.model.errors import Problem, UnsupportedTypeError
 from replicator.model.schema import Column, TableSchema
 from replicator.plugins.kit.findings import type_findings
@@ -37,6 +38,8 @@ _SIMPLE: Final[dict[pa.DataType, str]] = {
 _JSON_TYPES: Final = frozenset({"json", "jsonb"})
 _CLUSTERABLE: Final = frozenset({"BIGNUMERIC", "BOOL", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"})
 _PARTITIONABLE: Final = frozenset({"DATE", "DATETIME", "TIMESTAMP"})
+# Documented for ALTER COLUMN … SET DATA TYPE, and every value stays what it is. DATE to DATETIME is not among them.
+_SETTABLE: Final = {"INT64": frozenset({"NUMERIC", "BIGNUMERIC", "FLOAT64"}), "NUMERIC": frozenset({"BIGNUMERIC"})}
 
 
 def staged_type(type_: pa.DataType) -> str:
@@ -64,7 +67,23 @@ def target_type(column: Column, json_as: JsonAs, *, is_key: bool = False) -> str
     """
     if json_as == "json" and is_json(column) and not is_key:
         return "JSON"
-    return _decimal(column.type) if pa.types.is_decimal(column.type) else staged_type(column.type)
+    return _plain_type(column.type)
+
+
+def widens(before: pa.DataType, after: pa.DataType) -> bool:
+    """Whether BigQuery gives a column the type for `after` in place, or it has that type already, and every value stays the same."""
+    if not alteration.widens(before, after):
+        return False
+    old, new = _plain_type(before), _plain_type(after)
+    if old == new == "STRING":
+        # Decimals as text have as many digits after the point as their scale.
+        return bool(before.scale == after.scale)
+    return old == new or is_settable(old, new)
+
+
+def is_settable(before: str, after: str) -> bool:
+    """Whether BigQuery changes a column's type into the other in place."""
+    return after in _SETTABLE.get(before, ())
 
 
 def converted(expression: str, column: Column, target: str) -> str:
@@ -186,6 +205,10 @@ def _literal(value: Any, staged: str) -> str:
     if staged == "STRING":
         return text(spelled)
     return f"CAST('{spelled}' AS {staged})" if staged in {"BOOL", "INT64", "FLOAT64"} else f"{staged} '{spelled}'"
+
+
+def _plain_type(type_: pa.DataType) -> str:
+    return _decimal(type_) if pa.types.is_decimal(type_) else staged_type(type_)
 
 
 def _decimal(type_: pa.DataType) -> str:

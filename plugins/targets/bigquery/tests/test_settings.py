@@ -138,7 +138,9 @@ def test_a_table_is_described_in_full() -> None:
     options = TableOptions(deletes="soft", source_timestamp=True)
     table = TargetTable(table=ORDERS.table, uuid="u-1", incarnation=3, epoch=5, options=options)
     shape = shape_of(ORDERS, options, names, "string")
-    resource = TableClient(None, settings, names).resource(table, ORDERS, shape, settings.table(ORDERS.table))
+    resource = TableClient(None, settings, names).resource(
+        "p.public.orders", table, ORDERS, shape, settings.table(ORDERS.table)
+    )
     assert resource == {
         "tableReference": {"projectId": "p", "datasetId": "public", "tableId": "orders"},
         "schema": {
