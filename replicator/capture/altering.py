@@ -41,7 +41,7 @@ class Altering:
         altered = decide(tracked.schema, event.schema, policies, before=event.before, fill=event.fill)
         told = altered.event(event)
         self.tables.note(
-            tracked, told, _decision(altered), changes=kinds(altered.before, altered.schema), number=number
+            tracked, told, decision_of(altered), changes=kinds(altered.before, altered.schema), number=number
         )
         self.tables.alter(tracked, altered, event, number)
         if not altered.needs_snapshot:
@@ -81,8 +81,8 @@ class Altering:
             self.snapshots.begin(tracked)
 
 
-def _decision(altered: Altered) -> Decision:
-    """What the history says of it."""
+def decision_of(altered: Altered) -> Decision:
+    """What happens, in a word."""
     if altered.needs_snapshot:
         return Decision.SNAPSHOT
     return Decision.KEEP if len(altered.schema.kept) > len(altered.before.kept) else Decision.APPLY
