@@ -8,10 +8,14 @@ from typing import Final
 import click
 from rich.text import Text
 
-from replicator.cli.show import moment, terminal
+from replicator.cli.show import counted, moment, terminal
 from replicator.model.difference import difference
+from replicator.model.errors import with_names
 from replicator.service.history import Happened
 from replicator.service.history_document import HistoryDocument, Outcome
+from replicator.service.plan import Plan, PlannedTable
+from replicator.service.plan_document import PlanDocument
+from replicator.service.rehearsal import Rehearsed
 from replicator.state.records import Decision
 
 _STATEMENT_SHOWN: Final = 500
@@ -20,7 +24,7 @@ _DECISIONS: Final[Mapping[Decision, str]] = {
     Decision.APPLY: "apply",
     Decision.KEEP: "keep dropped columns",
     Decision.IGNORE: "ignore",
-    Decision.STOP: "stop, the table failed",
+    Decision.STOP: "stop, the table fails",
     Decision.RECORD: "record",
     Decision.SNAPSHOT: "apply, with a new snapshot in place",
     Decision.REBUILD: "rebuild the target table",
@@ -44,6 +48,53 @@ def history(events: Sequence[Happened]) -> None:
 def history_json(document: HistoryDocument) -> None:
     """Print a history document (`docs/history.schema.json`)."""
     click.echo(document.model_dump_json(indent=2))
+
+
+def plan(found: Plan) -> None:
+    """Table by table what a statement would do, by which policy, and what it would cost."""
+    console = terminal()
+    for table in found.tables:
+        for line in _planned(found.name, table):
+            console.print(line, soft_wrap=True)
+    if not found.is_replicated:
+        console.print(Text("The statement concerns no replicated table."))
+    console.print(Text("Nothing was executed."))
+
+
+def plan_json(document: PlanDocument) -> None:
+    """Print a plan document (`docs/plan.schema.json`)."""
+    click.echo(document.model_dump_json(indent=2))
+
+
+def _planned(name: str, table: PlannedTable) -> Sequence[Text]:
+    event, rehearsed = table.event, table.rehearsed
+    title = Text.assemble((str(event.table), "bold"), f"  {event.operation.value.lower()}")
+    facts = [f"renamed to {event.new_table}"] if event.new_table else []
+    if rehearsed is None:
+        return [title, *(Text(f"    {one_line(fact)}") for fact in facts), Text("    not replicated")]
+    if table.before is not None:
+        facts += difference(table.before, rehearsed.after)
+    facts += [f"policy: {one.change.value}: {one.policy} ({one.set_by})" for one in table.policies]
+    facts.append(f"decision: {_DECISIONS[rehearsed.decision]}")
+    facts += [f"target: {effect}" for effect in rehearsed.effects]
+    facts.append(f"cost: {_cost(rehearsed, table.estimated_rows)}")
+    if table.note:
+        facts.append(f"note: {table.note}")
+    lines = [title, *(Text(f"    {one_line(fact)}") for fact in facts)]
+    if (error := rehearsed.error) is not None:
+        lines.append(Text(f"    error: [{error.code}] {one_line(error.message)}", style="red"))
+        if error.action:
+            lines.append(Text(f"    → {with_names(error.action, name, str(event.table))}"))
+    return lines
+
+
+def _cost(rehearsed: Rehearsed, estimated_rows: int | None) -> str:
+    rows = "all rows" if estimated_rows is None else f"about {counted(estimated_rows, 'row')}"
+    read = f"{rows} read from the source" if rehearsed.is_read_again else "no row is read from the source"
+    written = (
+        f"{rows} written again in the target" if rehearsed.is_rewritten else "no row is written again in the target"
+    )
+    return f"{read}, {written}"
 
 
 def _event(event: Happened) -> Sequence[Text]:

@@ -25,7 +25,7 @@ from replicator.plugins.registry import Registry
 from replicator.runtime.home import Home
 from replicator.runtime.serve import serve as serve_all
 from replicator.runtime.supervisor import End, RunOutcome
-from replicator.service import assess, history, lifecycle, status
+from replicator.service import assess, history, lifecycle, plan, status
 from replicator.service.logs import log_lines
 from replicator.state.store import StateStore
 
@@ -112,6 +112,31 @@ def validate(file: Path) -> None:
     show.assessment(assessment)
     if assessment.is_blocked:
         raise ConfigError(f"{file} cannot be replicated as configured", code="assessment_failed")
+
+
+@main.command(name="plan")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--ddl", "statement", metavar="STATEMENT", help="The statement, such as 'ALTER TABLE …'.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/plan.schema.json).")
+def plan_(file: Path, statement: str | None, as_json: bool) -> None:
+    """Show what a statement would become in the target, by which policy, and what it would cost. Executes nothing.
+
+    Reads the catalogue of the source. Exits 2 if the source does not understand the statement.
+    """
+    if statement is None:
+        raise click.UsageError(
+            "plan needs --ddl for now: plan FILE --ddl 'ALTER TABLE …'. To check a file: validate FILE"
+        )
+    registry, home = Registry.discover(), Home.from_environment()
+    loaded = _load(file, registry)
+    store = _open(home)
+    record = store.replicator(loaded.config.name)
+    tables = store.tables(loaded.config.name) if record else ()
+    found = plan.plan_statement(loaded, registry, statement, uuid=record.uuid if record else "", stored=tables)
+    if as_json:
+        changes.plan_json(plan.document(found))
+    else:
+        changes.plan(found)
 
 
 @main.command()

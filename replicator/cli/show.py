@@ -103,14 +103,14 @@ def assessment(found: Assessment) -> None:
     problems(found.problems)
     for table in found.tables:
         key = ", ".join(table.key) if table.key else "none (a multiset of rows)"
-        click.echo(f"{table.table}: {_counted(len(table.columns), 'column')}, key {key}")
+        click.echo(f"{table.table}: {counted(len(table.columns), 'column')}, key {key}")
     for summary in found.left_out:
         click.echo(f"{summary.table}: left out, {summary.left_out}")
     if not found.is_blocked:
         has_warnings = any(p.severity is Severity.WARNING for p in found.problems)
-        rows = "" if found.estimated_rows is None else f", {_counted(found.estimated_rows, 'row')} estimated"
+        rows = "" if found.estimated_rows is None else f", {counted(found.estimated_rows, 'row')} estimated"
         kind = "blocking " if has_warnings else ""
-        click.echo(f"No {kind}problems found: {_counted(len(found.tables), 'table')}{rows}.")
+        click.echo(f"No {kind}problems found: {counted(len(found.tables), 'table')}{rows}.")
 
 
 def plugins(found: Sequence[PluginInfo], *, as_json: bool) -> None:
@@ -298,7 +298,7 @@ def _milestone(line: str) -> str | None:
 def _alarmed(one: ReplicatorStatus) -> str:
     """How many tables of a replicator have alarms; empty if none has."""
     count = sum(1 for row in one.tables if row.alarms)
-    return f"{_counted(count, 'table')} with alarms" if count else ""
+    return f"{counted(count, 'table')} with alarms" if count else ""
 
 
 def _snapshot(row: TableStatus) -> str:
@@ -306,14 +306,14 @@ def _snapshot(row: TableStatus) -> str:
     if progress is None:
         return ""
     if progress.is_complete:
-        return f"{_counted(progress.rows, 'row')}{' captured' if row.state is TableState.SNAPSHOT else ''}"
+        return f"{counted(progress.rows, 'row')}{' captured' if row.state is TableState.SNAPSHOT else ''}"
     total = progress.estimated_rows
-    rows = f"{progress.rows:,} of about {total:,}" if total else f"{_counted(progress.rows, 'row')} so far"
+    rows = f"{progress.rows:,} of about {total:,}" if total else f"{counted(progress.rows, 'row')} so far"
     step = _RUNNING.get(progress.step) if progress.step else None
     return f"{rows}, {step}" if step else rows
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     """A number of things."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

@@ -1,4 +1,4 @@
-"""`docs/history.schema.json` describes what `history --json` prints."""
+"""`docs/history.schema.json` and `docs/plan.schema.json` describe what `history --json` and `plan --ddl --json` print."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from click.testing import CliRunner
 from pydantic import BaseModel
 
 from replicator.cli.main import main
-from replicator.service import history_document
+from replicator.service import history_document, plan_document
 from replicator.service.history_document import HISTORY_VERSION
 from replicator.service.history_schema import history_schema_text
+from replicator.service.plan_document import PLAN_VERSION
+from replicator.service.plan_schema import plan_schema_text
 from replicator.state.records import Decision
 from replicator.state.store import StateStore
 
 FILE = Path(__file__).parents[2] / "docs" / "history.schema.json"
+PLAN = FILE.with_name("plan.schema.json")
 SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
 MODELS = [
     model
-    for model in vars(history_document).values()
-    if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == history_document.__name__
+    for module in (history_document, plan_document)
+    for model in vars(module).values()
+    if isinstance(model, type) and issubclass(model, BaseModel) and model.__module__ == module.__name__
 ]
 
 
@@ -30,6 +34,13 @@ def test_the_schema_is_what_the_models_say() -> None:
     assert FILE.read_text(encoding="utf-8") == history_schema_text(), "run `make docs`"
     assert SCHEMA["properties"]["version"]["const"] == HISTORY_VERSION == 1
     assert SCHEMA["$id"] == "urn:replicator:history:1"
+
+
+def test_the_schema_of_plans_is_what_the_models_say() -> None:
+    assert PLAN.read_text(encoding="utf-8") == plan_schema_text(), "run `make docs`"
+    schema = json.loads(PLAN.read_text(encoding="utf-8"))
+    assert schema["properties"]["version"]["const"] == PLAN_VERSION == 1
+    assert schema["$id"] == "urn:replicator:plan:1"
 
 
 def test_version_1_has_these_decisions_and_outcomes() -> None:

@@ -71,7 +71,7 @@ def pages() -> Iterator[Path]:
     yield ROOT / "ARCHITECTURE.md"
     yield ROOT / "CHANGELOG.md"
     yield ROOT / "Makefile"
-    yield ROOT / "docs" / "status.schema.json"
+    yield from sorted(ROOT.glob("docs/*.schema.json"))
     yield from (p for p in sorted(ROOT.glob("docs/**/*.md")) if "adr" not in p.parts)
     yield from sorted(path for path in ROOT.glob("examples/**/*") if path.suffix in {".md", ".yaml"})
     yield from sorted(ROOT.glob("plugins/*/*/README.md"))

@@ -47,6 +47,7 @@ from replicator.plugins.source import (
     PullLimits,
     Seen,
     SourceContext,
+    SupportsRehearsal,
     TableChanges,
     TableDescription,
     TableSummary,
@@ -56,6 +57,7 @@ from replicator.plugins.source import (
 from replicator.testing.memory.database import MemoryDatabase, Slot, Snapshot, Table
 from replicator.testing.memory.faults import Faults
 from replicator.testing.memory.log import Change, LogMark, LogTransaction, Row
+from replicator.testing.memory.statements import rehearse
 
 _ROW_BYTES = 64
 _WHOLE_READ_ROWS = 1000
@@ -80,7 +82,7 @@ class MemoryVisibility(Visibility):
         return pa.array([int(s) for s in seen], pa.int8())
 
 
-class MemorySource(DeltaSource[MemorySourceConfig]):
+class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal):
     """Reads a `MemoryDatabase`. Operations that `faults` can script: the names of the methods, and `pull`, `acknowledge`, `keep_alive`.
 
     `open_log.table` is reached for each table for which the log is opened, `decode` for each of them whose changes a pull hands out.
@@ -124,6 +126,11 @@ class MemorySource(DeltaSource[MemorySourceConfig]):
         return found + [
             Problem(code="table_missing", message="the table does not exist", table=str(t)) for t in missing
         ]
+
+    def rehearse(self, statement: str) -> Sequence[DDLEvent]:
+        self.faults.hit("rehearse")
+        with self.database.changed:
+            return rehearse(statement, {table: held.schema for table, held in self.database.tables.items()})
 
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
         self.faults.hit("prepare", *tables)

@@ -1,0 +1,251 @@
+"""What a change of a table's definition would do in the target, as capture decides it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from replicator.capture.alterations import Altered, Effect, decide, effect_of
+from replicator.capture.altering import decision_of
+from replicator.capture.catalogue import missing, truncated_by_policy
+from replicator.config import DDLConfig
+from replicator.model.alteration import Change, kinds, steps
+from replicator.model.errors import SchemaConflictError, TableError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.schema import TableId, TableSchema, type_to_text
+from replicator.state.records import Decision
+
+Widens = Callable[[pa.DataType, pa.DataType], bool]
+
+_VALUE_SHOWN: Final = 60
+_SNAPSHOT: Final = "a new snapshot of the table, in place: readers see the table all the time"
+_REBUILD: Final = "the table is rebuilt from a new snapshot, and replaces the old one once it is complete"
+_STOP: Final = "the table stops at this statement; the others continue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsed:
+    """What becomes of a table.
+
+    Attributes:
+        changes: The kinds of change.
+        decision: What capture would decide.
+        effects: What happens in the target, one sentence each.
+        before: The table's shape now, as the target has it, with the same numbers for columns that are the same.
+        after: The table's shape afterwards, as the target has it.
+        error: With which the table would fail.
+        is_read_again: Whether all its rows are read from the source again.
+        is_rewritten: Whether the target writes all its rows again.
+    """
+
+    changes: tuple[Change, ...]
+    decision: Decision
+    effects: tuple[str, ...]
+    before: TableSchema | None = None
+    after: TableSchema | None = None
+    error: TableError | None = None
+    is_read_again: bool = False
+    is_rewritten: bool = False
+
+
+def rehearse(
+    known: TableSchema,
+    event: DDLEvent,
+    policies: DDLConfig,
+    *,
+    widens: Widens,
+    selects: Callable[[TableId], bool],
+) -> Rehearsed:
+    """What becomes of a table that is replicated.
+
+    Args:
+        known: Its shape.
+        event: What the log would bring. An ALTER_TABLE has the shape afterwards.
+        policies: Of the table.
+        widens: As `DeltaTarget.widens`.
+        selects: Whether the configuration names a table.
+    """
+    match event.operation:
+        case DDLOperation.ALTER_TABLE:
+            return _altered(known, event, policies, widens)
+        case DDLOperation.TRUNCATE_TABLE:
+            return _truncated(known, policies)
+        case DDLOperation.DROP_TABLE:
+            return _dropped(known.table, policies, Change.DROP_TABLE)
+        case DDLOperation.RENAME_TABLE:
+            return _renamed(known.table, event.new_table, policies, selects)
+        case _:
+            return Rehearsed(
+                changes=(Change.CREATE_TABLE,),
+                decision=Decision.SNAPSHOT,
+                effects=("another table has the name from here on", _SNAPSHOT),
+                is_read_again=True,
+                is_rewritten=True,
+            )
+
+
+def rehearse_new(policies: DDLConfig) -> Rehearsed:
+    """What becomes of a table that is new, or has a name that the configuration selects from here on."""
+    if policies.create_table == "ignore":
+        return Rehearsed(
+            changes=(Change.CREATE_TABLE,),
+            decision=Decision.IGNORE,
+            effects=("the table is replicated from the next start on",),
+        )
+    return Rehearsed(
+        changes=(Change.CREATE_TABLE,),
+        decision=Decision.APPLY,
+        effects=("the table is replicated within a minute, with a snapshot into a new table",),
+        is_read_again=True,
+    )
+
+
+def _altered(known: TableSchema, event: DDLEvent, policies: DDLConfig, widens: Widens) -> Rehearsed:
+    assert event.schema is not None, "as was checked"
+    decided = _decided(known, event, policies, widens)
+    again = decided.decision in (Decision.SNAPSHOT, Decision.REBUILD)
+    altered = decided.altered
+    match decided.decision:
+        case Decision.STOP:
+            effects: Sequence[str] = [_STOP]
+        case Decision.REBUILD:
+            effects = [_REBUILD]
+        case Decision.RECORD:
+            effects = ["nothing changes"]
+        case Decision.SNAPSHOT:
+            effects = [*(_effects(altered) if altered else ["the columns stay as they are"]), _SNAPSHOT]
+        case _:
+            assert altered is not None, "what is followed was altered"
+            effects = list(_effects(altered))
+    return Rehearsed(
+        changes=decided.changes,
+        decision=decided.decision,
+        effects=tuple(effects),
+        before=altered.before if altered else event.before or known,
+        after=altered.schema if altered else event.schema,
+        error=decided.error,
+        is_read_again=again,
+        is_rewritten=again
+        or (altered is not None and any(value is not None for value in _filled(altered.fill).values())),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """What capture says of an ALTER_TABLE. `altered`: only of one that the target follows by an ALTER."""
+
+    decision: Decision
+    changes: tuple[Change, ...]
+    altered: Altered | None = None
+    error: TableError | None = None
+
+
+def _decided(known: TableSchema, event: DDLEvent, policies: DDLConfig, widens: Widens) -> _Decided:  # noqa: ARG001
+    """Ask capture, as its tracker does."""
+    assert event.schema is not None, "as was checked"
+    found = kinds(event.before or known, event.schema)
+    effect = effect_of(known, event)
+    if effect is not Effect.COLUMNS:
+        decision = Decision.SNAPSHOT if effect is Effect.ROWS else Decision.RECORD
+        return _Decided(decision=Decision.REBUILD if Change.CHANGE_KEY in found else decision, changes=found)
+    try:
+        altered = decide(known, event.schema, policies, before=event.before, fill=event.fill)
+    except SchemaConflictError as error:
+        return _Decided(decision=Decision.STOP, changes=found, error=error)
+    return _Decided(decision=decision_of(altered), changes=found, altered=altered)
+
+
+def _effects(altered: Altered) -> Iterator[str]:
+    """What an ALTER of the target's table does, one sentence per column."""
+    before, after = altered.before, altered.schema
+    change, filled = steps(before, after), _filled(altered.fill)
+    old = {column.name: column for column in before.held}
+    were_kept, are_kept = ({column.name for column in shape.kept} for shape in (before, after))
+    for column in after.held:
+        origin = change.origin[column.name]
+        if origin is None:
+            yield f"add column {column.name} ({type_to_text(column.type)}); {_of_old_rows(altered, filled.get(column.name))}"
+            continue
+        if origin in were_kept and origin != column.name:
+            yield f"the kept column {origin} is called {column.name} from then on"
+        elif origin != column.name:
+            yield f"rename column {origin} to {column.name}"
+        if old[origin].type != column.type:
+            types = f"{type_to_text(old[origin].type)} to {type_to_text(column.type)}"
+            yield f"widen column {column.name} from {types}, in place"
+        if column.name in are_kept and origin not in were_kept:
+            yield f"keep column {column.name} with its values; rows that come later have NULL there"
+    for name in change.dropped:
+        yield f"drop column {name}"
+
+
+def _of_old_rows(altered: Altered, value: object) -> str:
+    """What rows that are there already get in a new column."""
+    if altered.needs_snapshot:
+        return "rows that are there get its values by the new snapshot"
+    text = "NULL" if value is None else repr(value)
+    return f"rows that are there get {text if len(text) <= _VALUE_SHOWN else f'{text[:_VALUE_SHOWN]}…'}"
+
+
+def _filled(fill: pa.RecordBatch | None) -> dict[str, object]:
+    return {} if fill is None or not fill.num_columns else fill.to_pylist()[0]
+
+
+def _truncated(known: TableSchema, policies: DDLConfig) -> Rehearsed:
+    changes = (Change.TRUNCATE_TABLE,)
+    match policies.truncate_table:
+        case "apply":
+            effects: Sequence[str] = ("the target table is emptied",)
+            return Rehearsed(changes=changes, decision=Decision.APPLY, effects=tuple(effects), after=known)
+        case "ignore":
+            return Rehearsed(
+                changes=changes, decision=Decision.IGNORE, effects=("the target table keeps its rows",), after=known
+            )
+        case "stop":
+            return Rehearsed(
+                changes=changes,
+                decision=Decision.STOP,
+                effects=(_STOP,),
+                after=known,
+                error=truncated_by_policy(known.table),
+            )
+
+
+def _dropped(table: TableId, policies: DDLConfig, change: Change) -> Rehearsed:
+    is_dropped = policies.drop_table == "apply"
+    what = "the target table is dropped, too" if is_dropped else "the target table stays as it is"
+    decision = Decision.APPLY if is_dropped else Decision.STOP if policies.drop_table == "stop" else Decision.IGNORE
+    return Rehearsed(
+        changes=(change,),
+        decision=decision,
+        effects=(what, "the table is not replicated any more, and `status` says so"),
+        error=missing(table),
+    )
+
+
+def _renamed(table: TableId, new: TableId | None, policies: DDLConfig, selects: Callable[[TableId], bool]) -> Rehearsed:
+    change = Change.RENAME_TABLE
+    if policies.rename_table == "stop":
+        error = SchemaConflictError(
+            f"The source renamed the table to {new}. The policy ddl.rename_table is `stop`.",
+            code="ddl_stop",
+            table=str(table),
+        )
+        return Rehearsed(changes=(change,), decision=Decision.STOP, effects=(_STOP,), error=error)
+    if policies.rename_table == "ignore" or new is None or not selects(new):
+        dropped = _dropped(table, policies, change)
+        reason = "" if new is None or selects(new) else ", because `tables` does not name its new one"
+        return Rehearsed(
+            changes=(change,),
+            decision=dropped.decision,
+            effects=(f"the table is taken for dropped{reason}", *dropped.effects),
+            error=dropped.error,
+        )
+    return Rehearsed(
+        changes=(change,),
+        decision=Decision.APPLY,
+        effects=(f"{new} continues into the same target table, which keeps its name",),
+    )
