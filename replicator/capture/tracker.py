@@ -319,14 +319,14 @@ class CatalogTracker:
 
     # --- the catalogue ------------------------------------------------------------------------------------------------
 
-    def compare(self) -> None:
-        """Ask the catalogue for every captured table, unless an answer is on its way."""
+    def compare(self) -> bool:
+        """Ask the catalogue for every captured table, unless an answer is on its way; whether it was asked."""
         if not self._comparison.is_idle:
-            return
+            return False
         self.snapshots.suspicious.clear()
-        captured = self.captured()
-        if captured:
+        if captured := self.captured():
             self._comparison.ask(captured)
+        return True
 
     def compare_with(self, tables: Sequence[TableId], found: Answer) -> None:
         """The same with an answer that is there already."""

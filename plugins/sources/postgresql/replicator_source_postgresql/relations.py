@@ -28,12 +28,13 @@ from replicator_source_postgresql.wire import MalformedError
 
 @dataclass(slots=True)
 class RareEvents:
-    """What the rare messages of a pull amount to, and where they end it."""
+    """What the rare messages of a pull amount to, and where they end it. `announced`: see `LogBatch.announced_by`."""
 
     stop: int
     ddl: list[DDLEvent] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)
     errors: dict[TableId, TableError] = field(default_factory=dict)
+    announced: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
