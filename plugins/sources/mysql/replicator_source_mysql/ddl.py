@@ -217,8 +217,8 @@ class _Statement:
             return []
         if not self._is_lower_case and "\ufffd" not in table.name + table.namespace:
             return []
-        skeleton = skeleton(table)
-        return [t for t in self._replicated if skeleton(t) == skeleton]
+        wanted = skeleton(table)
+        return [t for t in self._replicated if skeleton(t) == wanted]
 
     # ---- statements about rows ----
 

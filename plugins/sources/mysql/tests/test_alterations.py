@@ -190,6 +190,8 @@ def test_the_key_has_the_new_names_of_its_columns() -> None:
         ("INT NOT NULL", 0),
         ("BOOL DEFAULT TRUE", 1),
         ("TINYINT UNSIGNED DEFAULT '255'", 255),
+        ("BOOL DEFAULT b'1'", 1),
+        ("INT DEFAULT 0b101", 5),
         ("BIGINT UNSIGNED DEFAULT 18446744073709551615", Decimal(18446744073709551615)),
         ("DECIMAL(10,2) DEFAULT 1.5", Decimal("1.50")),
         ("DECIMAL(10,2) NOT NULL", Decimal("0.00")),

@@ -35,7 +35,7 @@ MODES: Final = ("", "STRICT_TRANS_TABLES", "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZE
 NAMES: Final = ("a", "b", "c", "d", "e", "f", "key", "größe", "x y", "First")
 _QUERY: Final = 2
 
-_NUMBERS: Final = ("0", "1", "-1", "'2'", "TRUE", "-0", "+3", "1.5", "(7)", "100000", "'1e1'", "0x05")
+_NUMBERS: Final = ("0", "1", "-1", "'2'", "TRUE", "-0", "+3", "1.5", "(7)", "100000", "'1e1'", "0x05", "b'101'", "0b11")
 _TEXTS: Final = ("''", "'x'", "'it''s'", r"'a\nb'", "'größe'", "'a  '", "5", "-7", "'~'", "('y')", "N'n'", "_latin1'l'")
 TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "INT": _NUMBERS, "INTEGER(5)": _NUMBERS, "INT UNSIGNED": _NUMBERS, "TINYINT": _NUMBERS, "TINYINT(1)": _NUMBERS,
