@@ -96,6 +96,7 @@ _TABLES: Final = _Stored(
     table_name="table",
     incarnation="incarnation",
     state="stage",
+    source_table="source_table",
     record=("schema", "identity", "is_recreated", "snapshot", "first_change", "error"),
 )
 _APPLIED: Final = _Stored(

@@ -219,6 +219,7 @@ class TableRecord:
         identity: `TableDescription.identity` that capture last accepted; None before the first.
         is_altered: It was altered since `identity` was accepted, perhaps rewritten.
         is_recreated: The next snapshot begins a new incarnation, whatever the table's shape.
+        source_table: Its name in the source, where it was renamed there; None: `table`.
         first_change: Sequence number of the incarnation's first row that did not come from one plain pass of its first snapshot;
             None while there is none. Rows below it may be appended.
         error: Why it failed.
@@ -231,6 +232,7 @@ class TableRecord:
     identity: StoredIdentity | None = None
     is_altered: bool = False
     is_recreated: bool = False
+    source_table: StoredTableId | None = None
     snapshot: SnapshotProgress | None = None
     first_change: int | None = None
     error: ErrorRecord | None = None

@@ -9,7 +9,8 @@ Capture's word (`TableRecord.stage`):
     every state but REMOVED ── failed, journal_lost ──▶ FAILED;   a snapshot that is asked for begins there, too: begun, begun_in_place
     every state ── removed ──▶ REMOVED ── returned ──▶ PENDING, as the next incarnation
 
-A table whose incarnation has begun gets another shape: `altered`; its identity is accepted: `accepted`. Neither changes its state.
+A table whose incarnation has begun gets another shape: `altered`; its identity is accepted: `accepted`. Any table has another name in the
+source: `renamed`. None of them changes its state.
 
 Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
 
@@ -47,6 +48,9 @@ JOURNAL_GIVEN_UP: Final = "journal_given_up"
 
 TABLE_MISSING: Final = "table_missing"
 """Code of the error of a table that does not exist in the source."""
+
+TABLE_RENAMED: Final = "table_renamed"
+"""Code of the error of a table that has another name in the source, under which it is not followed."""
 
 CAPTURED: Final = (Stage.SNAPSHOT, Stage.STREAMING)
 """The changes of these tables are written."""
@@ -110,8 +114,9 @@ def has_failed(record: TableRecord, applied: AppliedRecord | None = None) -> boo
 
 
 def is_dropped(record: TableRecord) -> bool:
-    """Whether the table failed because it does not exist in the source any more."""
-    return record.stage is Stage.FAILED and record.error is not None and record.error.code == TABLE_MISSING
+    """Whether the table failed because the source has no table of its name any more."""
+    codes = (TABLE_MISSING, TABLE_RENAMED)
+    return record.stage is Stage.FAILED and record.error is not None and record.error.code in codes
 
 
 def needs_journal(record: TableRecord) -> bool:
@@ -136,7 +141,7 @@ def returned(record: TableRecord) -> TableRecord:
 
 def removed(record: TableRecord) -> TableRecord:
     """The configuration selects the table no longer."""
-    return replace(record, stage=Stage.REMOVED, snapshot=None, error=None)
+    return replace(record, stage=Stage.REMOVED, source_table=None, snapshot=None, error=None)
 
 
 def suspended(record: TableRecord) -> TableRecord:
@@ -161,6 +166,7 @@ def begun(
         stage=Stage.SNAPSHOT,
         schema=schema,
         identity=identity,
+        source_table=record.source_table,
         snapshot=snapshot,
     )
 
@@ -171,7 +177,12 @@ def begun_without_snapshot(
     """An incarnation begins of which only changes are wanted."""
     _assert_in(record, REPLICATED)
     return TableRecord(
-        table=record.table, incarnation=incarnation, stage=Stage.STREAMING, schema=schema, identity=identity
+        table=record.table,
+        incarnation=incarnation,
+        stage=Stage.STREAMING,
+        schema=schema,
+        identity=identity,
+        source_table=record.source_table,
     )
 
 
@@ -202,6 +213,12 @@ def numbered(record: TableRecord, schema: TableSchema) -> TableRecord:
     assert record.schema is not None
     assert record.schema.fingerprint == schema.fingerprint, f"{record.table} has the same shape"
     return replace(record, schema=schema)
+
+
+def renamed(record: TableRecord, source_table: TableId) -> TableRecord:
+    """The source has the table under this name from here on; what is kept of its identity there may have changed with it."""
+    name = None if source_table == record.table else source_table
+    return replace(record, source_table=name, is_altered=record.is_altered or has_begun(record))
 
 
 def accepted(record: TableRecord, identity: TableIdentity) -> TableRecord:

@@ -190,6 +190,8 @@ TABLES: Final = Table(
     Column("incarnation", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
     Column("record", Json, nullable=False),
+    # Its name in the source, where it was renamed there.
+    Column("source_table", Text),
 )
 
 APPLIED: Final = Table(
