@@ -26,11 +26,13 @@ class Answer:
         found: What it says.
         refused: The tables of which it could not say anything; they are not in `found`.
         seen: Taken before it was asked: what it saw, the answer knows. None: unknown.
+        moved: Names under which it has those that it does not have under their own.
     """
 
     found: Descriptions = field(default_factory=dict)
     refused: Refusals = field(default_factory=dict)
     seen: Visibility | None = None
+    moved: Mapping[TableId, TableId] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,9 @@ def look(source: DeltaSource[Any], tables: Sequence[TableId]) -> Answer:
     # A server that says nothing of that is not trusted to know; why it does not, its checks tell.
     with suppress(TransientError):
         seen = source.visibility()
-    return replace(describe(source, tables), seen=seen)
+    answer = describe(source, tables)
+    missing = [table for table in tables if table not in answer.found and table not in answer.refused]
+    return replace(answer, seen=seen, moved=source.locate(missing) if missing else {})
 
 
 def ask(

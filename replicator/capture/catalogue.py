@@ -10,7 +10,7 @@ from replicator.model.errors import SchemaConflictError
 from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import TableDescription
-from replicator.state.table_life import TABLE_MISSING
+from replicator.state.table_life import TABLE_MISSING, TABLE_RENAMED
 
 
 class CatalogChange(StrEnum):
@@ -141,9 +141,19 @@ def renamed(table: TableId, new: TableId | None) -> SchemaConflictError:
     """Why a table fails that has another name."""
     return SchemaConflictError(
         f"it was renamed to {new}." if new else "it was renamed.",
-        code="table_renamed",
+        code=TABLE_RENAMED,
         table=str(table),
-        action="Use the table's new name in `tables.include`.",
+        action="It continues when it has its name again. Or exclude it in `tables.exclude`, and include its new name in `tables.include`.",
+    )
+
+
+def renamed_by_policy(table: TableId, new: TableId) -> SchemaConflictError:
+    """Why a table fails whose renaming is to stop it."""
+    return SchemaConflictError(
+        f"The source renamed the table to {new}. The policy ddl.rename_table is `stop`.",
+        code="ddl_stop",
+        table=str(table),
+        action="Run `replicator snapshot NAME TABLE`: it takes the table under its new name, if `tables.include` matches that.",
     )
 
 

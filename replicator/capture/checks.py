@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from replicator.capture.asking import Answer, Refusals, ask, blocking, describe, look, prepare, refusal
@@ -189,4 +189,4 @@ def prepare_and_describe(
     answer = look(source, [t for t in tables if t not in refused])
     unfit = checks.of_snapshots(list(answer.found))
     found = {t: d for t, d in answer.found.items() if t not in unfit}
-    return Answer(found=found, refused={**refused, **answer.refused, **unfit}, seen=answer.seen)
+    return replace(answer, found=found, refused={**refused, **answer.refused, **unfit})

@@ -16,7 +16,7 @@ from replicator.model.isolation import of_table
 from replicator.model.schema import TableId
 from replicator.plugins.source import DeltaSource, TableDescription, Visibility
 
-_OF_SHAPE: Final = (CatalogChange.COLUMNS, CatalogChange.KEY)
+_MAY_BE_OLDER: Final = (CatalogChange.COLUMNS, CatalogChange.KEY, CatalogChange.DROPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +26,26 @@ class ComparisonMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A comparison that is not judged yet. `truncates`: TRUNCATEs delivered when the catalogue was asked; `seen`: as `Answer.seen`."""
+    """A comparison that is not judged yet.
+
+    `truncates`: TRUNCATEs delivered when the catalogue was asked; `seen`, `moved`: as `Answer`; `outdated`: as `Starting`.
+    """
 
     tables: tuple[TableId, ...]
     truncates: Mapping[TableId, int] = field(default_factory=dict)
     found: Descriptions = field(default_factory=dict)
     seen: Visibility | None = None
+    moved: Mapping[TableId, TableId] = field(default_factory=dict)
+    outdated: frozenset[TableId] = frozenset()
 
 
 class Different(NamedTuple):
-    """A table that is not as it was accepted; `found` is None if it does not exist."""
+    """A table that is not as it was accepted; `found` is None if it does not exist, and `moved` then the name under which it does."""
 
     tracked: TrackedTable
     change: CatalogChange
     found: TableDescription | None
+    moved: TableId | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,12 +83,17 @@ class Comparison:
             return {}
         answer, self._answer = self._answer.result(), None
         tables = tuple(t for t in self._asked.tables if t not in answer.refused)
-        self._judge_later(replace(self._asked, tables=tables, found=answer.found, seen=answer.seen))
+        self._judge_later(replace(self._asked, tables=tables, found=answer.found, seen=answer.seen, moved=answer.moved))
         return answer.refused
 
     def take_answer(self, tables: Sequence[TableId], answer: Answer) -> None:
         """Compare with an answer that is there already."""
-        self._judge_later(_Asked(tables=tuple(tables), found=answer.found, seen=answer.seen))
+        self._judge_later(_Asked(tables=tuple(tables), found=answer.found, seen=answer.seen, moved=answer.moved))
+
+    def outdate(self, table: TableId) -> None:
+        """The table has another name than it was asked for."""
+        if self._asked is not None:
+            self._asked = replace(self._asked, outdated=self._asked.outdated | {table})
 
     def take_mark(self) -> Sequence[Different]:
         """The log has caught up: the tables that differ."""
@@ -110,11 +121,11 @@ class Comparison:
         for table in asked.tables:
             tracked, found = self.tables.get(table), asked.found.get(table)
             change = self.change_of(table, found, asked.truncates.get(table, 0))
-            if change in _OF_SHAPE and self.alterations.hides(table, asked.seen):
+            if table in asked.outdated or (change in _MAY_BE_OLDER and self.alterations.hides(table, asked.seen)):
                 # The answer is older than what the log brought.
                 change = CatalogChange.ASK_AGAIN
             if tracked is not None and change is CatalogChange.NONE and found is not None and tracked.record.is_altered:
                 change = CatalogChange.EXPLAINED
             if tracked is not None and change is not CatalogChange.NONE:
-                different.append(Different(tracked, change, found))
+                different.append(Different(tracked, change, found, asked.moved.get(table)))
         return different

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from replicator.capture.asking import Descriptions, Refusals
+from replicator.capture.asking import Descriptions, Refusals, describe
 from replicator.capture.catalogue import has_learned_ids, same_shape, with_ids
 from replicator.capture.checks import Checks
-from replicator.capture.tables import TrackedTables
+from replicator.capture.parts import Parts
+from replicator.capture.renaming import Fate, fate_of
+from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import SourceLog, TableDescription
@@ -36,6 +38,61 @@ def bring_in_line(tables: TrackedTables, selected: Sequence[TableId], *, is_new_
             tables.put(table_life.added(table))
 
 
+def named_in_source(parts: Parts, tables: TrackedTables, wanted: Sequence[TableId]) -> tuple[TableId, ...]:
+    """Find tracked tables that have another name in the source than they had, before the log is asked.
+
+    Runs in the control thread, while the loop waits. What the log has behind its last sealed position may tell of more names.
+
+    Args:
+        parts: What the capture works with.
+        tables: As they were sealed.
+        wanted: The tables of the source that the configuration selects.
+
+    Returns:
+        The names of the tables that are to be tracked. Those that the source does not have are among them, if the configuration selects
+        their names: what became of them the log tells, or the comparison with the catalogue.
+    """
+    names, settings = parts.names, parts.settings
+    known = [f for f in tables.all(*table_life.REPLICATED) if settings.selects(f.table)]
+    for tracked in known:
+        if tracked.table in wanted and (names.source(tracked.table) != tracked.table or is_back(parts, tracked)):
+            # Another table has its name.
+            is_wanted = not table_life.has_failed(tracked.record) or is_back(parts, tracked)
+            _rename(parts, tables, tracked, tracked.table)
+            if is_wanted:
+                tables.put(table_life.suspended(tracked.record))
+    lost = [f for f in known if names.source(f.table) not in wanted and _has_target(f)]
+    for tracked in lost:
+        if tracked.record.identity is not None:
+            with of_table(tracked.table, "passing its identity to the source"):
+                parts.source.accept({tracked.table: tracked.record.identity})
+    located = parts.source.locate([f.table for f in lost]) if lost else {}
+    for tracked in lost:
+        new = located.get(tracked.table)
+        if new is not None and fate_of(tracked.record, new, tables, settings) is Fate.FOLLOWED:
+            _rename(parts, tables, tracked, new)
+    there = describe(parts.source, [f.table for f in lost]).found
+    kept = [f.table for f in lost if f.table not in there]
+    return tuple(dict.fromkeys([*(t for t in map(names.tracked, wanted) if t is not None), *kept]))
+
+
+def is_back(parts: Parts, tracked: TrackedTable) -> bool:
+    """Whether a table that had gone is taken up again once its name exists."""
+    return parts.select is not None and table_life.is_dropped(tracked.record)
+
+
+def _rename(parts: Parts, tables: TrackedTables, tracked: TrackedTable, source: TableId) -> None:
+    if parts.names.source(tracked.table) != source:
+        tables.put(table_life.renamed(tracked.record, source))
+        parts.names.put(tracked.table, source)
+
+
+def _has_target(tracked: TrackedTable) -> bool:
+    return table_life.has_begun(tracked.record) and (
+        not table_life.has_failed(tracked.record) or table_life.is_dropped(tracked.record)
+    )
+
+
 def check(checks: Checks, tables: TrackedTables, found: Descriptions) -> Refusals:
     """What the checks of a start refuse. A table whose finding is resolved waits for a snapshot again.
 
@@ -57,6 +114,9 @@ def tracked_schemas(source: SourceLog, tables: TrackedTables, found: Description
     wanted = {f.table for f in tables.all() if not table_life.has_failed(f.record)}
     schemas = {t: d.schema for t, d in found.items() if t in wanted}
     schemas |= {f.table: f.schema for f in tables.all() if f.table in schemas and f.is_captured}
+    # The log may still have changes of those that are missing from the catalogue, and tell what became of them.
+    unfinished = [f for f in tables.all(*table_life.CAPTURED, Stage.PENDING) if table_life.has_begun(f.record)]
+    schemas |= {f.table: f.schema for f in unfinished if f.table not in schemas}
     for tracked in tables.all(*table_life.CAPTURED):
         if tracked.record.identity:
             with of_table(tracked.table, "passing its identity to the source"):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from replicator.capture.checks import Checks
 from replicator.capture.failures import Failures
+from replicator.capture.names import NamedSource, SourceNames
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.target_checks import TargetChecks
 from replicator.capture.window import Window
@@ -17,7 +17,6 @@ from replicator.journal.retention import Retention
 from replicator.journal.writer import JournalWriter
 from replicator.model.crash import crash_point
 from replicator.model.schema import TableId
-from replicator.plugins.source import DeltaSource
 from replicator.state.records import Lease
 from replicator.state.store import StateStore
 
@@ -26,7 +25,8 @@ from replicator.state.store import StateStore
 class Parts:
     """What a capture works with. `control` is the control thread: all calls of the source but those of its log and its chunks."""
 
-    source: DeltaSource[Any]
+    source: NamedSource
+    names: SourceNames
     store: StateStore
     lease: Lease
     writer: JournalWriter

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,8 +15,9 @@ from replicator.capture.parts import Parts
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
+from replicator.model.errors import TransientError
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import LogStatus, Seen, Visibility
+from replicator.plugins.source import LogStatus, Seen, SourceLog, Visibility
 from replicator.state import table_life
 
 _ANNOUNCED_EVERY_S: Final = 1.0
@@ -72,7 +74,7 @@ class PeriodicWork:
     added: tuple[TableId, ...] = ()
     _announced: str | None = None
     _seeing: _Seeing | None = None
-    _selecting: Future[Sequence[TableId]] | None = None
+    _selecting: Future[tuple[Sequence[TableId], Visibility | None]] | None = None
     _measuring: Future[LogStatus] | None = None
     _clocks: _Clocks = field(init=False)
 
@@ -118,10 +120,11 @@ class PeriodicWork:
             if seeing is not None:
                 self._seeing = _Seeing(self._announced if was_asked else None, seeing)
             if parts.select is not None and self._selecting is None:
-                self._selecting = parts.control.submit(parts.select)
+                self._selecting = parts.control.submit(_select, parts.source, parts.select)
         if self._selecting is not None and self._selecting.done():
-            selected, self._selecting = self._selecting.result(), None
-            self.added = tuple(table for table in selected if table not in parts.selected)
+            (selected, seen), self._selecting = self._selecting.result(), None
+            wanted = self.tracker.renaming.take_selected(selected, seen)
+            self.added = tuple(table for table in wanted if table not in parts.selected)
         if self._seeing is not None and self._seeing.future.done():
             done, self._seeing = self._seeing, None
             if done.has_seen() and done.transaction == self._announced:
@@ -145,3 +148,11 @@ class PeriodicWork:
             assert record.error is not None, "it says why"
             self.snapshots.drop(record.table)
             self.tables.adopt(table_life.failed(tracked.record, record.error))
+
+
+def _select(source: SourceLog, select: Callable[[], Sequence[TableId]]) -> tuple[Sequence[TableId], Visibility | None]:
+    """In the control thread: what the configuration selects by now, and what was seen before it was asked."""
+    seen: Visibility | None = None
+    with suppress(TransientError):
+        seen = source.visibility()
+    return select(), seen

@@ -31,7 +31,8 @@ from replicator.capture.chunks import ChunkReader, TableRead
 from replicator.capture.comparison import ComparisonMark
 from replicator.capture.failures import Failures
 from replicator.capture.marks import MarkBoard
-from replicator.capture.opening import bring_in_line, check, tracked_schemas
+from replicator.capture.names import NamedSource, SourceNames
+from replicator.capture.opening import bring_in_line, check, named_in_source, tracked_schemas
 from replicator.capture.parts import Parts
 from replicator.capture.periodic import PeriodicWork
 from replicator.capture.requests import PositionMark, Requests
@@ -105,13 +106,17 @@ class Capture:
         assess: Assess = nothing_found,
         make_window: Callable[[Sequence[str]], Window] = Window,
     ) -> None:
+        names = SourceNames()
+        named = NamedSource(source, names)
+        self._wanted: tuple[TableId, ...] | None = tuple(dict.fromkeys(tables))
         self._parts = Parts(
-            source=source,
+            source=named,
+            names=names,
             store=store,
             lease=lease,
             writer=writer,
             retention=retention,
-            selected=tuple(dict.fromkeys(tables)),
+            selected=(),
             settings=settings,
             clock=clock,
             now=now,
@@ -119,7 +124,7 @@ class Capture:
             select=select,
             make_window=make_window,
             failures=Failures(store=store, lease=lease, now=now),
-            checks=Checks(source=source, assess=assess, clock=clock, every_s=settings.check_every_s),
+            checks=Checks(source=named, assess=assess, clock=clock, every_s=settings.check_every_s),
             target_checks=TargetChecks(
                 assess=assess, clock=clock, every_s=settings.check_target_every_s, again_s=settings.check_every_s
             ),
@@ -178,7 +183,8 @@ class Capture:
         tables = TrackedTables(
             self._parts.writer, self._parts.store.tables(self._parts.lease.replicator), self._parts.now
         )
-        bring_in_line(tables, self._parts.selected, is_new_position=is_new_position and last is not None)
+        selected = self._select(tables)
+        bring_in_line(tables, selected, is_new_position=is_new_position and last is not None)
         if is_new_position:
             self._parts.store.set_preparation(self._parts.lease, Preparation.INTENT)
             crash_point("capture.intent_recorded")
@@ -221,6 +227,18 @@ class Capture:
         self._parts.failures.refused.clear()
         session = _Session(self._parts, control, reader, tables, offset, ring, decoded=set(schemas))
         return session, replace(answer, found=found)
+
+    def _select(self, tables: TrackedTables) -> Sequence[TableId]:
+        """Find the tables under the names that they have in the source, and say which are to be tracked."""
+        parts, wanted = self._parts, self._wanted
+        parts.names.load(tracked.record for tracked in tables.all())
+        if wanted is None:
+            # In the course of this process some may have turned out to be others that were renamed.
+            selected = tuple(table for table in parts.selected if parts.names.owns(table))
+        else:
+            selected = parts.control.submit(named_in_source, parts, tables, wanted).result()
+        self._parts, self._wanted = replace(parts, selected=selected), None
+        return selected
 
     def _prepare(self, control: Control, tables: TrackedTables, *, is_first: bool) -> Prepared | None:
         """Have the source prepared in the control thread; meanwhile say what it waits for."""
@@ -268,7 +286,7 @@ class _Session:
         self._tracker = CatalogTracker(
             source=source, submit=submit, writer=parts.writer, window=window, marks=self._marks, tables=tables,
             snapshots=self._snapshots, settings=settings, configured=parts.selected, decoded=decoded, checks=parts.checks,
-            alterations=Alterations(ring),
+            alterations=Alterations(ring), names=parts.names,
         )  # fmt: skip
         self._sealer = Sealer(
             source=source, reader=reader, writer=parts.writer, window=window, tables=tables, tracker=self._tracker,

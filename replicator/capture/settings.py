@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -50,6 +51,8 @@ class CaptureSettings:
         keep_alive_s: How often the open log is kept alive while it is not being pulled.
         unexplained_change: What happens when a table became another object without a trace in the log.
         ddl: The policies of a table for changes of its definition.
+        selects: Whether the patterns of the configuration select a table of this name.
+        follow_rename: Whether a table that is renamed is replicated under its new name, too.
         spool: Folder for what waits on local disk.
         widens: What the target can do to a column's type.
     """
@@ -81,6 +84,8 @@ class CaptureSettings:
     keep_alive_s: float
     unexplained_change: Literal["resnapshot", "stop"]
     ddl: Callable[[TableId], DDLConfig]
+    selects: Callable[[TableId], bool]
+    follow_rename: Callable[[TableId], bool]
     spool: Path
     widens: Widens
 
@@ -115,6 +120,8 @@ class CaptureSettings:
             keep_alive_s=5.0,
             unexplained_change=config.snapshot.unexplained_change,
             ddl=config.ddl_for,
+            selects=cache(lambda table: bool(config.tables.select([table]).tables)),
+            follow_rename=lambda table: config.tables.options_for(table).follow_rename,
             spool=spool,
             widens=widens,
         )

@@ -58,6 +58,8 @@ class Starting:
         seen: The last that was taken since.
         is_hidden: Reads may not see a transaction below the floor.
         is_early: A transaction that had begun by `since` has not ended.
+        moved: What the catalogue has under another name than it was asked for.
+        outdated: Tables that have another name since it was asked.
     """
 
     id: int
@@ -73,6 +75,8 @@ class Starting:
     seen: Visibility | None = None
     is_hidden: bool = False
     is_early: bool = False
+    moved: Mapping[TableId, TableId] = field(default_factory=dict)
+    outdated: frozenset[TableId] = frozenset()
 
     @property
     def waits_for(self) -> Visibility | None:
@@ -87,6 +91,7 @@ class Described:
     tables: tuple[TableId, ...]
     found: Mapping[TableId, TableDescription]
     asked: Visibility | None = None
+    moved: Mapping[TableId, TableId] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +130,8 @@ def advance(starting: Starting, answer: Answer) -> Starting:
     """The next step, once an answer is there. No other answer than the one that the step waits for may come."""
     match starting.step, answer:
         case Step.PREPARING, Described():
-            return replace(starting, step=Step.LOOKING, tables=answer.tables, found=answer.found, asked=answer.asked)
+            starting = replace(starting, found=answer.found, asked=answer.asked, moved=answer.moved)
+            return replace(starting, step=Step.LOOKING, tables=answer.tables)
         case Step.LOOKING, LookedFirst():
             return replace(starting, step=Step.MARKING, since=answer.since, may_lack=answer.may_lack)
         case Step.MARKING, Delivered():

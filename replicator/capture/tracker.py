@@ -22,7 +22,6 @@ from replicator.capture.catalogue import (
     columns_changed,
     dropped_by_policy,
     missing,
-    renamed,
     same_columns,
     same_shape,
     truncated_by_policy,
@@ -30,6 +29,8 @@ from replicator.capture.catalogue import (
 from replicator.capture.checks import Checks, prepare_and_describe
 from replicator.capture.comparison import Comparison, ComparisonMark, Different
 from replicator.capture.marks import MarkBoard
+from replicator.capture.names import SourceNames
+from replicator.capture.renaming import Renaming
 from replicator.capture.seen import Alterations
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots import SnapshotRunner
@@ -83,6 +84,7 @@ class CatalogTracker:
         checks: What a table must pass before its snapshot.
         decoded: The tables whose changes the open log hands out; one leaves it when its changes cannot be decoded.
         alterations: Those that the open log has delivered.
+        names: Under which the source has the tables.
         done_requests: Requests that the next commit closes.
         to_recreate: Tables whose next snapshot begins a new incarnation, whatever their shape. What makes it durable: until a captured
             table's snapshot begins, the request for it stays open; the record of one that is not captured says so (`is_recreated`).
@@ -102,6 +104,7 @@ class CatalogTracker:
     checks: Checks
     decoded: set[TableId]
     alterations: Alterations
+    names: SourceNames
     done_requests: list[int] = field(default_factory=list)
     to_recreate: set[TableId] = field(default_factory=set)
     changed_at: dict[TableId, int] = field(default_factory=dict)
@@ -113,6 +116,7 @@ class CatalogTracker:
     """Altered while nothing of them was written: the open log may number their columns in another way."""
     _comparison: Comparison = field(init=False)
     _altering: Altering = field(init=False)
+    renaming: Renaming = field(init=False)
 
     def __post_init__(self) -> None:
         """Nothing is compared yet."""
@@ -121,12 +125,12 @@ class CatalogTracker:
             widens=self.settings.widens,
         )  # fmt: skip
         self._comparison = Comparison(
-            source=self.source,
-            submit=self.submit,
-            marks=self.marks,
-            tables=self.tables,
-            alterations=self.alterations,
+            source=self.source, submit=self.submit, marks=self.marks, tables=self.tables, alterations=self.alterations
         )
+        self.renaming = Renaming(
+            names=self.names, source=self.source, tables=self.tables, snapshots=self.snapshots, settings=self.settings,
+            alterations=self.alterations, fail=self.fail, suspend=self._suspend, start=self.start, outdate=self._outdate,
+        )  # fmt: skip
 
     # --- driven by the loop -------------------------------------------------------------------------------------------
 
@@ -160,13 +164,15 @@ class CatalogTracker:
                 self._starting[starting.id] = starting
                 continue
             del self._starting[starting.id]
-            outdated = [table for table in starting.tables if self.alterations.hides(table, starting.asked)]
+            outdated = [
+                t for t in starting.tables if t in starting.outdated or self.alterations.hides(t, starting.asked)
+            ]
             for table in starting.tables:
                 with of_table(table, "starting its snapshot"):
                     if table in outdated:
                         self._wait_again(table)
                     else:
-                        self._begin(table, starting.found.get(table))
+                        self._begin(table, starting.found.get(table), starting.moved.get(table))
             self.done_requests.extend(starting.requests)
             if outdated:
                 self.start(outdated)
@@ -199,7 +205,7 @@ class CatalogTracker:
         """
         starting = Starting(id=next(self._ids), tables=tuple(tables), requests=tuple(requests))
         if found is not None:
-            told = Described(tables=starting.tables, found=found.found, asked=found.seen)
+            told = Described(tables=starting.tables, found=found.found, asked=found.seen, moved=found.moved)
             starting = advance(starting, told)
         self._put(starting)
 
@@ -236,7 +242,8 @@ class CatalogTracker:
             case Step.PREPARING:
                 self.refuse(answer.refused)
                 fit = tuple(t for t in starting.tables if t not in answer.refused)
-                self._put(advance(starting, Described(tables=fit, found=answer.found, asked=answer.seen)))
+                told = Described(tables=fit, found=answer.found, asked=answer.seen, moved=answer.moved)
+                self._put(advance(starting, told))
             case Step.LOOKING:
                 may_lack = not all(self._is_tracked_as(t, starting.found.get(t)) for t in starting.tables)
                 self._put(advance(starting, LookedFirst(since=answer, may_lack=may_lack)))
@@ -260,12 +267,13 @@ class CatalogTracker:
         is_captured = tracked is not None and tracked.is_captured
         return is_captured and self._comparison.change_of(table, found) in (CatalogChange.NONE, CatalogChange.EXPLAINED)
 
-    def _begin(self, table: TableId, found: TableDescription | None) -> None:
+    def _begin(self, table: TableId, found: TableDescription | None, moved: TableId | None) -> None:
         tracked = self.tables.get(table)
         if tracked is None or not table_life.is_replicated(tracked.record):
             return
         if found is None:
-            self.drop_missing(tracked)
+            if self._not_found(tracked, moved):
+                self._suspend(tracked)
             return
         if table not in self.decoded:
             if self._altering.is_asked_for_as_it_is(tracked, found):
@@ -314,8 +322,19 @@ class CatalogTracker:
     def _wait_again(self, table: TableId) -> None:
         """What the catalogue said of the table is out of date: its snapshot waits until it was asked once more, also after a restart."""
         tracked = self.tables.get(table)
-        if tracked is not None and table_life.is_replicated(tracked.record):
+        if (
+            tracked is not None
+            and table_life.is_replicated(tracked.record)
+            and not table_life.is_dropped(tracked.record)
+        ):
             self._suspend(tracked)
+
+    def _outdate(self, table: TableId) -> None:
+        """The table has another name than it was asked for."""
+        for id_, starting in self._starting.items():
+            if table in starting.tables:
+                self._starting[id_] = replace(starting, outdated=starting.outdated | {table})
+        self._comparison.outdate(table)
 
     # --- the catalogue ------------------------------------------------------------------------------------------------
 
@@ -341,16 +360,16 @@ class CatalogTracker:
             self.start(again)
 
     def _act_on_one(
-        self, tracked: TrackedTable, change: CatalogChange, found: TableDescription | None
+        self, tracked: TrackedTable, change: CatalogChange, found: TableDescription | None, moved: TableId | None
     ) -> Sequence[TableId]:
         """Act on what became of a table; return it if it needs a new snapshot."""
-        if change is CatalogChange.DROPPED or found is None:
-            self.drop_missing(tracked)
+        if change is CatalogChange.ASK_AGAIN:
+            self.snapshots.suspicious.add(tracked.table)
+        elif change is CatalogChange.DROPPED or found is None:
+            self._not_found(tracked, moved)
         elif change is CatalogChange.EXPLAINED:
             self.tables.put(table_life.accepted(tracked.record, found.identity))
             self.source.accept({tracked.table: found.identity})
-        elif change is CatalogChange.ASK_AGAIN:
-            self.snapshots.suspicious.add(tracked.table)
         elif change in (CatalogChange.COLUMNS, CatalogChange.KEY):
             return self._found_altered(tracked, found)
         elif change in UNEXPLAINED:
@@ -373,9 +392,13 @@ class CatalogTracker:
 
     def ddl(self, event: DDLEvent, number: int) -> None:
         """Apply the policy for a DDL event of the log at its position."""
-        if event.operation is DDLOperation.ALTER_TABLE:
+        if event.operation in (DDLOperation.ALTER_TABLE, DDLOperation.RENAME_TABLE, DDLOperation.DROP_TABLE):
             self.alterations.delivered(event.table, event.transaction_id)
         tracked = self.tables.get(event.table)
+        if tracked is not None and table_life.is_replicated(tracked.record):
+            with of_table(event.table, "following its name"):
+                if self.renaming.by_log(tracked, event, number):
+                    return
         if tracked is None or not tracked.is_captured:
             self._missed.update([event.table] if event.operation is DDLOperation.ALTER_TABLE else [])
         else:
@@ -392,8 +415,6 @@ class CatalogTracker:
                 self.drop_missing(tracked, event, number)
             case DDLOperation.ALTER_TABLE:
                 self._alter(tracked, event, number)
-            case DDLOperation.RENAME_TABLE:
-                self.fail(tracked, renamed(tracked.table, event.new_table))
             case DDLOperation.CREATE_TABLE:
                 # Another object took the name, or rows came or went that the log does not name.
                 self.tables.put(replace(tracked.record, identity=None))
@@ -434,6 +455,20 @@ class CatalogTracker:
             self._suspend(tracked)
         if again:
             self.start([f.table for f in again])
+
+    def _not_found(self, tracked: TrackedTable, moved: TableId | None) -> bool:
+        """Everything is delivered, and the source has no table of this name, but perhaps the table under another one (`moved`).
+
+        Returns whether the table is followed.
+        """
+        if moved is None:
+            if not table_life.is_dropped(tracked.record):
+                self.drop_missing(tracked)
+            return False
+        is_followed = self.renaming.by_catalogue(tracked, moved)
+        # The log was opened for another name.
+        self.needs_reopening = self.needs_reopening or is_followed
+        return is_followed
 
     def drop_missing(self, tracked: TrackedTable, event: DDLEvent | None = None, number: int | None = None) -> None:
         """The table is not in the source any more."""

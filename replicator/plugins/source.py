@@ -341,6 +341,13 @@ class SourceCatalogue(ABC):
     def describe(self, tables: Sequence[TableId]) -> Mapping[TableId, TableDescription]:
         """Shape and identity of the tables as they are now; a table that does not exist is missing from the answer."""
 
+    def locate(self, tables: Sequence[TableId]) -> Mapping[TableId, TableId]:  # noqa: ARG002 - optional
+        """Under which names tables are now that had these when they were last accepted (`SourceLog.accept`).
+
+        Only tables that have another name are in the answer. A source whose log tells of every renaming knows of none.
+        """
+        return {}
+
     @abstractmethod
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
         """Every problem that prevents these tables from being replicated, all at once; changes nothing.

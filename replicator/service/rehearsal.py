@@ -9,10 +9,9 @@ from typing import Final
 import pyarrow as pa
 
 from replicator.capture.alterations import Altered, Effect, decide, effect_of
-from replicator.capture.altering import decision_of
 from replicator.capture.catalogue import missing, truncated_by_policy
 from replicator.config import DDLConfig
-from replicator.model.alteration import Change, kinds, steps
+from replicator.model.alteration import Change, steps
 from replicator.model.errors import SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema, type_to_text
@@ -104,58 +103,46 @@ def rehearse_new(policies: DDLConfig) -> Rehearsed:
 
 
 def _altered(known: TableSchema, event: DDLEvent, policies: DDLConfig, widens: Widens) -> Rehearsed:
+    """Ask capture, as its tracker does."""
     assert event.schema is not None, "as was checked"
-    decided = _decided(known, event, policies, widens)
-    again = decided.decision in (Decision.SNAPSHOT, Decision.REBUILD)
-    altered = decided.altered
-    match decided.decision:
-        case Decision.STOP:
-            effects: Sequence[str] = [_STOP]
-        case Decision.REBUILD:
-            effects = [_REBUILD]
-        case Decision.RECORD:
-            effects = ["nothing changes"]
-        case Decision.SNAPSHOT:
-            effects = [*(_effects(altered) if altered else ["the columns stay as they are"]), _SNAPSHOT]
-        case _:
-            assert altered is not None, "what is followed was altered"
-            effects = list(_effects(altered))
+    effect = effect_of(known, event)
+    if effect is not Effect.COLUMNS:
+        is_read_again = effect is Effect.ROWS
+        return Rehearsed(
+            changes=(),
+            decision=Decision.SNAPSHOT if is_read_again else Decision.RECORD,
+            effects=("the columns stay as they are", _SNAPSHOT) if is_read_again else ("nothing changes",),
+            before=event.before or known,
+            after=event.schema,
+            is_read_again=is_read_again,
+            is_rewritten=is_read_again,
+        )
+    altered = decide(known, event.schema, policies, before=event.before, fill=event.fill, can_widen=widens)
+    again = altered.decision in (Decision.SNAPSHOT, Decision.REBUILD)
     return Rehearsed(
-        changes=decided.changes,
-        decision=decided.decision,
-        effects=tuple(effects),
-        before=altered.before if altered else event.before or known,
-        after=altered.schema if altered else event.schema,
-        error=decided.error,
+        changes=altered.changes,
+        decision=altered.decision,
+        effects=tuple(_effects_of(altered)),
+        before=altered.before,
+        after=altered.schema,
+        error=altered.error,
         is_read_again=again,
-        is_rewritten=again
-        or (altered is not None and any(value is not None for value in _filled(altered.fill).values())),
+        is_rewritten=again or any(value is not None for value in _filled(altered.fill).values()),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Decided:
-    """What capture says of an ALTER_TABLE. `altered`: only of one that the target follows by an ALTER."""
-
-    decision: Decision
-    changes: tuple[Change, ...]
-    altered: Altered | None = None
-    error: TableError | None = None
-
-
-def _decided(known: TableSchema, event: DDLEvent, policies: DDLConfig, widens: Widens) -> _Decided:  # noqa: ARG001
-    """Ask capture, as its tracker does."""
-    assert event.schema is not None, "as was checked"
-    found = kinds(event.before or known, event.schema)
-    effect = effect_of(known, event)
-    if effect is not Effect.COLUMNS:
-        decision = Decision.SNAPSHOT if effect is Effect.ROWS else Decision.RECORD
-        return _Decided(decision=Decision.REBUILD if Change.CHANGE_KEY in found else decision, changes=found)
-    try:
-        altered = decide(known, event.schema, policies, before=event.before, fill=event.fill)
-    except SchemaConflictError as error:
-        return _Decided(decision=Decision.STOP, changes=found, error=error)
-    return _Decided(decision=decision_of(altered), changes=found, altered=altered)
+def _effects_of(altered: Altered) -> Sequence[str]:
+    match altered.decision:
+        case Decision.STOP:
+            return [_STOP]
+        case Decision.REBUILD:
+            return [_REBUILD]
+        case Decision.RECORD:
+            return ["nothing changes"]
+        case Decision.SNAPSHOT:
+            return [*_effects(altered), _SNAPSHOT]
+        case _:
+            return list(_effects(altered))
 
 
 def _effects(altered: Altered) -> Iterator[str]:

@@ -99,6 +99,7 @@ _TABLES: Final = _Stored(
     table_name="table",
     incarnation="incarnation",
     state="stage",
+    source_table="source_table",
     record=("schema", "identity", "is_recreated", "is_accepted", "stopped_at", "snapshot", "first_change", "error"),
     is_altered="is_altered",
 )

@@ -352,6 +352,14 @@ def _history(connection: Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE tables ADD COLUMN is_altered BOOLEAN NOT NULL DEFAULT FALSE")
 
 
+def _source_tables(connection: Connection) -> None:
+    """Tables that were renamed in the source; until now none was followed.
+
+    A version that does not know it would look for them under the names that they had.
+    """
+    connection.exec_driver_sql("ALTER TABLE tables ADD COLUMN source_table TEXT")
+
+
 def _text(document: dict[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
@@ -366,6 +374,7 @@ MIGRATIONS: Final[Sequence[Callable[[Connection], None]]] = (
     _journal_claims,
     _alterations,
     _history,
+    _source_tables,
 )
 FORMAT_VERSION: Final = len(MIGRATIONS)
 

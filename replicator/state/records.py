@@ -224,6 +224,7 @@ class TableRecord:
         is_recreated: The next snapshot begins a new incarnation, whatever the table's shape.
         is_accepted: Somebody has accepted the change at which it stopped: no policy stops what its next snapshot finds.
         stopped_at: Whether it stopped by policy at a DROP, TRUNCATE or RENAME of the table; None: at anything else, or it did not.
+        source_table: Its name in the source, where it was renamed there; None: `table`.
         first_change: Sequence number of the incarnation's first row that did not come from one plain pass of its first snapshot;
             None while there is none. Rows below it may be appended.
         error: Why it failed.
@@ -238,6 +239,7 @@ class TableRecord:
     is_recreated: bool = False
     is_accepted: bool = False
     stopped_at: Change | None = None
+    source_table: StoredTableId | None = None
     snapshot: SnapshotProgress | None = None
     first_change: int | None = None
     error: ErrorRecord | None = None

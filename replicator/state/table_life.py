@@ -11,7 +11,8 @@ Capture's word (`TableRecord.stage`):
 
 A table that stopped at a change which somebody accepts: `change_accepted`; it stays FAILED until its snapshot begins, or is to begin.
 
-A table whose incarnation has begun gets another shape: `altered`; its identity is accepted: `accepted`. Neither changes its state.
+A table whose incarnation has begun gets another shape: `altered`; its identity is accepted: `accepted`. Any table has another name in the
+source: `renamed`. None of them changes its state.
 
 Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
 
@@ -56,6 +57,9 @@ ACCEPTABLE: Final = (DDL_STOP, "ddl_not_understood", "schema_changed")
 
 TABLE_MISSING: Final = "table_missing"
 """Code of the error of a table that does not exist in the source."""
+
+TABLE_RENAMED: Final = "table_renamed"
+"""Code of the error of a table that has another name in the source, under which it is not followed."""
 
 CAPTURED: Final = (Stage.SNAPSHOT, Stage.STREAMING)
 """The changes of these tables are written."""
@@ -119,8 +123,9 @@ def has_failed(record: TableRecord, applied: AppliedRecord | None = None) -> boo
 
 
 def is_dropped(record: TableRecord) -> bool:
-    """Whether the table failed because it does not exist in the source any more."""
-    return record.stage is Stage.FAILED and record.error is not None and record.error.code == TABLE_MISSING
+    """Whether the table failed because the source has no table of its name any more."""
+    codes = (TABLE_MISSING, TABLE_RENAMED)
+    return record.stage is Stage.FAILED and record.error is not None and record.error.code in codes
 
 
 def waits_for_acceptance(record: TableRecord) -> bool:
@@ -150,7 +155,15 @@ def returned(record: TableRecord) -> TableRecord:
 
 def removed(record: TableRecord) -> TableRecord:
     """The configuration selects the table no longer."""
-    return replace(record, stage=Stage.REMOVED, snapshot=None, error=None, is_accepted=False, stopped_at=None)
+    return replace(
+        record,
+        stage=Stage.REMOVED,
+        source_table=None,
+        snapshot=None,
+        error=None,
+        is_accepted=False,
+        stopped_at=None,
+    )
 
 
 def suspended(record: TableRecord) -> TableRecord:
@@ -175,6 +188,7 @@ def begun(
         stage=Stage.SNAPSHOT,
         schema=schema,
         identity=identity,
+        source_table=record.source_table,
         snapshot=snapshot,
     )
 
@@ -185,7 +199,12 @@ def begun_without_snapshot(
     """An incarnation begins of which only changes are wanted."""
     _assert_in(record, REPLICATED)
     return TableRecord(
-        table=record.table, incarnation=incarnation, stage=Stage.STREAMING, schema=schema, identity=identity
+        table=record.table,
+        incarnation=incarnation,
+        stage=Stage.STREAMING,
+        schema=schema,
+        identity=identity,
+        source_table=record.source_table,
     )
 
 
@@ -226,6 +245,12 @@ def respelled(record: TableRecord, schema: TableSchema) -> TableRecord:
     now = {column.name: column.source_type for column in schema.columns}
     columns = tuple(replace(column, source_type=now[column.name]) for column in record.schema.columns)
     return replace(record, schema=replace(record.schema, columns=columns))
+
+
+def renamed(record: TableRecord, source_table: TableId) -> TableRecord:
+    """The source has the table under this name from here on; what is kept of its identity there may have changed with it."""
+    name = None if source_table == record.table else source_table
+    return replace(record, source_table=name, is_altered=record.is_altered or has_begun(record))
 
 
 def accepted(record: TableRecord, identity: TableIdentity) -> TableRecord:

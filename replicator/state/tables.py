@@ -191,6 +191,8 @@ TABLES: Final = Table(
     Column("state", Text, nullable=False),
     Column("record", Json, nullable=False),
     Column("is_altered", Boolean, nullable=False, server_default="false"),
+    # Its name in the source, where it was renamed there.
+    Column("source_table", Text),
 )
 
 APPLIED: Final = Table(

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import ClassVar, Self
@@ -146,6 +146,29 @@ class MemoryDatabase:
             del self.tables[table]
             for slot in self.slots.values():
                 slot.published.pop(held.oid, None)
+
+    def rename_tables(self, names: Mapping[TableId, TableId], *, is_logged: bool = True, visible: bool = True) -> str:
+        """Give tables other names, in one statement and transaction; returns its id. `names`: from each name to the new one.
+
+        `is_logged`: the log says so, as on MySQL. On PostgreSQL it does with the table's next change.
+        """
+        with self.changed:
+            transaction = self.begin()
+            held = {old: self.table(old) for old in names}
+            for old, table in held.items():
+                if table.writers or table.exclusive is not None:
+                    raise LockedError(str(old))
+            if taken := self.tables.keys() & set(names.values()) - names.keys():
+                raise ValueError(f"{', '.join(map(str, taken))} exist")
+            oids = {old: table.oid for old, table in held.items()}
+            for old in names:
+                del self.tables[old]
+            for old, new in names.items():
+                held[old].schema = replace(held[old].schema, table=new)
+                self.tables[new] = held[old]
+            if is_logged:
+                transaction.note_names({old: (oids[old], new) for old, new in names.items()})
+            return transaction.commit(visible=visible)
 
     def table(self, table: TableId) -> Table:
         """The table's object; TableError if there is none."""
@@ -375,6 +398,21 @@ class MemoryTransaction:
             for row_id, row in effects.items():
                 effects[row_id] = None if row is None else change.altered(row)
             self._entries.append(change)
+
+    def note_names(self, names: Mapping[TableId, tuple[int, TableId]]) -> None:
+        """Have the log say that tables of these oids got other names. A name that another table has now stands for that."""
+        targets = {new for _, new in names.values()}
+        moved = [(oid, old, new) for old, (oid, new) in names.items() if old not in targets]
+        taken = [(names[old][0], old) for old in names if old in targets]
+        events = [
+            *(
+                DDLEvent(operation=DDLOperation.RENAME_TABLE, table=old, new_table=new, transaction_id=self.id)
+                for _, old, new in moved
+            ),
+            *(DDLEvent(operation=DDLOperation.CREATE_TABLE, table=old, transaction_id=self.id) for _, old in taken),
+        ]
+        oids = (*(oid for oid, *_ in moved), *(oid for oid, _ in taken))
+        self._entries.append(SchemaChange(oids=oids, events=tuple(events)))
 
     def commit(self, *, visible: bool = True) -> str:
         """Append the transaction to the log and, unless told otherwise, let readers see it; returns its id."""

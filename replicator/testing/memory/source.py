@@ -97,6 +97,9 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal):
         self.faults = Faults()
         self.chunk_rows_fit: int | None = None
         """A chunk of more rows is cut, as one that grows too large."""
+        self.can_locate = True
+        """Whether it knows tables under other names, as PostgreSQL does."""
+        self._objects: dict[TableId, str | None] = {}
 
     def identity(self) -> Mapping[str, str]:
         return {"system": self.database.name, "slot": self.context.replicator}
@@ -116,6 +119,13 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal):
                 )
                 for t in found
             }
+
+    def locate(self, tables: Sequence[TableId]) -> Mapping[TableId, TableId]:
+        self.faults.hit("locate", *tables)
+        with self.database.changed:
+            now = {str(held.oid): table for table, held in self.database.tables.items() if self.can_locate}
+        found = {table: now[oid] for table in tables if (oid := self._objects.get(table)) in now and oid is not None}
+        return {table: name for table, name in found.items() if name != table}
 
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
         self.faults.hit("check", *tables)
@@ -165,6 +175,7 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal):
 
     def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
         self.faults.hit("accept", *identities)
+        self._objects |= {table: identity.object for table, identity in identities.items()}
 
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
         self.faults.hit("open_log")

@@ -109,6 +109,7 @@ class Bench:
     )  # fmt: skip
     tables: list[TableId] = field(default_factory=list)
     make_window: Callable[[Sequence[str]], Window] = Window
+    select: Callable[[], Sequence[TableId]] | None = None
 
     def __post_init__(self) -> None:
         self.settings = replace(self.settings, spool=self.folder / "spool")
@@ -157,6 +158,7 @@ class Bench:
             tables=self.tables,
             settings=self.settings,
             make_window=self.make_window,
+            select=self.select,
         )
         return capture, source
 
@@ -199,15 +201,20 @@ class Bench:
         """Whether every table is in one of the stages."""
         return lambda: all((r := self.record(t)) is not None and r.stage in stages for t in self.tables)
 
-    def holds(self, table: TableId) -> Callable[[], bool]:
+    def holds(self, table: TableId, source: TableId | None = None) -> Callable[[], bool]:
         """Whether the sealed journal folds to what the database holds."""
-        return lambda: self.folded(table) == Counter(dict(self.database.state(table)))
+        name = source or table
+        return lambda: self.folded(table, name) == Counter(dict(self.database.state(name)))
 
     def states(self) -> object:
         """Of each table its record, and in what its journal and the database differ."""
         found = []
         for record in self.store.tables(NAME):
-            sealed, held = self.folded(record.table), Counter(dict(self.database.state(record.table)))
+            name = record.source_table or record.table
+            if name not in self.database.tables:
+                found.append((record, None, None))
+                continue
+            sealed, held = self.folded(record.table, name), Counter(dict(self.database.state(name)))
             found.append((record, sealed - held, held - sealed))
         return found
 
@@ -222,11 +229,11 @@ class Bench:
                 found.extend((r["_sequence_num"], r) for r in rows.to_pylist())
         return sorted(found, key=lambda i: i[0])
 
-    def folded(self, table: TableId) -> Counter[Any]:
-        """What a target would hold."""
+    def folded(self, table: TableId, source: TableId | None = None) -> Counter[Any]:
+        """What a target would hold. `source`: the table's name in the database, if it is another one."""
         keyed: dict[Any, tuple[int, dict[str, Any]]] = {}
         bag: list[tuple[int, tuple[Any, ...]]] = []
-        has_key = bool(self.database.table(table).schema.key)
+        has_key = bool(self.database.table(source or table).schema.key)
         for number, item in self.items(table):
             if isinstance(item, DDLEvent):
                 if item.operation in (DDLOperation.CREATE_TABLE, DDLOperation.TRUNCATE_TABLE):

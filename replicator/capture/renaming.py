@@ -1,0 +1,206 @@
+"""Follows tables that are renamed in the source.
+
+A tracked table is the table of its name. If its table gets another name, it goes with it, until another table gets the name. So a table
+that is renamed continues, and a table that was swapped for another one (`RENAME TABLE a TO a_old, a_new TO a`) is the new one: it gets a
+snapshot in place. What follows from that depends on the names alone, not on how many statements, or transactions, led to them.
+
+Durable with the commit that holds what was delivered up to the renaming. A crash before it reads the log again under the names before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from replicator.capture.catalogue import renamed, renamed_by_policy
+from replicator.capture.names import SourceNames
+from replicator.capture.seen import Alterations
+from replicator.capture.settings import CaptureSettings
+from replicator.capture.snapshots import SnapshotRunner
+from replicator.capture.tables import TrackedTable, TrackedTables
+from replicator.model.alteration import Change
+from replicator.model.errors import TableError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.schema import TableId
+from replicator.observability import get_logger
+from replicator.plugins.source import SourceLog, Visibility
+from replicator.state import table_life
+from replicator.state.records import Decision, Stage, TableRecord
+
+_log = get_logger(__name__)
+
+
+class Fate(StrEnum):
+    """What becomes of a tracked table whose table has another name in the source."""
+
+    FOLLOWED = "followed"
+    """It continues under the name under which it is tracked."""
+    LOST = "lost"
+    """As dropped: its new name is not replicated, or is replicated as a table of its own."""
+    TAKEN = "taken"
+    """As dropped: its new name is that of another tracked table, which it is from here on."""
+    STOPPED = "stopped"
+    """The policy is `stop`."""
+
+
+def fate_of(record: TableRecord, new: TableId, tables: TrackedTables, settings: CaptureSettings) -> Fate:
+    """What becomes of a table that is called `new` in the source now."""
+    other = tables.get(new)
+    if new == record.table:
+        return Fate.FOLLOWED
+    if other is not None and table_life.is_replicated(other.record) and not is_unknown(other.record):
+        return Fate.TAKEN
+    policy = settings.ddl(record.table).rename_table
+    if policy == "stop":
+        return Fate.STOPPED
+    if policy == "ignore" or settings.follow_rename(record.table) or not settings.selects(new):
+        return Fate.LOST
+    return Fate.FOLLOWED
+
+
+def is_unknown(record: TableRecord) -> bool:
+    """Whether nothing of a table is there yet but its name, which the catalogue showed before the log told where it comes from."""
+    return table_life.waits(record) and not table_life.has_begun(record)
+
+
+@dataclass(slots=True, kw_only=True)
+class Renaming:
+    """Called by the loop's thread alone.
+
+    Attributes:
+        fail: The table stops.
+        suspend: Nothing of the table is written until its new snapshot begins.
+        start: Have snapshots of tables begin.
+        outdate: What the catalogue was asked about the table under another name is of no use.
+    """
+
+    names: SourceNames
+    source: SourceLog
+    tables: TrackedTables
+    snapshots: SnapshotRunner
+    settings: CaptureSettings
+    alterations: Alterations
+    fail: Callable[[TrackedTable, TableError], None]
+    suspend: Callable[[TrackedTable], None]
+    start: Callable[[Sequence[TableId]], None]
+    outdate: Callable[[TableId], None]
+
+    def by_log(self, tracked: TrackedTable, event: DDLEvent, number: int) -> bool:
+        """Act on an event if it is about names; whether it was. Also for a table that is not captured now."""
+        if event.operation is DDLOperation.RENAME_TABLE:
+            self._renamed(tracked, event, number)
+            return True
+        if event.operation is DDLOperation.CREATE_TABLE and table_life.is_dropped(tracked.record):
+            self.rebind(tracked, event, number)
+            return True
+        return False
+
+    def by_catalogue(self, tracked: TrackedTable, new: TableId) -> bool:
+        """The catalogue shows the table under another name, and the log does not: nothing was written into it since.
+
+        Returns whether it is followed.
+        """
+        fate = fate_of(tracked.record, new, self.tables, self.settings)
+        if fate is Fate.FOLLOWED or not table_life.is_dropped(tracked.record):
+            event = DDLEvent(operation=DDLOperation.RENAME_TABLE, table=tracked.table, new_table=new)
+            self._renamed(tracked, event, None)
+        return fate is Fate.FOLLOWED
+
+    def take_selected(self, selected: Sequence[TableId], seen: Visibility | None) -> Sequence[TableId]:
+        """Take in which tables of the source the configuration selects by now.
+
+        Args:
+            selected: Under the names that they have in the source.
+            seen: Taken before it was asked.
+
+        Returns:
+            Those that are to be tracked, under the names by which they are.
+        """
+        for tracked in self.tables.all(*table_life.REPLICATED):
+            table = tracked.table
+            if table not in selected or self.alterations.hides(table, seen):
+                continue
+            if self.names.source(table) != table or table_life.is_dropped(tracked.record):
+                # Its name exists, and not for its table: another one has it.
+                self.rebind(tracked, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=table), None)
+        return [table for table in map(self.names.tracked, selected) if table is not None]
+
+    def rebind(self, tracked: TrackedTable, event: DDLEvent, number: int | None) -> None:
+        """Another table has the name: from here on the tracked one is that."""
+        self.alterations.delivered(tracked.table, event.transaction_id)
+        self._name(tracked, tracked.table)
+        is_waiting = table_life.waits(tracked.record)
+        if is_waiting or (table_life.has_failed(tracked.record) and not table_life.is_dropped(tracked.record)):
+            return
+        self.tables.note(
+            tracked,
+            event,
+            Decision.SNAPSHOT,
+            changes=[Change.RENAME_TABLE],
+            reason="Another table has its name now.",
+            number=number,
+        )
+        self.suspend(tracked)
+        self.start([tracked.table])
+
+    def _renamed(self, tracked: TrackedTable, event: DDLEvent, number: int | None) -> None:
+        new = event.new_table
+        if new is None:
+            self.fail(tracked, renamed(tracked.table, None))
+            return
+        fate = fate_of(tracked.record, new, self.tables, self.settings)
+        had_failed = table_life.has_failed(tracked.record)
+        if fate is Fate.FOLLOWED:
+            self._make_way(tracked, new)
+        selects = fate is Fate.FOLLOWED or (fate is Fate.STOPPED and self.settings.selects(new))
+        self._name(tracked, new if selects else tracked.table)
+        if had_failed:
+            return
+        decision = _DECISIONS[fate]
+        self.tables.note(tracked, event, decision, changes=[Change.RENAME_TABLE], number=number)
+        match fate:
+            case Fate.FOLLOWED:
+                if tracked.is_captured:
+                    self.snapshots.suspicious.add(tracked.table)
+            case Fate.STOPPED:
+                self.fail(tracked, renamed_by_policy(tracked.table, new))
+            case Fate.LOST | Fate.TAKEN:
+                self.fail(tracked, renamed(tracked.table, new))
+                # Another table may have taken its name already.
+                self.start([tracked.table])
+        taken = self.tables.get(new) if fate is Fate.TAKEN else None
+        if taken is not None:
+            self.rebind(taken, event, number)
+
+    def _make_way(self, tracked: TrackedTable, new: TableId) -> None:
+        """No two tracked tables are the same one of the source."""
+        other = self.tables.get(new)
+        if other is not None and other is not tracked and table_life.is_replicated(other.record):
+            self.tables.put(table_life.removed(other.record))
+        before = self.names.tracked(new)
+        stale = None if before in (None, new, tracked.table) else self.tables.get(before)
+        if stale is not None:
+            self._name(stale, stale.table)
+            if stale.is_captured:
+                self.suspend(stale)
+                self.start([stale.table])
+
+    def _name(self, tracked: TrackedTable, source: TableId) -> None:
+        """The table has this name in the source from here on."""
+        self.outdate(tracked.table)
+        if self.names.source(tracked.table) == source:
+            return
+        self.tables.put(table_life.renamed(tracked.record, source))
+        self.names.put(tracked.table, source)
+        if tracked.record.identity is not None and tracked.record.stage is not Stage.FAILED:
+            self.source.accept({tracked.table: tracked.record.identity})
+        _log.info("table_renamed", table=str(tracked.table), source_table=str(source))
+
+
+_DECISIONS = {
+    Fate.FOLLOWED: Decision.RECORD,
+    Fate.LOST: Decision.IGNORE,
+    Fate.TAKEN: Decision.IGNORE,
+    Fate.STOPPED: Decision.STOP,
+}
