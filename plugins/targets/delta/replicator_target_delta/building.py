@@ -5,12 +5,12 @@ As long as the table's log is that of an older incarnation of ours, the newer on
 
 1. **Claim**: the epoch is recorded in the table's log, then in the building's. Buildings of other incarnations are removed.
 2. **Build**: every change goes to the building; the table stays as it is.
-3. **Place** the building's files in the table's folder (`swapping`), under the same names: no file of the table has one of them.
-4. **Swap**, by one commit of the table: columns, properties and clustering of the building, all old files removed, the placed ones
+3. **Share** the building's files with the table's folder (`swapping`), under the same names: no file of the table has one of them.
+4. **Swap**, by one commit of the table: columns, properties and clustering of the building, all old files removed, the shared ones
    added, and the ledger. Delta's transaction refuses it if anybody else has changed the table since it was looked at.
 5. **Remove** the building.
 
-A crash before 4 leaves the old table, and perhaps files that no version names: they are placed again, or VACUUM removes them. One behind 4
+A crash before 4 leaves the old table, and perhaps files that no version names: they are shared again, or VACUUM removes them. One behind 4
 leaves a building that the next claim removes. An older epoch is refused by the claim in the table's log before it swaps.
 `docs/adr/0030-a-new-incarnation-is-built-out-of-sight.md` has the reasons.
 """

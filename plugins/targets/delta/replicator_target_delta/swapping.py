@@ -1,4 +1,4 @@
-"""Puts the building of a table's new incarnation in the table's place (`building`, steps 3 and 4)."""
+"""Lets readers see a table's new incarnation instead of the old one (`building`, steps 3 and 4)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from replicator_target_delta.lane.log import DeltaLakeLogReader, LiveFile
 from replicator_target_delta.ledger import Look, Transaction, claim_lost
 from replicator_target_delta.storage import Storage
 
-_COPIES_AT_ONCE: Final = 16
+_FILES_AT_ONCE: Final = 16
 
 
 def swap(
     held: HeldTable, storage: Storage, path: str, ledgers: Callable[[Look], Mapping[str, int]]
 ) -> Mapping[str, str]:
-    """Put the building in place of the table at `path`, whose properties then are given back.
+    """Make the table at `path` what its building is; its properties afterwards.
 
     Args:
         held: The building.
@@ -39,8 +39,8 @@ def swap(
     if state.unknown is not None:
         raise EngineNeededError(state.unknown)
     files = list(state.files.values())
-    _place(files, storage, held.path, path)
-    crash_point("target.files_placed")
+    _share(files, storage, held.path, path)
+    crash_point("target.files_shared")
     transaction = Transaction(held.session, path)
     if not transaction.exists or not is_older(held.table, transaction):
         raise claim_lost(held.table)
@@ -51,10 +51,10 @@ def swap(
     return Transaction(held.session, path).properties
 
 
-def _place(files: Sequence[LiveFile], storage: Storage, source: str, to: str) -> None:
+def _share(files: Sequence[LiveFile], storage: Storage, source: str, to: str) -> None:
     """Give data files and deletion vectors a name in another folder, too."""
     names = {unquote(file.path) for file in files}
     names |= {vectors.name_of(file.vector) for file in files if file.vector is not None and file.vector.storage != "i"}
-    with ThreadPoolExecutor(_COPIES_AT_ONCE, thread_name_prefix="delta-place") as executor:
-        for _ in executor.map(lambda name: storage.place(f"{source}/{name}", f"{to}/{name}"), sorted(names)):
+    with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="delta-share") as executor:
+        for _ in executor.map(lambda name: storage.share(f"{source}/{name}", f"{to}/{name}"), sorted(names)):
             pass

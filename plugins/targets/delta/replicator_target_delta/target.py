@@ -246,7 +246,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         try:
             properties = swap(held, self._storage, path, ledgers)
         except EngineNeededError as why:
-            raise self.recreate(held.table, f"The new table cannot be put in place: {why}.") from why
+            raise self.recreate(held.table, f"The new incarnation is not understood: {why}.") from why
         self._show(held, path, properties)
 
     def alter_table(
