@@ -57,11 +57,17 @@ def buildings(lake: Lake) -> list[str]:
     return sorted(path.name for path in building_of(lake).parent.glob("*"))
 
 
+def by_spark(lake: Lake) -> list[tuple[Any, ...]]:
+    rows = lake.spark.read.format("delta").load(str(lake.path)).drop("_sequence_num", "_is_deleted")
+    return sorted(map(tuple, rows.collect()))
+
+
 def seen(lake: Lake) -> list[tuple[Any, ...]]:
     """What Spark and delta-rs read at the table's path alike."""
-    rows = lake.spark.read.format("delta").load(str(lake.path)).drop("_sequence_num", "_is_deleted")
-    found = sorted(map(tuple, rows.collect()))
-    assert sorted(rows_of(read_delta(lake.path, rows.columns))) == found
+    found = by_spark(lake)
+    names = lake.spark.read.format("delta").load(str(lake.path)).columns
+    wanted = [name for name in names if name not in {"_sequence_num", "_is_deleted"}]
+    assert sorted(rows_of(read_delta(lake.path, wanted))) == found
     return found
 
 
@@ -329,6 +335,28 @@ def test_a_table_that_lost_its_files_is_made_again(old: Lake) -> None:
     old.apply(old.insert(id=5, name=5))
     old.target.publish(old.table, old.number())
     assert seen(old) == [(5, 5, None)]
+
+
+def test_a_building_with_what_the_lane_does_not_know_is_published(old: Lake) -> None:
+    begin(old)
+    old.apply(*[old.insert(id=i, name=i) for i in range(3)])
+    for properties in ("'delta.enableRowTracking' = 'true'", "'delta.checkpointPolicy' = 'v2'"):
+        old.spark.sql(f"ALTER TABLE delta.`{building_of(old)}` SET TBLPROPERTIES ({properties})")
+    old.apply(old.delete(id=0), old.update(id=1, name=-1))
+    assert present(old.target.engine(OLD.table)).rung == "L0"
+    old.target.publish(old.table, old.number())
+    old.apply(old.insert(id=7, name=7))
+    assert by_spark(old) == [(1, -1, None), (2, 2, None), (7, 7, None)]
+    numbers = old.spark.read.format("delta").load(str(old.path)).selectExpr("_metadata.row_id").collect()
+    assert len({row[0] for row in numbers}) == 3
+
+
+def test_a_building_is_published_whatever_its_ledger_says(old: Lake) -> None:
+    begin(old)
+    old.apply(old.insert(id=5, name=5))
+    old.target.publish(old.table, old.next - 1)
+    assert seen(old) == [(5, 5, None)]
+    assert old.process().claim(old.table) == Claim(last_applied=old.next - 1)
 
 
 def test_a_table_that_was_restored_to_an_older_incarnation_is_not_built_upon(old: Lake) -> None:
