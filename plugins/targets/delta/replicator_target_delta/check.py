@@ -93,7 +93,7 @@ def folder_problems(root: str, table: TableId) -> Sequence[Problem]:
     parts = [path_part(part) for part in (table.namespace, table.name)]
     if "/".join(parts) == BUILDINGS:
         action = "Rename the table in the source, or exclude it (tables.exclude)."
-        message = f"{root}/{BUILDINGS} is where Replicator builds new copies of tables."
+        message = f"{root}/{BUILDINGS} is where Replicator builds new incarnations of tables."
         return [_problem("target_occupied", message, table, action)]
     longest = max(map(len, parts))
     if "://" in root or longest <= _FOLDER_NAME_MAX:

@@ -83,6 +83,6 @@ class DeltaLakeConfig(ConfigModel):
         "enable",
         description="How a column gets a wider type. enable: Delta's feature type widening is switched on for the table when it is first "
         "needed; older data files stay as they are, and delta-rs cannot read the table. rewrite: all data files are written again in the "
-        "new type, and every reader goes on.",
+        "new type, and every reader continues.",
     )
     maintenance: MaintenanceConfig = Field(MaintenanceConfig(), description="When upkeep of a table is due.")

@@ -179,7 +179,7 @@ def _begin(storage: Storage, folder: str) -> _Position:
 
 
 def _elsewhere(storage: Storage, folder: str, table: TargetTable, position: _Position) -> _Position:
-    """Where to go on in another log: at the version that let readers see the incarnation, or at the newest where none tells that it did."""
+    """Where to continue in another log: at the version that let readers see the incarnation, or at the newest if none tells."""
     version = max(_versions(storage, folder), default=-1)
     while position.is_building and (commit := _read(storage, folder, version)) is not None:
         if commit.swapped == table.incarnation:

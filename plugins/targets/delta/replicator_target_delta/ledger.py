@@ -40,6 +40,8 @@ _APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _AUTO_RESET: Final = "spark.databricks.delta.write.txnVersion.autoReset.enabled"
+_ROW_NUMBERS: Final = "delta.rowTracking"
+"""The domain of what only Delta sets: the highest number of a row that a table has given out."""
 _DOLLAR: Final = "replicator.dollar"
 _PUTS_MAX: Final = 10
 """Each one that is lost means that somebody else committed; Delta's transaction does not need to be the first."""
@@ -312,7 +314,8 @@ class Transaction:
         )
         new = shape.metadata()
         actions = [file.remove() for file in self._scala.list(self._txn.filterFiles())] if self.exists else []
-        domains = {domain.domain(): domain for domain in self._scala.list(shape.domainMetadata())}
+        found = {domain.domain(): domain for domain in self._scala.list(shape.domainMetadata())}
+        domains = {name: domain for name, domain in found.items() if name != _ROW_NUMBERS}
         if self.exists:
             old = self._txn.metadata()
             self._txn.updateProtocol(self._txn.protocol().merge(self._scala.seq([shape.protocol()])))
@@ -320,7 +323,7 @@ class Transaction:
             actions += [
                 self._delta.actions.DomainMetadata(domain.domain(), domain.configuration(), True)
                 for domain in self._scala.list(self._txn.snapshot().domainMetadata())
-                if domain.domain() not in domains and not domain.removed()
+                if domain.domain() not in {*domains, _ROW_NUMBERS} and not domain.removed()
             ]
         else:
             # In this order: the metadata of a new table would set the protocol to the least that it needs itself.

@@ -117,7 +117,7 @@ class Storage:
         with self.open_output(path) as stream:
             stream.write(json.dumps(value).encode())
 
-    def place(self, source: str, path: str) -> None:
+    def share(self, source: str, path: str) -> None:
         """Give a file another name, too: on this host's disks by a link, elsewhere by a copy. It is then as young as a new one.
 
         Replaces what an earlier attempt has left there.
@@ -163,7 +163,7 @@ class Storage:
 
 
 def _link(old: Path, new: Path) -> None:
-    """As `Storage.place`. A file system without links gets a copy, which has its name when it is whole."""
+    """As `Storage.share`. A file system without links gets a copy, which has its name when it is whole."""
     new.parent.mkdir(parents=True, exist_ok=True)
     temporary = new.with_name(f".{new.name}.{uuid4().hex}.tmp")
     try:

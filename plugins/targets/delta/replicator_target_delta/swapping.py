@@ -1,10 +1,11 @@
-"""Puts the building of a table's new incarnation in the table's place (`building`, steps 3 and 4)."""
+"""Lets readers see a table's new incarnation instead of the old one (`building`, steps 3 and 4)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from replicator.model.crash import crash_point
@@ -13,17 +14,19 @@ from replicator_target_delta import history
 from replicator_target_delta.building import is_older
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.lane import vectors
-from replicator_target_delta.lane.log import DeltaLakeLogReader, LiveFile
 from replicator_target_delta.ledger import Look, Transaction, claim_lost
+from replicator_target_delta.scala import Scala
 from replicator_target_delta.storage import Storage
 
-_COPIES_AT_ONCE: Final = 16
+_FILES_AT_ONCE: Final = 16
+_OF_ITS_LOG: Final = frozenset({"baseRowId", "defaultRowCommitVersion"})
+"""Numbers of rows, where a table has them: each table gives out its own."""
 
 
 def swap(
     held: HeldTable, storage: Storage, path: str, ledgers: Callable[[Look], Mapping[str, int]]
 ) -> Mapping[str, str]:
-    """Put the building in place of the table at `path`, whose properties then are given back.
+    """Make the table at `path` what its building is; its properties afterwards.
 
     Args:
         held: The building.
@@ -35,26 +38,40 @@ def swap(
         EngineNeededError: The building has something that is not understood.
         Exception: What `ledgers` raises; Delta's, if others have changed the table meanwhile.
     """
-    state = DeltaLakeLogReader(storage, held.path).refresh()
-    if state.unknown is not None:
-        raise EngineNeededError(state.unknown)
-    files = list(state.files.values())
-    _place(files, storage, held.path, path)
-    crash_point("target.files_placed")
+    files = _files(held)
+    _share(files, storage, held.path, path)
+    crash_point("target.files_shared")
     transaction = Transaction(held.session, path)
     if not transaction.exists or not is_older(held.table, transaction):
         raise claim_lost(held.table)
-    adds = [{"add": {**file.add, "dataChange": True}} for file in files]
     note = history.swap_note(held.table.incarnation)
-    transaction.replace(held.path, held.session, ledgers(transaction), adds, note=note)
+    transaction.replace(held.path, held.session, ledgers(transaction), [{"add": file} for file in files], note=note)
     crash_point("target.swapped")
     return Transaction(held.session, path).properties
 
 
-def _place(files: Sequence[LiveFile], storage: Storage, source: str, to: str) -> None:
-    """Give data files and deletion vectors a name in another folder, too."""
-    names = {unquote(file.path) for file in files}
-    names |= {vectors.name_of(file.vector) for file in files if file.vector is not None and file.vector.storage != "i"}
-    with ThreadPoolExecutor(_COPIES_AT_ONCE, thread_name_prefix="delta-place") as executor:
-        for _ in executor.map(lambda name: storage.place(f"{source}/{name}", f"{to}/{name}"), sorted(names)):
+def _files(held: HeldTable) -> Sequence[Mapping[str, Any]]:
+    """The `add` actions of the building's newest version, as another table may have them."""
+    scala = Scala(held.session)
+    log = scala.delta.DeltaLog.forTable(held.session._jsparkSession, held.path)  # noqa: SLF001 - as `ledger.Transaction`
+    snapshot = log.update(False, scala.none(), scala.none())
+    adds = [json.loads(file.json())["add"] for file in snapshot.allFiles().collectAsList()]
+    return [
+        {**{name: value for name, value in add.items() if name not in _OF_ITS_LOG}, "dataChange": True} for add in adds
+    ]
+
+
+def _share(files: Sequence[Mapping[str, Any]], storage: Storage, source: str, to: str) -> None:
+    """Give data files and deletion vectors a name in another folder, too.
+
+    Raises:
+        EngineNeededError: One of them is not in the folder.
+    """
+    names = {unquote(file["path"]) for file in files}
+    found = [vectors.Descriptor.of(file["deletionVector"]) for file in files if file.get("deletionVector")]
+    names |= {vectors.name_of(vector) for vector in found if vector.storage != "i"}
+    if outside := [name for name in names if ":" in name or name.startswith("/")]:
+        raise EngineNeededError(f"its file {outside[0]} stands somewhere else")
+    with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="delta-share") as executor:
+        for _ in executor.map(lambda name: storage.share(f"{source}/{name}", f"{to}/{name}"), sorted(names)):
             pass

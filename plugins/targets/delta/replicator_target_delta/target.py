@@ -37,15 +37,12 @@ from replicator_target_delta.errors import translated
 from replicator_target_delta.held import HeldTable
 from replicator_target_delta.lane.index import KEYS_TOO_LARGE
 from replicator_target_delta.ledger import (
-    EPOCH_MAX,
     Entry,
     Look,
     Plans,
     Transaction,
-    adopted,
     check_last,
     claim_lost,
-    entries_of,
     exists,
     identified,
     record_alone,
@@ -55,7 +52,7 @@ from replicator_target_delta.rewrite import readable_files
 from replicator_target_delta.sharing import SharingCheck
 from replicator_target_delta.spark import SPARK_NEEDS
 from replicator_target_delta.storage import Storage, absolute
-from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, UUID, TableLog, read_log
+from replicator_target_delta.tablelog import DROPPED, SCHEMA, STATE, TableLog, read_log
 from replicator_target_delta.types import type_problems
 
 _ROWS_MIN: Final = 10_000
@@ -127,22 +124,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
     def read_ledger(self, table: TargetTable) -> Ledger | None:
         """The table's newest transaction identifier of ours, by two or three small files of its log."""
         with translated(str(table.table)):
-            log = read_log(self._storage, self._storage.table_path(table.table))
-        if log is None or log.properties.get(UUID) != table.uuid:
-            return None
-        entries = entries_of(table, log.transactions)
-        if not entries:
-            return None
-        incarnation, entry = max(entries.items())
-        if entry.epoch == EPOCH_MAX:
-            raise adopted(table)
-        newest = replace(table, incarnation=incarnation)
-        if building.is_older(newest, log):
-            with translated(str(table.table)):
-                built = read_log(self._storage, building.path_of(self._storage, newest, log))
-            own = None if built is None else Entry.of(built.transactions.get(newest.ledger_name))
-            entry = entry if own is None else Entry(max(own.epoch, entry.epoch), own.last)
-        return Ledger(incarnation=incarnation, epoch=entry.epoch, last_applied=entry.last)
+            return building.newest(self._storage, table)
 
     # -- with Spark ---------------------------------------------------------------------------------------------------
 
@@ -225,6 +207,14 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         """What Delta's type widening can; where data files are written again instead, the same."""
         return types.widens(before, after)
 
+    def publish(self, table: TargetTable, sequence_num: int) -> None:
+        """As before; a building is swapped in whatever its ledger says."""
+        with self.holding(table) as held:
+            if held.is_building or sequence_num > held.last:
+                number = max(sequence_num, held.last)
+                self.publish_table(held, number)
+                held.last = number
+
     def publish_table(self, held: HeldTable, sequence_num: int) -> None:
         """Swap the building in, in one commit; where readers have seen the incarnation all the time, the ledger moves."""
         from replicator_target_delta.swapping import swap
@@ -246,7 +236,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         try:
             properties = swap(held, self._storage, path, ledgers)
         except EngineNeededError as why:
-            raise self.recreate(held.table, f"The new table cannot be put in place: {why}.") from why
+            raise self.recreate(held.table, f"The new incarnation is not understood: {why}.") from why
         self._show(held, path, properties)
 
     def alter_table(

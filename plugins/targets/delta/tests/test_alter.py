@@ -272,6 +272,7 @@ def test_spark_s_own_statements_work_on_an_altered_table(new_lake: Callable[...,
     # A new incarnation begins its numbers of columns again.
     lake.schema, lake.table = schema_of({"id": (1, pa.int64())}), lake.owned(incarnation=1, epoch=2)
     lake.create()
+    lake.target.publish(lake.table, lake.number())
     assert read(lake) == set()
     lake.apply(lake.insert(id=1))
     assert read(lake) == {(1,)}

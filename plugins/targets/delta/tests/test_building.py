@@ -57,11 +57,17 @@ def buildings(lake: Lake) -> list[str]:
     return sorted(path.name for path in building_of(lake).parent.glob("*"))
 
 
+def by_spark(lake: Lake) -> list[tuple[Any, ...]]:
+    rows = lake.spark.read.format("delta").load(str(lake.path)).drop("_sequence_num", "_is_deleted")
+    return sorted(map(tuple, rows.collect()))
+
+
 def seen(lake: Lake) -> list[tuple[Any, ...]]:
     """What Spark and delta-rs read at the table's path alike."""
-    rows = lake.spark.read.format("delta").load(str(lake.path)).drop("_sequence_num", "_is_deleted")
-    found = sorted(map(tuple, rows.collect()))
-    assert sorted(rows_of(read_delta(lake.path, rows.columns))) == found
+    found = by_spark(lake)
+    names = lake.spark.read.format("delta").load(str(lake.path)).columns
+    wanted = [name for name in names if name not in {"_sequence_num", "_is_deleted"}]
+    assert sorted(rows_of(read_delta(lake.path, wanted))) == found
     return found
 
 
@@ -171,7 +177,7 @@ def test_upkeep_works_on_the_building_and_leaves_what_it_needs(old: Lake) -> Non
         old.spark.sql(f"OPTIMIZE delta.`{path}`")
         old.spark.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS")
     assert seen(old) == OLD_ROWS
-    # As a process that goes on: its lane begins at what the log says now.
+    # As a process that continues: its lane begins at what the log says now.
     old.target = old.process()
     old.apply(old.update(id=1, name=-1), expects_rows=True)
     assert maintenance.last_vacuum(old.target._storage, str(building_of(old)), datetime.now(UTC)) < datetime.now(UTC)
@@ -182,11 +188,11 @@ def test_upkeep_works_on_the_building_and_leaves_what_it_needs(old: Lake) -> Non
 
 @contextmanager
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Iterator[None]:
-    """Something that happens when the building's files are placed, once."""
+    """Something that happens when the building's files are shared, once."""
     waiting = [act]
 
     def crash_point(name: str) -> None:
-        if name == "target.files_placed" and waiting:
+        if name == "target.files_shared" and waiting:
             waiting.pop()()
 
     with monkeypatch.context() as patch:
@@ -204,7 +210,7 @@ def test_others_change_the_old_table_meanwhile(old: Lake, monkeypatch: pytest.Mo
     assert seen(old) == [(5, 5, None)]
 
 
-def test_a_successor_that_claims_while_files_are_placed_fences(old: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_successor_that_claims_while_files_are_shared_fences(old: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(old)
     old.apply(old.insert(id=5, name=5))
     successor, table = old.process(), replace(old.table, epoch=2)
@@ -215,7 +221,7 @@ def test_a_successor_that_claims_while_files_are_placed_fences(old: Lake, monkey
     assert seen(old) == [(5, 5, None)]
 
 
-def test_a_successor_may_publish_while_files_are_placed(old: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_successor_may_publish_while_files_are_shared(old: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(old)
     old.apply(old.insert(id=5, name=5))
     successor, table = old.process(), replace(old.table, epoch=2)
@@ -272,7 +278,7 @@ def test_a_writer_of_the_old_incarnation_changes_nothing(old: Lake) -> None:
     assert seen(old) == []
 
 
-@pytest.mark.parametrize("point", ["target.files_placed", "target.swapped"])
+@pytest.mark.parametrize("point", ["target.files_shared", "target.swapped"])
 def test_a_crash_leaves_nothing_that_the_next_claim_does_not_remove(
     old: Lake, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -308,7 +314,7 @@ def test_a_building_that_is_given_up_is_removed(old: Lake) -> None:
     assert not building_of(old).parent.exists()
 
 
-def test_what_was_dropped_or_removed_is_made_in_its_place(old: Lake) -> None:
+def test_what_was_dropped_or_removed_is_made_where_it_was(old: Lake) -> None:
     old.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=OLD.table))
     begin(old)
     old.apply(old.insert(id=5, name=5))
@@ -331,6 +337,28 @@ def test_a_table_that_lost_its_files_is_made_again(old: Lake) -> None:
     assert seen(old) == [(5, 5, None)]
 
 
+def test_a_building_with_what_the_lane_does_not_know_is_published(old: Lake) -> None:
+    begin(old)
+    old.apply(*[old.insert(id=i, name=i) for i in range(3)])
+    for properties in ("'delta.enableRowTracking' = 'true'", "'delta.checkpointPolicy' = 'v2'"):
+        old.spark.sql(f"ALTER TABLE delta.`{building_of(old)}` SET TBLPROPERTIES ({properties})")
+    old.apply(old.delete(id=0), old.update(id=1, name=-1))
+    assert present(old.target.engine(OLD.table)).rung == "L0"
+    old.target.publish(old.table, old.number())
+    old.apply(old.insert(id=7, name=7))
+    assert by_spark(old) == [(1, -1, None), (2, 2, None), (7, 7, None)]
+    numbers = old.spark.read.format("delta").load(str(old.path)).selectExpr("_metadata.row_id").collect()
+    assert len({row[0] for row in numbers}) == 3
+
+
+def test_a_building_is_published_whatever_its_ledger_says(old: Lake) -> None:
+    begin(old)
+    old.apply(old.insert(id=5, name=5))
+    old.target.publish(old.table, old.next - 1)
+    assert seen(old) == [(5, 5, None)]
+    assert old.process().claim(old.table) == Claim(last_applied=old.next - 1)
+
+
 def test_a_table_that_was_restored_to_an_older_incarnation_is_not_built_upon(old: Lake) -> None:
     version = old.version()
     begin(old)
@@ -341,7 +369,7 @@ def test_a_table_that_was_restored_to_an_older_incarnation_is_not_built_upon(old
     assert buildings(old) == []
 
 
-def test_counts_and_others_changes_go_on_behind_the_swap(old: Lake) -> None:
+def test_counts_and_others_changes_continue_behind_the_swap(old: Lake) -> None:
     position = old.target.audit(old.table, None).position
     old.schema, old.table = NEW, old.owned(incarnation=1)
     old.target.claim(old.table)
@@ -366,7 +394,7 @@ def test_a_file_gets_another_name_where_there_are_no_links(tmp_path: Path, monke
     store = Storage(str(tmp_path))
     (tmp_path / "a").write_bytes(b"x")
     for _ in range(2):
-        store.place(f"{tmp_path}/a", f"{tmp_path}/b/c")
+        store.share(f"{tmp_path}/a", f"{tmp_path}/b/c")
         assert (tmp_path / "b" / "c").samefile(tmp_path / "a")
 
     def refuse(*_: object) -> None:
@@ -374,7 +402,7 @@ def test_a_file_gets_another_name_where_there_are_no_links(tmp_path: Path, monke
 
     monkeypatch.setattr(storage.os, "link", refuse)
     (tmp_path / "b" / "d").write_bytes(b"half of an earlier attempt")
-    store.place(f"{tmp_path}/a", f"{tmp_path}/b/d")
+    store.share(f"{tmp_path}/a", f"{tmp_path}/b/d")
     assert (tmp_path / "b" / "d").read_bytes() == b"x"
     assert not (tmp_path / "b" / "d").samefile(tmp_path / "a")
     assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["c", "d"]

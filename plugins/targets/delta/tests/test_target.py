@@ -80,6 +80,10 @@ def test_old_incarnation_cannot_write_into_its_replacement(lake: Lake) -> None:
     assert claim.last_applied == -1
     assert lake.rows() == {(1, "a", "x")}
     lake.create(successor, table)
+    with pytest.raises(FencedError):
+        paused.apply_batch(lake.table, lake.batch([lake.insert(id=9, name="zombie", note="")]))
+    assert lake.rows() == {(1, "a", "x")}
+    successor.publish(table, lake.number())
     assert lake.rows() == set()
     with pytest.raises(FencedError):
         paused.apply_batch(lake.table, lake.batch([lake.insert(id=9, name="zombie", note="")]))
@@ -109,7 +113,9 @@ def test_new_incarnation_replaces_columns_key_and_rows_in_one_commit(lake: Lake)
     table = lake.owned(incarnation=1)
     lake.target.claim(table)
     lake.create(lake.target, table, shape)
-    assert lake.version() == version + 2  # the claim, and one commit that replaces
+    assert lake.version() == version + 1  # the claim
+    lake.target.publish(table, lake.number())
+    assert lake.version() == version + 2  # one commit that replaces
     lake.schema = shape
     lake.table = table
     assert lake.rows() == set()
@@ -281,6 +287,7 @@ def test_drop_of_an_old_holder_spares_the_files_of_the_next(lake: Lake, monkeypa
         successor.claim(table)
         lake.create(successor, table)
         successor.apply_batch(table, lake.batch([lake.insert(id=7, name="new", note=None)]))
+        successor.publish(table, lake.number())
 
     monkeypatch.setattr(Transaction, "empty", sleep_behind)
     lake.event(DDLEvent(operation=DDLOperation.DROP_TABLE, table=lake.schema.table))

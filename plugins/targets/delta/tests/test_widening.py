@@ -62,7 +62,7 @@ SPARK_TYPES: Mapping[str, str] = {"byte": "TINYINT", "short": "SMALLINT", "integ
 
 
 def table_of(columns: Mapping[str, pa.DataType], key: Sequence[str] = ("id",)) -> TableSchema:
-    """A version of the table; a column's number is its place."""
+    """A version of the table; a column's number is its position."""
     return TableSchema(
         table=TableId("public", "wide"),
         columns=tuple(
@@ -245,7 +245,7 @@ def test_rows_of_before_and_behind_are_read_in_the_wider_type(new_lake: Callable
 
 
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.slow)])
-def test_with_rewrite_every_reader_goes_on(new_lake: Callable[..., Lake], engine: str) -> None:
+def test_with_rewrite_every_reader_continues(new_lake: Callable[..., Lake], engine: str) -> None:
     lake = new_lake(NARROW, TableOptions(deletes="soft"), engine=engine, type_widening="rewrite")
     lake.apply(*[lake.insert(**small(i)) for i in range(3)])
     lake.apply(lake.delete(id=0))
