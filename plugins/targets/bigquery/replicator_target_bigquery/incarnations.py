@@ -4,7 +4,7 @@ The table that is built stands in our own dataset (`building_…`). The ledger's
 everything that is applied goes there. Publishing has four steps, each on the condition that the ledger is still ours:
 
 1. `CREATE OR REPLACE TABLE … COPY` replaces the older one by it at once. BigQuery refuses that for tables that are partitioned or
-   clustered differently: then the older one is dropped first.
+   clustered differently: then the older one's clustering is changed, or if that is not enough, it is dropped first.
 2. The table gets the primary key, if that did not come along.
 3. What was built is dropped.
 4. The ledger is about the table that readers have (state `live`).
@@ -19,8 +19,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from google.api_core import exceptions as api
+
 from replicator.model.crash import crash_point
-from replicator.model.errors import TableError
+from replicator.model.errors import SchemaConflictError, TableError
+from replicator.plugins import get_logger
 from replicator.plugins.kit.ledger import not_ours
 from replicator.plugins.target import TargetTable
 from replicator_target_bigquery import ledger, statements
@@ -28,6 +31,8 @@ from replicator_target_bigquery.commits import Commits, HeldTable
 from replicator_target_bigquery.config import BigQueryConfig
 from replicator_target_bigquery.names import Names, text
 from replicator_target_bigquery.tables import ExistingTable, TableClient
+
+_log = get_logger("target.bigquery")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +125,8 @@ class Incarnations:
         self.check_owner(table, older)
         if older is not None:
             self._refuse_restricted(table, older)
+            if older.layout != built.layout:
+                older = self._made_replaceable(held, older, built)
         statement = statements.replaced_by(
             published,
             held.path,
@@ -130,8 +137,31 @@ class Incarnations:
         )
         self.commits.alter_guarded(held, statement, sequence_num)
         there = self._in_place(held)
+        if there.columns != built.columns:
+            raise SchemaConflictError(
+                "BigQuery gave the published table other columns, modes or collations than the one that was built.",
+                code="schema_conflict",
+                table=str(table.table),
+                action="Compare the columns of the table and the default collation of its dataset with those of the building_… table in"
+                f" {self.names.own_dataset}, and report this.",
+            )
         if built.primary_key and not there.primary_key:
             self.commits.alter_guarded(held, statements.add_primary_key(published, built.primary_key), sequence_num)
+
+    def _made_replaceable(self, held: HeldTable, older: ExistingTable, built: ExistingTable) -> ExistingTable | None:
+        """The older table clustered as the new one is, if it can be: that changes none of its rows."""
+        types = {name: type_ for name, type_, *_ in built.columns}
+        clustered_by = {(name, types[name]) for name in built.clustered_by}
+        has_columns = clustered_by <= {(name, type_) for name, type_, *_ in older.columns}
+        if has_columns and older.layout[:-1] == built.layout[:-1]:
+            published = self.names.path(held.table.table)
+            ledger.checked(self.commits.read_again(held.ledger_path, held.table), held.table)
+            try:
+                self.tables.cluster(published, built.clustered_by)
+            except (api.BadRequest, api.PreconditionFailed) as error:
+                _log.warning("clustering_not_changed", table=str(held.table.table), reason=type(error).__name__)
+            return self.tables.find(published)
+        return older
 
     def _refuse_restricted(self, table: TargetTable, existing: ExistingTable) -> None:
         """Refuse to replace a table that hides rows or columns from readers: the new one would show them."""

@@ -48,7 +48,8 @@ _LEGACY: Final = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL"}
 class ExistingTable:
     """A table that exists: whose it is, since when, how large, and what readers and writers must mind.
 
-    `layout` is how it is partitioned and clustered, as far as BigQuery compares that when one table replaces another.
+    `layout` is how it is partitioned and clustered, as far as BigQuery compares that when one table replaces another; `columns` has name,
+    type, mode and collation of each.
     """
 
     owner: str | None
@@ -62,6 +63,7 @@ class ExistingTable:
     labels: Mapping[str, str]
     description: str | None
     layout: tuple[Any, ...]
+    columns: Sequence[tuple[str, str, str, str]]
     clustered_by: Sequence[str]
     partitioned_by: str | None
     primary_key: Sequence[str]
@@ -134,6 +136,7 @@ class TableClient:
             labels=dict(labels),
             description=table.description,
             layout=_layout(table),
+            columns=[(f.name, f.field_type, f.mode, f.to_api_repr().get("collation") or "") for f in table.schema],
             clustered_by=list(table.clustering_fields or ()),
             partitioned_by=None if table.time_partitioning is None else table.time_partitioning.field,
             primary_key=[] if key is None else list(key.columns),
@@ -205,6 +208,12 @@ class TableClient:
         if is_primary_key(shape.key):
             resource["tableConstraints"] = {"primaryKey": {"columns": [c.name for c in shape.key]}}
         return self._encrypted(resource)
+
+    def cluster(self, path: str, columns: Sequence[str]) -> None:
+        """Change what new rows of a table are clustered by; those that are there stay as they are."""
+        table = self._client.get_table(path, retry=READ_RETRY, timeout=TIMEOUT_S)
+        table.clustering_fields = list(columns) or None
+        self._client.update_table(table, ["clustering_fields"], retry=None, timeout=TIMEOUT_S)
 
     def create_staging(self, path: str, schema: TableSchema) -> None:
         """Make a staging table that BigQuery removes by itself after a time, if nobody does before."""

@@ -23,7 +23,7 @@ from replicator.testing.batches import delete, insert, update
 from replicator.testing.target_harness import UUID, Copy, as_tuples, item, items_schema
 from replicator_target_bigquery import statements
 
-from .service import Fault, Service, job
+from .service import Fault, Service, job, request
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse
@@ -61,6 +61,12 @@ def first(warehouse: Warehouse, folder: Path) -> Copy:
 @pytest.fixture
 def copy(warehouse: Warehouse, tmp_path: Path) -> Copy:
     return first(warehouse, tmp_path)
+
+
+@pytest.fixture
+def service(emulator: BigQueryEmulator) -> Iterator[Service]:
+    with Service(upstream=emulator.endpoint, storage=emulator.storage) as service:
+        yield service
 
 
 def begin(copy: Copy, *, key: tuple[str, ...] = ("id",), incarnation: int = 2) -> None:
@@ -137,15 +143,38 @@ def test_the_published_table_is_described_in_full(copy: Copy, warehouse: Warehou
     assert ledger["shape"] == table.labels["replicator_shape"]
 
 
-def test_a_table_that_is_clustered_otherwise_is_replaced(copy: Copy, warehouse: Warehouse) -> None:
-    """BigQuery refuses to replace one by the other."""
-    begin(copy, key=("name",))
+@pytest.mark.parametrize(("key", "is_dropped"), [("name", False), ("amount", True)])
+def test_a_table_that_is_clustered_otherwise_is_replaced(
+    service: Service, new_warehouse: Callable[..., Warehouse], tmp_path: Path, key: str, is_dropped: bool
+) -> None:
+    """BigQuery refuses to replace one by the other. It lets the older one be clustered by a column that both have, in the same type."""
+    warehouse = new_warehouse(endpoint=service.endpoint)
+    copy = first(warehouse, tmp_path)
+    begin(copy, key=(key,))
     assert read(warehouse) == OLD
+    drop = Fault("fail_job", job(r"DROP TABLE IF EXISTS `[^`]*_shop\.items`"))
+    service.faults.append(drop)
+    if is_dropped:
+        with pytest.raises(TargetUnavailableError):
+            publish(copy)
+        assert read(warehouse) == OLD
     publish(copy)
-    assert read(warehouse) == NEW
-    assert warehouse.client.get_table(warehouse.names.path(copy.table.table)).clustering_fields == ["name"]
-    copy.apply(update(21, row(3, "a")), expects_rows=True)
-    assert read(warehouse) == [(2, "b", "2 EUR", None), (3, "a", "3 EUR", None)]
+    assert (read(warehouse), drop.times) == (NEW, 0 if is_dropped else 1)
+    assert warehouse.client.get_table(warehouse.names.path(copy.table.table)).clustering_fields == [key]
+    copy.apply(update(21, {**row(3, "a"), "amount": "1 EUR"}), expects_rows=True)
+    assert [r[0] for r in read(warehouse)] == [2, 3]
+
+
+def test_a_clustering_that_bigquery_does_not_change_is_replaced(
+    service: Service, new_warehouse: Callable[..., Warehouse], tmp_path: Path
+) -> None:
+    warehouse = new_warehouse(endpoint=service.endpoint)
+    copy = first(warehouse, tmp_path)
+    begin(copy, key=("name",))
+    refused = Fault("refuse", request("PATCH", "/tables/items$"), status=400, reason="invalid")
+    service.faults.append(refused)
+    publish(copy)
+    assert (read(warehouse), refused.times) == (NEW, 0)
 
 
 def test_a_publication_between_the_drop_and_its_replacement_is_completed(copy: Copy, warehouse: Warehouse) -> None:
@@ -156,7 +185,7 @@ def test_a_publication_between_the_drop_and_its_replacement_is_completed(copy: C
     assert read(warehouse) == NEW
 
 
-@pytest.mark.parametrize("key", [("id",), ("name",)])
+@pytest.mark.parametrize("key", [("id",), ("amount",)])
 def test_a_new_incarnation_that_was_killed_anywhere_is_completed(
     copy: Copy, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, key: tuple[str, ...]
 ) -> None:
@@ -332,12 +361,6 @@ def test_a_table_that_hides_rows_is_not_replaced(copy: Copy, warehouse: Warehous
     assert read(warehouse) == NEW
 
 
-@pytest.fixture
-def service(emulator: BigQueryEmulator) -> Iterator[Service]:
-    with Service(upstream=emulator.endpoint, storage=emulator.storage) as service:
-        yield service
-
-
 def resource(path: str) -> str:
     project, dataset, table = path.split(".")
     return f"/bigquery/v2/projects/{project}/datasets/{dataset}/tables/{table}"
@@ -380,6 +403,23 @@ def test_publishing_outlives_lost_answers_and_says_the_key_again(
     assert [fault.times for fault in service.faults] == [0] * len(service.faults)
     assert (read(warehouse), built(warehouse)) == (NEW, [])
     assert copy.restart() == Claim(last_applied=20)
+
+
+def test_a_published_table_with_other_columns_is_told(
+    service: Service, new_warehouse: Callable[..., Warehouse], tmp_path: Path
+) -> None:
+    """For example with a collation of the dataset, by which keys would be compared."""
+    warehouse = new_warehouse(endpoint=service.endpoint)
+    copy = first(warehouse, tmp_path)
+    begin(copy)
+    path = resource(warehouse.names.path(copy.table.table))
+    fields = [f.to_api_repr() for f in warehouse.client.get_table(warehouse.names.building(copy.table)).schema]
+    service.resources[path] = {"schema": {"fields": [{**f, "collation": "und:ci"} for f in fields]}}
+    for _ in range(2):
+        with pytest.raises(TableError) as found:
+            publish(copy)
+        assert found.value.code == "schema_conflict"
+    assert (built(warehouse), copy.restart()) == (["2"], Claim(last_applied=12))
 
 
 def test_a_ledger_that_is_missing_fails_the_table_that_is_built(copy: Copy, warehouse: Warehouse) -> None:

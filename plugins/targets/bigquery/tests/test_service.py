@@ -28,7 +28,7 @@ from replicator.model.errors import FencedError, TargetUnavailableError
 from replicator.model.events import IS_DELETED, SEQUENCE_NUM
 from replicator.model.schema import TableSchema
 from replicator.plugins.target import TargetTable
-from replicator.testing.alterations import numbered
+from replicator.testing.alterations import numbered, text_column
 from replicator.testing.batches import insert
 from replicator.testing.defaults import target_context
 from replicator.testing.target_contract import TargetContract
@@ -167,29 +167,33 @@ def test_a_claim_and_a_batch_at_the_same_moment_leave_one_winner(harness: Target
 def test_a_table_is_widened_and_then_replaced(harness: RealWarehouse, tmp_path: Path, key: str) -> None:
     """Two statements that the emulator has in part only: SET DATA TYPE, and CREATE OR REPLACE TABLE … COPY."""
     schema = numbered(items_schema())
-    columns = [replace(c, type=pa.int32(), comment="Note") if c.name == "note" else c for c in schema.columns]
-    schema = replace(schema, columns=tuple(columns))
+    schema = replace(
+        schema, columns=(*schema.columns, replace(text_column("size", 5, pa.int32()), comment="How large"))
+    )
     table = TargetTable(table=schema.table, uuid=UUID, incarnation=1, epoch=1)
     copy = Copy(harness=harness, folder=tmp_path, schema=schema, table=table, target=harness.target())
     copy.create()
-    copy.apply(insert(1, item(1, "a", note=7)))
-    columns = [replace(c, type=pa.float64()) if c.name == "note" else c for c in schema.columns]
+    copy.apply(insert(1, item(1, "a", size=7)))
+    columns = [replace(c, type=pa.float64()) if c.name == "size" else c for c in schema.columns]
     copy.alter(replace(schema, columns=tuple(columns)))
-    assert copy.live() == [(1, "a", None, 7.0)]
+    assert copy.live() == [(1, "a", None, None, 7.0)]
     copy.table = replace(table, incarnation=2)
     copy.schema = replace(
         copy.schema, key=(key,), columns=tuple(replace(c, nullable=c.name != key) for c in copy.schema.columns)
     )
     copy.create(10)
-    copy.apply(insert(11, item(2, "b", note=0.5)))
-    assert copy.live() == [(1, "a", None, 7.0)]
+    copy.apply(insert(11, item(2, "b", size=0.5)))
+    assert copy.live() == [(1, "a", None, None, 7.0)]
     copy.target.publish(copy.table, 12)
-    assert copy.live() == [(2, "b", None, 0.5)]
+    assert copy.live() == [(2, "b", None, None, 0.5)]
     made = harness.client.get_table(harness.names.path(schema.table))
     assert made.clustering_fields == [key]
-    assert made.table_constraints.primary_key.columns == [key]
+    constraints = made.table_constraints
+    assert constraints is not None
+    assert constraints.primary_key is not None
+    assert constraints.primary_key.columns == [key]
     assert made.labels["replicator_incarnation"] == "2"
-    assert [field.description for field in made.schema if field.name == "note"] == ["Note"]
+    assert [field.description for field in made.schema if field.name == "size"] == ["How large"]
     assert copy.restart(epoch=2).last_applied == 12
-    copy.apply(insert(13, item(3, "c", note=1.5)))
+    copy.apply(insert(13, item(3, "c", size=1.5)))
     assert len(copy.live()) == 2
