@@ -32,8 +32,9 @@ def difference(before: TableSchema | None, after: TableSchema | None) -> Sequenc
     if change.has_other_key:
         lines.append(f"key: {_key(before)} → {_key(after)}")
     kept = [column.name for column in after.kept]
-    if kept != [column.name for column in before.kept]:
-        lines.append(f"kept in the target: {', '.join(kept) or 'none'}")
+    # Not every source of shapes knows what the target keeps.
+    if kept and kept != [column.name for column in before.kept]:
+        lines.append(f"kept in the target: {', '.join(kept)}")
     return lines
 
 

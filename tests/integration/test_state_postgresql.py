@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
@@ -21,7 +22,7 @@ from replicator.model.errors import (
     FencedError,
     StateUnavailableError,
 )
-from replicator.model.events import SnapshotEvent, SnapshotKind, SnapshotPhase
+from replicator.model.events import DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.offset import Offset
 from replicator.model.reports import AppliedTable, ApplyReport
 from replicator.model.schema import TableId
@@ -41,6 +42,7 @@ from replicator.state import (
     holder_id,
     migrations,
 )
+from replicator.state.records import Decision, HistoryEntry
 from replicator.testing.defaults import writer_limits
 from replicator_testbed.present import present
 from replicator_testbed.proxy import FaultProxy
@@ -122,10 +124,19 @@ def test_records_round_trip(store: StateStore) -> None:
     one = segment(1, 0, 9, files=(file(0, 4), file(6, 9)), events=(entry(5),))
     empty = segment(2, 10, 9)
     record = TableRecord(
-        table=A, incarnation=1, stage=Stage.STREAMING, error=ErrorRecord(code="c", message="m", action=None, at=NOW)
+        table=A,
+        incarnation=1,
+        stage=Stage.STREAMING,
+        is_altered=True,
+        error=ErrorRecord(code="c", message="m", action=None, at=NOW),
     )
     request = store.add_request("r", RequestKind.SNAPSHOT, {"tables": []})
-    store.seal("r", 1, [one, empty], tables=[record], done_requests=[request])
+    noted = HistoryEntry(
+        sequence_num=5, table=A, incarnation=1, operation=DDLOperation.TRUNCATE_TABLE, changes=("truncate_table",), decision=Decision.APPLY,
+        at=NOW,
+    )  # fmt: skip
+    store.seal("r", 1, [one, empty], tables=[record], history=[noted, noted], done_requests=[request])
+    assert store.history("r", 10, table=A) == [replace(noted, offset=empty.offset)] * 2
     assert store.segments("r", 0, 10) == [one, empty]
     assert store.feed("r", A, 3, 10) == [one.files[0], one.events[0], one.files[1]]
     assert store.feed_tables("r") == {A: 9}

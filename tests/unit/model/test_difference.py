@@ -56,4 +56,5 @@ def test_a_length_is_told_although_no_policy_is_about_it() -> None:
 
 def test_what_is_not_known_is_not_told() -> None:
     assert (difference(SHAPE, None), difference(None, None), difference(SHAPE, SHAPE)) == ([], [], [])
+    assert difference(after(ID, A, B, N, kept=(column(-1, "old"),)), SHAPE) == []
     assert difference(None, after(ID, A)) == ["columns: id bigint NOT NULL, a text"]

@@ -128,6 +128,30 @@ def test_who_claimed_is_not_known_of_what_was_applied_before_it_was_recorded(
         assert store.applied("a")[record.table] == record
 
 
+def test_a_store_without_a_history_gets_one_and_keeps_its_tables(
+    url: str, state_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:8])
+        older.setattr(migrations, "FORMAT_VERSION", 8)
+        StateStore(url).close()
+    _execute(
+        state_file,
+        "INSERT INTO replicators VALUES ('a', 'u', 'running', 'c', '{}', 'none', NULL, '/j', 0, NULL, '', 0)",
+    )
+    nothing = '{"schema":null,"identity":null,"is_recreated":false,"snapshot":null,"first_change":null,"error":null}'
+    columns = "INSERT INTO tables (replicator, table_name, incarnation, state, record) VALUES"
+    _execute(state_file, f"{columns} ('a', 'shop.items', 1, 'pending', '{nothing}')")
+    with closing_store(url) as store:
+        assert store.history("a", 10) == []
+        # A worker of the version before that still runs.
+        _execute(state_file, f"{columns} ('a', 'shop.orders', 1, 'pending', '{nothing}')")
+        assert [(str(r.table), r.is_altered) for r in store.tables("a")] == [
+            ("shop.items", False),
+            ("shop.orders", False),
+        ]
+
+
 def test_a_store_of_release_0_1_keeps_what_it_knows_and_knows_nothing_of_audits(url: str, state_file: Path) -> None:
     """`format_2.sql` was written by the code of commit c273901."""
     _load(state_file, "format_2.sql")
