@@ -259,8 +259,7 @@ class Relations:
         )
         if reading is None:
             return _outcome(known, shapes.shape_of(relation, known, types, None, by_id=False), None)
-        key = [part.position for part in table.key]
-        shape = shapes.shape_of(relation, known, types, reading.ids, by_id=True, full_key=key)
+        shape = shapes.shape_of(relation, known, types, reading.ids, by_id=True, full_key=table.key_numbers)
         if not reading.is_proven:
             return _outcome(known, shape, None)
         if not _keep_values(shapes.retyped(known, shape.schema), is_same_storage=is_same_storage):

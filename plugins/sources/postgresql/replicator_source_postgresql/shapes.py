@@ -112,6 +112,17 @@ def shape_of(
     return Shape(replace(known, columns=tuple(columns), key=key), tuple(types))
 
 
+def has_room_for(before: str, after: str) -> bool:
+    """Whether a column gets a type, both as we spell them, without a rewrite and with the values that it has."""
+    old, new = _MODIFIED.fullmatch(before), _MODIFIED.fullmatch(after)
+    if before == after or old is None or new is None:
+        return before == after
+    if old.groups() != new.groups() or old.group(2) or old.group(1) == "char":
+        return False
+    was, now = ([int(n) for n in re.findall(r"-?\d+", text)] for text in (before, after))
+    return not now or (bool(was) and now[0] >= was[0] and now[1:] == was[1:])
+
+
 def _key(relation: Relation, known: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
     """The key's columns; `names`: what known columns are called now, if they are there."""
     key = tuple(names[name] for name in known if name in names)
