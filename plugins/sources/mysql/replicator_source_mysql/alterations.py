@@ -35,6 +35,7 @@ from replicator_source_mysql.values import KEY_KINDS
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 _GENERATED_KEY: Final = "my_row_id"
 _SIZED: Final = re.compile(r"(?:var)?(?:char|binary)\((\d+)\)")
+_LONGER: Final = {"tinytext": "text", "text": "mediumtext", "mediumtext": "longtext"}
 # Whatever a text is made of, this one has it.
 _HAS_ALL: Final = "utf8mb4"
 
@@ -117,9 +118,8 @@ class _Building:
                 self._add(clause, left)
             elif isinstance(clause, Change):
                 self._move(clause)
-            elif isinstance(clause, Convert) and not (self._is_strict and clause.charset == _HAS_ALL):
-                # What a character set lacks becomes another letter.
-                self.is_filled = False
+            elif isinstance(clause, Convert):
+                self._convert(clause)
         self._refuse_twins()
         if not self.columns:
             raise _UnclearError
@@ -263,6 +263,12 @@ class _Building:
             return  # IF EXISTS
         index = next(i for i, column in enumerate(self.columns) if column.id == old.id)
         self._put(self.columns.pop(index), clause.position)
+
+    def _convert(self, clause: Convert) -> None:
+        # What a character set lacks becomes another letter.
+        self.is_filled = self.is_filled and self._is_strict and clause.charset == _HAS_ALL
+        # One that needs more bytes gets more, if the server did not do so before.
+        self.columns = [replace(c, source_type=_LONGER.get(c.source_type, c.source_type)) for c in self.columns]
 
     def _put(self, column: Column, position: ColumnPosition | None) -> None:
         if position is None:

@@ -182,7 +182,7 @@ FLYWAY: Final = (  # and Liquibase, Hibernate, Prisma, Sequelize, TypeORM, Knex,
     Case("ALTER TABLE `{t}` CHANGE `created_at` `createdAt` DATETIME NOT NULL DEFAULT '2000-01-01 00:00:00'"),
     Case("ALTER TABLE `{t}` CHANGE `name` `name` VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci NULL DEFAULT NULL"),
     Case("ALTER TABLE `{t}` ADD `x` tinyint NOT NULL DEFAULT 1 COMMENT ''"),
-    Case("ALTER TABLE `{t}` ADD `a1` int NULL, ADD `a2` int NULL AFTER `a1`, CHANGE `age` `years` int NULL AFTER `a2`"),
+    Case("ALTER TABLE `{t}` ADD `a1` int NULL, ADD `a2` int NULL AFTER `a1`, CHANGE `user_id` `owner_id` bigint NULL AFTER `a2`"),
     Case("/* ApplicationName=DBeaver 23.1 */ ALTER TABLE {t} ADD zip varchar(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NULL"),
     Case("ALTER TABLE `{t}` \nADD COLUMN `zip` VARCHAR(10) NULL AFTER `bio`,\n"
          "CHANGE COLUMN `name` `name` VARCHAR(300) NOT NULL ,\nADD INDEX `z` (`zip` ASC) VISIBLE;\n", only="mysql"),
