@@ -8,13 +8,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from replicator.capture.names import NamedSource
 from replicator.capture.parts import Parts
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.model.errors import TransientError
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import LogStatus, SourceLog, Visibility
+from replicator.plugins.source import LogStatus, Visibility
 from replicator.state import table_life
 
 
@@ -87,7 +88,9 @@ class PeriodicWork:
             self._clocks.compared = now
             self.tracker.compare()
             if parts.select is not None and self._selecting is None:
-                self._selecting = parts.control.submit(_select, parts.source, parts.select)
+                self._selecting = parts.control.submit(
+                    _select, parts.source, parts.select, self.tracker.renaming.unnamed()
+                )
         if self._selecting is not None and self._selecting.done():
             (selected, seen), self._selecting = self._selecting.result(), None
             wanted = self.tracker.renaming.take_selected(selected, seen)
@@ -113,9 +116,13 @@ class PeriodicWork:
             self.tables.adopt(table_life.failed(tracked.record, record.error))
 
 
-def _select(source: SourceLog, select: Callable[[], Sequence[TableId]]) -> tuple[Sequence[TableId], Visibility | None]:
+def _select(
+    source: NamedSource, select: Callable[[], Sequence[TableId]], unnamed: Sequence[TableId]
+) -> tuple[Sequence[TableId], Visibility | None]:
     """In the control thread: what the configuration selects by now, and what was seen before it was asked."""
     seen: Visibility | None = None
     with suppress(TransientError):
         seen = source.visibility()
-    return select(), seen
+    selected = select()
+    there = source.existing([table for table in unnamed if table in selected])
+    return [table for table in selected if table not in unnamed or table in there], seen

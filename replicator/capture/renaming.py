@@ -107,21 +107,24 @@ class Renaming:
             self._renamed(tracked, event, None)
         return fate is Fate.FOLLOWED
 
+    def unnamed(self) -> Sequence[TableId]:
+        """The tables that do not have their names in the source, as far as is known."""
+        tracked = self.tables.all(*table_life.REPLICATED)
+        return [f.table for f in tracked if self.names.source(f.table) != f.table or table_life.is_dropped(f.record)]
+
     def take_selected(self, selected: Sequence[TableId], seen: Visibility | None) -> Sequence[TableId]:
         """Take in which tables of the source the configuration selects by now.
 
         Args:
-            selected: Under the names that they have in the source.
+            selected: Under the names that they have in the source. Of those that are `unnamed` only such as exist.
             seen: Taken before it was asked.
 
         Returns:
             Those that are to be tracked, under the names by which they are.
         """
-        for tracked in self.tables.all(*table_life.REPLICATED):
-            table = tracked.table
-            if table not in selected or self.alterations.hides(table, seen):
-                continue
-            if self.names.source(table) != table or table_life.is_dropped(tracked.record):
+        for table in self.unnamed():
+            tracked = self.tables.get(table)
+            if tracked is not None and table in selected and not self.alterations.hides(table, seen):
                 # Its name exists, and not for its table: another one has it.
                 self.rebind(tracked, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=table), None)
         return [table for table in map(self.names.tracked, selected) if table is not None]
