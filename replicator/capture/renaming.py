@@ -69,6 +69,7 @@ class Renaming:
     """Called by the loop's thread alone.
 
     Attributes:
+        decoded: As `CatalogTracker.decoded`: under the names that the tables have in the source.
         fail: The table stops.
         suspend: Nothing of the table is written until its new snapshot begins.
         start: Have snapshots of tables begin.
@@ -81,6 +82,7 @@ class Renaming:
     snapshots: SnapshotRunner
     settings: CaptureSettings
     alterations: Alterations
+    decoded: set[TableId]
     fail: Callable[[TrackedTable, TableError], None]
     suspend: Callable[[TrackedTable], None]
     start: Callable[[Sequence[TableId]], None]
@@ -132,6 +134,8 @@ class Renaming:
     def rebind(self, tracked: TrackedTable, event: DDLEvent, number: int | None) -> None:
         """Another table has the name: from here on the tracked one is that."""
         self.alterations.delivered(tracked.table, event.transaction_id)
+        if self.names.source(tracked.table) != tracked.table:
+            self.decoded.discard(tracked.table)
         self._name(tracked, tracked.table)
         is_waiting = table_life.waits(tracked.record)
         if is_waiting or (table_life.has_failed(tracked.record) and not table_life.is_dropped(tracked.record)):
@@ -156,6 +160,8 @@ class Renaming:
         had_failed = table_life.has_failed(tracked.record)
         if fate is Fate.FOLLOWED:
             self._make_way(tracked, new)
+        if fate is not Fate.FOLLOWED or number is None:
+            self.decoded.discard(tracked.table)
         selects = fate is Fate.FOLLOWED or (fate is Fate.STOPPED and self.settings.selects(new))
         self._name(tracked, new if selects else tracked.table)
         if had_failed:
@@ -184,6 +190,7 @@ class Renaming:
         before = self.names.tracked(new)
         stale = None if before in (None, new, tracked.table) else self.tables.get(before)
         if stale is not None:
+            self.decoded.discard(stale.table)
             self._name(stale, stale.table)
             if stale.is_captured:
                 self.suspend(stale)

@@ -98,6 +98,10 @@ class Statements:
             altered = self._rows.alter(effect.table, columns)
         if effect.effect is not Effect.TRUNCATE and altered is None:
             self._rows.expect_any_key(effect.table)
+        if effect.effect is Effect.RENAME and effect.new_table is not None:
+            self._rows.rename(effect.table, effect.new_table)
+            if self._cascades is not None:
+                self._cascades.rename(effect.table, effect.new_table)
         transaction = group.ensure_transaction()
         pull.event(
             transaction,
