@@ -102,7 +102,10 @@ def prepare(
     Before the first segment a refusal is the configuration's, and raised.
     """
     answer = describe(source, tables)
-    left = [table for table in tables if table in answer.found]
+    missing = [table for table in captured if table in tables and table not in answer.found]
+    # What was renamed, perhaps a moment ago, loses nothing by it.
+    moved = source.locate(missing) if missing else {}
+    left = [table for table in tables if table in answer.found or table in moved]
     refused = dict(answer.refused)
     while True:
         try:

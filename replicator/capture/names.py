@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from typing_extensions import override
 
@@ -34,8 +34,6 @@ from replicator.plugins.source import (
 )
 from replicator.state import table_life
 from replicator.state.records import TableRecord
-
-T = TypeVar("T")
 
 
 class SourceNames:
@@ -120,6 +118,10 @@ class NamedSource(DeltaSource[Any]):
             if source in found
         }
 
+    def existing(self, names: Sequence[TableId]) -> frozenset[TableId]:
+        """Which of these names, as the source has them, it has tables of."""
+        return frozenset(self._source.describe(names)) if names else frozenset()
+
     @override
     def locate(self, tables: Sequence[TableId]) -> Mapping[TableId, TableId]:
         named = self._named(tables)
@@ -138,8 +140,11 @@ class NamedSource(DeltaSource[Any]):
 
     @override
     def prepare(self, tables: Sequence[TableId], *, is_first: bool) -> Offset:
+        """Also tables that have another name by now, of which the log did not tell yet."""
+        named = list(self._named(tables).values())
+        moved = self._source.locate(named)
         with _tracked_errors(self._names):
-            return self._source.prepare(list(self._named(tables).values()), is_first=is_first)
+            return self._source.prepare([moved.get(source, source) for source in named], is_first=is_first)
 
     @override
     def status(self, since: Visibility | None = None) -> LogStatus:
@@ -235,13 +240,18 @@ class NamedReader(LogReader):
             if (table := tracked(changes.schema.table)) is not None
         ]
         moved: dict[TableId, TableId] = {}
-        return replace(
-            batch,
-            changes=changes,
-            ddl=[self._event(event, moved) for event in batch.ddl],
-            table_errors=self._by_table({t: _table_error(e, tracked(t)) for t, e in batch.table_errors.items()}),
-            unlogged=self._by_table(batch.unlogged),
-        )
+        ddl = [self._event(event, moved) for event in batch.ddl]
+        errors = {
+            table: _table_error(e, table)
+            for source, e in batch.table_errors.items()
+            if (table := moved.get(source) or tracked(source))
+        }
+        unlogged = {
+            table: ordinal
+            for source, ordinal in batch.unlogged.items()
+            if (table := moved.get(source) or tracked(source))
+        }
+        return replace(batch, changes=changes, ddl=ddl, table_errors=errors, unlogged=unlogged)
 
     def _event(self, event: DDLEvent, moved: dict[TableId, TableId]) -> DDLEvent:
         table = self._names.tracked(event.table)
@@ -257,9 +267,6 @@ class NamedReader(LogReader):
         before = None if event.before is None else with_table(event.before, table)
         schema = None if event.schema is None else with_table(event.schema, table)
         return replace(event, table=table, before=before, schema=schema)
-
-    def _by_table(self, values: Mapping[TableId, T]) -> Mapping[TableId, T]:
-        return {t: value for source, value in values.items() if (t := self._names.tracked(source)) is not None}
 
 
 @contextmanager
@@ -284,9 +291,8 @@ def _problem(problem: Problem, texts: Mapping[str, str]) -> Problem:
     return replace(problem, table=name, location=name if problem.location == problem.table else problem.location)
 
 
-def _table_error(error: TableError, table: TableId | None) -> TableError:
-    if table is not None:
-        error.table = str(table)
+def _table_error(error: TableError, table: TableId) -> TableError:
+    error.table = str(table)
     return error
 
 

@@ -54,8 +54,10 @@ def named_in_source(parts: Parts, tables: TrackedTables, wanted: Sequence[TableI
     """
     names, settings = parts.names, parts.settings
     known = [f for f in tables.all(*table_life.REPLICATED) if settings.selects(f.table)]
-    for tracked in known:
-        if tracked.table in wanted and (names.source(tracked.table) != tracked.table or is_back(parts, tracked)):
+    unnamed = [f for f in known if names.source(f.table) != f.table or is_back(parts, f)]
+    taken = parts.source.existing([f.table for f in unnamed if f.table in wanted])
+    for tracked in unnamed:
+        if tracked.table in taken:
             # Another table has its name.
             is_wanted = not table_life.has_failed(tracked.record) or is_back(parts, tracked)
             _rename(parts, tables, tracked, tracked.table)

@@ -11,13 +11,14 @@ from typing import Final
 
 import pyarrow as pa
 
+from replicator.capture.names import NamedSource
 from replicator.capture.parts import Parts
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.model.errors import TransientError
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import LogStatus, Seen, SourceLog, Visibility
+from replicator.plugins.source import LogStatus, Seen, Visibility
 from replicator.state import table_life
 
 _ANNOUNCED_EVERY_S: Final = 1.0
@@ -120,7 +121,9 @@ class PeriodicWork:
             if seeing is not None:
                 self._seeing = _Seeing(self._announced if was_asked else None, seeing)
             if parts.select is not None and self._selecting is None:
-                self._selecting = parts.control.submit(_select, parts.source, parts.select)
+                self._selecting = parts.control.submit(
+                    _select, parts.source, parts.select, self.tracker.renaming.unnamed()
+                )
         if self._selecting is not None and self._selecting.done():
             (selected, seen), self._selecting = self._selecting.result(), None
             wanted = self.tracker.renaming.take_selected(selected, seen)
@@ -150,9 +153,13 @@ class PeriodicWork:
             self.tables.adopt(table_life.failed(tracked.record, record.error))
 
 
-def _select(source: SourceLog, select: Callable[[], Sequence[TableId]]) -> tuple[Sequence[TableId], Visibility | None]:
+def _select(
+    source: NamedSource, select: Callable[[], Sequence[TableId]], unnamed: Sequence[TableId]
+) -> tuple[Sequence[TableId], Visibility | None]:
     """In the control thread: what the configuration selects by now, and what was seen before it was asked."""
     seen: Visibility | None = None
     with suppress(TransientError):
         seen = source.visibility()
-    return select(), seen
+    selected = select()
+    there = source.existing([table for table in unnamed if table in selected])
+    return [table for table in selected if table not in unnamed or table in there], seen

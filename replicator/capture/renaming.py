@@ -69,6 +69,7 @@ class Renaming:
     """Called by the loop's thread alone.
 
     Attributes:
+        decoded: As `CatalogTracker.decoded`: under the names that the tables have in the source.
         fail: The table stops.
         suspend: Nothing of the table is written until its new snapshot begins.
         start: Have snapshots of tables begin.
@@ -81,6 +82,7 @@ class Renaming:
     snapshots: SnapshotRunner
     settings: CaptureSettings
     alterations: Alterations
+    decoded: set[TableId]
     fail: Callable[[TrackedTable, TableError], None]
     suspend: Callable[[TrackedTable], None]
     start: Callable[[Sequence[TableId]], None]
@@ -107,21 +109,24 @@ class Renaming:
             self._renamed(tracked, event, None)
         return fate is Fate.FOLLOWED
 
+    def unnamed(self) -> Sequence[TableId]:
+        """The tables that do not have their names in the source, as far as is known."""
+        tracked = self.tables.all(*table_life.REPLICATED)
+        return [f.table for f in tracked if self.names.source(f.table) != f.table or table_life.is_dropped(f.record)]
+
     def take_selected(self, selected: Sequence[TableId], seen: Visibility | None) -> Sequence[TableId]:
         """Take in which tables of the source the configuration selects by now.
 
         Args:
-            selected: Under the names that they have in the source.
+            selected: Under the names that they have in the source. Of those that are `unnamed` only such as exist.
             seen: Taken before it was asked.
 
         Returns:
             Those that are to be tracked, under the names by which they are.
         """
-        for tracked in self.tables.all(*table_life.REPLICATED):
-            table = tracked.table
-            if table not in selected or self.alterations.hides(table, seen):
-                continue
-            if self.names.source(table) != table or table_life.is_dropped(tracked.record):
+        for table in self.unnamed():
+            tracked = self.tables.get(table)
+            if tracked is not None and table in selected and not self.alterations.hides(table, seen):
                 # Its name exists, and not for its table: another one has it.
                 self.rebind(tracked, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=table), None)
         return [table for table in map(self.names.tracked, selected) if table is not None]
@@ -129,6 +134,8 @@ class Renaming:
     def rebind(self, tracked: TrackedTable, event: DDLEvent, number: int | None) -> None:
         """Another table has the name: from here on the tracked one is that."""
         self.alterations.delivered(tracked.table, event.transaction_id)
+        if self.names.source(tracked.table) != tracked.table:
+            self.decoded.discard(tracked.table)
         self._name(tracked, tracked.table)
         is_waiting = table_life.waits(tracked.record)
         if is_waiting or (table_life.has_failed(tracked.record) and not table_life.is_dropped(tracked.record)):
@@ -153,6 +160,8 @@ class Renaming:
         had_failed = table_life.has_failed(tracked.record)
         if fate is Fate.FOLLOWED:
             self._make_way(tracked, new)
+        if fate is not Fate.FOLLOWED or number is None:
+            self.decoded.discard(tracked.table)
         selects = fate is Fate.FOLLOWED or (fate is Fate.STOPPED and self.settings.selects(new))
         self._name(tracked, new if selects else tracked.table)
         if had_failed:
@@ -181,6 +190,7 @@ class Renaming:
         before = self.names.tracked(new)
         stale = None if before in (None, new, tracked.table) else self.tables.get(before)
         if stale is not None:
+            self.decoded.discard(stale.table)
             self._name(stale, stale.table)
             if stale.is_captured:
                 self.suspend(stale)

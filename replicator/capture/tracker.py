@@ -129,7 +129,8 @@ class CatalogTracker:
         )
         self.renaming = Renaming(
             names=self.names, source=self.source, tables=self.tables, snapshots=self.snapshots, settings=self.settings,
-            alterations=self.alterations, fail=self.fail, suspend=self._suspend, start=self.start, outdate=self._outdate,
+            alterations=self.alterations, decoded=self.decoded, fail=self.fail, suspend=self._suspend, start=self.start,
+            outdate=self._outdate,
         )  # fmt: skip
 
     # --- driven by the loop -------------------------------------------------------------------------------------------

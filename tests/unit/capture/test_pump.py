@@ -378,12 +378,13 @@ def test_recreation_survives_that_the_log_is_opened_again_for_it(bench: Bench) -
     with bench.running() as capture:
         capture.until(bench.is_at(*STREAMING))
     bench.database.drop_table(table)
+    with bench.running() as capture:
+        capture.until(bench.is_at(Stage.FAILED))
+    bench.create(bench.schema("t"))
     with (  # noqa: PT012 (it is raised when the capture is joined)
         pytest.raises(SourceUnavailableError),
         bench.running(lambda s: s.faults.script("open_log", None, UNAVAILABLE)) as capture,
     ):
-        capture.until(bench.is_at(Stage.FAILED))
-        bench.create(bench.schema("t"))
         bench.store.add_request("test", RequestKind.RECREATE, {"tables": [str(table)]})
         capture.join()
     assert bench.known(table).stage is Stage.PENDING

@@ -128,6 +128,12 @@ class Cascades:
         self._reaches = reaches(self.read(), self.replicated)
         self._parents.clear()
 
+    def rename(self, table: TableId, new: TableId) -> None:
+        """A replicated table has another name."""
+        if table in self.replicated:
+            self.replicated = self.replicated - {table} | {new}
+            self.look()
+
     def parent(self, table_map: TableMap) -> Parent | None:
         """What a table's changes reach; None where that is nothing."""
         reach = self._reaches.get(TableId(table_map.schema, table_map.table))

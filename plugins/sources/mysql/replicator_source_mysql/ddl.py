@@ -7,7 +7,7 @@ views, routines and cascades that the log does not show: it is about every table
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -97,7 +97,7 @@ _ORDER: Final = (
 
 
 def effects(query: Query, replicated: Collection[TableId], *, flavor: Flavor, is_lower_case: bool) -> list[TableEffect]:
-    """What a statement does to replicated tables, each at most once.
+    """What a statement does to replicated tables, each at most once; of one that is renamed also what was done to it before.
 
     Args:
         query: The statement.
@@ -114,10 +114,16 @@ def effects(query: Query, replicated: Collection[TableId], *, flavor: Flavor, is
         return [TableEffect(effect=Effect.STATEMENT, table=table) for table in replicated]
     except NotUnderstoodError:
         return [TableEffect(effect=Effect.UNCLEAR, table=table) for table in statement.concerned()]
-    first: dict[TableId, TableEffect] = {}
+    found: dict[TableId, list[TableEffect]] = {}
     for effect in sorted(statement.replicated_effects(), key=lambda e: _ORDER.index(e.effect)):
-        first.setdefault(effect.table, effect)
-    return list(first.values())
+        found.setdefault(effect.table, []).append(effect)
+    return [effect for of_table in found.values() for effect in _in_order(of_table)]
+
+
+def _in_order(effects: Sequence[TableEffect]) -> Sequence[TableEffect]:
+    """What counts of a statement's effects on a table, which are given by gravity."""
+    first, *others = effects
+    return [*others[:1], first] if first.effect is Effect.RENAME else [first]
 
 
 def opens_group(query: Query, flavor: Flavor) -> bool:
@@ -350,7 +356,7 @@ class _Statement:
         if reader.skip("USER"):
             return
         reader.expect_any(_TABLES)
-        reader.skip("IF", "EXISTS")
+        if_exists = reader.skip("IF", "EXISTS")
         pairs: list[tuple[TableId, TableId]] = []
         while True:
             old = reader.table()
@@ -360,13 +366,21 @@ class _Statement:
             if not reader.skip_symbol(","):
                 break
         reader.end()
-        taken = {new for _, new in pairs}
+        if if_exists and len(pairs) > 1:
+            # Some of them may have been left out.
+            for table in {table for pair in pairs for table in pair}:
+                self._add(Effect.REPLACED, table)
+            return
+        # By the name that a table has now: the one that it had.
+        names: dict[TableId, TableId] = {}
         for old, new in pairs:
-            # The name has another table behind it now: a swap.
-            if old not in taken:
+            names[new] = names.pop(old, old)
+        for new, old in names.items():
+            # Where the old name has another table behind it now, it was swapped.
+            if old not in names:
                 self._add(Effect.RENAME, old, new)
-        for table in taken:
-            self._add(Effect.REPLACED, table, is_other_table=True)
+            if old != new:
+                self._add(Effect.REPLACED, new, is_other_table=True)
 
     def _create(self) -> None:
         reader = self._reader

@@ -101,6 +101,10 @@ class Statements:
             self._rows.alter(effect.table, None)
         if effect.effect is not Effect.TRUNCATE and altered is None:
             self._rows.expect_any_key(effect.table)
+        if effect.effect is Effect.RENAME and effect.new_table is not None:
+            self._rows.rename(effect.table, effect.new_table)
+            if self._cascades is not None:
+                self._cascades.rename(effect.table, effect.new_table)
         transaction = group.ensure_transaction()
         event = event_of(effect, altered, statement.text)
         assert event is not None

@@ -104,6 +104,11 @@ class TableRows:
             return None
         return self._versions.alter(table, changes)
 
+    def rename(self, table: TableId, new: TableId) -> None:
+        """Hand out a table's rows under its new name, unless another one has that."""
+        self._versions.rename(table, new)
+        self._known.clear()
+
     def expect_any_key(self, table: TableId) -> None:
         """The host has been told that the table may be another one: its next key is no news."""
         self._versions.expect_any_key(table)

@@ -103,6 +103,20 @@ class Versions:
             self._keys[table] = found.schema.key
         return found
 
+    def rename(self, table: TableId, new: TableId) -> None:
+        """A table has another name. If that is one of another replicated table, the rows of its name are those of that one."""
+        schema = self._replicated.pop(table, None)
+        if schema is None or new in self._replicated:
+            return
+        self._replicated[new] = replace(schema, table=new)
+        for names in (self._unclear, self._any_key):
+            if table in names:
+                names.discard(table)
+                names.add(new)
+        if table in self._keys:
+            self._keys[new] = self._keys.pop(table)
+        self._last_ids[new] = self._last_ids.pop(table, 0)
+
     def doubt(self, table: TableId) -> None:
         """A table was altered, and how is not known: until a TABLE_MAP has the columns that are known, no statement is applied."""
         self._unclear.add(table)

@@ -33,6 +33,7 @@ from replicator_source_postgresql.queries import (
     LIST_QUERY,
     LIVE_COLUMNS_QUERY,
     MISSING_QUERY,
+    NAMES_QUERY,
     PUBLICATION_QUERY,
     TABLES_QUERY,
     USED_TYPES_QUERY,
@@ -93,6 +94,18 @@ def read_tables(
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         with catalogue_texts(connection):
             return _CatalogReader(connection, publication, {} if filters is None else filters).read(wanted)
+
+
+def read_names(connection: Connection, oids: Mapping[TableId, int]) -> dict[TableId, TableId]:
+    """Read which names tables have now that do not have the given ones any more; a name that another table has counts as that table's."""
+    asked = {
+        "namespaces": [t.namespace for t in oids],
+        "names": [t.name for t in oids],
+        "oids": list(oids.values()),
+    }
+    with catalogue_texts(connection):
+        rows = connection.execute(NAMES_QUERY, asked).fetchall()
+    return {TableId(*row[:2]): TableId(*row[2:]) for row in rows if is_text(row[2]) and is_text(row[3])}
 
 
 def read_live_columns(

@@ -151,6 +151,15 @@ JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum > 0 AND a.atthasmissing
 GROUP BY r.oid, a.attname
 """  # noqa: S608 our own text
 
+# Tables by their oids, where no table has the name any more under which each was known.
+NAMES_QUERY: Final = """
+WITH known(nspname, relname, oid) AS (SELECT * FROM unnest(%(namespaces)s::text[], %(names)s::text[], %(oids)s::oid[]))
+SELECT k.nspname, k.relname, n.nspname, c.relname
+FROM known k JOIN pg_class c ON c.oid = k.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE NOT EXISTS (SELECT FROM pg_class o JOIN pg_namespace s ON s.oid = o.relnamespace
+  WHERE s.nspname = k.nspname::name AND o.relname = k.relname::name)
+"""
+
 # The names of the columns that live, and that a publication without a list publishes; and whether they are of the primary key.
 LIVE_COLUMNS_QUERY: Final = """
 SELECT a.attrelid::int8, a.attnum, a.attname, EXISTS (SELECT FROM pg_index i

@@ -111,8 +111,8 @@ class Relations:
         `transaction`: in which the message is.
         """
         old = self._shapes.get(relation.id)
-        # No table with a name that is not UTF-8 is replicated.
-        known = self._schemas.get(relation.table) if relation.is_named else None
+        name = old.schema.table if old is not None else self._name_of(relation.id)
+        known = self._known(relation, name)
         described = _Outcome() if known is None else self._try_describe(relation, known, transaction)
         shape, error = described.shape, described.error
         is_new = relation.id not in self._shapes and not self._has_relation(relation.table)
@@ -123,9 +123,9 @@ class Relations:
         if error is not None:
             events.errors[relation.table] = error
             self.drop(relation.table)
-        name = old.schema.table if old is not None else self._name_of(relation.id)
         if name is not None and name != relation.table:
             events.ddl.append(DDLEvent(operation=DDLOperation.RENAME_TABLE, table=name, new_table=relation.table))
+            self._move(name, relation.table, known if error is None else None)
         if known is not None and self._objects.get(relation.table, relation.id) != relation.id:
             events.ddl.append(DDLEvent(operation=DDLOperation.CREATE_TABLE, table=relation.table, schema=known))
         for relation_id, other in list(self._shapes.items()):
@@ -238,7 +238,7 @@ class Relations:
         self, relation: p.Relation, known: TableSchema, types: Sequence[PgType], table: CatalogTable
     ) -> _Outcome:
         """Number the columns, and say what rows have in those that are new."""
-        accepted = self._accepted.get(known.table)
+        accepted = self._accepted_as(relation.id, known.table)
         is_settled = accepted is not None and bool(accepted.columns) and _is_as_accepted(accepted, table.identity)
         is_same_storage = is_settled and accepted is not None and accepted.storage == table.identity.storage
         old = {c.id: c for c in known.columns if c.id is not None}
@@ -274,6 +274,31 @@ class Relations:
         )
         values = {name: column.value_before for name, column in added.items() if column is not None}
         return _outcome(known, shape, filled(values) if is_known else None)
+
+    def _known(self, relation: p.Relation, name: TableId | None) -> TableSchema | None:
+        """The last known shape of a table under the name that a message gives it; `name`: the one that it had before, if it is known.
+
+        No table with a name that is not UTF-8 is replicated.
+        """
+        if not relation.is_named:
+            return None
+        known = self._schemas.get(relation.table)
+        if known is None and name is not None and name in self._schemas:
+            return replace(self._schemas[name], table=relation.table)
+        return known
+
+    def _move(self, name: TableId, new: TableId, known: TableSchema | None) -> None:
+        """A replicated table has another name, unless another one has that already."""
+        self._schemas.pop(name, None)
+        if known is not None:
+            self._schemas.setdefault(new, known)
+
+    def _accepted_as(self, relation_id: int, table: TableId) -> TableIdentity | None:
+        """Under which identity a table is replicated, perhaps under the name that it had before."""
+        found = self._accepted.get(table)
+        if found is None:
+            found = next((i for i in self._accepted.values() if i.object == str(relation_id)), None)
+        return found
 
     def _name_of(self, relation_id: int) -> TableId | None:
         """Under which name a relation is replicated that this session has not seen yet."""

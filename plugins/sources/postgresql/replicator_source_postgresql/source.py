@@ -129,6 +129,14 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
         return {table: found[table].description for table in tables if table in found}
 
     @override
+    def locate(self, tables: Sequence[TableId]) -> Mapping[TableId, TableId]:
+        objects = {table: self._objects[table] for table in tables if table in self._objects}
+        if not objects:
+            return {}
+        with self._control.use("reading the names of tables") as connection:
+            return discovery.read_names(connection, objects)
+
+    @override
     def check(self, tables: Sequence[TableId]) -> Sequence[Problem]:
         if self._has_read_log:
             self._verify_host()
@@ -224,7 +232,12 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     @override
     def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
         self._accepted |= identities
-        self._objects |= {table: int(identity.object) for table, identity in identities.items() if identity.object}
+        objects = {table: int(identity.object) for table, identity in identities.items() if identity.object}
+        for table in [t for t, oid in self._objects.items() if oid in objects.values() and t not in objects]:
+            # It has another name now.
+            del self._objects[table]
+            self._accepted.pop(table, None)
+        self._objects |= objects
 
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:
