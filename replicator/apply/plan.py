@@ -197,6 +197,19 @@ def starts_in_place(item: Item, incarnation: int) -> int | None:
     return None
 
 
+def told_phase(item: Item) -> SnapshotPhase | None:
+    """What an item says of what the target holds; None: nothing.
+
+    A snapshot is complete once readers see it. Of an incarnation above the first, an event of its own says so, which also follows each
+    snapshot in place.
+    """
+    event = item.event if isinstance(item, EventEntry) else None
+    if not isinstance(event, SnapshotEvent) or event.kind is SnapshotKind.NONE:
+        return None
+    is_in_between = event.kind is SnapshotKind.IN_PLACE and item.incarnation > 1
+    return None if event.phase is SnapshotPhase.COMPLETED and is_in_between else event.phase
+
+
 def _newest_beginning(items: Sequence[Item], incarnation: int) -> EventEntry | None:
     newest = max((item.incarnation for item in items), default=incarnation)
     if newest <= incarnation:
@@ -212,10 +225,11 @@ def _newest_beginning(items: Sequence[Item], incarnation: int) -> EventEntry | N
 
 
 def _is_quiet(item: Item) -> bool:
-    """Whether the target has nothing to do: the start of a snapshot, or the end of a first snapshot."""
+    """Whether the target has nothing to do: the start of a snapshot, or the end of the very first one, which readers see from the start."""
     if not isinstance(item, EventEntry) or not isinstance(item.event, SnapshotEvent):
         return False
-    return item.event.phase is SnapshotPhase.STARTED or item.event.kind is SnapshotKind.FIRST
+    is_start = item.event.phase is SnapshotPhase.STARTED
+    return is_start or (item.event.kind is not SnapshotKind.IN_PLACE and item.incarnation == 1)
 
 
 def _quiet_run(own: Sequence[Item], start: int) -> int:
@@ -230,9 +244,7 @@ def _advance(own: Sequence[Item]) -> AdvanceUnit:
 
 
 def _passed(items: Sequence[Item]) -> Passed:
-    phases = [
-        item.event.phase for item in items if isinstance(item, EventEntry) and isinstance(item.event, SnapshotEvent)
-    ]
+    phases = [phase for phase in map(told_phase, items) if phase is not None]
     if not phases:
         return Passed()
     return Passed(starts=phases[-1] is SnapshotPhase.STARTED, completes=phases[-1] is SnapshotPhase.COMPLETED)

@@ -357,6 +357,8 @@ class TableApplier:
                     entry=EventEntry(event=SnapshotEvent(kind=SnapshotKind.IN_PLACE, start_number=int(start)))
                 ):
                     target.complete_snapshot(table, start, unit.last)
+                case EventUnit(entry=EventEntry(event=SnapshotEvent(phase=SnapshotPhase.COMPLETED))):
+                    target.publish(table, unit.last)
                 case _:
                     raise AssertionError(f"{unit} asks nothing of a target")  # noqa: TRY301 - an invariant
         except (TableError, ThrottledError) as error:

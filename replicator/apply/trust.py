@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from replicator.apply import restored
 from replicator.apply.context import ApplyContext
-from replicator.apply.plan import Item, last_number
+from replicator.apply.plan import Item, last_number, told_phase
 from replicator.model.errors import CorruptStreamError, FatalError, TableError
-from replicator.model.events import SnapshotEvent, SnapshotPhase
+from replicator.model.events import SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.plugins.target import EMPTY_LEDGER, Ledger
 from replicator.state.records import AppliedRecord, SegmentFile
@@ -51,8 +51,8 @@ def missed(context: ApplyContext, record: AppliedRecord, upto: int) -> tuple[int
                 continue
             if isinstance(item, SegmentFile):
                 rows += item.rows
-            elif isinstance(item.event, SnapshotEvent):
-                phase = item.event.phase
+            else:
+                phase = told_phase(item) or phase
         if len(window) < page:
             break
         after = last_number(window[-1])

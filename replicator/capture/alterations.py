@@ -3,47 +3,62 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import pyarrow as pa
 
-from replicator.capture.catalogue import columns_changed, same_columns
+from replicator.capture.catalogue import same_columns, stopped_by_policy
+from replicator.capture.settings import Widens, never_widens
 from replicator.config.model import DDLConfig
-from replicator.model.alteration import Alteration, alteration
+from replicator.model.alteration import Alteration, Change, alteration, widens
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import RESERVED_COLUMNS, DDLEvent, DDLOperation
 from replicator.model.naming import check_columns, folded, refuse_columns
 from replicator.model.schema import Column, TableSchema
+from replicator.state.records import Decision
 
 
 class Effect(StrEnum):
     """What an ALTER_TABLE of the log means for a table."""
 
     COLUMNS = "columns"
-    """It has other columns from here on."""
+    """It has other columns from here on, or another key."""
     ROWS = "rows"
     """It has the columns that it had, but its rows may have other values in them, or be others."""
     OTHER = "other"
-    """Nothing, or another key, or nobody knows."""
+    """Nothing, or nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Altered:
-    """An alteration that the target is to follow.
+    """An alteration, and what becomes of it in the target.
 
     Attributes:
         before: The table as the target has it, every column with a number.
-        schema: The table as the target is to have it, with the same numbers.
+        schema: The table as the target is to have it, with the same numbers. If it is rebuilt or stops: as the source has it.
         fill: What rows that are there already get in new columns, by name (`DDLEvent.fill`).
-        needs_snapshot: Whether only a new snapshot tells what these have there.
+        decision: What happens. SNAPSHOT: the target follows, and only a new snapshot tells what these rows have.
+        changes: The kinds of change that it consists of.
+        reason: Why, where the policies alone do not say it.
+        error: Why the table stops, if it does.
+        has_other_key_type: A column of the key has another type: what was read by the key so far is of no use.
     """
 
     before: TableSchema
     schema: TableSchema
     fill: pa.RecordBatch | None
-    needs_snapshot: bool
+    decision: Decision
+    changes: tuple[Change, ...]
+    reason: str | None = None
+    error: SchemaConflictError | None = None
+    has_other_key_type: bool = False
+
+    @property
+    def needs_snapshot(self) -> bool:
+        """Whether only a new snapshot tells what the rows have."""
+        return self.fill is None
 
     def event(self, told: DDLEvent | None) -> DDLEvent:
         """What the journal says of it. `told`: what the log said, if it did."""
@@ -58,9 +73,11 @@ def effect_of(known: TableSchema, event: DDLEvent) -> Effect:
         known = event.before
     if event.schema is None:
         return Effect.OTHER
-    if not same_columns(known, event.schema):
+    if not same_columns(known, event.schema) or known.key != event.schema.key:
         return Effect.COLUMNS
     has_lost_ids = _all_have_ids(known.columns) and not _all_have_ids(event.schema.columns)
+    if event.before is not None and _other_nullability(event.before, event.schema):
+        return Effect.COLUMNS
     is_told = event.before is not None or has_lost_ids
     return Effect.ROWS if is_told and event.fill is None else Effect.OTHER
 
@@ -72,8 +89,12 @@ def decide(
     *,
     before: TableSchema | None,
     fill: pa.RecordBatch | None,
+    can_widen: Widens = never_widens,
+    is_accepted: bool = False,
 ) -> Altered:
-    """Decide what becomes of a table whose source says that it has other columns.
+    """Decide what becomes of a table whose source says that it has other columns, or another key.
+
+    The strictest kind of change decides about all: one that stops, then one for which the table is rebuilt. Nothing is applied in part.
 
     Args:
         known: As it is tracked.
@@ -81,52 +102,139 @@ def decide(
         policies: Of the table.
         before: What `found` is to be compared with, if the source says so (`DDLEvent.before`).
         fill: As `DDLEvent.fill`.
-
-    Raises:
-        SchemaConflictError: The table must fail: a policy says so, or this part of the change cannot be followed.
+        can_widen: What the target can do.
+        is_accepted: What policies would stop, an operator has accepted.
     """
-    is_in_step = before is None or same_columns(_bare(known), _bare(before))
+    is_in_step = before is None or same_columns(bare(known), bare(before))
     if not is_in_step:
         # The source went by another shape: its numbers, and what it says of values, are not about this one.
-        known, before, fill = _bare(known), None, None
+        known, before, fill = bare(known), None, None
     old, new = _numbered(known, found, before)
     change = alteration(old, new)
-    if change.added and before is None and _all_have_ids(found.columns) and not _all_have_ids(known.columns):
-        # Compared by names, of which one may be a column that was renamed.
+    if before is None and (
+        change.retyped or (change.added and _all_have_ids(found.columns) and not _all_have_ids(known.columns))
+    ):
+        # What the catalogue shows: a column may have got another type with other values. And compared by names, one that
+        # seems new may have been renamed.
         fill = None
-    _refuse(known, found, change, policies)
+    kinds = _kinds(before or old, new, change)
     kept = old.kept
     if policies.drop_column in ("keep", "ignore"):
         kept = (*kept, *(replace(column, nullable=True) for column in change.dropped))
+    error = None if is_accepted else _stop(known, kinds, policies)
+    rebuilds = _rebuilds(change, kinds, can_widen)
+    if error is None and rebuilds and kept and Change.WIDEN_TYPE in kinds and not is_accepted:
+        error = _would_lose(known, kinds, kept)
+    decided = Altered(
+        before=old,
+        schema=found,
+        fill=None,
+        decision=Decision.STOP if error else Decision.REBUILD,
+        changes=tuple(kinds),
+        error=error,
+    )
+    if error or rebuilds:
+        return decided
     schema = replace(new, kept=_named(kept, new.columns))
-    refuse_columns(schema, check_columns(schema))
+    try:
+        refuse_columns(schema, check_columns(schema))
+    except SchemaConflictError as refused:
+        return replace(decided, decision=Decision.STOP, error=refused)
     names = {column.name for column in change.added}
-    known_fill = None if fill is None else fill.select([name for name in fill.schema.names if name in names])
-    return Altered(before=old, schema=schema, fill=known_fill, needs_snapshot=fill is None)
+    return replace(
+        decided,
+        schema=schema,
+        fill=None if fill is None else fill.select([name for name in fill.schema.names if name in names]),
+        decision=_decision(kinds, policies, needs_snapshot=fill is None),
+        has_other_key_type=any(column.name in found.key for _, column in change.retyped),
+    )
 
 
-def _refuse(known: TableSchema, found: TableSchema, change: Alteration, policies: DDLConfig) -> None:
-    if change.retyped or change.has_other_key:
-        raise columns_changed(known, found)
-    for policy, setting, what in (
-        (policies.add_column, "add_column", [f"added {column.name}" for column in change.added]),
-        (policies.drop_column, "drop_column", [f"dropped {column.name}" for column in change.dropped]),
-        (policies.rename_column, "rename_column", [f"renamed {old.name} to {new.name}" for old, new in change.renamed]),
-    ):
-        if policy == "stop" and what:
-            raise SchemaConflictError(
-                f"The source {', '.join(what)}. The policy ddl.{setting} is `stop`.",
-                code="ddl_stop",
-                table=str(known.table),
-                action="Run `replicator snapshot NAME TABLE`: it takes the table with its new columns.",
-            )
+def _kinds(before: TableSchema, new: TableSchema, change: Alteration) -> Mapping[Change, Sequence[str]]:
+    """The kinds of change that an alteration consists of, and what the source did of each."""
+    retyped = [
+        (
+            _type_kind(old, column, is_key=column.name in new.key),
+            f"changed the type of {column.name} from {old.source_type} to {column.source_type}",
+        )
+        for old, column in change.retyped
+    ]
+    found = {
+        Change.ADD_COLUMN: [f"added {column.name}" for column in change.added],
+        Change.DROP_COLUMN: [f"dropped {column.name}" for column in change.dropped],
+        Change.RENAME_COLUMN: [f"renamed {old.name} to {column.name}" for old, column in change.renamed],
+        Change.WIDEN_TYPE: [what for kind, what in retyped if kind is Change.WIDEN_TYPE],
+        Change.CHANGE_TYPE: [what for kind, what in retyped if kind is Change.CHANGE_TYPE],
+        Change.CHANGE_NULLABILITY: [
+            f"{'allowed NULL' if column.nullable else 'forbade NULL'} in {column.name}"
+            for column in _other_nullability(before, new)
+        ],
+        Change.CHANGE_KEY: [f"made {_key(new.key)} the key instead of {_key(before.key)}"]
+        if change.has_other_key
+        else [],
+    }
+    return {kind: what for kind, what in found.items() if what}
+
+
+def _type_kind(old: Column, new: Column, *, is_key: bool) -> Change:
+    # Rows are not found by numbers that are not exact.
+    is_inexact = is_key and pa.types.is_floating(new.type)
+    return Change.WIDEN_TYPE if widens(old.type, new.type) and not is_inexact else Change.CHANGE_TYPE
+
+
+def _other_nullability(before: TableSchema, after: TableSchema) -> Sequence[Column]:
+    """Columns that may be NULL, or no longer, other than before; those of the key never may."""
+    known = {column.name if column.id is None else column.id: column for column in before.columns}
+    pairs = [(known.get(c.name if c.id is None else c.id), c) for c in after.columns if c.name not in after.key]
+    return [column for old, column in pairs if old is not None and old.nullable != column.nullable]
+
+
+def _key(names: Sequence[str]) -> str:
+    return f"({', '.join(names)})" if names else "nothing"
+
+
+def _stop(known: TableSchema, kinds: Mapping[Change, Sequence[str]], policies: DDLConfig) -> SchemaConflictError | None:
+    stopped = [kind for kind in kinds if getattr(policies, kind.value) == "stop"]
+    if not stopped:
+        return None
+    reasons = [f"The source {', '.join(kinds[kind])}. The policy ddl.{kind.value} is `stop`." for kind in stopped]
+    return stopped_by_policy(known.table, " ".join(reasons))
+
+
+def _would_lose(
+    known: TableSchema, kinds: Mapping[Change, Sequence[str]], kept: Sequence[Column]
+) -> SchemaConflictError:
+    return stopped_by_policy(
+        known.table,
+        f"The source {', '.join(kinds[Change.WIDEN_TYPE])}. The target has to rebuild the table for that, and would lose columns that it"
+        f" keeps: {', '.join(column.name for column in kept)}.",
+    )
+
+
+def _rebuilds(change: Alteration, kinds: Mapping[Change, Sequence[str]], can_widen: Widens) -> bool:
+    """Whether no ALTER can do it."""
+    if Change.CHANGE_TYPE in kinds or Change.CHANGE_KEY in kinds:
+        return True
+    return not all(can_widen(old.type, new.type) for old, new in change.retyped)
+
+
+def _decision(kinds: Mapping[Change, Sequence[str]], policies: DDLConfig, *, needs_snapshot: bool) -> Decision:
+    if needs_snapshot:
+        return Decision.SNAPSHOT
+    if kinds.keys() <= {Change.CHANGE_NULLABILITY}:
+        return Decision.RECORD
+    is_kept = policies.drop_column in ("keep", "ignore")
+    return (
+        Decision.KEEP if is_kept and kinds.keys() <= {Change.DROP_COLUMN, Change.CHANGE_NULLABILITY} else Decision.APPLY
+    )
 
 
 def _numbered(known: TableSchema, found: TableSchema, before: TableSchema | None) -> tuple[TableSchema, TableSchema]:
     """Both shapes with numbers that tell which columns are the same; kept columns have numbers of their own, below zero."""
     old, new = known.columns, found.columns
     if before is not None and _all_have_ids(before.columns):
-        old = before.columns
+        # Of the columns, the target knows what is tracked.
+        old = tuple(replace(mine, id=theirs.id) for mine, theirs in zip(old, before.columns, strict=True))
     if not (_all_have_ids(old) and _all_have_ids(new)):
         # By name. A source's own numbers stay as they are, since it will compare by them.
         if _all_have_ids(new):
@@ -165,5 +273,6 @@ def _all_have_ids(columns: Sequence[Column]) -> bool:
     return all(column.id is not None for column in columns)
 
 
-def _bare(schema: TableSchema) -> TableSchema:
+def bare(schema: TableSchema) -> TableSchema:
+    """The same shape without numbers: compared by names."""
     return replace(schema, columns=tuple(replace(column, id=None) for column in schema.columns))

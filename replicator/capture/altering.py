@@ -3,77 +3,175 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from replicator.capture.alterations import Altered, decide
-from replicator.capture.catalogue import CatalogChange, judge
+from replicator.capture.alterations import Altered, bare, decide
+from replicator.capture.catalogue import CatalogChange, judge, same_shape, truncated
+from replicator.capture.settings import Widens
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.config import DDLConfig
-from replicator.model.alteration import kinds
-from replicator.model.events import DDLEvent
-from replicator.model.identity import Truncated
-from replicator.model.schema import TableId
+from replicator.model.alteration import Change
+from replicator.model.errors import TableError
+from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.identity import TableIdentity, Truncated
+from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import SourceLog, TableDescription
 from replicator.state import table_life
-from replicator.state.records import Decision, Stage
+from replicator.state.records import Decision, Stage, TableRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Altering:
     """Called by the loop's thread alone.
 
-    Each method returns whether the table needs a new snapshot, in place, and raises SchemaConflictError where the table must fail.
+    Each method says what becomes of the table, and raises SchemaConflictError where it must fail. What SNAPSHOT and REBUILD ask for is the
+    caller's: a snapshot in place, or as a new incarnation.
 
     Attributes:
         policies: Those of a table.
+        widens: What the target can do.
     """
 
     source: SourceLog
     tables: TrackedTables
     snapshots: SnapshotRunner
     policies: Callable[[TableId], DDLConfig]
+    widens: Widens
 
-    def by_log(self, tracked: TrackedTable, event: DDLEvent, number: int) -> bool:
-        """The log says that the table has other columns from this number on."""
+    def by_log(self, tracked: TrackedTable, event: DDLEvent, number: int) -> Decision:
+        """The log says that the table has other columns, or another key, from this number on."""
         assert event.schema is not None, "it says which"
-        policies = self.policies(tracked.table)
-        altered = decide(tracked.schema, event.schema, policies, before=event.before, fill=event.fill)
-        told = altered.event(event)
-        self.tables.note(
-            tracked, told, decision_of(altered), changes=kinds(altered.before, altered.schema), number=number
+        altered = decide(
+            tracked.schema,
+            event.schema,
+            self.policies(tracked.table),
+            before=event.before,
+            fill=event.fill,
+            can_widen=self.widens,
         )
-        self.tables.alter(tracked, altered, event, number)
-        if not altered.needs_snapshot:
+        if altered.has_other_key_type and tracked.record.stage is Stage.SNAPSHOT and altered.schema.key:
+            # How far it was read is known by the old key.
+            altered = replace(altered, fill=None, decision=Decision.SNAPSHOT)
+        told = replace(event, before=event.before or tracked.schema)
+        decision = self._follow(tracked, altered, told, number)
+        if decision not in (Decision.SNAPSHOT, Decision.REBUILD):
             self._read_again(tracked)
             # It may have another identity, which chunks and comparisons are to know soon.
             self.snapshots.suspicious.add(tracked.table)
-        return altered.needs_snapshot
+        return decision
 
-    def by_catalogue(self, tracked: TrackedTable, found: TableDescription) -> bool:
-        """The catalogue shows other columns, and the log does not say how they came."""
+    def by_catalogue(self, tracked: TrackedTable, found: TableDescription) -> Decision:
+        """The catalogue shows other columns, or another key, and the log does not say how they came."""
+        if is_other_object(tracked.record, found.identity):
+            # Its snapshot sees what becomes of its shape.
+            return Decision.SNAPSHOT
         storage = tracked.record.identity.storage if tracked.record.identity is not None else None
-        altered = self._found(tracked, found)
+        altered = self._compared(tracked, found)
+        decision = self._follow(tracked, altered, self._told(tracked, found), None)
+        if decision in (Decision.SNAPSHOT, Decision.REBUILD):
+            return decision
         change = judge(altered.schema, tracked.record.identity, found, truncates_since=0)
-        if altered.needs_snapshot or change not in (CatalogChange.NONE, CatalogChange.EXPLAINED):
-            return True
-        if isinstance(storage, Truncated):
+        if change not in (CatalogChange.NONE, CatalogChange.EXPLAINED) or isinstance(storage, Truncated):
             # What the catalogue says of rows, it says of those in a storage that is known.
-            return True
+            return Decision.SNAPSHOT
         self.tables.put(table_life.accepted(tracked.record, found.identity))
         self.source.accept({tracked.table: found.identity})
         self._read_again(tracked)
-        return False
+        return decision
 
-    def before_snapshot(self, tracked: TrackedTable, found: TableDescription) -> None:
-        """Its snapshot begins, in place, and tells what its rows have in new columns."""
-        self._found(tracked, found)
+    def before_snapshot(self, tracked: TrackedTable, found: TableDescription) -> Decision:
+        """Its snapshot begins, and tells what its rows have in new columns: in place (SNAPSHOT), or as a new incarnation (REBUILD)."""
+        record = tracked.record
+        if same_shape(tracked.schema, found.schema):
+            return Decision.SNAPSHOT
+        is_other = is_other_object(record, found.identity)
+        altered = self._compared(tracked, found, is_accepted=record.is_accepted, is_other=is_other)
+        if self.is_asked_for_as_it_is(tracked, found) or (is_other and altered.error is not None):
+            # Somebody asked for the table as it is now; or it is another table than the one whose policies these are.
+            altered = replace(altered, decision=Decision.REBUILD, error=None)
+        decision = self._follow(tracked, altered, self._told(tracked, found), None)
+        return decision if decision is Decision.REBUILD else Decision.SNAPSHOT
 
-    def _found(self, tracked: TrackedTable, found: TableDescription) -> Altered:
-        policies = self.policies(tracked.table)
-        altered = decide(tracked.schema, found.schema, policies, before=None, fill=found.fill)
-        self.tables.alter(tracked, altered, None)
-        return altered
+    def is_asked_for_as_it_is(self, tracked: TrackedTable, found: TableDescription) -> bool:
+        """Whether it failed, and a snapshot that somebody asked for takes it as it is now, which is not as it was."""
+        record = tracked.record
+        has_failed = table_life.has_failed(record) and table_life.has_begun(record) and not record.is_accepted
+        return has_failed and not same_shape(tracked.schema, found.schema)
+
+    def truncated(self, tracked: TrackedTable, event: DDLEvent, number: int) -> str:
+        """The log says that the table was truncated; return the policy. Where it allows that, the journal says so."""
+        policy = self.policies(tracked.table).truncate_table
+        tracked.truncates += 1
+        self.tables.put(replace(tracked.record, identity=truncated(tracked.record.identity, event.transaction_id)))
+        self.tables.note(tracked, event, Decision(policy), changes=(Change.TRUNCATE_TABLE,), number=number)
+        if policy == "apply":
+            self.tables.event(tracked, event, number)
+        return policy
+
+    def note_dropped(
+        self, tracked: TrackedTable, event: DDLEvent | None, number: int | None, *, is_accepted: bool = False
+    ) -> str:
+        """The table does not exist any more; return what is done about it, which is nothing if the target does not have it."""
+        policy = "apply" if is_accepted else self.policies(tracked.table).drop_table
+        if not table_life.has_begun(tracked.record) or (policy == "apply" and not (tracked.is_captured or is_accepted)):
+            return "ignore"
+        if tracked.is_captured or is_accepted:
+            event = event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=tracked.table)
+            reason = "An operator accepted it." if is_accepted else None
+            self.tables.note(
+                tracked, event, Decision(policy), changes=(Change.DROP_TABLE,), reason=reason, number=number
+            )
+        return policy
+
+    def note_rows(self, tracked: TrackedTable, event: DDLEvent, number: int, *, are_others: bool) -> Decision:
+        """The log names a statement that left the columns as they were; the rows may have other values, or be others."""
+        decision = Decision.SNAPSHOT if are_others else Decision.RECORD
+        if are_others or event.statement is not None:
+            reason = "Only a new snapshot tells what the rows have." if are_others else None
+            self.tables.note(tracked, event, decision, changes=(), reason=reason, number=number)
+        return decision
+
+    def note_unknown(self, tracked: TrackedTable, error: TableError, *, after: TableSchema | None = None) -> None:
+        """Nobody knows what became of the table."""
+        event = DDLEvent(
+            operation=DDLOperation.ALTER_TABLE,
+            table=tracked.table,
+            before=tracked.schema if table_life.has_begun(tracked.record) else None,
+            schema=after,
+        )
+        self.tables.note(tracked, event, Decision.STOP, changes=(Change.UNKNOWN,), reason=error.message)
+
+    def _compared(
+        self, tracked: TrackedTable, found: TableDescription, *, is_accepted: bool = False, is_other: bool = False
+    ) -> Altered:
+        """What lies between the table and what the catalogue shows; the numbers of another table's columns are its own."""
+        return decide(
+            bare(tracked.schema) if is_other else tracked.schema,
+            found.schema,
+            self.policies(tracked.table),
+            before=None,
+            fill=found.fill,
+            can_widen=self.widens,
+            is_accepted=is_accepted,
+        )
+
+    def _told(self, tracked: TrackedTable, found: TableDescription) -> DDLEvent:
+        return DDLEvent(
+            operation=DDLOperation.ALTER_TABLE, table=tracked.table, before=tracked.schema, schema=found.schema
+        )
+
+    def _follow(self, tracked: TrackedTable, altered: Altered, told: DDLEvent, number: int | None) -> Decision:
+        """Do what was decided, unless the table is to be rebuilt or stops."""
+        reason = altered.error.message if altered.error is not None else altered.reason
+        # Of what is followed with the columns that the target keeps.
+        noted = altered.event(told)
+        self.tables.note(tracked, noted, altered.decision, changes=altered.changes, reason=reason, number=number)
+        if altered.error is not None:
+            raise altered.error
+        if altered.decision is not Decision.REBUILD:
+            self.tables.alter(tracked, altered, told, number)
+        return altered.decision
 
     def _read_again(self, tracked: TrackedTable) -> None:
         if tracked.record.stage is Stage.SNAPSHOT:
@@ -81,8 +179,8 @@ class Altering:
             self.snapshots.begin(tracked)
 
 
-def decision_of(altered: Altered) -> Decision:
-    """What happens, in a word."""
-    if altered.needs_snapshot:
-        return Decision.SNAPSHOT
-    return Decision.KEEP if len(altered.schema.kept) > len(altered.before.kept) else Decision.APPLY
+def is_other_object(record: TableRecord, found: TableIdentity) -> bool:
+    """Whether another table has its name, or nothing is known of the one that had it."""
+    if record.identity is None:
+        return True
+    return record.identity.object is not None and record.identity.object != found.object

@@ -147,13 +147,28 @@ def renamed(table: TableId, new: TableId | None) -> SchemaConflictError:
     )
 
 
-def truncated_by_policy(table: TableId) -> SchemaConflictError:
-    """Why a table fails whose TRUNCATE is to stop it."""
+def stopped_by_policy(table: TableId, reason: str) -> SchemaConflictError:
+    """Why a table fails that waits for somebody to accept a change of it."""
     return SchemaConflictError(
-        "The source truncated the table. The policy ddl.truncate_table is `stop`.",
+        reason,
         code="ddl_stop",
         table=str(table),
-        action="Run `replicator snapshot NAME TABLE`: it takes the table as it is now.",
+        action="Run `replicator ddl accept NAME TABLE`: the target follows this change.",
+    )
+
+
+def truncated_by_policy(table: TableId) -> SchemaConflictError:
+    """Why a table fails whose TRUNCATE is to stop it."""
+    return stopped_by_policy(table, "The source truncated the table. The policy ddl.truncate_table is `stop`.")
+
+
+def dropped_by_policy(table: TableId) -> SchemaConflictError:
+    """Why a table fails whose DROP is to stop it."""
+    return SchemaConflictError(
+        "The source dropped the table. The policy ddl.drop_table is `stop`.",
+        code="ddl_stop",
+        table=str(table),
+        action="Run `replicator ddl accept NAME TABLE`: the target table is dropped, too. Or exclude the table in `tables.exclude`.",
     )
 
 

@@ -28,7 +28,9 @@ def bring_in_line(tables: TrackedTables, selected: Sequence[TableId], *, is_new_
         elif not table_life.is_replicated(record):
             tables.put(table_life.returned(record))
         elif is_new_position:
-            tables.put(table_life.suspended(record))
+            # Somebody asked for all tables as they are now.
+            is_stopped = table_life.waits_for_acceptance(record)
+            tables.put(table_life.suspended(table_life.change_accepted(record) if is_stopped else record))
     for table in selected:
         if tables.get(table) is None:
             tables.put(table_life.added(table))

@@ -416,7 +416,7 @@ class _Session:
             self._tracker.decoded.discard(table)
             failed = self._tables.get(table)
             if failed is not None and failed.is_captured:
-                self._tracker.fail(failed, error)
+                self._tracker.fail_undecoded(failed, error)
 
     def _report(self) -> CaptureReport:
         measures = self._periodic.measures

@@ -12,7 +12,7 @@ from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.model.schema import TableId
 from replicator.state import table_life
-from replicator.state.records import Request, RequestKind
+from replicator.state.records import Request, RequestKind, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Requests:
                 self.marks.expect(self.parts.write_mark(), PositionMark(request.id))
             case RequestKind.SNAPSHOT | RequestKind.RECREATE:
                 self._begin_snapshots(request)
+            case RequestKind.ACCEPT:
+                self._accept(request)
             case RequestKind.DELETE:
                 pass  # The supervisor's.
 
@@ -68,6 +70,17 @@ class Requests:
         if request.kind is RequestKind.RECREATE:
             self.tracker.recreate([f.table for f in chosen])
         tables = [f.table for f in chosen if not table_life.waits(f.record)]
+        if tables:
+            self.tracker.start(tables, requests=[request.id])
+        else:
+            self.tracker.done_requests.append(request.id)
+
+    def _accept(self, request: Request) -> None:
+        """What the tables waited for continues; the request is done once their snapshots begin, or wait to begin."""
+        wanted = {TableId.parse(name) for name in request.payload["tables"]}
+        waiting = [f for f in self.tables.all(Stage.FAILED) if table_life.waits_for_acceptance(f.record)]
+        chosen = [f for f in waiting if f.table in wanted and not self.parts.failures.is_left_out(request.id, f.table)]
+        tables = [f.table for f in chosen if self.tracker.accept(f)]
         if tables:
             self.tracker.start(tables, requests=[request.id])
         else:

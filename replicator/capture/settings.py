@@ -7,9 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
+
 from replicator.config import ReplicatorConfig
 from replicator.config.model import DDLConfig
 from replicator.model.schema import TableId
+
+Widens = Callable[[pa.DataType, pa.DataType], bool]
+"""Whether the target gives a column of the first type the second one in place (`DeltaTarget.widens`)."""
+
+
+def never_widens(before: pa.DataType, after: pa.DataType) -> bool:  # noqa: ARG001
+    """Of a target that rebuilds the table."""
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +51,7 @@ class CaptureSettings:
         unexplained_change: What happens when a table became another object without a trace in the log.
         ddl: The policies of a table for changes of its definition.
         spool: Folder for what waits on local disk.
+        widens: What the target can do to a column's type.
     """
 
     snapshot_mode: Literal["initial", "never", "only"]
@@ -71,9 +82,10 @@ class CaptureSettings:
     unexplained_change: Literal["resnapshot", "stop"]
     ddl: Callable[[TableId], DDLConfig]
     spool: Path
+    widens: Widens
 
     @classmethod
-    def of(cls, config: ReplicatorConfig, *, spool: Path) -> CaptureSettings:
+    def of(cls, config: ReplicatorConfig, *, spool: Path, widens: Widens = never_widens) -> CaptureSettings:
         """The settings of a configuration; what users cannot set has its one value here."""
         return cls(
             snapshot_mode=config.snapshot.mode,
@@ -104,4 +116,5 @@ class CaptureSettings:
             unexplained_change=config.snapshot.unexplained_change,
             ddl=config.ddl_for,
             spool=spool,
+            widens=widens,
         )

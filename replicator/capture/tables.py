@@ -154,10 +154,16 @@ class TrackedTables:
         else:
             progress = self._fresh_progress(found, SnapshotKind.FIRST)
             self.put(table_life.begun(record, schema, identity, incarnation=incarnation, snapshot=progress))
-        self.event(tracked, DDLEvent(operation=DDLOperation.CREATE_TABLE, table=tracked.table, schema=found.schema))
+        created = DDLEvent(operation=DDLOperation.CREATE_TABLE, table=tracked.table, schema=found.schema)
+        number = self.event(tracked, created)
+        self.note(tracked, created, Decision.APPLY, changes=(Change.CREATE_TABLE,), number=number)
         if not is_streaming:
             self._tell("snapshot_started", tracked, in_place=False)
             self.event(tracked, SnapshotEvent(phase=SnapshotPhase.STARTED, table=tracked.table))
+        elif incarnation > 1:
+            # Readers may see an older one, which this replaces as it is.
+            completed = SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=tracked.table, kind=SnapshotKind.NONE)
+            self.event(tracked, completed)
 
     def begin_in_place(self, tracked: TrackedTable, found: TableDescription, start_number: int) -> None:
         """Begin a snapshot of a table that the target holds."""
@@ -226,6 +232,9 @@ class TrackedTables:
             phase=SnapshotPhase.COMPLETED, table=tracked.table, kind=progress.kind, start_number=progress.start_number
         )
         self.event(tracked, event)
+        if progress.kind is SnapshotKind.IN_PLACE and tracked.record.incarnation > 1:
+            # It may make up for the first snapshot of the incarnation, which readers do not see before that is complete.
+            self.event(tracked, SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=tracked.table))
         self._tell("snapshot_complete", tracked)
         self.put(table_life.completed(tracked.record, self._now()))
 
@@ -245,10 +254,10 @@ class TrackedTables:
         if time.monotonic() - self._told_at.get(tracked.table, -math.inf) >= _TELL_EVERY_S:
             self._tell("snapshot_progress", tracked)
 
-    def fail(self, tracked: TrackedTable, error: ReplicatorError) -> None:
-        """The table stops: its changes are no longer written until a new snapshot begins."""
+    def fail(self, tracked: TrackedTable, error: ReplicatorError, *, stopped_at: Change | None = None) -> None:
+        """The table stops: its changes are no longer written until a new snapshot begins. `stopped_at`: as `TableRecord.stopped_at`."""
         tell_failed(tracked.table, error)
-        self.put(table_life.failed(tracked.record, ErrorRecord.of(error, self._now())))
+        self.put(table_life.failed(tracked.record, ErrorRecord.of(error, self._now()), stopped_at=stopped_at))
 
     def _tell(self, event: str, tracked: TrackedTable, **more: bool) -> None:
         """A line of the log about a snapshot."""

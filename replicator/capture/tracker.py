@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,11 +20,11 @@ from replicator.capture.catalogue import (
     UNEXPLAINED,
     CatalogChange,
     columns_changed,
+    dropped_by_policy,
     missing,
     renamed,
     same_columns,
     same_shape,
-    truncated,
     truncated_by_policy,
 )
 from replicator.capture.checks import Checks, prepare_and_describe
@@ -49,13 +48,14 @@ from replicator.capture.starting import (
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.capture.window import Window
 from replicator.journal.writer import JournalWriter
+from replicator.model.alteration import Change
 from replicator.model.errors import FatalError, SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, TableDescription, Visibility
 from replicator.state import table_life
-from replicator.state.records import Stage, TableRecord
+from replicator.state.records import Decision, Stage, TableRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,10 @@ class CatalogTracker:
 
     def __post_init__(self) -> None:
         """Nothing is compared yet."""
-        policies = self.settings.ddl
-        self._altering = Altering(source=self.source, tables=self.tables, snapshots=self.snapshots, policies=policies)
+        self._altering = Altering(
+            source=self.source, tables=self.tables, snapshots=self.snapshots, policies=self.settings.ddl,
+            widens=self.settings.widens,
+        )  # fmt: skip
         self._comparison = Comparison(
             source=self.source,
             submit=self.submit,
@@ -266,43 +268,48 @@ class CatalogTracker:
             self.drop_missing(tracked)
             return
         if table not in self.decoded:
+            if self._altering.is_asked_for_as_it_is(tracked, found):
+                self.to_recreate.add(table)
             self._suspend(tracked)
             self.needs_reopening = True
             return
         self.source.accept({table: found.identity})
-        record = tracked.record
         self.snapshots.drop(table)
-        self.needs_reopening = self.needs_reopening or table in self._missed
-        is_recreated = table in self.to_recreate or record.is_recreated
-        self.to_recreate.discard(table)
-        has_begun = table_life.has_begun(record)
-        if has_begun and not (
-            is_recreated or table_life.has_failed(record) or same_shape(tracked.schema, found.schema)
-        ):
-            # Where its policies do not allow that, a new incarnation begins.
-            with suppress(SchemaConflictError):
-                self._altering.before_snapshot(tracked, found)
-                self.needs_reopening = True
-        is_same = has_begun and same_shape(tracked.schema, found.schema)
+        has_begun = table_life.has_begun(tracked.record)
+        is_reshaped = has_begun and not same_shape(tracked.schema, found.schema)
+        # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.
+        self.needs_reopening = self.needs_reopening or table in self._missed or is_reshaped
+        try:
+            is_recreated = has_begun and self._is_recreated(tracked, found)
+        except SchemaConflictError as error:
+            self.fail(tracked, error)
+            return
+        incarnation = tracked.record.incarnation
         if not has_begun:
-            self.tables.begin_incarnation(
-                tracked, found, incarnation=record.incarnation, mode=self.settings.snapshot_mode
-            )
-        elif is_same and not is_recreated:
+            self.tables.begin_incarnation(tracked, found, incarnation=incarnation, mode=self.settings.snapshot_mode)
+        elif is_recreated:
+            self.tables.begin_incarnation(tracked, found, incarnation=incarnation + 1, mode="initial")
+        else:
             # A read of a table without a key counts only if it saw all that was delivered before it: none of that may stay, or
             # what was written in between would be there twice.
             number = self.writer.next_sequence_num
             self.tables.begin_in_place(tracked, found, self.window.start_number(number) if found.schema.key else number)
-        else:
-            self.tables.begin_incarnation(tracked, found, incarnation=record.incarnation + 1, mode="initial")
-            # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.
-            self.needs_reopening = self.needs_reopening or not is_same
-        changed_at = self.changed_at.pop(table, None)
-        if tracked.record.stage is Stage.SNAPSHOT:
-            if changed_at is not None and changed_at >= self.window.start_number(self.writer.next_sequence_num):
-                # Its transaction may be one that the reads do not see.
-                self.outdate(tracked)
-            self.snapshots.begin(tracked)
+        self._begin_reading(tracked)
+
+    def _begin_reading(self, tracked: TrackedTable) -> None:
+        changed_at = self.changed_at.pop(tracked.table, None)
+        if tracked.record.stage is not Stage.SNAPSHOT:
+            return
+        if changed_at is not None and changed_at >= self.window.start_number(self.writer.next_sequence_num):
+            # Its transaction may be one that the reads do not see.
+            self.outdate(tracked)
+        self.snapshots.begin(tracked)
+
+    def _is_recreated(self, tracked: TrackedTable, found: TableDescription) -> bool:
+        """Whether a snapshot that begins is a new incarnation's. Otherwise the target follows to the shape that it has."""
+        is_asked_for = tracked.table in self.to_recreate or tracked.record.is_recreated
+        self.to_recreate.discard(tracked.table)
+        return is_asked_for or self._altering.before_snapshot(tracked, found) is Decision.REBUILD
 
     def _wait_again(self, table: TableId) -> None:
         """What the catalogue said of the table is out of date: its snapshot waits until it was asked once more, also after a restart."""
@@ -344,15 +351,15 @@ class CatalogTracker:
             self.source.accept({tracked.table: found.identity})
         elif change is CatalogChange.ASK_AGAIN:
             self.snapshots.suspicious.add(tracked.table)
-        elif change is CatalogChange.COLUMNS:
+        elif change in (CatalogChange.COLUMNS, CatalogChange.KEY):
             return self._found_altered(tracked, found)
-        elif change is CatalogChange.KEY or change in UNEXPLAINED:
+        elif change in UNEXPLAINED:
             return [self._unexplained(tracked, change)]
         return []
 
     def _unexplained(self, tracked: TrackedTable, change: CatalogChange) -> TableId:
         is_to_stop = self.settings.unexplained_change == "stop" and not tracked.record.is_altered
-        if change in UNEXPLAINED and is_to_stop:
+        if is_to_stop:
             raise FatalError(
                 f"{UNEXPLAINED[change]}, and the log does not show it.",
                 code="unexplained_change",
@@ -378,15 +385,9 @@ class CatalogTracker:
     def _ddl(self, tracked: TrackedTable, event: DDLEvent, number: int) -> None:
         match event.operation:
             case DDLOperation.TRUNCATE_TABLE:
-                tracked.truncates += 1
-                identity = truncated(tracked.record.identity, event.transaction_id)
-                self.tables.put(replace(tracked.record, identity=identity))
                 self.snapshots.suspicious.add(tracked.table)
-                policy = self.settings.ddl(tracked.table).truncate_table
-                if policy == "apply":
-                    self.tables.event(tracked, event, number)
-                elif policy == "stop":
-                    self.fail(tracked, truncated_by_policy(tracked.table))
+                if self._altering.truncated(tracked, event, number) == "stop":
+                    self.fail(tracked, truncated_by_policy(tracked.table), stopped_at=Change.TRUNCATE_TABLE)
             case DDLOperation.DROP_TABLE:
                 self.drop_missing(tracked, event, number)
             case DDLOperation.ALTER_TABLE:
@@ -395,6 +396,7 @@ class CatalogTracker:
                 self.fail(tracked, renamed(tracked.table, event.new_table))
             case DDLOperation.CREATE_TABLE:
                 # Another object took the name, or rows came or went that the log does not name.
+                self.tables.put(replace(tracked.record, identity=None))
                 self._suspend(tracked)
                 self.start([tracked.table])
             case _:
@@ -435,52 +437,86 @@ class CatalogTracker:
 
     def drop_missing(self, tracked: TrackedTable, event: DDLEvent | None = None, number: int | None = None) -> None:
         """The table is not in the source any more."""
-        if tracked.is_captured:
-            event = event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=tracked.table)
-            if self.settings.ddl(tracked.table).drop_table == "apply":
-                self.tables.event(tracked, event, number)
-                self.to_recreate.add(tracked.table)
+        policy = self._altering.note_dropped(tracked, event, number)
+        if policy == "stop":
+            self.fail(tracked, dropped_by_policy(tracked.table), stopped_at=Change.DROP_TABLE)
+        elif policy == "apply":
+            self._drop(tracked, event, number)
+        else:
+            self.fail(tracked, missing(tracked.table))
+
+    def accept(self, tracked: TrackedTable) -> bool:
+        """Somebody accepts the change at which the table stopped; whether a snapshot is to begin for that."""
+        if tracked.record.stopped_at is Change.DROP_TABLE:
+            self._altering.note_dropped(tracked, None, None, is_accepted=True)
+            self._drop(tracked, None, None)
+            return False
+        self.tables.put(table_life.change_accepted(tracked.record))
+        return True
+
+    def _drop(self, tracked: TrackedTable, event: DDLEvent | None, number: int | None) -> None:
+        """The target drops the table, too."""
+        self.tables.event(tracked, event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=tracked.table), number)
+        self.to_recreate.add(tracked.table)
         self.fail(tracked, missing(tracked.table))
 
-    def fail(self, tracked: TrackedTable, error: TableError) -> None:
+    def fail(self, tracked: TrackedTable, error: TableError, *, stopped_at: Change | None = None) -> None:
         """The table stops; the others continue."""
         self.snapshots.drop(tracked.table)
         self.tables.put(self._uncaptured(tracked.record))
-        self.tables.fail(tracked, error)
+        self.tables.fail(tracked, error, stopped_at=stopped_at)
+
+    def fail_undecoded(self, tracked: TrackedTable, error: TableError) -> None:
+        """The log does not hand out the changes of the table any more."""
+        if error.code in table_life.ACCEPTABLE:
+            self._altering.note_unknown(tracked, error)
+        self.fail(tracked, error)
 
     def reshaped(self, tracked: TrackedTable, schema: TableSchema | None) -> None:
-        """The log brings another shape and does not say how it came: another key begins a snapshot, other columns fail the table."""
+        """The log brings another shape and does not say how it came: another key is looked up, other columns fail the table."""
         if schema is not None and same_shape(tracked.schema, schema):
             return
         if schema is not None and same_columns(tracked.schema, schema):
             self._suspend(tracked)
             self.start([tracked.table])
             return
-        self.fail(tracked, columns_changed(tracked.schema, schema))
+        error = columns_changed(tracked.schema, schema)
+        self._altering.note_unknown(tracked, error, after=schema)
+        self.fail(tracked, error)
 
     def _alter(self, tracked: TrackedTable, event: DDLEvent, number: int) -> None:
         """The log says that the table was altered."""
         effect = effect_of(tracked.schema, event)
         try:
-            if effect is Effect.OTHER:
-                self.reshaped(tracked, event.schema)
-            elif effect is Effect.ROWS or self._altering.by_log(tracked, event, number):
-                self._suspend(tracked)
-                self.start([tracked.table])
+            if effect is Effect.COLUMNS:
+                decision = self._altering.by_log(tracked, event, number)
+            else:
+                decision = self._altering.note_rows(tracked, event, number, are_others=effect is Effect.ROWS)
         except SchemaConflictError as error:
             self.fail(tracked, error)
+            return
+        if effect is Effect.OTHER:
+            self.reshaped(tracked, event.schema)
+        elif again := self._again(tracked, decision):
+            self.start(again)
 
     def _found_altered(self, tracked: TrackedTable, found: TableDescription) -> Sequence[TableId]:
-        """The catalogue shows other columns; return the table if it needs a new snapshot."""
+        """The catalogue shows other columns, or another key; return the table if it needs a new snapshot."""
         try:
-            needs_snapshot = self._altering.by_catalogue(tracked, found)
+            decision = self._altering.by_catalogue(tracked, found)
         except SchemaConflictError as error:
             self.fail(tracked, error)
             return []
         # The log was opened with the shape before.
         self.needs_reopening = True
-        if not needs_snapshot:
+        return self._again(tracked, decision)
+
+    def _again(self, tracked: TrackedTable, decision: Decision) -> Sequence[TableId]:
+        """The table, if it needs a new snapshot: in place, or as a new incarnation. Until that begins nothing of it is written."""
+        if decision not in (Decision.SNAPSHOT, Decision.REBUILD):
             return []
+        if decision is Decision.REBUILD:
+            self.to_recreate.add(tracked.table)
         self._suspend(tracked)
         return [tracked.table]
 

@@ -16,6 +16,7 @@ import click
 
 from replicator import config
 from replicator.cli import changes, show
+from replicator.cli.ddl import ddl
 from replicator.cli.demo import DemoCommand
 from replicator.config import LoadedConfig
 from replicator.model.errors import ConfigError, ReplicatorError
@@ -342,6 +343,7 @@ def logs(name: str, lines: int, follow: bool) -> None:
         click.echo(line)
 
 
+main.add_command(ddl)
 main.add_command(
     DemoCommand(
         "demo",

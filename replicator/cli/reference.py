@@ -33,11 +33,11 @@ def cli_reference() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _command(name: str, command: click.Command, parent: click.Context) -> Iterator[str]:
+def _command(name: str, command: click.Command, parent: click.Context, level: int = 2) -> Iterator[str]:
     context = click.Context(command, info_name=name, parent=parent)
     yield from (
         "",
-        f"## {name}",
+        f"{'#' * level} {context.command_path.removeprefix(f'{parent.find_root().info_name} ')}",
         "",
         f"    {' '.join([context.command_path, *command.collect_usage_pieces(context)])}",
         "",
@@ -48,6 +48,9 @@ def _command(name: str, command: click.Command, parent: click.Context) -> Iterat
     if options:
         yield from ("| option | value | default | |", "| --- | --- | --- | --- |")
         yield from (_option(option, context) for option in options)
+    if isinstance(command, click.Group):
+        for sub in sorted(command.commands):
+            yield from _command(sub, command.commands[sub], context, level + 1)
 
 
 def _option(option: click.Option, context: click.Context) -> str:

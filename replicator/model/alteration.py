@@ -97,26 +97,6 @@ def alteration(before: TableSchema, after: TableSchema) -> Alteration:
     )
 
 
-def kinds(before: TableSchema, after: TableSchema) -> tuple[Change, ...]:
-    """The kinds of change that lie between two versions of a table, as policies know them; none if no policy is about it."""
-    change = alteration(before, after)
-    pairs = _pairs(before.columns, after.columns)
-    nullable = {column.name: column.nullable for column in before.columns}
-    is_nullable_now = {column.name: column.nullable for column in after.columns if column.name not in after.key}
-    found = {
-        Change.ADD_COLUMN: change.added,
-        Change.DROP_COLUMN: change.dropped,
-        Change.RENAME_COLUMN: change.renamed,
-        Change.WIDEN_TYPE: [old for old, new in change.retyped if widens(old.type, new.type)],
-        Change.CHANGE_TYPE: [old for old, new in change.retyped if not widens(old.type, new.type)],
-        Change.CHANGE_NULLABILITY: [
-            n for n, now in is_nullable_now.items() if n in pairs and nullable[pairs[n]] != now
-        ],
-        Change.CHANGE_KEY: change.has_other_key,
-    }
-    return tuple(kind for kind, what in found.items() if what)
-
-
 def steps(actual: TableSchema, wanted: TableSchema) -> Steps:
     """What makes the target's table for `wanted` out of the one for `actual`, kept columns included."""
     pairs = _pairs(actual.held, wanted.held)

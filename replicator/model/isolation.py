@@ -17,8 +17,8 @@ from replicator.model.schema import TableId
 
 INTERNAL: Final = "internal_error"
 
-_OF_THE_REPLICATOR: Final = frozenset({"ledger_ahead", "ddl_stop", "unexplained_change"})
-"""Codes that name a table and concern everybody: a restored state store, and policies by which the operator wants a stop."""
+_OF_THE_REPLICATOR: Final = frozenset({"ledger_ahead", "unexplained_change"})
+"""Codes that name a table and concern everybody: a restored state store, and a policy by which the operator wants a stop."""
 
 _OF_THE_MACHINE: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}

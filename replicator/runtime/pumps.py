@@ -66,7 +66,9 @@ def run_capture(
                 store, record.name, epoch=epoch, keep_s=journal.keep.total_seconds(), bytes_max=journal.bytes_max
             ),
             tables=selection.tables,
-            settings=CaptureSettings.of(loaded.config, spool=_spool(home, record.name)),
+            settings=CaptureSettings.of(
+                loaded.config, spool=_spool(home, record.name), widens=_widener(loaded, registry, record)
+            ),
             select=_selector(source, loaded) if loaded.config.ddl.create_table == "apply" else None,
             assess=_assessor(loaded, registry, record),
         )
@@ -120,6 +122,21 @@ def _assessor(
         return problems
 
     return assess
+
+
+def _widener(
+    loaded: LoadedConfig, registry: Registry, record: ReplicatorRecord
+) -> Callable[[pa.DataType, pa.DataType], bool]:
+    """Says which types the target widens in place."""
+
+    def widens(before: pa.DataType, after: pa.DataType) -> bool:
+        target = assembly.make_target(loaded, registry, uuid=record.uuid)
+        try:
+            return target.widens(before, after)
+        finally:
+            target.close()
+
+    return widens
 
 
 def run_apply(

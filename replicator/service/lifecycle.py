@@ -118,10 +118,7 @@ def snapshot(
     Returns the tables; ConfigError if one is not replicated.
     """
     record = find(store, name)
-    known = {str(t.table): t.table for t in store.tables(name) if table_life.is_replicated(t)}
-    unknown = [t for t in tables if t not in known]
-    if unknown:
-        raise unknown_tables(name, unknown, known)
+    chosen = replicated_tables(store, name, tables)
     if restart and tables:
         raise ConfigError("--restart applies to all tables. Leave the table names out.", code="restart_with_tables")
     if restart and recreate:
@@ -130,9 +127,18 @@ def snapshot(
             code="restart_with_recreate",
         )
     kind = RequestKind.RESTART if restart else RequestKind.RECREATE if recreate else RequestKind.SNAPSHOT
-    store.add_request(name, kind, {"tables": list(tables) or sorted(known)})
+    store.add_request(name, kind, {"tables": list(tables) or sorted(map(str, chosen))})
     if record.desired is Desired.RUNNING:
         store.set_error(name, None)
+    return chosen
+
+
+def replicated_tables(store: StateStore, name: str, tables: Sequence[str]) -> Sequence[TableId]:
+    """Those of these names, or all; ConfigError if one is not replicated."""
+    known = {str(t.table): t.table for t in store.tables(name) if table_life.is_replicated(t)}
+    unknown = [t for t in tables if t not in known]
+    if unknown:
+        raise unknown_tables(name, unknown, known)
     return [known[t] for t in tables] if tables else list(known.values())
 
 

@@ -9,11 +9,10 @@ from typing import Final
 import pyarrow as pa
 
 from replicator.capture.alterations import Altered, Effect, decide, effect_of
-from replicator.capture.altering import decision_of
-from replicator.capture.catalogue import missing, truncated_by_policy
+from replicator.capture.catalogue import dropped_by_policy, missing, stopped_by_policy, truncated_by_policy
 from replicator.config import DDLConfig
-from replicator.model.alteration import Change, kinds, steps
-from replicator.model.errors import SchemaConflictError, TableError
+from replicator.model.alteration import Change, steps
+from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema, type_to_text
 from replicator.state.records import Decision
@@ -143,19 +142,19 @@ class _Decided:
     error: TableError | None = None
 
 
-def _decided(known: TableSchema, event: DDLEvent, policies: DDLConfig, widens: Widens) -> _Decided:  # noqa: ARG001
+def _decided(known: TableSchema, event: DDLEvent, policies: DDLConfig, widens: Widens) -> _Decided:
     """Ask capture, as its tracker does."""
     assert event.schema is not None, "as was checked"
-    found = kinds(event.before or known, event.schema)
     effect = effect_of(known, event)
     if effect is not Effect.COLUMNS:
-        decision = Decision.SNAPSHOT if effect is Effect.ROWS else Decision.RECORD
-        return _Decided(decision=Decision.REBUILD if Change.CHANGE_KEY in found else decision, changes=found)
-    try:
-        altered = decide(known, event.schema, policies, before=event.before, fill=event.fill)
-    except SchemaConflictError as error:
-        return _Decided(decision=Decision.STOP, changes=found, error=error)
-    return _Decided(decision=decision_of(altered), changes=found, altered=altered)
+        return _Decided(decision=Decision.SNAPSHOT if effect is Effect.ROWS else Decision.RECORD, changes=())
+    altered = decide(known, event.schema, policies, before=event.before, fill=event.fill, can_widen=widens)
+    return _Decided(
+        decision=altered.decision,
+        changes=altered.changes,
+        altered=None if altered.decision in (Decision.STOP, Decision.REBUILD) else altered,
+        error=altered.error,
+    )
 
 
 def _effects(altered: Altered) -> Iterator[str]:
@@ -222,17 +221,15 @@ def _dropped(table: TableId, policies: DDLConfig, change: Change) -> Rehearsed:
         changes=(change,),
         decision=decision,
         effects=(what, "the table is not replicated any more, and `status` says so"),
-        error=missing(table),
+        error=dropped_by_policy(table) if decision is Decision.STOP else missing(table),
     )
 
 
 def _renamed(table: TableId, new: TableId | None, policies: DDLConfig, selects: Callable[[TableId], bool]) -> Rehearsed:
     change = Change.RENAME_TABLE
     if policies.rename_table == "stop":
-        error = SchemaConflictError(
-            f"The source renamed the table to {new}. The policy ddl.rename_table is `stop`.",
-            code="ddl_stop",
-            table=str(table),
+        error = stopped_by_policy(
+            table, f"The source renamed the table to {new}. The policy ddl.rename_table is `stop`."
         )
         return Rehearsed(changes=(change,), decision=Decision.STOP, effects=(_STOP,), error=error)
     if policies.rename_table == "ignore" or new is None or not selects(new):

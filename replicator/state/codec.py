@@ -34,6 +34,8 @@ R = TypeVar("R", bound=Report)
 
 _ERROR: Final = TypeAdapter(ErrorRecord)
 _SCHEMA: Final[TypeAdapter[TableSchema]] = TypeAdapter(StoredSchema)
+_LATER: Final = frozenset({"is_accepted", "stopped_at"})
+"""Fields of documents that older versions did not write: what they meant is the default."""
 
 
 class _Stored(Generic[T]):
@@ -67,7 +69,7 @@ class _Stored(Generic[T]):
             for column, held in self._columns.items():
                 stored = getattr(row, column)
                 if isinstance(held, tuple):
-                    values |= {field: stored[field] for field in held}
+                    values |= {field: stored[field] for field in held if field in stored or field not in _LATER}
                 else:
                     values[held] = stored
             return self._adapter.validate_python(values)
@@ -97,7 +99,7 @@ _TABLES: Final = _Stored(
     table_name="table",
     incarnation="incarnation",
     state="stage",
-    record=("schema", "identity", "is_recreated", "snapshot", "first_change", "error"),
+    record=("schema", "identity", "is_recreated", "is_accepted", "stopped_at", "snapshot", "first_change", "error"),
     is_altered="is_altered",
 )
 _APPLIED: Final = _Stored(

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from replicator.model.alteration import Change
 from replicator.model.errors import RefusedError, ReplicatorError
 from replicator.model.events import DDLOperation, SnapshotKind, check_start
 from replicator.model.merged import Merged
@@ -74,6 +75,8 @@ class RequestKind(StrEnum):
     """The same, each as a new incarnation."""
     RESTART = "restart"
     """Snapshots of all from a new position in the log."""
+    ACCEPT = "accept"
+    """The target follows the change at which each of `tables` stopped."""
     POSITION = "position"
     """To be closed by the commit that covers everything committed at the source by now."""
     DELETE = "delete"
@@ -219,6 +222,8 @@ class TableRecord:
         identity: `TableDescription.identity` that capture last accepted; None before the first.
         is_altered: It was altered since `identity` was accepted, perhaps rewritten.
         is_recreated: The next snapshot begins a new incarnation, whatever the table's shape.
+        is_accepted: Somebody has accepted the change at which it stopped: no policy stops what its next snapshot finds.
+        stopped_at: Whether it stopped by policy at a DROP, TRUNCATE or RENAME of the table; None: at anything else, or it did not.
         first_change: Sequence number of the incarnation's first row that did not come from one plain pass of its first snapshot;
             None while there is none. Rows below it may be appended.
         error: Why it failed.
@@ -231,6 +236,8 @@ class TableRecord:
     identity: StoredIdentity | None = None
     is_altered: bool = False
     is_recreated: bool = False
+    is_accepted: bool = False
+    stopped_at: Change | None = None
     snapshot: SnapshotProgress | None = None
     first_change: int | None = None
     error: ErrorRecord | None = None

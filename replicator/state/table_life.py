@@ -9,6 +9,8 @@ Capture's word (`TableRecord.stage`):
     every state but REMOVED ── failed, journal_lost ──▶ FAILED;   a snapshot that is asked for begins there, too: begun, begun_in_place
     every state ── removed ──▶ REMOVED ── returned ──▶ PENDING, as the next incarnation
 
+A table that stopped at a change which somebody accepts: `change_accepted`; it stays FAILED until its snapshot begins, or is to begin.
+
 A table whose incarnation has begun gets another shape: `altered`; its identity is accepted: `accepted`. Neither changes its state.
 
 Any table that is not captured, and a captured one as it stops: `recreated`: its next snapshot begins a new incarnation.
@@ -29,6 +31,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from replicator.model.alteration import Change
 from replicator.model.identity import TableIdentity
 from replicator.model.schema import TableId, TableSchema
 from replicator.state.records import (
@@ -44,6 +47,12 @@ from replicator.state.records import (
 
 JOURNAL_GIVEN_UP: Final = "journal_given_up"
 """Code of the error of a table whose changes the journal had to drop."""
+
+DDL_STOP: Final = "ddl_stop"
+"""Code of the error of a table whose policies stop it at a change of its definition."""
+
+ACCEPTABLE: Final = (DDL_STOP, "ddl_not_understood", "schema_changed")
+"""Codes of the errors after which a table continues once somebody accepts the change."""
 
 TABLE_MISSING: Final = "table_missing"
 """Code of the error of a table that does not exist in the source."""
@@ -114,6 +123,11 @@ def is_dropped(record: TableRecord) -> bool:
     return record.stage is Stage.FAILED and record.error is not None and record.error.code == TABLE_MISSING
 
 
+def waits_for_acceptance(record: TableRecord) -> bool:
+    """Whether the table failed at a change that somebody may accept."""
+    return record.stage is Stage.FAILED and record.error is not None and record.error.code in ACCEPTABLE
+
+
 def needs_journal(record: TableRecord) -> bool:
     """Whether what apply has not applied yet must stay in the journal: not for a removed table, nor where some of it was dropped."""
     is_given_up = record.stage is Stage.FAILED and record.error is not None and record.error.code == JOURNAL_GIVEN_UP
@@ -136,13 +150,13 @@ def returned(record: TableRecord) -> TableRecord:
 
 def removed(record: TableRecord) -> TableRecord:
     """The configuration selects the table no longer."""
-    return replace(record, stage=Stage.REMOVED, snapshot=None, error=None)
+    return replace(record, stage=Stage.REMOVED, snapshot=None, error=None, is_accepted=False, stopped_at=None)
 
 
 def suspended(record: TableRecord) -> TableRecord:
     """Nothing of the table is written until its next snapshot begins, which it waits for."""
     _assert_in(record, REPLICATED)
-    return replace(record, stage=Stage.PENDING, snapshot=None, error=None)
+    return replace(record, stage=Stage.PENDING, snapshot=None, error=None, stopped_at=None)
 
 
 def begun(
@@ -185,6 +199,8 @@ def begun_in_place(
         stage=Stage.SNAPSHOT,
         identity=identity,
         is_altered=False,
+        is_accepted=False,
+        stopped_at=None,
         snapshot=snapshot,
         first_change=number if record.first_change is None else record.first_change,
         error=None,
@@ -216,10 +232,16 @@ def completed(record: TableRecord, at: datetime) -> TableRecord:
     return replace(record, stage=Stage.STREAMING, snapshot=replace(record.snapshot, completed_at=at))
 
 
-def failed(record: TableRecord, error: ErrorRecord) -> TableRecord:
+def failed(record: TableRecord, error: ErrorRecord, *, stopped_at: Change | None = None) -> TableRecord:
     """Nothing of the table is written until a snapshot is asked for. A second failure replaces the first."""
     _assert_in(record, REPLICATED)
-    return replace(record, stage=Stage.FAILED, error=error)
+    return replace(record, stage=Stage.FAILED, error=error, is_accepted=False, stopped_at=stopped_at)
+
+
+def change_accepted(record: TableRecord) -> TableRecord:
+    """Somebody has accepted the change at which the table stopped: its next snapshot follows it."""
+    assert waits_for_acceptance(record), f"{record.table} waits for nothing"
+    return replace(record, is_accepted=True)
 
 
 def journal_lost(record: TableRecord, message: str, *, action: str, at: datetime) -> TableRecord:

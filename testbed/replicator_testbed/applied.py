@@ -138,6 +138,8 @@ class Shop:
         kind = SnapshotKind.FIRST if start is None else SnapshotKind.IN_PLACE
         event = SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=table, kind=kind, start_number=start)
         number = self.event(table, event)
+        if start is not None and self.records[table].incarnation > 1:
+            number = self.event(table, SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=table))
         first = self.records[table].first_change
         self.records[table] = replace(
             self.records[table], stage=Stage.STREAMING, first_change=number if first is None else first
@@ -201,8 +203,10 @@ class Shop:
         )
 
     def names(self, table: TableId) -> dict[int, str | None]:
+        """What readers see."""
         stored = self.warehouse.tables[table]
-        return {row["id"]: row["name"] for row in stored.live()}
+        seen = stored.live() if stored.shown is None else [r.values for r in stored.shown[1] if not r.is_deleted]
+        return {row["id"]: row["name"] for row in seen}
 
     def applied(self, table: TableId) -> AppliedRecord:
         return self.store.applied(NAME)[table]

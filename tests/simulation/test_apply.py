@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from replicator.model.errors import (
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.offset import Offset
 from replicator.plugins.target import Batch, BatchResult, TableOptions, TargetTable
-from replicator.state.records import Stage
+from replicator.state.records import Stage, TargetCopy
 from replicator.testing.batches import delete, insert, update
 from replicator.testing.defaults import writer_limits
 from replicator.testing.memory import state_of
@@ -121,6 +122,47 @@ def test_a_failed_table_continues_with_an_in_place_snapshot(shop: Shop) -> None:
     assert shop.names(A) == {1: "read again", 3: "after"}
     assert not shop.applied(A).has_failed
     assert shop.applied(A).source_time is not None
+
+
+def test_readers_see_the_old_table_until_the_new_one_is_complete(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    shop.begin(A)
+    shop.rows(A, insert(0, item(1, "rebuilt"), is_snapshot=True))
+    shop.rows(A, update(0, item(1, "changed")))
+    shop.run()
+    assert shop.names(A) == {1: "snapshot", 2: "snapshot"}
+    assert (shop.applied(A).copy, shop.applied(A).source_time) == (TargetCopy.SNAPSHOT, None)
+    shop.complete(A)
+    shop.rows(A, insert(0, item(3, "after")))
+    target = shop.target()
+    target.faults.script("publish.after", TargetUnavailableError("away", code="target_busy"))
+    with pytest.raises(TargetUnavailableError):
+        shop.run(target)
+    shop.run()
+    assert shop.names(A) == {1: "changed", 3: "after"}
+    assert shop.applied(A).copy is TargetCopy.WHOLE
+    seen = [tuple(sorted(row[0] for row in entry.state)) for entry in shop.warehouse.history(A)]
+    assert [ids for ids, _ in itertools.groupby(seen)] == [(), (1, 2), (1,), (1, 3)]
+
+
+def test_a_rebuild_that_fails_leaves_the_old_table_and_a_snapshot_in_place_completes_it(shop: Shop) -> None:
+    shop.copy(A, 1, 2)
+    shop.run()
+    shop.begin(A)
+    shop.event(A, DDLEvent(operation=DDLOperation.ALTER_TABLE, table=A, schema=shop.schemas[A]))
+    shop.rows(A, insert(0, item(1, "lost"), is_snapshot=True))
+    shop.run()
+    assert shop.applied(A).has_failed
+    assert shop.names(A) == {1: "snapshot", 2: "snapshot"}
+    start = shop.start_in_place(A)
+    shop.rows(A, insert(0, item(1, "read again"), is_snapshot=True))
+    shop.run(is_done=lambda: shop.applied(A).last_applied == shop.highest(A))
+    assert shop.names(A) == {1: "snapshot", 2: "snapshot"}
+    shop.complete(A, start)
+    shop.run(is_done=lambda: shop.applied(A).last_applied == shop.highest(A))
+    assert shop.names(A) == {1: "read again"}
+    assert shop.applied(A).copy is TargetCopy.WHOLE
 
 
 @pytest.mark.parametrize("operation", ["read_ledger", "claim", "audit", "apply_ddl", "apply_batch"])

@@ -64,8 +64,7 @@ class SchemaChange:
         (event,) = self.events
         assert event.before is not None
         assert event.schema is not None
-        origin = steps(event.before, event.schema).origin
-        return {new: self.fill.get(new) if old is None else row[old] for new, old in origin.items()}
+        return altered_row(row, event.before, event.schema, self.fill)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +86,22 @@ class LogMark:
 def state_of(schema: TableSchema, rows: Sequence[Row]) -> State:
     """Rows as a multiset of their values in column order."""
     return dict(Counter(tuple(row[c.name] for c in schema.columns) for row in rows))
+
+
+def altered_row(row: Row, before: TableSchema, after: TableSchema, fill: Row) -> dict[str, Any]:
+    """A row of one shape in another: values are cast, and new columns filled."""
+    types = {column.name: column.type for column in before.held}
+    origin = steps(before, after).origin
+    return {
+        column.name: fill.get(column.name) if old is None else cast(row[old], types[old], column.type)
+        for column in after.held
+        for old in (origin[column.name],)
+    }
+
+
+def cast(value: Any, before: pa.DataType, after: pa.DataType) -> Any:
+    """A value of one type as one of another; pyarrow's error if it does not fit."""
+    return value if before == after else pa.scalar(value, before).cast(after).as_py()
 
 
 def replay(table: TableId, content: list[Row], entry: Change | SchemaChange) -> TableSchema | None:

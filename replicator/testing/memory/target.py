@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from replicator.model.alteration import steps
+from replicator.model.alteration import widens
 from replicator.model.errors import FatalError, Problem
 from replicator.model.events import DMLOperation
 from replicator.model.merged import Merged
@@ -20,7 +20,7 @@ from replicator.plugins.kit.folding import Change, Key, read_changes
 from replicator.plugins.kit.ledger import Held, LedgerTarget, fenced, last_applied, not_ours
 from replicator.plugins.target import EMPTY_LEDGER, Audit, Batch, Ledger, TargetContext, TargetTable
 from replicator.testing.memory.faults import Faults
-from replicator.testing.memory.log import State, state_of
+from replicator.testing.memory.log import State, altered_row, state_of
 
 
 class MemoryTargetConfig(BaseModel):
@@ -60,6 +60,7 @@ class StoredTable:
     """What the warehouse keeps of a table. `schema` is None while the table is not there.
 
     Attributes:
+        shown: The shape and rows of an older incarnation, while readers see that: this one is not complete.
         merged: Counts of the incarnation, moved in the commits of the batches.
         changed_by_others: What others did to the rows, in order (`MemoryWarehouse.tamper`).
         forgotten: How many of these are no longer in the history.
@@ -72,6 +73,7 @@ class StoredTable:
     created_in: int | None = None
     schema: TableSchema | None = None
     rows: list[StoredRow] = field(default_factory=list)
+    shown: tuple[TableSchema, Sequence[StoredRow]] | None = None
     merged: Merged = field(default_factory=Merged)
     changed_by_others: list[str] = field(default_factory=list)
     forgotten: int = 0
@@ -85,6 +87,13 @@ class StoredTable:
     def live(self) -> list[Mapping[str, Any]]:
         """Rows that are not deleted."""
         return [r.values for r in self.rows if not r.is_deleted]
+
+    def state(self) -> State:
+        """What readers see, as a multiset; nothing if the table is not there."""
+        if self.shown is not None:
+            schema, rows = self.shown
+            return state_of(schema, [row.values for row in rows if not row.is_deleted])
+        return {} if self.schema is None else state_of(self.schema, self.live())
 
 
 class MemoryWarehouse:
@@ -104,10 +113,9 @@ class MemoryWarehouse:
             return cls._warehouses.setdefault(name, cls())
 
     def state(self, table: TableId) -> State:
-        """The rows of a table that are not deleted, as a multiset; nothing if the table is not there."""
+        """What readers see of a table, as a multiset; nothing if it is not there."""
         with self.lock:
-            stored = self.tables.get(table)
-            return {} if stored is None or stored.schema is None else state_of(stored.schema, stored.live())
+            return self.tables[table].state() if table in self.tables else {}
 
     def tamper(self, table: TableId, what: str, act: Callable[[StoredTable], object]) -> None:
         """Change a table's rows as somebody else would."""
@@ -184,7 +192,6 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held]):
     def alter_table(
         self, held: Held, actual: TableSchema, wanted: TableSchema, fill: pa.RecordBatch, sequence_num: int
     ) -> None:
-        origin = steps(actual, wanted).origin
         (filled,) = fill.to_pylist()
 
         def act(stored: StoredTable) -> None:
@@ -193,17 +200,25 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held]):
                 raise self.recreate(held.table, "The table has another schema than the one that is altered.")
             stored.schema = wanted
             for row in stored.rows:
-                row.values = {
-                    name: filled.get(name) if old is None else row.values[old] for name, old in origin.items()
-                }
+                row.values = altered_row(row.values, actual, wanted, filled)
 
         self._commit("apply_ddl", held, sequence_num, act)
 
     def drop_table(self, held: Held, sequence_num: int) -> None:
         def act(stored: StoredTable) -> None:
-            stored.schema, stored.rows = None, []
+            stored.schema, stored.rows, stored.shown = None, [], None
 
         self._commit("apply_ddl", held, sequence_num, act)
+
+    def widens(self, before: pa.DataType, after: pa.DataType) -> bool:
+        """As far as numbers stay exact, and integers what they are."""
+        return widens(before, after) and pa.types.is_integer(before) == pa.types.is_integer(after)
+
+    def publish_table(self, held: Held, sequence_num: int) -> None:
+        def act(stored: StoredTable) -> None:
+            stored.shown = None
+
+        self._commit("publish", held, sequence_num, act)
 
     def clear_table(self, held: Held, sequence_num: int, below: int | None = None) -> None:
         action = "apply_ddl" if below is None else "complete_snapshot"
@@ -274,6 +289,9 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held]):
             if stored.schema.fingerprint != schema.fingerprint:
                 raise self.recreate(table, "The table exists with another schema.")
             return
+        if stored.schema is not None and stored.shown is None:
+            # Built out of readers' sight, until it is published.
+            stored.shown = (stored.schema, stored.rows)
         stored.schema, stored.rows, stored.created_in = schema, [], table.incarnation
 
     def _commit(self, action: str, held: Held, sequence_num: int, act: Callable[[StoredTable], None]) -> bool:
@@ -296,10 +314,13 @@ class MemoryTarget(LedgerTarget[MemoryTargetConfig, Held]):
                 stored.rows, stored.merged = saved, counted
                 raise
             stored.ledger = sequence_num
-            state = {} if stored.schema is None else state_of(stored.schema, stored.live())
             stored.history.append(
                 HistoryEntry(
-                    incarnation=table.incarnation, epoch=table.epoch, ledger=sequence_num, action=action, state=state
+                    incarnation=table.incarnation,
+                    epoch=table.epoch,
+                    ledger=sequence_num,
+                    action=action,
+                    state=stored.state(),
                 )
             )
         self.faults.hit(f"{action}.after", table.table)

@@ -195,6 +195,23 @@ def test_the_end_of_an_in_place_snapshot_is_a_unit_of_its_own() -> None:
     assert plan(completed) == EventUnit(entry=completed, last=4, passed=Passed(completes=True), following=None)
 
 
+def test_readers_come_to_see_a_later_incarnation_by_an_event_of_its_own() -> None:
+    first = replace(snapshot(4, SnapshotPhase.COMPLETED), incarnation=2)
+    rows = file(2, 3, seal=1, incarnation=2)
+    assert batch(plan(rows, first, incarnation=2))[1] == 3
+    assert plan(first, incarnation=2) == EventUnit(entry=first, last=4, passed=Passed(completes=True), following=None)
+    in_place = replace(snapshot(4, SnapshotPhase.COMPLETED, start=2), incarnation=2)
+    seen = replace(snapshot(5, SnapshotPhase.COMPLETED), incarnation=2)
+    assert plan(in_place, seen, incarnation=2) == EventUnit(entry=in_place, last=4, passed=Passed(), following=5)
+    assert plan(seen, incarnation=2) == EventUnit(entry=seen, last=5, passed=Passed(completes=True), following=None)
+
+
+def test_an_incarnation_without_a_snapshot_is_seen_at_once_and_is_never_a_whole_table() -> None:
+    event = SnapshotEvent(phase=SnapshotPhase.COMPLETED, table=T, kind=SnapshotKind.NONE)
+    entry = EventEntry(sequence_num=1, table=T, incarnation=2, event=event)
+    assert plan(entry, incarnation=2) == EventUnit(entry=entry, last=1, passed=Passed(), following=None)
+
+
 def test_a_new_incarnation_supersedes_what_stands_before_it() -> None:
     newest = ddl(9, DDLOperation.CREATE_TABLE, incarnation=3)
     items: list[Item] = [

@@ -16,7 +16,6 @@ import pytest
 from replicator.capture import Capture, CaptureSettings
 from replicator.capture.window import Window
 from replicator.journal import JournalWriter, Retention
-from replicator.model.alteration import steps
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotPhase
 from replicator.model.reports import CaptureReport, CaptureStage, Report
 from replicator.model.schema import Column, TableId, TableSchema
@@ -25,6 +24,7 @@ from replicator.state.records import ErrorRecord, EventEntry, Lease, Stage, Tabl
 from replicator.state.store import StateStore
 from replicator.testing.defaults import capture_settings, writer_limits
 from replicator.testing.memory import MemoryDatabase, MemorySource, MemorySourceConfig
+from replicator.testing.memory.log import altered_row
 from replicator_testbed.present import present
 from replicator_testbed.sealed import SealedReader
 
@@ -253,11 +253,9 @@ class Bench:
 
 def _altered(event: DDLEvent, row: Mapping[str, Any]) -> dict[str, Any]:
     """A row behind an ALTER_TABLE, without kept columns."""
-    schema = present(event.schema)
-    origin = steps(present(event.before), schema).origin
+    before, after = (replace(present(schema), kept=()) for schema in (event.before, event.schema))
     fill = {} if event.fill is None else event.fill.to_pylist()[0]
-    new = {c.name: origin[c.name] for c in schema.columns}
-    return {name: fill.get(name) if old is None else row[old] for name, old in new.items()}
+    return altered_row(row, before, after, fill)
 
 
 def _apply(rows: dict[Any, tuple[int, dict[str, Any]]], number: int, change: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from replicator.config import DDLConfig
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, no_fill
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.state.records import Stage
+from replicator.state.records import Decision, RequestKind, Stage
 from replicator_testbed.present import present
 
 if TYPE_CHECKING:
@@ -82,22 +82,81 @@ def test_only_new_columns_are_filled() -> None:
 )
 def test_a_policy_stops_the_table_and_says_which(policies: DDLConfig, after: TableSchema) -> None:
     (setting,) = policies.model_fields_set
-    with pytest.raises(SchemaConflictError, match=rf"ddl\.{setting} is `stop`") as refused:
-        decide(shape((2, "a"), (3, "b")), after, policies, before=None, fill=no_fill())
-    assert refused.value.code == "ddl_stop"
+    found = decide(shape((2, "a"), (3, "b")), after, policies, before=None, fill=no_fill())
+    assert found.decision is Decision.STOP
+    assert (present(found.error).code, f"ddl.{setting} is `stop`" in present(found.error).message) == ("ddl_stop", True)
+    accepted = decide(shape((2, "a"), (3, "b")), after, policies, before=None, fill=no_fill(), is_accepted=True)
+    assert (accepted.error, accepted.decision) == (None, Decision.KEEP if setting == "keep" else Decision.APPLY)
 
 
-def test_other_types_keys_and_names_of_ours_are_refused() -> None:
-    before = shape((2, "a"))
-    retyped = replace(before, columns=(before.columns[0], replace(before.columns[1], type=pa.int64())))
-    for after in (
-        retyped,
-        replace(before, key=("id", "a")),
-        shape((2, "a"), (3, "_sequence_num")),
-        shape((2, "a"), (3, "A")),
-    ):
-        with pytest.raises(SchemaConflictError):
-            decide(before, after, KEEP, before=None, fill=no_fill())
+def typed(*types: pa.DataType, key: tuple[str, ...] = ("id",), nullable: bool = True) -> TableSchema:
+    made = [
+        Column(name=name, type=type_, source_type=str(type_), nullable=nullable, id=id_)
+        for id_, (name, type_) in enumerate(zip(("id", "a", "b"), types, strict=False), start=1)
+    ]
+    return TableSchema(table=TableId("public", "t"), columns=tuple(made), key=key)
+
+
+INT, BIG, TEXT, FLOAT = pa.int32(), pa.int64(), pa.string(), pa.float64()
+ALL = DDLConfig(change_type="apply", change_key="apply")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes", "by_default", "if_applied"),
+    [
+        (typed(INT, INT), typed(INT, BIG), ["widen_type"], "apply", "apply"),
+        (typed(INT, INT), typed(BIG, INT), ["widen_type"], "apply", "apply"),
+        (typed(INT, INT), typed(INT, FLOAT), ["widen_type"], "rebuild", "rebuild"),
+        (typed(INT, INT), typed(FLOAT, INT), ["change_type"], "stop", "rebuild"),
+        (typed(INT, BIG), typed(INT, INT), ["change_type"], "stop", "rebuild"),
+        (typed(INT, INT), typed(INT, TEXT), ["change_type"], "stop", "rebuild"),
+        (typed(INT, INT), typed(INT, INT, key=("id", "a")), ["change_key"], "stop", "rebuild"),
+        (typed(INT, INT), typed(INT, INT, key=()), ["change_key"], "stop", "rebuild"),
+        (typed(INT, INT, key=()), typed(INT, INT), ["change_key"], "stop", "rebuild"),
+        (typed(INT, INT), typed(INT, INT, nullable=False), ["change_nullability"], "record", "record"),
+        (typed(INT, INT), typed(INT, BIG, INT), ["add_column", "widen_type"], "apply", "apply"),
+        (typed(INT, INT), typed(INT, TEXT, INT), ["add_column", "change_type"], "stop", "rebuild"),
+        (typed(INT, INT, INT), typed(INT, BIG), ["drop_column", "widen_type"], "apply", "apply"),
+    ],
+)
+def test_the_strictest_kind_of_change_decides(
+    before: TableSchema, after: TableSchema, changes: list[str], by_default: str, if_applied: str
+) -> None:
+    for policies, decision in ((KEEP, by_default), (ALL, if_applied)):
+        found = decide(before, after, policies, before=before, fill=no_fill(), can_widen=widens_integers)
+        assert (list(found.changes), found.decision) == (changes, decision)
+        assert (found.error is None) == (decision != "stop")
+    unknown = decide(before, after, ALL, before=before, fill=None, can_widen=widens_integers)
+    assert unknown.decision == ("rebuild" if if_applied == "rebuild" else "snapshot")
+
+
+def widens_integers(before: pa.DataType, after: pa.DataType) -> bool:
+    return pa.types.is_integer(before) and pa.types.is_integer(after)
+
+
+def test_a_type_that_only_the_catalogue_shows_says_nothing_of_values() -> None:
+    found = decide(typed(INT, INT), typed(INT, BIG), KEEP, before=None, fill=no_fill(), can_widen=widens_integers)
+    assert found.decision is Decision.SNAPSHOT
+
+
+def test_a_key_column_that_is_renamed_is_the_same_key() -> None:
+    before, renamed = typed(INT, INT), typed(INT, INT, key=("key",))
+    after = replace(renamed, columns=(replace(renamed.columns[0], name="key"), renamed.columns[1]))
+    assert decide(before, after, KEEP, before=before, fill=no_fill()).changes == ("rename_column",)
+
+
+def test_kept_columns_are_not_lost_by_a_widening_that_nobody_asked_to_rebuild_for() -> None:
+    kept = replace(typed(INT, INT), kept=(Column(name="old", type=TEXT, source_type="text"),))
+    found = decide(kept, typed(INT, FLOAT), KEEP, before=typed(INT, INT), fill=no_fill())
+    assert "would lose columns that it keeps: old" in present(found.error).message
+    accepted = decide(kept, typed(INT, FLOAT), KEEP, before=typed(INT, INT), fill=no_fill(), is_accepted=True)
+    assert accepted.decision is Decision.REBUILD
+
+
+def test_names_of_ours_and_names_that_clash_are_refused() -> None:
+    for after in (shape((2, "a"), (3, "_sequence_num")), shape((2, "a"), (3, "A"))):
+        found = decide(shape((2, "a")), after, KEEP, before=None, fill=no_fill())
+        assert (found.decision, isinstance(found.error, SchemaConflictError)) == (Decision.STOP, True)
 
 
 def test_a_source_that_went_by_another_shape_is_followed_by_names_with_a_snapshot() -> None:
@@ -123,6 +182,9 @@ def test_an_alteration_that_ends_with_the_same_names_is_one() -> None:
         assert effect_of(known, altered(before, again, no_fill())) is Effect.COLUMNS
         assert effect_of(known, altered(before, swapped, no_fill())) is Effect.COLUMNS
         assert effect_of(known, altered(before, before, no_fill())) is Effect.OTHER
+        assert effect_of(known, altered(before, replace(before, key=()), no_fill())) is Effect.COLUMNS
+    stricter = replace(before, columns=(before.columns[0], *(replace(c, nullable=False) for c in before.columns[1:])))
+    assert effect_of(before, altered(before, stricter, None)) is Effect.COLUMNS
 
 
 def test_rows_that_may_have_other_values_are_read_again() -> None:
@@ -260,3 +322,151 @@ def test_truncate_by_policy_stop_fails_its_table_alone(bench: Bench) -> None:
         bench.fill(other, 2)
         capture.until(lambda: bench.known(table).stage is Stage.FAILED and bench.holds(other)())
     assert bench.error_of(table).code == "ddl_stop"
+
+
+# --- types, keys, and what somebody accepts ---------------------------------------------------------------------------
+
+
+def retyped(schema: TableSchema, name: str, type_: pa.DataType, *, key: tuple[str, ...] | None = None) -> TableSchema:
+    columns = [replace(c, type=type_, source_type=str(type_)) if c.name == name else c for c in schema.columns]
+    return replace(schema, columns=tuple(columns), key=schema.key if key is None else key)
+
+
+def decisions(bench: Bench, table: TableId) -> list[str]:
+    return [event for event in events(bench, table) if event in ("CREATE_TABLE", "ALTER_TABLE", "DROP_TABLE")]
+
+
+def numbers(bench: Bench, table: TableId, *ids: int) -> None:
+    bench.write(table, *({"id": id_, "a": id_, "b": "x"} for id_ in ids))
+
+
+@pytest.mark.parametrize("can_widen", [True, False], ids=["in place", "rebuilt"])
+def test_a_column_is_widened_at_its_position(bench: Bench, can_widen: bool) -> None:
+    bench.settings = replace(bench.settings, widens=lambda _, __: can_widen)
+    small = retyped(numbered(bench.schema("t")), "a", pa.int32())
+    table = bench.create(small)
+    numbers(bench, table, 1, 2)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        with bench.database.begin() as changes:
+            changes.insert(table, {"id": 3, "a": 3, "b": "x"})
+            changes.alter(retyped(small, "a", pa.int64()))
+            changes.insert(table, {"id": 4, "a": 1 << 40, "b": "x"})
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert bench.known(table).incarnation == (1 if can_widen else 2)
+    assert decisions(bench, table) == ["CREATE_TABLE", "ALTER_TABLE" if can_widen else "CREATE_TABLE"]
+
+
+@pytest.mark.parametrize("kind", ["change_type", "change_key"])
+@pytest.mark.parametrize("is_down", [False, True], ids=["running", "down"])
+def test_a_table_stops_at_a_change_until_somebody_accepts_it(bench: Bench, kind: str, is_down: bool) -> None:
+    first = retyped(numbered(bench.schema("t")), "a", pa.int32())
+    table = bench.create(first)
+    other = bench.create(bench.schema("other"))
+    numbers(bench, table, 1, 2)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        with bench.database.begin() as changes:
+            changes.alter(retyped(first, "a", pa.string()) if kind == "change_type" else replace(first, key=("a",)))
+        bench.fill(other, 2)
+        capture.until(lambda: bench.known(table).stage is Stage.FAILED and bench.holds(other)())
+        assert (bench.error_of(table).code, bench.known(table).incarnation) == ("ddl_stop", 1)
+        if not is_down:
+            bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+            capture.until(lambda: bench.is_at(*STREAMING)() and not bench.store.requests("test"))
+    if is_down:
+        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        with bench.running() as capture:
+            capture.until(lambda: bench.is_at(*STREAMING)() and not bench.store.requests("test"))
+    assert (bench.known(table).incarnation, bench.known(table).is_accepted) == (2, False)
+
+
+def test_an_added_column_that_is_accepted_comes_in_place(bench: Bench) -> None:
+    bench.settings = replace(bench.settings, ddl=lambda _: DDLConfig(add_column="stop"))
+    table = bench.create(numbered(bench.schema("t")))
+    bench.fill(table, 3)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        with bench.database.begin() as changes:
+            wider = bench.schema("t", extra=["c"])
+            changes.alter(numbered(wider), fill={"c": "filled"})
+            changes.insert(table, {"id": 9, "a": "x", "b": "y", "c": "z"})
+        capture.until(lambda: bench.known(table).stage is Stage.FAILED)
+        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
+        with bench.database.begin() as changes:
+            changes.alter(numbered(bench.schema("t", extra=["c", "d"])))
+        capture.until(lambda: bench.known(table).stage is Stage.FAILED)
+    assert bench.known(table).incarnation == 1
+    assert bench.error_of(table).code == "ddl_stop"
+
+
+def test_a_truncate_that_is_accepted_is_read_again_in_place(bench: Bench) -> None:
+    bench.settings = replace(bench.settings, ddl=lambda _: DDLConfig(truncate_table="stop"))
+    table = bench.create(bench.schema("t"))
+    bench.fill(table, 4)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        with bench.database.begin() as changes:
+            changes.truncate(table)
+        bench.fill(table, 2, first=20)
+        capture.until(lambda: bench.known(table).stage is Stage.FAILED)
+        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert bench.known(table).incarnation == 1
+
+
+def test_a_drop_that_stops_removes_nothing_until_it_is_accepted(bench: Bench) -> None:
+    bench.settings = replace(bench.settings, compare_every_s=0.02, ddl=lambda _: DDLConfig(drop_table="stop"))
+    table, other = bench.create(bench.schema("t")), bench.create(bench.schema("other"))
+    bench.fill(table, 4)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        bench.database.drop_table(table)
+        capture.until(lambda: bench.known(table).stage is Stage.FAILED)
+        assert (bench.error_of(table).code, decisions(bench, table)) == ("ddl_stop", ["CREATE_TABLE"])
+        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        capture.until(lambda: bench.error_of(table).code == "table_missing")
+        bench.fill(other, 2)
+        capture.until(bench.holds(other))
+    assert decisions(bench, table) == ["CREATE_TABLE", "DROP_TABLE"]
+
+
+def test_nothing_is_accepted_of_a_table_that_waits_for_nothing(bench: Bench) -> None:
+    table = bench.create(bench.schema("t"))
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        capture.until(lambda: not bench.store.requests("test"))
+    assert bench.known(table).incarnation == 1
+    assert len(events(bench, table)) == 3
+
+
+def test_a_policy_that_is_changed_rebuilds_nothing_by_itself(bench: Bench) -> None:
+    table = bench.create(numbered(bench.schema("t")))
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        with bench.database.begin() as changes:
+            changes.alter(numbered(bench.schema("t", key=("id", "a"))))
+        capture.until(lambda: bench.known(table).stage is Stage.FAILED)
+    bench.settings = replace(bench.settings, ddl=lambda _: DDLConfig(change_key="apply"))
+    other = bench.create(bench.schema("other"))
+    with bench.running() as capture:
+        bench.fill(other, 3)
+        capture.until(bench.holds(other))
+    assert (bench.known(table).stage, bench.known(table).incarnation) == (Stage.FAILED, 1)
+
+
+def test_a_table_that_changes_while_it_waits_for_its_snapshot_is_judged_as_it_begins(bench: Bench) -> None:
+    small = retyped(numbered(bench.schema("t")), "a", pa.int32())
+    table = bench.create(small)
+    numbers(bench, table, 1)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        with bench.database.begin() as changes:
+            wider = replace(small, columns=(*small.columns, replace(small.columns[2], name="c", id=4)))
+            changes.alter(wider, is_known=False)
+        with bench.database.begin() as changes:
+            changes.alter(retyped(wider, "a", pa.string()))
+        capture.until(lambda: bench.known(table).stage is Stage.FAILED)
+    assert (bench.error_of(table).code, bench.known(table).incarnation) == ("ddl_stop", 1)

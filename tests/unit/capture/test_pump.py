@@ -270,7 +270,8 @@ def test_unexplained_change_stops_if_the_policy_says_so(bench: Bench) -> None:
         capture.join()
 
 
-def test_changed_key_begins_a_new_incarnation(bench: Bench) -> None:
+def test_changed_key_begins_a_new_incarnation_where_the_policy_says_so(bench: Bench) -> None:
+    bench.settings = replace(bench.settings, ddl=lambda _: DDLConfig(change_key="apply"))
     table = bench.create(bench.schema("t"))
     bench.fill(table, 3)
     with bench.running() as capture:
@@ -316,7 +317,7 @@ def test_requested_snapshot_runs_in_place_and_closes_its_request(bench: Bench) -
 
 def test_snapshots_and_failures_are_told_in_the_log(bench: Bench) -> None:
     schema = bench.schema("t")
-    retyped = [replace(column, type=pa.int64()) for column in schema.columns[1:]]
+    retyped = [replace(column, type=pa.binary()) for column in schema.columns[1:]]
     table = bench.create(schema)
     bench.fill(table, 7)
     with capture_logs() as lines, bench.running() as capture:
@@ -337,7 +338,7 @@ def test_snapshots_and_failures_are_told_in_the_log(bench: Bench) -> None:
         ("snapshot_complete", 7, None, None),
         ("snapshot_started", 0, True, None),
         ("snapshot_complete", 7, None, None),
-        ("table_failed", None, None, "schema_changed"),
+        ("table_failed", None, None, "ddl_stop"),
     ]
 
 

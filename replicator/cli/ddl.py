@@ -1,0 +1,25 @@
+"""`replicator ddl`: what an operator says about changes of tables in the source."""
+
+from __future__ import annotations
+
+import click
+
+from replicator.runtime.home import Home
+from replicator.service import ddl as use_cases
+from replicator.state.store import StateStore
+
+
+@click.group()
+def ddl() -> None:
+    """Act on changes of source tables that a policy has stopped."""
+
+
+@ddl.command()
+@click.argument("name")
+@click.argument("table")
+def accept(name: str, table: str) -> None:
+    """Have the target follow the change at which TABLE stopped, this once. Exits 2 if TABLE has not stopped at one."""
+    home = Home.from_environment()
+    home.ensure()
+    accepted = use_cases.accept(StateStore(home.state_url), name, table)
+    click.echo(f"Accepted the change of {accepted}. To watch it: replicator status {name}")
