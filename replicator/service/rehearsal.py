@@ -244,5 +244,5 @@ def _renamed(table: TableId, new: TableId | None, policies: DDLConfig, selects: 
     return Rehearsed(
         changes=(change,),
         decision=Decision.APPLY,
-        effects=(f"{new} continues into the same target table, which keeps its name",),
+        effects=(f"{new} continues into the same target table",),
     )
