@@ -10,6 +10,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from replicator.capture.catalogue import same_columns, stopped_by_policy
+from replicator.capture.projection import Ignored, as_in_target, ignored_after, type_kind
 from replicator.capture.settings import Widens, never_widens
 from replicator.config.model import DDLConfig
 from replicator.model.alteration import Alteration, Change, alteration, widens
@@ -17,7 +18,7 @@ from replicator.model.errors import SchemaConflictError
 from replicator.model.events import RESERVED_COLUMNS, DDLEvent, DDLOperation
 from replicator.model.naming import check_columns, folded, refuse_columns
 from replicator.model.schema import Column, TableSchema
-from replicator.state.records import Decision
+from replicator.state.records import Decision, IgnoredColumn
 
 
 class Effect(StrEnum):
@@ -38,6 +39,8 @@ class Altered:
     Attributes:
         before: The table as the target has it, every column with a number.
         schema: The table as the target is to have it, with the same numbers. If it is rebuilt or stops: as the source has it.
+        tracked: The same, as the source has it.
+        ignored: What lies between the two.
         fill: What rows that are there already get in new columns, by name (`DDLEvent.fill`).
         decision: What happens. SNAPSHOT: the target follows, and only a new snapshot tells what these rows have.
         changes: The kinds of change that it consists of.
@@ -48,6 +51,8 @@ class Altered:
 
     before: TableSchema
     schema: TableSchema
+    tracked: TableSchema
+    ignored: tuple[IgnoredColumn, ...]
     fill: pa.RecordBatch | None
     decision: Decision
     changes: tuple[Change, ...]
@@ -89,6 +94,7 @@ def decide(
     *,
     before: TableSchema | None,
     fill: pa.RecordBatch | None,
+    ignored: Ignored = (),
     can_widen: Widens = never_widens,
     is_accepted: bool = False,
 ) -> Altered:
@@ -102,9 +108,12 @@ def decide(
         policies: Of the table.
         before: What `found` is to be compared with, if the source says so (`DDLEvent.before`).
         fill: As `DDLEvent.fill`.
+        ignored: What the target has in another way than `known`.
         can_widen: What the target can do.
         is_accepted: What policies would stop, an operator has accepted.
     """
+    if is_accepted:
+        policies = policies.model_copy(update={kind.value: "apply" for kind in Change if _is_stopped(kind, policies)})
     is_in_step = before is None or same_columns(bare(known), bare(before))
     if not is_in_step:
         # The source went by another shape: its numbers, and what it says of values, are not about this one.
@@ -118,16 +127,24 @@ def decide(
         # seems new may have been renamed.
         fill = None
     kinds = _kinds(before or old, new, change)
+    behind = ignored_after(ignored, change, policies, found.key)
+    held, wanted = as_in_target(old, ignored), as_in_target(new, behind)
+    in_target = alteration(held, wanted)
     kept = old.kept
     if policies.drop_column in ("keep", "ignore"):
-        kept = (*kept, *(replace(column, nullable=True) for column in change.dropped))
-    error = None if is_accepted else _stop(known, kinds, policies)
-    rebuilds = _rebuilds(change, kinds, can_widen)
-    if error is None and rebuilds and kept and Change.WIDEN_TYPE in kinds and not is_accepted:
-        error = _would_lose(known, kinds, kept)
+        kept = (*kept, *(replace(column, nullable=True) for column in in_target.dropped))
+    rebuilds = Change.CHANGE_KEY in kinds or not all(
+        widens(a.type, b.type) and can_widen(a.type, b.type) and not _is_inexact_key(b, found)
+        for a, b in in_target.retyped
+    )
+    error = _stop(known, kinds, policies)
+    if rebuilds and not is_accepted and error is None:
+        error = _unforeseen_rebuild(known, change, kinds, kept, policies)
     decided = Altered(
-        before=old,
+        before=held,
         schema=found,
+        tracked=found,
+        ignored=(),
         fill=None,
         decision=Decision.STOP if error else Decision.REBUILD,
         changes=tuple(kinds),
@@ -135,15 +152,18 @@ def decide(
     )
     if error or rebuilds:
         return decided
-    schema = replace(new, kept=_named(kept, new.columns))
+    tracked = replace(new, kept=_named(kept, wanted.columns))
+    schema = as_in_target(tracked, behind)
     try:
         refuse_columns(schema, check_columns(schema))
     except SchemaConflictError as refused:
         return replace(decided, decision=Decision.STOP, error=refused)
-    names = {column.name for column in change.added}
+    names = {column.name for column in in_target.added}
     return replace(
         decided,
         schema=schema,
+        tracked=tracked,
+        ignored=behind,
         fill=None if fill is None else fill.select([name for name in fill.schema.names if name in names]),
         decision=_decision(kinds, policies, needs_snapshot=fill is None),
         has_other_key_type=any(column.name in found.key for _, column in change.retyped),
@@ -154,7 +174,7 @@ def _kinds(before: TableSchema, new: TableSchema, change: Alteration) -> Mapping
     """The kinds of change that an alteration consists of, and what the source did of each."""
     retyped = [
         (
-            _type_kind(old, column, is_key=column.name in new.key),
+            type_kind(old, column, is_key=column.name in new.key),
             f"changed the type of {column.name} from {old.source_type} to {column.source_type}",
         )
         for old, column in change.retyped
@@ -176,12 +196,6 @@ def _kinds(before: TableSchema, new: TableSchema, change: Alteration) -> Mapping
     return {kind: what for kind, what in found.items() if what}
 
 
-def _type_kind(old: Column, new: Column, *, is_key: bool) -> Change:
-    # Rows are not found by numbers that are not exact.
-    is_inexact = is_key and pa.types.is_floating(new.type)
-    return Change.WIDEN_TYPE if widens(old.type, new.type) and not is_inexact else Change.CHANGE_TYPE
-
-
 def _other_nullability(before: TableSchema, after: TableSchema) -> Sequence[Column]:
     """Columns that may be NULL, or no longer, other than before; those of the key never may."""
     known = {column.name if column.id is None else column.id: column for column in before.columns}
@@ -194,39 +208,56 @@ def _key(names: Sequence[str]) -> str:
 
 
 def _stop(known: TableSchema, kinds: Mapping[Change, Sequence[str]], policies: DDLConfig) -> SchemaConflictError | None:
-    stopped = [kind for kind in kinds if getattr(policies, kind.value) == "stop"]
+    stopped = [kind for kind in kinds if _is_stopped(kind, policies)]
     if not stopped:
         return None
     reasons = [f"The source {', '.join(kinds[kind])}. The policy ddl.{kind.value} is `stop`." for kind in stopped]
     return stopped_by_policy(known.table, " ".join(reasons))
 
 
-def _would_lose(
-    known: TableSchema, kinds: Mapping[Change, Sequence[str]], kept: Sequence[Column]
-) -> SchemaConflictError:
-    return stopped_by_policy(
-        known.table,
-        f"The source {', '.join(kinds[Change.WIDEN_TYPE])}. The target has to rebuild the table for that, and would lose columns that it"
-        f" keeps: {', '.join(column.name for column in kept)}.",
+def _is_stopped(kind: Change, policies: DDLConfig) -> bool:
+    return bool(getattr(policies, kind.value) == "stop")
+
+
+def _unforeseen_rebuild(
+    known: TableSchema,
+    change: Alteration,
+    kinds: Mapping[Change, Sequence[str]],
+    kept: Sequence[Column],
+    policies: DDLConfig,
+) -> SchemaConflictError | None:
+    """Why the table stops although no policy says so: nobody asked for what a rebuild would cost."""
+    is_asked_for = any(
+        kind in kinds and getattr(policies, kind.value) == "apply" for kind in (Change.CHANGE_KEY, Change.CHANGE_TYPE)
     )
+    if is_asked_for:
+        return None
+    what = f"The source {', '.join(itertools.chain(*kinds.values()))}. The target has to rebuild the table for that"
+    if kept:
+        names = ", ".join(column.name for column in kept)
+        return stopped_by_policy(known.table, f"{what}, and would lose columns that it keeps: {names}.")
+    is_widened = all(
+        type_kind(old, new, is_key=new.name in known.key) is Change.WIDEN_TYPE for old, new in change.retyped
+    )
+    if not is_widened or policies.widen_type != "apply":
+        return stopped_by_policy(known.table, f"{what}, and no policy allows that.")
+    return None
 
 
-def _rebuilds(change: Alteration, kinds: Mapping[Change, Sequence[str]], can_widen: Widens) -> bool:
-    """Whether no ALTER can do it."""
-    if Change.CHANGE_TYPE in kinds or Change.CHANGE_KEY in kinds:
-        return True
-    return not all(can_widen(old.type, new.type) for old, new in change.retyped)
+def _is_inexact_key(column: Column, found: TableSchema) -> bool:
+    return column.name in found.key and pa.types.is_floating(column.type)
 
 
 def _decision(kinds: Mapping[Change, Sequence[str]], policies: DDLConfig, *, needs_snapshot: bool) -> Decision:
     if needs_snapshot:
         return Decision.SNAPSHOT
-    if kinds.keys() <= {Change.CHANGE_NULLABILITY}:
+    decided = {kind: getattr(policies, kind.value) for kind in kinds if kind is not Change.CHANGE_NULLABILITY}
+    if not decided:
         return Decision.RECORD
-    is_kept = policies.drop_column in ("keep", "ignore")
-    return (
-        Decision.KEEP if is_kept and kinds.keys() <= {Change.DROP_COLUMN, Change.CHANGE_NULLABILITY} else Decision.APPLY
-    )
+    if decided.get(Change.DROP_COLUMN) == "ignore":
+        decided[Change.DROP_COLUMN] = "keep"
+    (first, *others) = dict.fromkeys(decided.values())
+    return Decision.APPLY if others else Decision(first)
 
 
 def _numbered(known: TableSchema, found: TableSchema, before: TableSchema | None) -> tuple[TableSchema, TableSchema]:

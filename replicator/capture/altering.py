@@ -48,6 +48,7 @@ class Altering:
             self.policies(tracked.table),
             before=event.before,
             fill=event.fill,
+            ignored=tracked.record.ignored,
             can_widen=self.widens,
         )
         if altered.has_other_key_type and tracked.record.stage is Stage.SNAPSHOT and altered.schema.key:
@@ -71,7 +72,7 @@ class Altering:
         decision = self._follow(tracked, altered, self._told(tracked, found), None)
         if decision in (Decision.SNAPSHOT, Decision.REBUILD):
             return decision
-        change = judge(altered.schema, tracked.record.identity, found, truncates_since=0)
+        change = judge(altered.tracked, tracked.record.identity, found, truncates_since=0)
         if change not in (CatalogChange.NONE, CatalogChange.EXPLAINED) or isinstance(storage, Truncated):
             # What the catalogue says of rows, it says of those in a storage that is known.
             return Decision.SNAPSHOT
@@ -152,6 +153,7 @@ class Altering:
             self.policies(tracked.table),
             before=None,
             fill=found.fill,
+            ignored=tracked.record.ignored,
             can_widen=self.widens,
             is_accepted=is_accepted,
         )
@@ -164,8 +166,9 @@ class Altering:
     def _follow(self, tracked: TrackedTable, altered: Altered, told: DDLEvent, number: int | None) -> Decision:
         """Do what was decided, unless the table is to be rebuilt or stops."""
         reason = altered.error.message if altered.error is not None else altered.reason
-        # Of what is followed with the columns that the target keeps.
-        noted = altered.event(told)
+        # As the source has it, with the columns that the target keeps.
+        before = None if told.before is None else replace(told.before, kept=tracked.schema.kept)
+        noted = replace(told, before=before, schema=altered.tracked)
         self.tables.note(tracked, noted, altered.decision, changes=altered.changes, reason=reason, number=number)
         if altered.error is not None:
             raise altered.error

@@ -77,7 +77,7 @@ class PeriodicWork:
         self._clocks.reported = self.parts.clock()
 
     def _captured(self) -> Mapping[TableId, TableSchema]:
-        return {tracked.table: tracked.schema for tracked in self.tables.all(*table_life.CAPTURED)}
+        return {tracked.table: tracked.target_schema for tracked in self.tables.all(*table_life.CAPTURED)}
 
     def _compare(self, now: float) -> None:
         parts = self.parts

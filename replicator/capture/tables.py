@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from replicator.capture.alterations import Altered
 from replicator.capture.catalogue import has_learned_ids, same_shape, with_ids
+from replicator.capture.projection import as_in_target, project
 from replicator.journal.writer import JournalWriter
 from replicator.model.alteration import Change
 from replicator.model.errors import ReplicatorError
@@ -58,6 +59,11 @@ class TrackedTable:
         """Its shape; only once its snapshot has begun."""
         assert self.record.schema is not None, "the snapshot has not begun"
         return self.record.schema
+
+    @property
+    def target_schema(self) -> TableSchema:
+        """Its shape as the target has it."""
+        return as_in_target(self.schema, self.record.ignored)
 
     def matches(self, schema: TableSchema) -> bool:
         """Whether rows of this shape can be written as they are."""
@@ -136,7 +142,10 @@ class TrackedTables:
             # Lower than known: the keys that a pull sends back to the list are noted before the pull's rows are written.
             if known is None or first < known:
                 self.put(replace(tracked.record, first_change=first))
-        self._writer.append(tracked.schema, tracked.record.incarnation, numbered)
+        ignored = tracked.record.ignored
+        if ignored:
+            numbered = project(numbered, tracked.schema, ignored)
+        self._writer.append(tracked.target_schema, tracked.record.incarnation, numbered)
 
     def take_rows(self, tracked: TrackedTable, rows: pa.RecordBatch, *, is_plain: bool = False) -> None:
         """Give the rows (numbered from 0) the next numbers and write them."""
@@ -180,7 +189,7 @@ class TrackedTables:
     def alter(self, tracked: TrackedTable, altered: Altered, told: DDLEvent | None, number: int | None = None) -> None:
         """The table has another shape for what is written from here on."""
         self.event(tracked, altered.event(told), number)
-        self.put(table_life.altered(tracked.record, altered.schema))
+        self.put(table_life.altered(tracked.record, altered.tracked, altered.ignored))
         _log.info("table_altered", table=str(tracked.table), incarnation=tracked.record.incarnation)
 
     def note(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -15,13 +15,14 @@ from replicator.model.alteration import Change, steps
 from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema, type_to_text
-from replicator.state.records import Decision
+from replicator.state.records import Decision, IgnoredColumn
 
 Widens = Callable[[pa.DataType, pa.DataType], bool]
 
 _VALUE_SHOWN: Final = 60
 _SNAPSHOT: Final = "a new snapshot of the table, in place: readers see the table all the time"
 _REBUILD: Final = "the table is rebuilt from a new snapshot, and replaces the old one once it is complete"
+_NOTHING: Final = "nothing changes"
 _STOP: Final = "the table stops at this statement; the others continue"
 
 
@@ -35,6 +36,8 @@ class Rehearsed:
         effects: What happens in the target, one sentence each.
         before: The table's shape now, as the target has it, with the same numbers for columns that are the same.
         after: The table's shape afterwards, as the target has it.
+        tracked: The same as the source has it.
+        ignored: What the target has in another way from then on.
         error: With which the table would fail.
         is_read_again: Whether all its rows are read from the source again.
         is_rewritten: Whether the target writes all its rows again.
@@ -45,6 +48,8 @@ class Rehearsed:
     effects: tuple[str, ...]
     before: TableSchema | None = None
     after: TableSchema | None = None
+    tracked: TableSchema | None = None
+    ignored: tuple[IgnoredColumn, ...] = ()
     error: TableError | None = None
     is_read_again: bool = False
     is_rewritten: bool = False
@@ -55,6 +60,7 @@ def rehearse(
     event: DDLEvent,
     policies: DDLConfig,
     *,
+    ignored: tuple[IgnoredColumn, ...] = (),
     widens: Widens,
     selects: Callable[[TableId], bool],
 ) -> Rehearsed:
@@ -64,12 +70,13 @@ def rehearse(
         known: Its shape.
         event: What the log would bring. An ALTER_TABLE has the shape afterwards.
         policies: Of the table.
+        ignored: What the target has in another way than `known`.
         widens: As `DeltaTarget.widens`.
         selects: Whether the configuration names a table.
     """
     match event.operation:
         case DDLOperation.ALTER_TABLE:
-            return _altered(known, event, policies, widens)
+            return _altered(known, event, policies, ignored, widens)
         case DDLOperation.TRUNCATE_TABLE:
             return _truncated(known, policies)
         case DDLOperation.DROP_TABLE:
@@ -102,29 +109,35 @@ def rehearse_new(policies: DDLConfig) -> Rehearsed:
     )
 
 
-def _altered(known: TableSchema, event: DDLEvent, policies: DDLConfig, widens: Widens) -> Rehearsed:
+def _altered(
+    known: TableSchema, event: DDLEvent, policies: DDLConfig, ignored: tuple[IgnoredColumn, ...], widens: Widens
+) -> Rehearsed:
     assert event.schema is not None, "as was checked"
-    decided = _decided(known, event, policies, widens)
+    decided = _decided(known, event, policies, ignored, widens)
     again = decided.decision in (Decision.SNAPSHOT, Decision.REBUILD)
     altered = decided.altered
+    is_kept = decided.decision not in (Decision.STOP, Decision.REBUILD)
+    found = replace(event.schema, kept=known.kept) if is_kept else event.schema
     match decided.decision:
         case Decision.STOP:
             effects: Sequence[str] = [_STOP]
         case Decision.REBUILD:
             effects = [_REBUILD]
         case Decision.RECORD:
-            effects = ["nothing changes"]
+            effects = [_NOTHING]
         case Decision.SNAPSHOT:
             effects = [*(_effects(altered) if altered else ["the columns stay as they are"]), _SNAPSHOT]
         case _:
             assert altered is not None, "what is followed was altered"
-            effects = list(_effects(altered))
+            effects = list(_effects(altered)) or [_NOTHING]
     return Rehearsed(
         changes=decided.changes,
         decision=decided.decision,
         effects=tuple(effects),
         before=altered.before if altered else event.before or known,
-        after=altered.schema if altered else event.schema,
+        after=altered.schema if altered else found,
+        tracked=altered.tracked if altered else found,
+        ignored=altered.ignored if altered else ignored if is_kept else (),
         error=decided.error,
         is_read_again=again,
         is_rewritten=again
@@ -142,13 +155,17 @@ class _Decided:
     error: TableError | None = None
 
 
-def _decided(known: TableSchema, event: DDLEvent, policies: DDLConfig, widens: Widens) -> _Decided:
+def _decided(
+    known: TableSchema, event: DDLEvent, policies: DDLConfig, ignored: tuple[IgnoredColumn, ...], widens: Widens
+) -> _Decided:
     """Ask capture, as its tracker does."""
     assert event.schema is not None, "as was checked"
     effect = effect_of(known, event)
     if effect is not Effect.COLUMNS:
         return _Decided(decision=Decision.SNAPSHOT if effect is Effect.ROWS else Decision.RECORD, changes=())
-    altered = decide(known, event.schema, policies, before=event.before, fill=event.fill, can_widen=widens)
+    altered = decide(
+        known, event.schema, policies, before=event.before, fill=event.fill, ignored=ignored, can_widen=widens
+    )
     return _Decided(
         decision=altered.decision,
         changes=altered.changes,

@@ -34,7 +34,7 @@ R = TypeVar("R", bound=Report)
 
 _ERROR: Final = TypeAdapter(ErrorRecord)
 _SCHEMA: Final[TypeAdapter[TableSchema]] = TypeAdapter(StoredSchema)
-_LATER: Final = frozenset({"is_accepted", "stopped_at"})
+_LATER: Final = frozenset({"is_accepted", "ignored", "stopped_at"})
 """Fields of documents that older versions did not write: what they meant is the default."""
 
 
@@ -99,7 +99,17 @@ _TABLES: Final = _Stored(
     table_name="table",
     incarnation="incarnation",
     state="stage",
-    record=("schema", "identity", "is_recreated", "is_accepted", "stopped_at", "snapshot", "first_change", "error"),
+    record=(
+        "schema",
+        "identity",
+        "is_recreated",
+        "is_accepted",
+        "ignored",
+        "stopped_at",
+        "snapshot",
+        "first_change",
+        "error",
+    ),
     is_altered="is_altered",
 )
 _APPLIED: Final = _Stored(

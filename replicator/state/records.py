@@ -214,6 +214,23 @@ class SnapshotProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IgnoredColumn:
+    """What the target has of a column of which a policy ignores a change.
+
+    Attributes:
+        column: Its name in the source.
+        name: Its name in the target; None: the target does not have it.
+        type: Its type there, as `model.schema.type_to_text` writes it.
+        source_type: The source's spelling of that.
+    """
+
+    column: str
+    name: str | None = None
+    type: str | None = None
+    source_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord:
     """Capture's knowledge of a table; written by capture only, in the transaction that seals segments.
 
@@ -223,6 +240,7 @@ class TableRecord:
         is_altered: It was altered since `identity` was accepted, perhaps rewritten.
         is_recreated: The next snapshot begins a new incarnation, whatever the table's shape.
         is_accepted: Somebody has accepted the change at which it stopped: no policy stops what its next snapshot finds.
+        ignored: Columns that the target has in another way than the source, in this incarnation; `schema` is as the source has it.
         stopped_at: Whether it stopped by policy at a DROP, TRUNCATE or RENAME of the table; None: at anything else, or it did not.
         first_change: Sequence number of the incarnation's first row that did not come from one plain pass of its first snapshot;
             None while there is none. Rows below it may be appended.
@@ -237,6 +255,7 @@ class TableRecord:
     is_altered: bool = False
     is_recreated: bool = False
     is_accepted: bool = False
+    ignored: tuple[IgnoredColumn, ...] = ()
     stopped_at: Change | None = None
     snapshot: SnapshotProgress | None = None
     first_change: int | None = None

@@ -39,6 +39,7 @@ from replicator.state.records import (
     AppliedRecord,
     ApplyState,
     ErrorRecord,
+    IgnoredColumn,
     SnapshotProgress,
     Stage,
     TableRecord,
@@ -51,7 +52,10 @@ JOURNAL_GIVEN_UP: Final = "journal_given_up"
 DDL_STOP: Final = "ddl_stop"
 """Code of the error of a table whose policies stop it at a change of its definition."""
 
-ACCEPTABLE: Final = (DDL_STOP, "ddl_not_understood", "schema_changed")
+VALUE_DOES_NOT_FIT: Final = "value_does_not_fit"
+"""Code of the error of a table with a value that is not the same in the type that the target keeps."""
+
+ACCEPTABLE: Final = (DDL_STOP, "ddl_not_understood", "schema_changed", VALUE_DOES_NOT_FIT)
 """Codes of the errors after which a table continues once somebody accepts the change."""
 
 TABLE_MISSING: Final = "table_missing"
@@ -207,10 +211,10 @@ def begun_in_place(
     )
 
 
-def altered(record: TableRecord, schema: TableSchema) -> TableRecord:
-    """The table has another shape from here on; an event in the journal says so."""
+def altered(record: TableRecord, schema: TableSchema, ignored: tuple[IgnoredColumn, ...] = ()) -> TableRecord:
+    """The table has another shape from here on; an event in the journal says so. `ignored`: what the target has in another way."""
     assert has_begun(record), f"{record.table} has no shape yet"
-    return replace(record, schema=schema, is_altered=True)
+    return replace(record, schema=schema, ignored=ignored, is_altered=True)
 
 
 def numbered(record: TableRecord, schema: TableSchema) -> TableRecord:
@@ -239,9 +243,14 @@ def failed(record: TableRecord, error: ErrorRecord, *, stopped_at: Change | None
 
 
 def change_accepted(record: TableRecord) -> TableRecord:
-    """Somebody has accepted the change at which the table stopped: its next snapshot follows it."""
+    """Somebody has accepted the change at which the table stopped: its next snapshot follows it.
+
+    A type that the target was to keep is no longer ignored in the next incarnation.
+    """
     assert waits_for_acceptance(record), f"{record.table} waits for nothing"
-    return replace(record, is_accepted=True)
+    assert record.error is not None, "it says why"
+    is_recreated = record.is_recreated or record.error.code == VALUE_DOES_NOT_FIT
+    return replace(record, is_accepted=True, is_recreated=is_recreated)
 
 
 def journal_lost(record: TableRecord, message: str, *, action: str, at: datetime) -> TableRecord:

@@ -470,3 +470,62 @@ def test_a_table_that_changes_while_it_waits_for_its_snapshot_is_judged_as_it_be
             changes.alter(retyped(wider, "a", pa.string()))
         capture.until(lambda: bench.known(table).stage is Stage.FAILED)
     assert (bench.error_of(table).code, bench.known(table).incarnation) == ("ddl_stop", 1)
+
+
+IGNORE = DDLConfig(add_column="ignore", rename_column="ignore", widen_type="ignore", change_type="ignore")
+
+
+def rows_of(bench: Bench, table: TableId) -> list[dict[str, object]]:
+    return [item["row"] for _, item in bench.items(table) if isinstance(item, dict) and item["row"]]
+
+
+def test_the_target_keeps_what_policies_ignore_across_restarts_and_snapshots(bench: Bench) -> None:
+    bench.settings = replace(bench.settings, ddl=lambda _: IGNORE)
+    first = retyped(numbered(bench.schema("t")), "a", pa.int32())
+    table = bench.create(first)
+    numbers(bench, table, 1)
+    big = retyped(first, "a", pa.int64())
+    renamed = replace(big, columns=(*big.columns[:2], replace(big.columns[2], name="c")))
+    more = replace(renamed, columns=(*renamed.columns, replace(first.columns[2], name="d", id=4)))
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        with bench.database.begin() as changes:
+            changes.alter(more, fill={"d": "left out"})
+            changes.insert(table, {"id": 2, "a": 2, "c": "x", "d": "y"})
+        capture.until(lambda: len(rows_of(bench, table)) == 2)
+    bench.store.add_request("test", RequestKind.SNAPSHOT, {"tables": [str(table)]})
+    with bench.running() as capture:
+        capture.until(lambda: bench.is_at(*STREAMING)() and len(rows_of(bench, table)) == 4)
+    assert rows_of(bench, table)[1:] == [
+        {"id": 2, "a": 2, "b": "x"},
+        {"id": 1, "a": 1, "b": "x"},
+        {"id": 2, "a": 2, "b": "x"},
+    ]
+    assert present(bench.known(table).schema).fingerprint == more.fingerprint
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["by the log", "by a snapshot"])
+def test_a_value_that_does_not_fit_fails_the_table_until_somebody_accepts_the_type(bench: Bench, is_read: bool) -> None:
+    bench.settings = replace(bench.settings, ddl=lambda _: IGNORE)
+    first = retyped(numbered(bench.schema("t")), "a", pa.int32())
+    table, other = bench.create(first), bench.create(bench.schema("other"))
+    numbers(bench, table, 1)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        with bench.database.begin() as changes:
+            if is_read:
+                changes.insert(table, {"id": 2, "a": 2, "b": "x"})
+            changes.alter(retyped(first, "a", pa.int64()), is_known=not is_read)
+        if is_read:
+            with bench.database.changed:
+                bench.database.table(table).rows = {
+                    i: {**row, "a": 1 << 40} for i, row in bench.database.table(table).rows.items()
+                }
+        else:
+            numbers(bench, table, 1 << 40)
+        bench.fill(other, 2)
+        capture.until(lambda: bench.known(table).stage is Stage.FAILED and bench.holds(other)())
+        assert (bench.error_of(table).code, bench.known(table).incarnation) == ("value_does_not_fit", 1)
+        bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert (bench.known(table).incarnation, bench.known(table).ignored) == (2, ())

@@ -1,0 +1,163 @@
+"""What the target has of a table where policies ignore changes of its columns, and rows as it takes them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import starmap
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.config.model import DDLConfig
+from replicator.model.alteration import Alteration, Change, widens
+from replicator.model.errors import SchemaConflictError
+from replicator.model.events import ABSENT, BEFORE, ROW, change_schema
+from replicator.model.schema import Column, TableId, TableSchema, type_from_text, type_to_text
+from replicator.state.records import IgnoredColumn
+
+Ignored = Sequence[IgnoredColumn]
+_PLAIN: Final = {BEFORE, ROW, ABSENT}
+
+
+def as_in_target(schema: TableSchema, ignored: Ignored) -> TableSchema:
+    """The shape that the target has of a table whose source has this one. Kept columns are as the target has them already."""
+    if not ignored:
+        return schema
+    pairs = _pairs(schema, ignored)
+    return replace(schema, columns=tuple(column for _, column in pairs))
+
+
+def ignored_after(
+    ignored: Ignored, change: Alteration, policies: DDLConfig, key: Sequence[str]
+) -> tuple[IgnoredColumn, ...]:
+    """What is ignored behind an alteration that does not stop the table.
+
+    Args:
+        ignored: What is ignored before it.
+        change: As the source has it.
+        policies: Of the table.
+        key: Of the table in the source, behind the alteration: its columns are as the source has them.
+    """
+    gone = {column.name for column in change.dropped}
+    names = {old.name: new.name for old, new in change.renamed}
+    found = {
+        name: replace(entry, column=name, name=_renamed(entry, name, policies))
+        for entry in ignored
+        if entry.column not in gone
+        for name in (names.get(entry.column, entry.column),)
+    }
+    if policies.rename_column == "ignore":
+        for old, new in change.renamed:
+            if new.name not in found:
+                found[new.name] = _entry(new, old)
+    for old, new in change.retyped:
+        entry = found.get(new.name)
+        if getattr(policies, type_kind(old, new, is_key=new.name in key).value) == "ignore":
+            found.setdefault(new.name, _entry(new, replace(old, name=new.name)))
+        elif entry is not None and entry.name is not None:
+            found[new.name] = _entry(new, replace(new, name=entry.name))
+    if policies.add_column == "ignore":
+        found |= {column.name: IgnoredColumn(column=column.name) for column in change.added}
+    return tuple(entry for name, entry in found.items() if name not in key)
+
+
+def type_kind(old: Column, new: Column, *, is_key: bool) -> Change:
+    """Of what kind a column's other type is."""
+    # Rows are not found by numbers that are not exact.
+    is_inexact = is_key and pa.types.is_floating(new.type)
+    return Change.WIDEN_TYPE if widens(old.type, new.type) and not is_inexact else Change.CHANGE_TYPE
+
+
+def project(rows: pa.RecordBatch, schema: TableSchema, ignored: Ignored) -> pa.RecordBatch:
+    """Changes of the shape `schema` as changes of the target's.
+
+    Raises:
+        SchemaConflictError: `value_does_not_fit`: a value is not the same in the type that the target keeps.
+    """
+    pairs = _pairs(schema, ignored)
+    layout = change_schema(replace(schema, columns=tuple(column for _, column in pairs)))
+    in_before = [(old, new) for old, new in pairs if not schema.key or old.name in schema.key]
+    if schema.key:
+        in_before.sort(key=lambda pair: schema.key.index(pair[0].name))
+    fields = {schema.fields[old.name]: layout.field(ROW).type.field(i).name for i, (old, _) in enumerate(pairs)}
+    columns = [
+        _absent(rows.column(name), fields)
+        if name == ABSENT
+        else _struct(rows.column(name), schema, in_before if name == BEFORE else pairs, layout.field(name).type)
+        if name in _PLAIN
+        else rows.column(name)
+        for name in layout.names
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=layout)
+
+
+def _pairs(schema: TableSchema, ignored: Ignored) -> Sequence[tuple[Column, Column]]:
+    """The columns that the target has: in the source, and there."""
+    entries = {entry.column: entry for entry in ignored}
+    pairs: list[tuple[Column, Column]] = []
+    for column in schema.columns:
+        entry = entries.get(column.name)
+        if entry is None:
+            pairs.append((column, column))
+        elif entry.name is not None:
+            held = replace(
+                column, name=entry.name, type=type_from_text(entry.type or ""), source_type=entry.source_type or ""
+            )
+            pairs.append((column, held))
+    return pairs
+
+
+def _renamed(entry: IgnoredColumn, name: str, policies: DDLConfig) -> str | None:
+    if entry.name is None or entry.column == name or policies.rename_column == "ignore":
+        return entry.name
+    return name
+
+
+def _entry(column: Column, held: Column) -> IgnoredColumn:
+    return IgnoredColumn(column=column.name, name=held.name, type=type_to_text(held.type), source_type=held.source_type)
+
+
+def _struct(
+    array: pa.StructArray, schema: TableSchema, pairs: Sequence[tuple[Column, Column]], type_: pa.StructType
+) -> pa.StructArray:
+    def child(old: Column, new: Column) -> pa.Array:
+        return _fitting(pc.struct_field(array, schema.fields[old.name]), new, schema.table)
+
+    return pa.StructArray.from_arrays(list(starmap(child, pairs)), fields=list(type_), mask=pc.is_null(array))
+
+
+def _fitting(values: pa.Array, column: Column, table: TableId) -> pa.Array:
+    """Values in the type that the target keeps, if each of them is the same there."""
+    if values.type == column.type:
+        return values
+    try:
+        cast = pc.cast(values, column.type)
+        back = pc.cast(cast, values.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _does_not_fit(column, table) from error
+    same = pc.fill_null(pc.equal(back, values), fill_value=True)
+    if pa.types.is_floating(values.type):
+        same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(back), pc.is_nan(values)), fill_value=False))
+    if cast.null_count != values.null_count or not pc.all(same).as_py():
+        raise _does_not_fit(column, table)
+    return cast
+
+
+def _does_not_fit(column: Column, table: TableId) -> SchemaConflictError:
+    return SchemaConflictError(
+        f"A value of column {column.name} does not fit the type {type_to_text(column.type)}. The target keeps that type,"
+        " because a policy ignores its change.",
+        code="value_does_not_fit",
+        table=str(table),
+        action="Run `replicator ddl accept NAME TABLE`: the target table is rebuilt with the source's types.",
+    )
+
+
+def _absent(names: pa.ListArray, fields: Mapping[str, str]) -> pa.ListArray:
+    """The names of fields whose value is absent, as the target's shape has them."""
+    if names.null_count == len(names) or not pc.any(pc.greater(pc.list_value_length(names), 0)).as_py():
+        return names
+    found = [None if row is None else [fields[name] for name in row if name in fields] for row in names.to_pylist()]
+    return pa.array(found, names.type)
