@@ -15,25 +15,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
 
 from replicator.model.events import no_fill
 from replicator.model.schema import Column, TableSchema
-from replicator_source_mysql.binlog import ColumnSpec, Kind, declared_spec
+from replicator_source_mysql.binlog import ColumnSpec, declared_spec
+from replicator_source_mysql.conversions import STRICT, keeps_values
 from replicator_source_mysql.ddl import ColumnChanges
 from replicator_source_mysql.defaults import UnknownValueError, value_before
 from replicator_source_mysql.flavors import Flavor
-from replicator_source_mysql.sql.clauses import Add, Change, ColumnPosition, Drop, Rename
+from replicator_source_mysql.sql.clauses import Add, AddKey, Change, ColumnPosition, Convert, Drop, DropKey, Rename
 from replicator_source_mysql.sql.definitions import Definition
+from replicator_source_mysql.sql.keys import KeyPart
+from replicator_source_mysql.values import KEY_KINDS
 
-_STRICT: Final = 1 << 21 | 1 << 22
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 _GENERATED_KEY: Final = "my_row_id"
-_TEXTS: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET})
-_SIZED: Final = re.compile(r"(char|varchar|varbinary)\((\d+)\)")
-_SIZES: Final = ("tiny", "", "medium", "long")
+_SIZED: Final = re.compile(r"(?:var)?(?:char|binary)\((\d+)\)")
+_LONGER: Final = {"tinytext": "text", "text": "mediumtext", "mediumtext": "longtext"}
+# Whatever a text is made of, this one has it.
+_HAS_ALL: Final = "utf8mb4"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +87,7 @@ def _ids(schema: TableSchema) -> list[int]:
     return [0, *(column.id for column in schema.held if column.id is not None)]
 
 
-@dataclass(slots=True)
+@dataclass
 class _Building:
     """The table that is being built.
 
@@ -114,18 +118,69 @@ class _Building:
                 self._add(clause, left)
             elif isinstance(clause, Change):
                 self._move(clause)
-            elif not isinstance(clause, Drop | Rename):
-                # CONVERT: what a character set lacks becomes another letter.
-                self.is_filled = False
+            elif isinstance(clause, Convert):
+                self._convert(clause)
         self._refuse_twins()
-        key = tuple(self.names.get(name, "") for name in self.before.key)
-        if not self.columns or "" in key:
+        if not self.columns:
             raise _UnclearError
+        key = self._key()
         fill = None
         if self.is_filled:
             fill = pa.RecordBatch.from_pydict(self.fill) if self.fill else no_fill()
         schema = replace(self.before, columns=tuple(self.columns), key=key)
         return Alteration(before=self.before, schema=schema, fill=fill)
+
+    @property
+    def _is_strict(self) -> bool:
+        return bool(self.changes.sql_mode & STRICT)
+
+    @cached_property
+    def _has_key_clause(self) -> bool:
+        """Whether the statement says which primary key there is: a column's NULL or NOT NULL is then its own."""
+        return any(
+            isinstance(clause, AddKey | DropKey) or (isinstance(clause, Add | Change) and clause.definition.is_primary)
+            for clause in self.changes.clauses
+        )
+
+    def _key(self) -> tuple[str, ...]:
+        """The key afterwards. Without a primary key it may be a unique one: the next rows in the log tell."""
+        added: list[tuple[KeyPart, ...]] = []
+        is_dropped = False
+        for clause in self.changes.clauses:
+            if isinstance(clause, AddKey):
+                added.append(clause.parts)
+            elif isinstance(clause, Add | Change) and clause.definition.is_primary:
+                added.append((KeyPart(clause.name),))
+            elif isinstance(clause, DropKey):
+                if clause.if_exists and self.before.key:
+                    raise _UnclearError
+                is_dropped = True
+        if len(added) > 1:
+            raise _UnclearError
+        if added:
+            return self._primary(added[0])
+        if is_dropped:
+            return ()
+        # MySQL leaves a dropped column out of its keys.
+        return tuple(self.names[name] for name in self.before.key if name in self.names)
+
+    def _primary(self, parts: Iterable[KeyPart]) -> tuple[str, ...]:
+        names = []
+        can_serve = True
+        for part in parts:
+            column = _find(self.columns, part.name)
+            if column is None:
+                raise _UnclearError
+            spec = declared_spec(column.source_type, None, self.flavor)
+            sized = _SIZED.fullmatch(column.source_type)
+            is_whole = part.prefix is None or (sized is not None and int(sized[1]) == part.prefix)
+            can_serve = can_serve and is_whole and spec is not None and spec.kind in KEY_KINDS
+            if column.nullable:
+                # NULL becomes another value, where the statement does not fail.
+                self.is_filled = self.is_filled and self._is_strict
+                self.columns[self.columns.index(column)] = replace(column, nullable=False)
+            names.append(column.name)
+        return tuple(names) if can_serve else ()
 
     def _named(self, clauses: Iterable[Drop | Change | Rename]) -> dict[str, Drop | Change | Rename]:
         """By the name of a column before: the clause that is about it."""
@@ -156,11 +211,12 @@ class _Building:
     def _changed(self, column: Column, clause: Change) -> Column:
         definition, spec = clause.definition, _spec(clause.definition, self.flavor)
         is_nullable = definition.is_nullable is not False and not definition.is_counted
-        if column.name in self.before.key and is_nullable:
+        if column.name in self.before.key and is_nullable and not self._has_key_clause:
             # A primary key stays NOT NULL; of a unique one, the table would have another key.
             is_nullable = self.is_filled = False
-        is_strict = bool(self.changes.sql_mode & _STRICT)
-        if not _keeps_values(column, definition, spec, is_strict=is_strict, flavor=self.flavor):
+        if definition.has_cascade or not keeps_values(
+            column, definition, sql_mode=self.changes.sql_mode, flavor=self.flavor
+        ):
             self.is_filled = False
         self._mind_unique(definition)
         return replace(
@@ -189,6 +245,8 @@ class _Building:
         )
         self._put(column, clause.position)
         self._mind_unique(definition)
+        if definition.has_cascade or definition.is_primary:
+            self.is_filled = False
         try:
             value = value_before(definition, spec, sql_mode=self.changes.sql_mode, flavor=self.flavor)
         except UnknownValueError:
@@ -205,6 +263,12 @@ class _Building:
             return  # IF EXISTS
         index = next(i for i, column in enumerate(self.columns) if column.id == old.id)
         self._put(self.columns.pop(index), clause.position)
+
+    def _convert(self, clause: Convert) -> None:
+        # What a character set lacks becomes another letter.
+        self.is_filled = self.is_filled and self._is_strict and clause.charset == _HAS_ALL
+        # One that needs more bytes gets more, if the server did not do so before.
+        self.columns = [replace(c, source_type=_LONGER.get(c.source_type, c.source_type)) for c in self.columns]
 
     def _put(self, column: Column, position: ColumnPosition | None) -> None:
         if position is None:
@@ -253,43 +317,3 @@ def _spec(definition: Definition, flavor: Flavor) -> ColumnSpec:
     if spec is None:
         raise _UnclearError
     return spec
-
-
-# ---- rows that are there already ----
-
-
-def _keeps_values(column: Column, definition: Definition, spec: ColumnSpec, *, is_strict: bool, flavor: Flavor) -> bool:
-    """Whether no row has another value in a column after it got a new definition."""
-    old = declared_spec(column.source_type, None, flavor)
-    if old is None or definition.is_computed:
-        return False
-    may_tighten = column.nullable and definition.is_nullable is not True
-    if spec.kind is Kind.TIMESTAMP and (may_tighten or definition.is_nullable is None):
-        # Without explicit_defaults_for_timestamp nothing is NOT NULL, and NULL becomes the time.
-        return False
-    # A strict statement fails where it would have to change a value: another character set may lack letters.
-    if not is_strict and (spec.kind in _TEXTS or (column.nullable and definition.is_nullable is False)):
-        return False
-    if (old.kind, old.arrow, old.width, old.scale) != (spec.kind, spec.arrow, spec.width, spec.scale):
-        return False
-    if spec.labels[: len(old.labels)] != old.labels:
-        return False
-    if ("unsigned" in column.source_type) != ("unsigned" in definition.type):
-        return False
-    if spec.kind in {Kind.FLOAT, Kind.DOUBLE}:
-        return column.source_type.partition(" ")[0] == definition.type.partition(" ")[0]
-    return spec.kind not in {Kind.TEXT, Kind.BYTES} or _is_as_wide(column.source_type, definition.type)
-
-
-def _is_as_wide(old: str, new: str) -> bool:
-    """Whether a type of text or bytes holds what another one does, in the same form."""
-    if old == new:
-        return True
-    narrow, wide = _SIZED.fullmatch(old), _SIZED.fullmatch(new)
-    if narrow is not None and wide is not None:
-        return narrow[1] == wide[1] and int(narrow[2]) <= int(wide[2])
-    for kind in ("text", "blob"):
-        names = [size + kind for size in _SIZES]
-        if old in names and new in names:
-            return names.index(old) <= names.index(new)
-    return False

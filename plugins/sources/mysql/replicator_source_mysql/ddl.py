@@ -7,7 +7,6 @@ views, routines and cascades that the log does not show: it is about every table
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,16 +15,18 @@ from typing import Final
 from replicator.model.schema import TableId
 from replicator_source_mysql.events import Query
 from replicator_source_mysql.flavors import Flavor
-from replicator_source_mysql.sql.alter import Action, Altered, actions, index, is_primary
-from replicator_source_mysql.sql.clauses import Clause
+from replicator_source_mysql.mentions import is_mentioned, skeleton
+from replicator_source_mysql.sql.alter import Action, Altered, actions, is_primary
+from replicator_source_mysql.sql.clauses import Clause, DropKey
 from replicator_source_mysql.sql.harmless import is_defined, pass_harmless, pass_settings
+from replicator_source_mysql.sql.keys import index
 from replicator_source_mysql.sql.lexer import Kind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChanges:
-    """What one ALTER TABLE does to columns.
+    """What one ALTER TABLE does to columns and to the primary key.
 
     Attributes:
         clauses: In their order.
@@ -45,7 +46,7 @@ class Effect(StrEnum):
     DROP = "drop"
     RENAME = "rename"
     ALTER = "alter"
-    """Its columns may be others now."""
+    """Its columns or its key may be others now."""
     REPLACED = "replaced"
     """It is another object, or rows came or went that the log does not name."""
     STATEMENT = "statement"
@@ -72,7 +73,6 @@ _ROWS: Final = frozenset(
     {"BEGIN", "BINLOG", "CALL", "DECLARE", "DELETE", "DO", "EXECUTE", "FOR", "HANDLER", "IF", "IMPORT", "INSERT", "LOAD",
      "LOOP", "REPEAT", "REPLACE", "SELECT", "TABLE", "UPDATE", "VALUES", "WHILE", "WITH", "CASE", "VALUE"}
 )  # fmt: skip
-_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 _TABLES: Final = frozenset({"TABLE", "TABLES"})
 _DATABASES: Final = frozenset({"DATABASE", "SCHEMA"})
 # What is said of a temporary table in the same words as of another one; a DROP of one says TEMPORARY in the log.
@@ -186,7 +186,7 @@ class _Statement:
         if self._verb not in _NAMING:
             return list(self._replicated)
         named = {effect.table for effect in self._found}
-        return [table for table in self._replicated if table in named or _is_mentioned(self._query, table)]
+        return [table for table in self._replicated if table in named or is_mentioned(self._query, table)]
 
     def _take_verb(self) -> None:
         """The first word; MariaDB's SET STATEMENT … FOR before it is passed."""
@@ -217,8 +217,8 @@ class _Statement:
             return []
         if not self._is_lower_case and "\ufffd" not in table.name + table.namespace:
             return []
-        skeleton = _skeleton(table)
-        return [t for t in self._replicated if _skeleton(t) == skeleton]
+        wanted = skeleton(table)
+        return [t for t in self._replicated if skeleton(t) == wanted]
 
     # ---- statements about rows ----
 
@@ -322,13 +322,13 @@ class _Statement:
             return
         reader.skip_any({"ONLINE", "OFFLINE"})
         reader.expect("INDEX")
-        reader.skip("IF", "EXISTS")
+        if_exists = reader.skip("IF", "EXISTS")
         name = reader.name()
         reader.expect("ON")
         table = reader.table()
         self._index_options()
         if is_primary(name):
-            self._add(Effect.REPLACED, table)
+            self._add(Effect.ALTER, table, columns=self._changes([DropKey(if_exists=if_exists)]))
 
     def _drop_database(self, database: str) -> None:
         for table in self._replicated:
@@ -450,10 +450,13 @@ class _Statement:
         clauses: list[Clause] = []
         changes_rows = may_delete
         for altered in found:
-            if altered.is_key or (altered.action is Action.COLUMNS and altered.clauses is None):
+            if altered.action is Action.COLUMNS and altered.clauses is None:
                 return None
             clauses += altered.clauses or ()
             changes_rows |= altered.action is Action.REPLACED
+        return self._changes(clauses, changes_rows=changes_rows)
+
+    def _changes(self, clauses: Iterable[Clause], *, changes_rows: bool = False) -> ColumnChanges | None:
         if self._query.sql_mode is None:
             return None
         return ColumnChanges(clauses=tuple(clauses), changes_rows=changes_rows, sql_mode=self._query.sql_mode)
@@ -474,27 +477,3 @@ class _Statement:
             self._reader.number()
         else:
             self._reader.skip("NOWAIT")
-
-
-def _skeleton(table: TableId) -> tuple[str, ...]:
-    """What is left of a name without the letters that are not ASCII."""
-    return tuple(_NOT_ASCII.sub("?", name.lower()) for name in (table.namespace, table.name))
-
-
-def _is_mentioned(query: Query, table: TableId) -> bool:
-    """Whether the text may name the table, however it is to be read."""
-    text = query.text.casefold()
-    is_near = query.database.casefold() == table.namespace.casefold()
-    if _is_in(table.namespace, text):
-        return _is_in(table.name, text) or "database" in text or "schema" in text
-    return is_near and _is_in(table.name, text)
-
-
-def _is_in(name: str, text: str) -> bool:
-    # A client's character set may have spelled it in bytes that are no text.
-    if "\ufffd" in text and not name.isascii():
-        return True
-    folded = name.casefold()
-    spellings = {folded, folded.replace("`", "``"), folded.replace('"', '""')}
-    # Digits may stand before it: `/*!50000t`.
-    return any(re.search(rf"(?<![a-z$_]){re.escape(spelling)}(?![0-9a-z$_])", text) for spelling in spellings)

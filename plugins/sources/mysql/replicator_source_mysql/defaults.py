@@ -27,6 +27,7 @@ _PLAIN_INTEGER: Final = re.compile(r"0|-?[1-9]\d{0,18}")
 _DECIMAL: Final = re.compile(r"[-+]?(\d{1,65})(?:\.(\d{1,38}))?")
 _REAL_DIGITS: Final = 15
 _BITS: Final = re.compile(r"0b[01]+|[bB]'[01]+'|0x[0-9a-fA-F]+|[xX]'[0-9a-fA-F]+'")
+_BINARY: Final = re.compile(r"0b[01]{1,63}|[bB]'[01]{1,63}'")
 _BYTES: Final = re.compile(r"0x((?:[0-9a-fA-F]{2})+)|[xX]'((?:[0-9a-fA-F]{2})*)'")
 _DATE: Final = re.compile(r"[1-9]\d{3}-\d\d-\d\d")
 _DATETIME: Final = re.compile(r"([1-9]\d{3}-\d\d-\d\d)(?: (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?)?")
@@ -100,8 +101,11 @@ def _need(*, holds: bool) -> None:
 
 
 def _integer(default: Default, spec: ColumnSpec, _: Definition) -> int:
-    _need(holds=_INTEGER.fullmatch(default.text) is not None)
-    number = int(default.text)
+    if default.form is Form.NUMBER and _BINARY.fullmatch(default.text):
+        number = int(default.text[2:].rstrip("'"), 2)
+    else:
+        _need(holds=_INTEGER.fullmatch(default.text) is not None)
+        number = int(default.text)
     bits = 8 * spec.width
     low, high = (0, 1 << bits) if spec.is_unsigned else (-(1 << bits - 1), 1 << bits - 1)
     _need(holds=low <= number < high)

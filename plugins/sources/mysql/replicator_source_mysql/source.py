@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from replicator.model.errors import ConfigError, FatalError, Problem
+from replicator.model.events import DDLEvent
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
@@ -43,6 +44,7 @@ from replicator_source_mysql.groups import Undoing, UndoneGroups
 from replicator_source_mysql.log import BinlogReader
 from replicator_source_mysql.marks import AwaitedMarks, LogEnd
 from replicator_source_mysql.position import Position
+from replicator_source_mysql.rehearsal import rehearse
 from replicator_source_mysql.server import ServerFacts, folded_name, read_facts
 from replicator_source_mysql.snapshot import TableReader
 from replicator_source_mysql.xids import prepared_xids_if_allowed
@@ -202,6 +204,11 @@ class MysqlSource(DeltaSource[MysqlConfig]):
         )
         self._open_reader = reader
         return reader
+
+    def rehearse(self, statement: str) -> Sequence[DDLEvent]:
+        """The events that the log would bring if a statement were executed now (`rehearsal`). Nothing is executed."""
+        with self._control.use("reading the catalogue") as connection:
+            return rehearse(connection, read_facts(connection), statement)
 
     @override
     def mark(self) -> str:

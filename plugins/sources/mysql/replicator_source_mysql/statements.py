@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from replicator.model.errors import TableError
@@ -87,9 +88,8 @@ class Statements:
         return not group.is_open
 
     def _apply(self, effect: TableEffect, statement: Query, group: Group, pull: Pull) -> None:
-        operation = _DDL.get(effect.effect)
-        if operation is None:
-            pull.fail(effect.table, _refusal(effect, shown(statement, self._flavor)))
+        if effect.effect not in _DDL:
+            pull.fail(effect.table, refusal(effect, shown(statement, self._flavor)))
             self._rows.drop(effect.table)
             return
         altered: Alteration | None = None
@@ -99,23 +99,38 @@ class Statements:
         if effect.effect is not Effect.TRUNCATE and altered is None:
             self._rows.expect_any_key(effect.table)
         transaction = group.ensure_transaction()
+        event = event_of(effect, altered, statement.text)
+        assert event is not None
         pull.event(
             transaction,
-            DDLEvent(
-                operation=operation,
-                table=effect.table,
-                schema=altered.schema if altered is not None else None,
-                before=altered.before if altered is not None else None,
-                fill=altered.fill if altered is not None else None,
-                new_table=effect.new_table,
-                statement=statement.text,
-                transaction_id=transaction.id,
-                source_timestamp=committed_at(transaction),
-            ),
+            replace(event, transaction_id=transaction.id, source_timestamp=committed_at(transaction)),
         )
 
 
-def _refusal(effect: TableEffect, statement: str) -> TableError:
+def event_of(effect: TableEffect, altered: Alteration | None, statement: str) -> DDLEvent | None:
+    """What a statement's effect on a table is to the host, without its transaction; None: it fails the table.
+
+    Args:
+        effect: The effect.
+        altered: Of an ALTER: the table's shapes; None if they are not known.
+        statement: The statement's text.
+    """
+    operation = _DDL.get(effect.effect)
+    if operation is None:
+        return None
+    return DDLEvent(
+        operation=operation,
+        table=effect.table,
+        schema=altered.schema if altered is not None else None,
+        before=altered.before if altered is not None else None,
+        fill=altered.fill if altered is not None else None,
+        new_table=effect.new_table,
+        statement=statement,
+    )
+
+
+def refusal(effect: TableEffect, statement: str) -> TableError:
+    """Why a statement in the log fails a table; `statement`: its text without values."""
     if effect.effect is Effect.STATEMENT:
         return TableError(
             f"the log has a statement instead of the rows that it changed; these may be rows of this table: {statement}",

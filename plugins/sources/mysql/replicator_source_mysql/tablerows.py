@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from replicator.model.errors import FatalError, TableError
-from replicator.model.events import DDLEvent, DDLOperation
+from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import PullLimits
 from replicator_source_mysql.alterations import Alteration
@@ -22,7 +22,7 @@ from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.groups import Group, HeldRows
 from replicator_source_mysql.pulls import Pull, Transaction, error_of_table
 from replicator_source_mysql.stream import EventStream
-from replicator_source_mysql.versions import Version, Versions
+from replicator_source_mysql.versions import KeyChange, Version, Versions
 
 _END_OF_STATEMENT: Final = 1
 _EMPTY_SIZE: Final = 10
@@ -174,10 +174,11 @@ class TableRows:
         parent: Parent | None = None
         try:
             table_map = self._table_maps.get(event.body)
-            if self._versions.take_key(table_map):
+            change = self._versions.take_key(table_map)
+            if change is not None:
                 # What rows are known by is another key: they come behind this event.
                 self._known.clear()
-                _replaced(group, TableId(table_map.schema, table_map.table), pull)
+                _other_key(group, change, pull)
                 return False
             parent = self._cascades.parent(table_map) if self._cascades is not None else None
             version = self._versions.of(table_map)
@@ -267,13 +268,17 @@ def committed_at(transaction: Transaction) -> datetime:
     return _EPOCH + timedelta(microseconds=transaction.committed_us)
 
 
-def _replaced(group: Group, table: TableId, pull: Pull) -> None:
+def _other_key(group: Group, change: KeyChange, pull: Pull) -> None:
     transaction = group.ensure_transaction()
+    is_known = change.schema is not None
     pull.event(
         transaction,
         DDLEvent(
-            operation=DDLOperation.CREATE_TABLE,
-            table=table,
+            operation=DDLOperation.ALTER_TABLE if is_known else DDLOperation.CREATE_TABLE,
+            table=change.table,
+            before=change.before,
+            schema=change.schema,
+            fill=no_fill() if is_known else None,
             transaction_id=transaction.id,
             source_timestamp=committed_at(transaction),
         ),

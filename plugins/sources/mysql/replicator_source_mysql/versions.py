@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from replicator.model.errors import SchemaConflictError, TableError, UnsupportedTypeError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator_source_mysql import columntypes as t
-from replicator_source_mysql.alterations import Alteration, alteration
+from replicator_source_mysql.alterations import Alteration, alteration, numbered
 from replicator_source_mysql.binlog import (
     ColumnSpec,
     MapColumn,
@@ -41,6 +41,14 @@ class Version:
     schema: TableSchema
     decoder: RowDecoder
     bytes_per_row: float = 64.0
+
+
+class KeyChange(NamedTuple):
+    """A table has another key from here on: its shapes before and afterwards; None where nobody knows what is different."""
+
+    table: TableId
+    before: TableSchema | None
+    schema: TableSchema | None
 
 
 class Versions:
@@ -88,8 +96,11 @@ class Versions:
         self._last_ids[table] = max([*ids, self._last_ids.get(table, 0)])
         # Rows that a prepared XA transaction has of the shape before: there are none, ALTER waits for it (measured on both servers).
         self._versions = {m: v for m, v in self._versions.items() if v.schema.table != table}
-        if self._keys.pop(table, before.key) != before.key:
+        if self._keys.get(table, before.key) != before.key:
+            del self._keys[table]
             self._any_key.add(table)
+        else:
+            self._keys[table] = found.schema.key
         return found
 
     def doubt(self, table: TableId) -> None:
@@ -127,22 +138,31 @@ class Versions:
             self._unclear.add(expected.table)
         return version
 
-    def take_key(self, table_map: TableMap) -> bool:
-        """Remember by which key the table's rows are clustered now; true if it was another one until now.
+    def take_key(self, table_map: TableMap) -> KeyChange | None:
+        """Remember by which key the table's rows are clustered now; what changed if it was another one until now.
 
-        A unique key that was dropped and made again leaves no other trace where no statement of it is in the log.
+        A unique key leaves no other trace where it is dropped, made, or takes the place of a primary key that was dropped.
         """
         table = TableId(table_map.schema, table_map.table)
         expected = self._replicated.get(table)
         key = _logged_key(table_map, expected, self._flavor) if expected is not None else None
         if expected is None or key is None:
-            return False
-        before = self._keys.get(table, expected.key)
+            return None
+        is_known = table in self._keys
+        was = self._keys.get(table, expected.key)
         self._keys[table] = key
         if table in self._any_key:
             self._any_key.discard(table)
-            return False
-        return key != before
+            return None
+        if key == was:
+            return None
+        if not is_known or was != expected.key or table in self._unclear:
+            # The host may have its key from a catalogue that was ahead of the log.
+            return KeyChange(table, None, None)
+        before = numbered(expected)
+        self._replicated[table] = replace(before, key=key)
+        self._versions = {m: v for m, v in self._versions.items() if v.schema.table != table}
+        return KeyChange(table, before, self._replicated[table])
 
     def expect_any_key(self, table: TableId) -> None:
         """The host has been told that the table may be another one: its next key is no news."""

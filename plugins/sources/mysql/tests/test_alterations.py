@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -84,7 +85,6 @@ def test_every_column_is_followed(text: str, expected: str) -> None:
         "ADD x INT, ADD X INT",
         "ADD x INT AFTER y",
         "DROP x",
-        "DROP id",
         "DROP id, DROP a, DROP b",
         "DROP a, DROP a",
         "MODIFY a INT, RENAME COLUMN a TO x",
@@ -92,12 +92,6 @@ def test_every_column_is_followed(text: str, expected: str) -> None:
         "ADD y INT AFTER a, RENAME COLUMN a TO x",
         "ADD IF NOT EXISTS a INT, DROP a",
         "MODIFY a INT AFTER a",
-        "ADD x INT, ADD PRIMARY KEY (x)",
-        "ADD x INT, DROP PRIMARY KEY, ADD PRIMARY KEY (id)",
-        "ADD x INT, DROP INDEX `PRIMARY`",
-        "ADD x INT PRIMARY KEY",
-        "ADD x SERIAL",
-        "ADD x INT REFERENCES u (id)",
         "ADD x INT DEFAULT 1 + 1",
         "ADD x TEXT(70)",
         "ADD x VARCHAR(70000)",
@@ -107,13 +101,16 @@ def test_every_column_is_followed(text: str, expected: str) -> None:
         "DROP SYSTEM VERSIONING",
         "ADD PERIOD FOR p (a, b)",
         "DROP PERIOD FOR p",
-        "ADD x INT PARTITION BY HASH (id)",
-        "ADD x INT REMOVE PARTITIONING",
-        "ADD (x INT, KEY (x))",
         "ADD x ENUM('a\\\\b')",
         "ADD x ENUM('a') CHARACTER SET binary",
         "CONVERT TO CHARACTER SET binary",
         "CONVERT TO CHARACTER SET DEFAULT",
+        "ADD PRIMARY KEY (x)",
+        "ADD PRIMARY KEY (id), ADD x INT PRIMARY KEY",
+        "ADD PRIMARY KEY IF NOT EXISTS (a)",
+        "ADD PRIMARY KEY ((a + 1))",
+        "DROP INDEX IF EXISTS `PRIMARY`",
+        "DROP PRIMARY KEY, ADD PRIMARY KEY (a) nonsense",
         "ADD gröẞe INT, ADD größe INT",
     ],
 )
@@ -193,6 +190,8 @@ def test_the_key_has_the_new_names_of_its_columns() -> None:
         ("INT NOT NULL", 0),
         ("BOOL DEFAULT TRUE", 1),
         ("TINYINT UNSIGNED DEFAULT '255'", 255),
+        ("BOOL DEFAULT b'1'", 1),
+        ("INT DEFAULT 0b101", 5),
         ("BIGINT UNSIGNED DEFAULT 18446744073709551615", Decimal(18446744073709551615)),
         ("DECIMAL(10,2) DEFAULT 1.5", Decimal("1.50")),
         ("DECIMAL(10,2) NOT NULL", Decimal("0.00")),
@@ -264,12 +263,15 @@ def test_rows_that_are_there_have_the_default(definition: str, value: Any, flavo
         "ADD x ENUM('a','b') DEFAULT 'A'",
         "ADD x SET('a','b') DEFAULT 'b,a'",
         "ADD x UUID NOT NULL",
-        "ADD x INT, CONVERT TO CHARACTER SET utf8mb4",
+        "ADD x INT, CONVERT TO CHARACTER SET latin1",
         "ADD x INT, ENGINE = InnoDB",
         "ADD x INT, ADD FOREIGN KEY (x) REFERENCES u (id) ON DELETE CASCADE",
         "CONVERT TO CHARACTER SET latin1",
         "MODIFY a TINYINT",
         "MODIFY a MEDIUMINT",
+        "ADD x SERIAL",
+        "ADD x INT PRIMARY KEY, DROP PRIMARY KEY",
+        "ADD x INT REFERENCES u (id) ON DELETE CASCADE",
         "MODIFY a INT AUTO_INCREMENT",
         "MODIFY a INT AS (id) STORED",
     ],
@@ -306,7 +308,9 @@ def test_an_empty_string_may_be_null_in_a_mode_of_mariadb() -> None:
         ("text", "MEDIUMTEXT", True),
         ("mediumtext", "TEXT", False),
         ("enum('a','b')", "ENUM('a','b','c')", True),
-        ("enum('a','b')", "ENUM('b','a')", False),
+        ("enum('a','b')", "ENUM('b','c','a')", True),
+        ("set('a','b')", "SET('b','a')", False),
+        ("set('a','b')", "SET('c','a','d','b')", True),
         ("enum('a','b')", "ENUM('a')", False),
         ("decimal(5,2)", "DECIMAL(5,2) UNSIGNED", False),
         ("decimal(5,2)", "DECIMAL(5,2)", True),
@@ -336,6 +340,73 @@ def test_a_session_that_is_not_strict_may_change_values_without_an_error(old: st
     found = altered(schema, f"MODIFY x {new}", sql_mode=0)
     assert found is not None
     assert found.fill is None
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "nullable"),
+    [
+        ("DROP PRIMARY KEY", (), []),
+        ("DROP INDEX `primary`", (), []),
+        ("DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)", ("id", "a"), []),
+        ("DROP PRIMARY KEY, ADD PRIMARY KEY (id)", ("id",), []),
+        ("ADD PRIMARY KEY (B, id), DROP PRIMARY KEY", ("b", "id"), []),
+        ("DROP PRIMARY KEY, ADD CONSTRAINT `PRIMARY` PRIMARY KEY USING BTREE (a DESC) COMMENT 'x'", ("a",), []),
+        ("DROP PRIMARY KEY, CHANGE a x INT NOT NULL, ADD PRIMARY KEY (x)", ("x",), []),
+        ("DROP PRIMARY KEY, MODIFY id INT NULL", (), ["id"]),
+        ("DROP PRIMARY KEY, MODIFY id INT", (), ["id"]),
+        ("DROP id, ADD PRIMARY KEY (a)", ("a",), []),
+        ("DROP id", (), []),
+        ("DROP PRIMARY KEY, ADD x DOUBLE NOT NULL, ADD PRIMARY KEY (x)", (), []),
+        ("DROP PRIMARY KEY, ADD x VARCHAR(9) NOT NULL, ADD PRIMARY KEY (x(5))", (), []),
+        ("DROP PRIMARY KEY, ADD x VARCHAR(9) NOT NULL, ADD PRIMARY KEY (x(9))", ("x",), []),
+    ],
+)
+def test_a_key_is_what_the_statement_makes_it(text: str, key: tuple[str, ...], nullable: list[str]) -> None:
+    schema = shape("a", "b")
+    schema = replace(schema, columns=tuple(replace(c, nullable=False) for c in schema.columns))
+    found = altered(schema, text)
+    assert found is not None
+    assert (found.before.key, found.schema.key) == (("id",), key)
+    assert [c.name for c in found.schema.columns if c.nullable] == nullable
+
+
+def test_null_in_a_new_key_becomes_another_value_where_nothing_is_strict() -> None:
+    for sql_mode, is_known in ((STRICT, True), (0, False)):
+        found = altered(shape("a"), "DROP PRIMARY KEY, ADD PRIMARY KEY (a)", sql_mode=sql_mode)
+        assert found is not None
+        assert (found.fill is not None, found.schema.column("a").nullable) == (is_known, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ADD x INT PARTITION BY HASH (id)",
+        "ADD x INT REMOVE PARTITIONING",
+        "ADD x INT REFERENCES u (id)",
+        "ADD (x INT, KEY (x), CONSTRAINT u UNIQUE (x), CHECK (x > 0))",
+        "ADD COLUMN IF NOT EXISTS (x INT, a INT)",
+    ],
+)
+def test_what_follows_a_column_does_nothing_to_it(text: str) -> None:
+    found = altered(shape("a"), text)
+    assert found is not None
+    assert [c.name for c in found.schema.columns] == ["id", "a", "x"]
+    assert found.fill is not None
+
+
+@pytest.mark.parametrize(
+    ("definition", "type_"),
+    [
+        ("SERIAL", "bigint(20) unsigned"),
+        ("TEXT(1000)", "text"),
+        ("TEXT(20)", "tinytext"),
+        ("BIGINT SERIAL DEFAULT VALUE", "bigint(20)"),
+    ],
+)
+def test_types_with_other_names_are_those_of_the_catalogue(definition: str, type_: str) -> None:
+    found = altered(shape(), f"ADD x {definition}")
+    assert found is not None
+    assert found.schema.column("x").source_type == type_
 
 
 def test_another_type_is_told() -> None:

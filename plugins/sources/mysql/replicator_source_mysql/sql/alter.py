@@ -13,9 +13,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from replicator.model.schema import TableId
-from replicator_source_mysql.sql.clauses import Clause, added, changed, converted, dropped, renamed
+from replicator_source_mysql.sql.clauses import AddKey, Clause, DropKey, added, changed, converted, dropped, renamed
+from replicator_source_mysql.sql.keys import index, is_open, primary_key, references
 from replicator_source_mysql.sql.lexer import Kind
-from replicator_source_mysql.sql.options import VISIBLE, index_option, table_option
+from replicator_source_mysql.sql.options import VISIBLE, table_option
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
 PRIMARY: Final = "PRIMARY"
@@ -26,9 +27,9 @@ class Action(StrEnum):
 
     NOTHING = "nothing"
     COLUMNS = "columns"
-    """Its columns may be others."""
+    """Its columns or its primary key may be others."""
     REPLACED = "replaced"
-    """Its key, its engine or its rows may be others."""
+    """Its engine or its rows may be others."""
     RENAMED = "renamed"
 
 
@@ -39,18 +40,15 @@ class Altered(NamedTuple):
         action: What it does to the table.
         other: The other table that it names.
         clauses: Of COLUMNS: what it says of them. None: that is not understood.
-        is_key: Of REPLACED: the primary key may be another one.
     """
 
     action: Action
     other: TableId | None = None
     clauses: tuple[Clause, ...] | None = None
-    is_key: bool = False
 
 
 _NOTHING: Final = Altered(Action.NOTHING)
 _REPLACED: Final = Altered(Action.REPLACED)
-_KEY: Final = Altered(Action.REPLACED, is_key=True)
 
 _INDEX: Final = frozenset({"INDEX", "KEY"})
 _MODIFIERS: Final = {
@@ -58,7 +56,6 @@ _MODIFIERS: Final = {
     "LOCK": frozenset({"DEFAULT", "NONE", "SHARED", "EXCLUSIVE"}),
 }
 _PARTITION_UPKEEP: Final = frozenset({"REBUILD", "OPTIMIZE", "ANALYZE", "CHECK", "REPAIR"})
-_REFERENCE_ACTIONS: Final = (("CASCADE",), ("RESTRICT",), ("SET", "NULL"), ("SET", "DEFAULT"), ("NO", "ACTION"))
 _MOMENTS: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
 
 
@@ -70,7 +67,7 @@ def actions(reader: Reader) -> list[Altered]:
     """
     found: list[Altered] = []
     while not reader.is_at_end:
-        found.append(_action(reader))
+        found += _several(reader) or [_action(reader)]
         if reader.skip_symbol(",") and reader.is_at_end:
             raise NotUnderstoodError
     return found
@@ -144,8 +141,12 @@ def _columns(item: Reader, read: Callable[[Reader], tuple[Clause, ...]]) -> Alte
 
 
 def _add(reader: Reader) -> Altered:
-    """ADD: a column, unless one of the words outside quotes follows that begin something else."""
     reader.expect("ADD")
+    return _added(reader)
+
+
+def _added(reader: Reader, *, if_not_exists: bool = False) -> Altered:
+    """Behind ADD: a column, unless one of the words outside quotes follows that begin something else."""
     word, behind = reader.peek().word, reader.peek(1).word
     if word in _INDEX:
         reader.take()
@@ -162,7 +163,32 @@ def _add(reader: Reader) -> Altered:
         return _constraint(reader)
     if word == "PARTITION":
         return _add_partition(reader)
-    return _columns(reader.rest_of_item(), added)
+    return _columns(reader.rest_of_item(), partial(added, if_not_exists=if_not_exists))
+
+
+def _key_added(item: Reader) -> tuple[Clause, ...]:
+    found = AddKey(primary_key(item))
+    item.end()
+    return (found,)
+
+
+def _several(reader: Reader) -> list[Altered]:
+    """ADD [COLUMN] [IF NOT EXISTS] ( … ): columns, and keys between them; empty if something else comes."""
+    ahead = 2 if reader.peek(1).word == "COLUMN" else 1
+    ahead += 3 if [reader.peek(ahead + i).word for i in range(3)] == ["IF", "NOT", "EXISTS"] else 0
+    if reader.peek().word != "ADD" or (reader.peek(ahead).kind, reader.peek(ahead).text) != (Kind.SYMBOL, "("):
+        return []
+    reader.expect("ADD")
+    reader.skip("COLUMN")
+    if_not_exists = reader.skip("IF", "NOT", "EXISTS")
+    inner = reader.parenthesised()
+    found = []
+    while True:
+        found.append(_added(inner, if_not_exists=if_not_exists))
+        if not inner.skip_symbol(","):
+            break
+    inner.end()
+    return found
 
 
 def _constraint(reader: Reader) -> Altered:
@@ -172,8 +198,8 @@ def _constraint(reader: Reader) -> Altered:
             reader.name()
     kind = reader.expect_any({"PRIMARY", "UNIQUE", "FOREIGN", "CHECK"})
     if kind == "PRIMARY":
-        reader.rest_of_item()
-        return _KEY
+        reader.expect("KEY")
+        return _columns(reader.rest_of_item(), _key_added)
     if kind == "UNIQUE":
         reader.skip_any(_INDEX)
         _skip_if(reader, "NOT")
@@ -184,43 +210,13 @@ def _constraint(reader: Reader) -> Altered:
     else:
         reader.expect("KEY")
         _skip_if(reader, "NOT")
-        if reader.peek().text != "(" or reader.peek().kind is not Kind.SYMBOL:
+        if not is_open(reader):
             reader.name()
         reader.parentheses()
-        if _references(reader):
+        if references(reader):
             # A cascade that the log does not show may have deleted rows before anybody has read the catalogue.
             return _REPLACED
     return _NOTHING
-
-
-def _references(reader: Reader) -> bool:
-    """Pass what a foreign key refers to; return whether it changes rows of its table by itself."""
-    acts = False
-    reader.expect("REFERENCES")
-    reader.table()
-    if reader.peek().text == "(" and reader.peek().kind is Kind.SYMBOL:
-        reader.parentheses()
-    if reader.skip("MATCH"):
-        reader.expect_any({"FULL", "PARTIAL", "SIMPLE"})
-    while reader.skip("ON"):
-        reader.expect_any({"DELETE", "UPDATE"})
-        acts |= reader.peek().word in {"CASCADE", "SET"}
-        if not any(reader.skip(*words) for words in _REFERENCE_ACTIONS):
-            raise NotUnderstoodError
-    return acts
-
-
-def index(reader: Reader, *, is_named: bool) -> None:
-    """Pass the definition of an index: its name, its columns, its options; `is_named`: CREATE INDEX … ON has them apart."""
-    if not is_named:
-        is_open = reader.peek().text == "(" and reader.peek().kind is Kind.SYMBOL
-        if not is_open and reader.peek().word != "USING":
-            reader.name()
-        if reader.skip_any({"USING", "TYPE"}):
-            reader.name()
-    reader.parentheses()
-    while index_option(reader):
-        pass
 
 
 def _drop(reader: Reader) -> Altered:
@@ -228,8 +224,8 @@ def _drop(reader: Reader) -> Altered:
     word = reader.peek().word
     if word in _INDEX or word in {"CONSTRAINT", "CHECK"}:
         reader.take()
-        _skip_if(reader)
-        return _KEY if is_primary(reader.name()) else _NOTHING
+        if_exists = reader.skip("IF", "EXISTS")
+        return _key_dropped(if_exists=if_exists) if is_primary(reader.name()) else _NOTHING
     if word == "FOREIGN":
         reader.expect("FOREIGN", "KEY")
         _skip_if(reader)
@@ -237,10 +233,14 @@ def _drop(reader: Reader) -> Altered:
         return _NOTHING
     if word == "PRIMARY":
         reader.expect("PRIMARY", "KEY")
-        return _KEY
+        return _key_dropped(if_exists=False)
     if word == "PARTITION":
         return _alone(reader)
     return _columns(reader.rest_of_item(), dropped)
+
+
+def _key_dropped(*, if_exists: bool) -> Altered:
+    return Altered(Action.COLUMNS, clauses=(DropKey(if_exists=if_exists),))
 
 
 def _alone(reader: Reader) -> Altered:
@@ -295,9 +295,9 @@ def _alter(reader: Reader) -> Altered:
     reader.expect("SET", "DEFAULT")
     if reader.peek().word in _MOMENTS:
         reader.take()
-        if reader.peek().text == "(" and reader.peek().kind is Kind.SYMBOL:
+        if is_open(reader):
             reader.parentheses()
-    elif reader.peek().text == "(" and reader.peek().kind is Kind.SYMBOL:
+    elif is_open(reader):
         reader.parentheses()
     else:
         reader.literal()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from replicator_source_mysql.sql.definitions import Definition, definition
+from replicator_source_mysql.sql.keys import KeyPart
 from replicator_source_mysql.sql.lexer import Kind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
@@ -55,40 +56,40 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
+class AddKey:
+    """ADD PRIMARY KEY."""
+
+    parts: tuple[KeyPart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropKey:
+    """DROP PRIMARY KEY."""
+
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Convert:
     """CONVERT TO CHARACTER SET, to one that has text."""
 
+    charset: str
 
-Clause = Add | Change | Drop | Rename | Convert
+
+Clause = Add | Change | Drop | Rename | AddKey | DropKey | Convert
 
 
-def added(item: Reader) -> tuple[Clause, ...]:
-    """Behind ADD, to the end of the action.
+def added(item: Reader, *, if_not_exists: bool = False) -> tuple[Clause, ...]:
+    """Behind ADD, to the end of the action; `if_not_exists`: it was said before.
 
     Raises:
         NotUnderstoodError: Here and below: it is none of the forms that are known.
     """
     item.skip("COLUMN")
-    if_not_exists = item.skip("IF", "NOT", "EXISTS")
-    if not item.skip_symbol("("):
-        found = Add(
-            name=item.name(), definition=definition(item), position=_position(item), if_not_exists=if_not_exists
-        )
-        item.end()
-        return (found,)
-    several = []
-    while True:
-        if item.peek().kind is Kind.WORD and item.peek().word in _NO_COLUMNS:
-            raise NotUnderstoodError
-        several.append(Add(name=item.name(), definition=definition(item), if_not_exists=if_not_exists))
-        if not item.skip_symbol(","):
-            break
-    item.expect_symbol(")")
+    if_not_exists |= item.skip("IF", "NOT", "EXISTS")
+    found = Add(name=item.name(), definition=definition(item), position=_position(item), if_not_exists=if_not_exists)
     item.end()
-    return tuple(several)
-
-
-_NO_COLUMNS = frozenset({"INDEX", "KEY", "UNIQUE", "PRIMARY", "FOREIGN", "CHECK", "CONSTRAINT", "FULLTEXT", "SPATIAL"})
+    return (found,)
 
 
 def changed(item: Reader, *, has_new_name: bool) -> tuple[Clause, ...]:
@@ -130,10 +131,11 @@ def converted(item: Reader) -> tuple[Clause, ...]:
         if not item.skip("CHARACTER"):
             item.expect("CHAR")
         item.expect("SET")
-    if _charset(item) == "binary" or (item.skip("COLLATE") and _charset(item) == "binary"):
+    charset = _charset(item)
+    if charset == "binary" or (item.skip("COLLATE") and _charset(item) == "binary"):
         raise NotUnderstoodError
     item.end()
-    return (Convert(),)
+    return (Convert(charset),)
 
 
 def _charset(item: Reader) -> str:

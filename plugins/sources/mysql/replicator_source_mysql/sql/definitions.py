@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from replicator_source_mysql.sql.keys import is_open, references
 from replicator_source_mysql.sql.lexer import NO_BACKSLASH_ESCAPES, Kind, Token
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
 
@@ -74,6 +75,8 @@ class Definition:
         is_computed: The server gives the column its values: it is generated, or AUTO_INCREMENT.
         is_counted: AUTO_INCREMENT.
         is_unique: It gets a unique key of its own.
+        is_primary: It is the primary key.
+        has_cascade: It refers to another table, whose changes change it.
     """
 
     type: str
@@ -84,6 +87,8 @@ class Definition:
     is_computed: bool = False
     is_counted: bool = False
     is_unique: bool = False
+    is_primary: bool = False
+    has_cascade: bool = False
 
 
 def definition(reader: Reader) -> Definition:
@@ -94,7 +99,10 @@ def definition(reader: Reader) -> Definition:
     """
     if reader.sql_mode is None or reader.sql_mode & ~_KNOWN_MODES:
         raise NotUnderstoodError
-    found = _Attributes(reader, *_type(reader))
+    is_serial = reader.skip("SERIAL")
+    found = _Attributes(reader, *(_serial(reader) if is_serial else _type(reader)))
+    if is_serial:
+        found.make_serial()
     while not _is_at_end(reader):
         found.take()
     return found.definition()
@@ -152,18 +160,25 @@ class _Attributes:
         self._default: Default | None = None
         self._comment: str | None = None
         self._is_generated = self._is_counted = self._is_unique = False
+        self._is_primary = self._has_cascade = False
 
     def definition(self) -> Definition:
         return Definition(
             type=self._type,
             charset=self._charset,
-            is_nullable=self._is_nullable,
+            is_nullable=False if self._is_primary else self._is_nullable,
             default=self._default,
             comment=self._comment,
             is_computed=self._is_generated or self._is_counted,
             is_counted=self._is_counted,
             is_unique=self._is_unique,
+            is_primary=self._is_primary,
+            has_cascade=self._has_cascade,
         )
+
+    def make_serial(self) -> None:
+        """As SERIAL does."""
+        self._is_nullable, self._is_counted, self._is_unique = False, True, True
 
     def take(self) -> None:  # noqa: C901, PLR0912 - one branch for each attribute
         reader = self._reader
@@ -190,9 +205,18 @@ class _Attributes:
             reader.number()
         elif reader.skip("AUTO_INCREMENT"):
             self._is_counted = True
+        elif reader.skip("SERIAL", "DEFAULT", "VALUE"):
+            self.make_serial()
         elif reader.skip("UNIQUE"):
             reader.skip("KEY")
             self._is_unique = True
+        elif reader.skip("PRIMARY", "KEY") or reader.skip("KEY"):
+            self._is_primary = True
+        elif reader.peek().word == "REFERENCES":
+            self._has_cascade |= references(reader)
+        elif reader.skip_any({"ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"}):
+            reader.skip_symbol("=")
+            reader.string()
         else:
             self._take_expression()
 
@@ -213,12 +237,12 @@ class _Attributes:
 
 def _moment(reader: Reader) -> None:
     reader.expect_any(_MOMENTS)
-    if _is_open(reader):
+    if is_open(reader):
         reader.parentheses()
 
 
 def _default(reader: Reader) -> Default:
-    if _is_open(reader):
+    if is_open(reader):
         return _parenthesised(reader)
     found = _literal(reader)
     if found is not None:
@@ -260,10 +284,6 @@ def _literal(reader: Reader) -> Default | None:
     if reader.peek().kind is Kind.NUMBER:
         return Default(Form.NUMBER, sign + reader.take().text)
     return None
-
-
-def _is_open(reader: Reader) -> bool:
-    return reader.peek().kind is Kind.SYMBOL and reader.peek().text == "("
 
 
 # ---- types ----
@@ -312,6 +332,10 @@ def _type(reader: Reader) -> tuple[str, str | None]:  # noqa: C901, PLR0911, PLR
     return _text(reader, word)
 
 
+def _serial(reader: Reader) -> tuple[str, None]:
+    return ("bigint(20) unsigned" if reader.flavor.shows_widths else "bigint unsigned"), None
+
+
 def _integer(reader: Reader, name: str, *, shows_width: bool) -> str:
     width = _size(reader)
     sign = _sign(reader)
@@ -357,14 +381,23 @@ def _blob(reader: Reader, word: str) -> str:
     return next(name for limit, name in _BLOB_SIZES if size < limit)
 
 
+def _long_text(size: int) -> str:
+    """TEXT for so many characters, of one to four bytes: of which character set may be the table's matter."""
+    if not size:
+        return "text"
+    narrow, wide = (next((name for limit, name in _BLOB_SIZES if bytes_ < limit), None) for bytes_ in (size, 4 * size))
+    if narrow is None or narrow != wide:
+        raise NotUnderstoodError
+    return narrow.replace("blob", "text")
+
+
 def _text(reader: Reader, word: str) -> tuple[str, str | None]:  # noqa: C901 - one branch for each family
     is_national = word in {"NATIONAL", "NCHAR", "NVARCHAR"}
     if word == "NATIONAL":
         word = reader.expect_any({"CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER"})
-    if word in _TEXTS:
-        # How long it must be for so many characters depends on a character set that may be the table's.
-        if _is_open(reader):
-            raise NotUnderstoodError
+    if word == "TEXT":
+        name = _long_text(_size(reader) or 0)
+    elif word in _TEXTS:
         name = word.lower()
     elif word == "LONG":
         if reader.skip("VARBINARY"):

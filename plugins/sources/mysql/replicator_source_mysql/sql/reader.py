@@ -14,6 +14,8 @@ from replicator_source_mysql.sql.lexer import END, Kind, Token, UnreadableError,
 _SHOWN_MAX: Final = 200
 # A name that is that of a file, as it is.
 _FILE_PREFIX: Final = "#mysql50#"
+# They follow the last action without a comma.
+_PARTITIONING: Final = frozenset({("PARTITION", "BY"), ("REMOVE", "PARTITIONING")})
 _LITERAL_WORDS: Final = frozenset({"NULL", "TRUE", "FALSE"})
 
 
@@ -191,10 +193,12 @@ class Reader:
         return self._of(passed[1:-1])
 
     def rest_of_item(self) -> Reader:
-        """Pass everything up to a comma outside parentheses, or the end; return a reader of it."""
+        """Pass everything up to a comma outside parentheses, PARTITION BY, REMOVE PARTITIONING or the end; return a reader of it."""
         passed: list[Token] = []
         while not self.is_at_end:
             if self.peek().kind is Kind.SYMBOL and self.peek().text == ",":
+                break
+            if (self.peek().word, self.peek(1).word) in _PARTITIONING:
                 break
             if self.peek().kind is Kind.SYMBOL and self.peek().text == "(":
                 self._pass_parentheses(passed)
