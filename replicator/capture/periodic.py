@@ -6,14 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
 
 from replicator.capture.parts import Parts
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import TrackedTables
 from replicator.capture.tracker import CatalogTracker
 from replicator.model.schema import TableId, TableSchema
-from replicator.plugins.source import LogStatus
+from replicator.plugins.source import LogStatus, Seen, Visibility
 from replicator.state import table_life
+
+_ANNOUNCED_EVERY_S: Final = 1.0
+"""Anybody may announce changes of tables: the catalogue is not compared more often for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,21 @@ class Measures:
 
     source: LogStatus | None = None
     clock_ahead_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seeing:
+    """What a comparison sees at least. `transaction`: for which it was asked; None if another was under way."""
+
+    transaction: str | None
+    future: Future[Visibility]
+
+    def has_seen(self) -> bool:
+        """Whether it sees what the transaction did."""
+        seen = self.future.result()
+        if self.transaction is None:
+            return False
+        return bool(seen.classify(pa.array([self.transaction], pa.string()))[0].as_py() != Seen.UNSEEN)
 
 
 @dataclass(slots=True)
@@ -49,6 +70,8 @@ class PeriodicWork:
     snapshots: SnapshotRunner
     measures: Measures = field(default_factory=Measures)
     added: tuple[TableId, ...] = ()
+    _announced: str | None = None
+    _seeing: _Seeing | None = None
     _selecting: Future[Sequence[TableId]] | None = None
     _measuring: Future[LogStatus] | None = None
     _clocks: _Clocks = field(init=False)
@@ -68,6 +91,10 @@ class PeriodicWork:
             self._clocks.swept = now
             self._sweep()
 
+    def announce(self, transaction: str) -> None:
+        """The log says that this transaction has altered tables: the catalogue is compared soon, and until it shows what that has done."""
+        self._announced = transaction
+
     def is_report_due(self) -> bool:
         """Whether to report."""
         return self.parts.clock() - self._clocks.reported >= self.parts.settings.report_every_s
@@ -80,15 +107,25 @@ class PeriodicWork:
         return {tracked.table: tracked.target_schema for tracked in self.tables.all(*table_life.CAPTURED)}
 
     def _compare(self, now: float) -> None:
-        parts = self.parts
-        if now - self._clocks.compared >= parts.settings.compare_every_s or self.snapshots.suspicious:
+        parts, since = self.parts, now - self._clocks.compared
+        is_announced = self._announced is not None and since >= _ANNOUNCED_EVERY_S
+        if since >= parts.settings.compare_every_s or self.snapshots.suspicious or is_announced:
             self._clocks.compared = now
-            self.tracker.compare()
+            # Asked before: the comparison sees at least as much.
+            is_first = self._announced is not None and self._seeing is None
+            seeing = parts.control.submit(parts.source.visibility) if is_first else None
+            was_asked = self.tracker.compare()
+            if seeing is not None:
+                self._seeing = _Seeing(self._announced if was_asked else None, seeing)
             if parts.select is not None and self._selecting is None:
                 self._selecting = parts.control.submit(parts.select)
         if self._selecting is not None and self._selecting.done():
             selected, self._selecting = self._selecting.result(), None
             self.added = tuple(table for table in selected if table not in parts.selected)
+        if self._seeing is not None and self._seeing.future.done():
+            done, self._seeing = self._seeing, None
+            if done.has_seen() and done.transaction == self._announced:
+                self._announced = None
 
     def _measure(self, now: float) -> None:
         settings, since = self.parts.settings, self.tracker.since

@@ -408,6 +408,8 @@ class _Session:
             with of_table(table, "starting a new snapshot of it"):
                 self._tracker.unlogged(table, base + ordinal)
         self._fail_undecoded(batch)
+        if batch.announced_by is not None:
+            self._periodic.announce(batch.announced_by)
         self._marks.deliver(batch.marks)
         self._sealer.unsealed.add(batch, self._parts.clock())
 

@@ -182,9 +182,16 @@ class TrackedTables:
         number = self.event(tracked, event)
         if not has_learned_ids(tracked.schema, found.schema):
             self.put(table_life.numbered(tracked.record, with_ids(tracked.schema, found.schema)))
+        self.respell(tracked, found.schema)
         progress = self._fresh_progress(found, SnapshotKind.IN_PLACE, start_number)
         self.put(table_life.begun_in_place(tracked.record, found.identity, snapshot=progress, number=number))
         self._tell("snapshot_started", tracked, in_place=True)
+
+    def respell(self, tracked: TrackedTable, schema: TableSchema) -> None:
+        """The source calls types of this shape, which is the tracked one, by other names; nothing else is different."""
+        record = table_life.respelled(tracked.record, schema)
+        if record != tracked.record:
+            self.put(record)
 
     def alter(self, tracked: TrackedTable, altered: Altered, told: DDLEvent | None, number: int | None = None) -> None:
         """The table has another shape for what is written from here on."""

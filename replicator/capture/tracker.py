@@ -319,14 +319,14 @@ class CatalogTracker:
 
     # --- the catalogue ------------------------------------------------------------------------------------------------
 
-    def compare(self) -> None:
-        """Ask the catalogue for every captured table, unless an answer is on its way."""
+    def compare(self) -> bool:
+        """Ask the catalogue for every captured table, unless an answer is on its way; whether it was asked."""
         if not self._comparison.is_idle:
-            return
+            return False
         self.snapshots.suspicious.clear()
-        captured = self.captured()
-        if captured:
+        if captured := self.captured():
             self._comparison.ask(captured)
+        return True
 
     def compare_with(self, tables: Sequence[TableId], found: Answer) -> None:
         """The same with an answer that is there already."""
@@ -475,14 +475,14 @@ class CatalogTracker:
     def reshaped(self, tracked: TrackedTable, schema: TableSchema | None) -> None:
         """The log brings another shape and does not say how it came: another key is looked up, other columns fail the table."""
         if schema is not None and same_shape(tracked.schema, schema):
-            return
-        if schema is not None and same_columns(tracked.schema, schema):
+            self.tables.respell(tracked, schema)
+        elif schema is not None and same_columns(tracked.schema, schema):
             self._suspend(tracked)
             self.start([tracked.table])
-            return
-        error = columns_changed(tracked.schema, schema)
-        self._altering.note_unknown(tracked, error, after=schema)
-        self.fail(tracked, error)
+        else:
+            error = columns_changed(tracked.schema, schema)
+            self._altering.note_unknown(tracked, error, after=schema)
+            self.fail(tracked, error)
 
     def _alter(self, tracked: TrackedTable, event: DDLEvent, number: int) -> None:
         """The log says that the table was altered."""

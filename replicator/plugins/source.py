@@ -134,6 +134,8 @@ class LogBatch:
         is_rolled_back: The open transaction was rolled back, wholly or in part, after rows of it had been delivered. The batch
             has nothing else, and the reader is unusable: the host drops what it has not sealed, and calls `open_log` of the same
             source object again behind the last durable offset. That log hands out what was really committed.
+        announced_by: Somebody says that tables were altered: the last transaction that says so. Capture compares the catalogue soon, until
+            that shows what the transaction did, and trusts the announcement with nothing else.
     """
 
     open_transaction: str | None
@@ -149,6 +151,7 @@ class LogBatch:
     table_errors: Mapping[TableId, TableError] = field(default_factory=dict)
     unlogged: Mapping[TableId, int] = field(default_factory=dict)
     is_rolled_back: bool = False
+    announced_by: str | None = None
 
     @property
     def has_open_rows(self) -> bool:

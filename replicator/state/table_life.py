@@ -224,6 +224,14 @@ def numbered(record: TableRecord, schema: TableSchema) -> TableRecord:
     return replace(record, schema=schema)
 
 
+def respelled(record: TableRecord, schema: TableSchema) -> TableRecord:
+    """The same shape, with the types as the source calls them now: `varchar(20)` where it was `varchar(10)`."""
+    assert record.schema is not None
+    now = {column.name: column.source_type for column in schema.columns}
+    columns = tuple(replace(column, source_type=now[column.name]) for column in record.schema.columns)
+    return replace(record, schema=replace(record.schema, columns=columns))
+
+
 def accepted(record: TableRecord, identity: TableIdentity) -> TableRecord:
     """The table is the one that was known, though the catalogue says something else of it."""
     return replace(record, identity=identity, is_altered=False)

@@ -16,6 +16,7 @@ from typing import Final
 from psycopg import sql
 
 from replicator.model.errors import Problem, Severity
+from replicator_source_postgresql import ddl_trigger
 from replicator_source_postgresql.catalogue import CatalogTable, Publication
 from replicator_source_postgresql.discovery import Connection
 from replicator_source_postgresql.publication import (
@@ -51,6 +52,7 @@ class ServerFacts:
     may_create_in_database: bool
     database: str
     replication_error: str | None = None
+    lacks_ddl_trigger: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ class Resources:
 
 def read_server(connection: Connection) -> ServerFacts:
     """Read the facts of server and role, without those that need a replication connection."""
-    row = connection.execute(_SERVER_QUERY).fetchone()
+    row = connection.execute(_SERVER_QUERY.encode()).fetchone()
     assert row is not None
     return ServerFacts(
         version=connection.info.server_version,
@@ -86,6 +88,7 @@ def read_server(connection: Connection) -> ServerFacts:
         may_replicate=row[10],
         may_create_in_database=row[11],
         database=row[12],
+        lacks_ddl_trigger=connection.info.server_version >= ddl_trigger.VERSION and not row[13],
     )
 
 
@@ -145,6 +148,8 @@ def assess_server(facts: ServerFacts, resources: Resources) -> list[Problem]:
                 severity=Severity.NOTICE,
             )
         )
+    if facts.lacks_ddl_trigger:
+        problems.append(ddl_trigger.missing_trigger())
     return problems
 
 
@@ -395,12 +400,12 @@ def _assess_given_publication(resources: Resources, tables: Sequence[CatalogTabl
     return problems
 
 
-_SERVER_QUERY: Final = """
+_SERVER_QUERY: Final = f"""
 SELECT current_setting('server_version'), current_setting('wal_level'), pg_is_in_recovery(),
   (SELECT count(*) FROM pg_replication_slots), current_setting('max_replication_slots')::int,
   (SELECT count(*) FROM pg_stat_replication), current_setting('max_wal_senders')::int,
   current_setting('max_slot_wal_keep_size'), current_user::text, r.rolsuper,
   r.rolreplication OR r.rolsuper OR EXISTS (SELECT FROM pg_roles m WHERE m.rolname = 'rds_replication' AND pg_has_role(m.oid, 'MEMBER')),
-  has_database_privilege(current_database(), 'CREATE'), current_database()::text
+  has_database_privilege(current_database(), 'CREATE'), current_database()::text, {ddl_trigger.IS_INSTALLED}
 FROM pg_roles r WHERE r.rolname = current_user
-"""
+"""  # noqa: S608 our own text

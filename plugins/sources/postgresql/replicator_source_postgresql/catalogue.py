@@ -235,6 +235,11 @@ class CatalogTable:
         index = self._key_index
         return index.parts if index is not None and self._index_fault(index) is None else ()
 
+    @property
+    def key_numbers(self) -> tuple[int, ...]:
+        """The numbers of the key's columns."""
+        return tuple(part.position for part in self.key)
+
     @cached_property
     def key_index(self) -> KeyIndex | None:
         """The index behind `key`."""

@@ -95,17 +95,21 @@ def read_tables(
             return _CatalogReader(connection, publication, {} if filters is None else filters).read(wanted)
 
 
-def read_live_columns(connection: Connection, oids: Iterable[int]) -> tuple[str, dict[int, dict[int, str]]]:
-    """Read which columns of these tables live, by oid and number; with the snapshot of the read."""
+def read_live_columns(
+    connection: Connection, oids: Iterable[int]
+) -> tuple[str, dict[int, dict[int, str]], dict[int, set[int]]]:
+    """Read which columns of these tables live, by oid and number, and which are of primary keys; with the snapshot of the read."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         with catalogue_texts(connection):
             row = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
             assert row is not None
             found: dict[int, dict[int, str]] = {}
-            for oid, number, name in connection.execute(LIVE_COLUMNS_QUERY, (sorted(set(oids)),)):
+            primary: dict[int, set[int]] = {}
+            for oid, number, name, is_primary in connection.execute(LIVE_COLUMNS_QUERY, (sorted(set(oids)),)):
                 found.setdefault(oid, {})[number] = shown(name)
-    return row[0], found
+                primary.setdefault(oid, set()).update([number] if is_primary else [])
+    return row[0], found, primary
 
 
 def read_publication(connection: Connection, name: str) -> Publication | None:

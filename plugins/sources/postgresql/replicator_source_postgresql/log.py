@@ -37,6 +37,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.arrow import Longs
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch, LogReader, PullLimits, TableChanges
 from replicator_source_postgresql import pgoutput as p
+from replicator_source_postgresql.ddl_trigger import DDL_PREFIX
 from replicator_source_postgresql.feed import Feed
 from replicator_source_postgresql.idle import IdleLog, LogEnd
 from replicator_source_postgresql.lookups import Lookups
@@ -220,6 +221,7 @@ class PgLogReader(LogReader):
             offset=self._offset(int(transactions.end_lsns[last])) if transactions.ended else None,
             source_time=moment(int(transactions.committed_us[last])) if transactions.ended else None,
             table_errors=events.errors,
+            announced_by=events.announced,
         )
         if self._open is None:
             self._idle.see_keepalives(part)
@@ -371,8 +373,8 @@ class PgLogReader(LogReader):
                 case p.TRUNCATE:
                     self._relations.take_truncate(part.content(index), index, events)
                 case _:
-                    message = p.Message.read(part.content(index))
-                    if message.prefix != self._marks:
+                    message = self._read_message(part, index, events)
+                    if message is None:
                         continue
                     mark = message.content.decode("utf-8", errors="replace")
                     if message.is_transactional:
@@ -388,6 +390,13 @@ class PgLogReader(LogReader):
             events.marks = [*self._open_marks, *events.marks]
             self._open_marks = []
         return events
+
+    def _read_message(self, part: Part, index: int, events: RareEvents) -> p.Message | None:
+        """The message if it is one of our marks; None for others. One that announces altered tables is noted."""
+        message = p.Message.read(part.content(index))
+        if message.prefix == DDL_PREFIX and message.is_transactional:
+            events.announced = str(self._transaction_at(part, index))
+        return message if message.prefix == self._marks else None
 
     def _transaction_at(self, part: Part, index: int) -> int:
         """The id of the transaction in which a message is."""

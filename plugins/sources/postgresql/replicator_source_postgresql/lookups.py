@@ -21,10 +21,14 @@ _LOOK_EVERY_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class LiveColumns:
-    """By table's oid and column's number: the names of the columns that live and are not generated. Missing tables do not exist."""
+    """By table's oid and column's number: the names of the columns that live and are not generated. Missing tables do not exist.
+
+    `primary`: the numbers of those that make the primary key, by table's oid.
+    """
 
     visibility: PgVisibility
     names: Mapping[int, Mapping[int, str]]
+    primary: Mapping[int, Collection[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,8 @@ class LogCatalogue:
         """See `Lookups`."""
         with self._session.use("reading columns") as connection:
             _await_visible(connection, since)
-            snapshot, names = discovery.read_live_columns(connection, oids)
-            return LiveColumns(PgVisibility.of(snapshot), names)
+            snapshot, names, primary = discovery.read_live_columns(connection, oids)
+            return LiveColumns(PgVisibility.of(snapshot), names, primary)
 
     def table(self, table: TableId, since: Described) -> CatalogTable | None:
         """See `Lookups`."""

@@ -151,9 +151,11 @@ JOIN pg_attribute a ON a.attrelid = l.oid AND a.attnum > 0 AND a.atthasmissing
 GROUP BY r.oid, a.attname
 """  # noqa: S608 our own text
 
-# The names of the columns that live, and that a publication without a list publishes.
+# The names of the columns that live, and that a publication without a list publishes; and whether they are of the primary key.
 LIVE_COLUMNS_QUERY: Final = """
-SELECT a.attrelid::int8, a.attnum, a.attname FROM pg_attribute a
+SELECT a.attrelid::int8, a.attnum, a.attname, EXISTS (SELECT FROM pg_index i
+    WHERE i.indrelid = a.attrelid AND i.indisprimary AND i.indisvalid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))
+FROM pg_attribute a
 WHERE a.attrelid = ANY(%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attrelid, a.attnum
 """
 

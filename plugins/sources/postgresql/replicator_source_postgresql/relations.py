@@ -13,7 +13,7 @@ from replicator.model.errors import SourceUnavailableError, TableError
 from replicator.model.events import DDLEvent, DDLOperation, no_fill
 from replicator.model.identity import TableIdentity
 from replicator.model.isolation import table_error
-from replicator.model.schema import TableId, TableSchema
+from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.kit.arrow import Longs
 from replicator_source_postgresql import attributes, shapes
 from replicator_source_postgresql import pgoutput as p
@@ -21,18 +21,20 @@ from replicator_source_postgresql.attributes import Found, Known, Shown, kind_of
 from replicator_source_postgresql.catalogue import CatalogTable, filled, hidden_positions, highest_position
 from replicator_source_postgresql.lookups import Described, LiveColumns, Lookups
 from replicator_source_postgresql.messages import HEADER, Part
+from replicator_source_postgresql.shapes import FULL
 from replicator_source_postgresql.types import PgType, TypeInfo
 from replicator_source_postgresql.wire import MalformedError
 
 
 @dataclass(slots=True)
 class RareEvents:
-    """What the rare messages of a pull amount to, and where they end it."""
+    """What the rare messages of a pull amount to, and where they end it. `announced`: see `LogBatch.announced_by`."""
 
     stop: int
     ddl: list[DDLEvent] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)
     errors: dict[TableId, TableError] = field(default_factory=dict)
+    announced: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ class Relations:
             return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), None)
         if is_same:
             is_known, ids = self._same_columns(known, since)
-            if is_known:
+            if is_known and not (relation.identity == FULL and self._has_other_key(known, since)):
                 return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), no_fill())
         table = self._table(known.table, since)
         if table is None or table.oid != relation.id:
@@ -208,7 +210,8 @@ class Relations:
         They are if the known ones live: none is missing, so no other can be there. A shape without numbers, which an older version stored,
         gets those of the catalogue if that has the same names.
         """
-        live = self._live_columns(since)
+        answer = self._live_columns(since)
+        live = answer.names.get(since.relation)
         ids = shapes.ids_of(known)
         if live is None or (ids is not None and live.keys() >= set(ids)):
             return True, ids
@@ -216,14 +219,20 @@ class Relations:
             return False, None
         return True, list(live) if list(live.values()) == [c.name for c in known.columns] else None
 
-    def _live_columns(self, since: Described) -> Mapping[int, str] | None:
-        """The columns of a table that lived after a transaction; None if the table does not exist."""
+    def _has_other_key(self, known: TableSchema, since: Described) -> bool:
+        """Whether other columns make the primary key. A message of a table whose whole rows are logged does not say which do."""
+        ids = shapes.ids_of(known)
+        primary = self._live_columns(since).primary.get(since.relation)
+        return ids is not None and primary is not None and {known.column(n).id for n in known.key} != set(primary)
+
+    def _live_columns(self, since: Described) -> LiveColumns:
+        """An answer about the columns that lived after a transaction."""
         answer = self._live.get(since.relation)
         if answer is None or not answer.visibility.sees(since.transaction):
             oids = {since.relation} if self._live else {since.relation, *tuple(self._objects.values())}
             answer = self._lookups.live_columns(oids, since)
             self._live.update(dict.fromkeys(oids, answer))
-        return answer.names.get(since.relation)
+        return answer
 
     def _altered(
         self, relation: p.Relation, known: TableSchema, types: Sequence[PgType], table: CatalogTable
@@ -250,8 +259,10 @@ class Relations:
         )
         if reading is None:
             return _outcome(known, shapes.shape_of(relation, known, types, None, by_id=False), None)
-        shape = shapes.shape_of(relation, known, types, reading.ids, by_id=True)
+        shape = shapes.shape_of(relation, known, types, reading.ids, by_id=True, full_key=table.key_numbers)
         if not reading.is_proven:
+            return _outcome(known, shape, None)
+        if not _keep_values(shapes.retyped(known, shape.schema), is_same_storage=is_same_storage):
             return _outcome(known, shape, None)
         added = {c.name: published.get(c.id) for c in shape.schema.columns if c.id is not None and c.id not in old}
         if not added:
@@ -272,6 +283,17 @@ class Relations:
         return any(shape is not None and shape.schema.table == table for shape in self._shapes.values())
 
 
+def _keep_values(retyped: Sequence[tuple[Column, Column]], *, is_same_storage: bool) -> bool:
+    """Whether rows have the values that they had in columns of another type.
+
+    Without a rewrite the bytes are the same, and so are the values if the type differs in its modifier alone: `int` → `oid` needs no
+    rewrite either. After one, nobody knows what `USING` has made of them.
+    """
+    return not retyped or (
+        is_same_storage and all(shapes.differ_in_modifier(old.source_type, new.source_type) for old, new in retyped)
+    )
+
+
 def _outcome(known: TableSchema, shape: p.Shape, fill: pa.RecordBatch | None) -> _Outcome:
     """A shape with the event that leads to it, unless it is the known one, apart from numbers that this did not have."""
     schema = shape.schema
@@ -283,7 +305,7 @@ def _outcome(known: TableSchema, shape: p.Shape, fill: pa.RecordBatch | None) ->
 
 def _differ_in_ids_alone(known: TableSchema, schema: TableSchema) -> bool:
     return len(known.columns) == len(schema.columns) and all(
-        (a.name, a.type) == (b.name, b.type) and a.id in (None, b.id)
+        (a.name, a.type, a.source_type) == (b.name, b.type, b.source_type) and a.id in (None, b.id)
         for a, b in zip(known.columns, schema.columns, strict=True)
     )
 

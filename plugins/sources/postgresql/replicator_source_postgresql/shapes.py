@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from replicator.model.errors import UnsupportedTypeError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator_source_postgresql.errors import corrupt_rows
 from replicator_source_postgresql.pgoutput import Relation, RelationColumn, Shape
 from replicator_source_postgresql.types import PgType, TypeInfo, column_type
+
+_MODIFIED: Final = re.compile(r"(numeric|varchar|char|time|timestamp|timestamptz)(?:\([-\d,]+\))?((?:\[\])?)")
+
+
+FULL: Final = "f"
+"""The replica identity of a table whose whole rows are logged, in a Relation message."""
 
 
 def type_oids(relation: Relation) -> Collection[int]:
@@ -30,12 +38,22 @@ def types_of(relation: Relation, table: TableId, infos: Mapping[int, TypeInfo]) 
 
 
 def has_same_columns(relation: Relation, types: Sequence[PgType], known: TableSchema) -> bool:
-    """Whether a Relation message has columns of the known names and canonical types, in their order.
+    """Whether a Relation message has columns of the known names and types, in their order."""
+    shape = [(c.name, t.arrow, t.source_type) for c, t in zip(relation.columns, types, strict=True)]
+    return shape == [(c.name, c.type, c.source_type) for c in known.columns]
 
-    The target sees no more of them: varchar(10) → varchar(20) is no change there.
-    """
-    shape = [(c.name, t.arrow) for c, t in zip(relation.columns, types, strict=True)]
-    return shape == [(c.name, c.type) for c in known.columns]
+
+def retyped(before: TableSchema, after: TableSchema) -> Sequence[tuple[Column, Column]]:
+    """The columns with another type, as they were and as they are; the source's type may differ while the canonical one does not."""
+    known = {column.id: column for column in before.columns}
+    pairs = [(known[column.id], column) for column in after.columns if column.id in known]
+    return [(old, new) for old, new in pairs if (old.type, old.source_type) != (new.type, new.source_type)]
+
+
+def differ_in_modifier(before: str, after: str) -> bool:
+    """Whether two spellings of types differ in the modifier alone: `varchar(10)` and `varchar(20)`, `numeric(6,2)` and `numeric`."""
+    old, new = _MODIFIED.fullmatch(before), _MODIFIED.fullmatch(after)
+    return old is not None and new is not None and old.groups() == new.groups()
 
 
 def ids_of(schema: TableSchema) -> tuple[int, ...] | None:
@@ -45,7 +63,13 @@ def ids_of(schema: TableSchema) -> tuple[int, ...] | None:
 
 
 def shape_of(
-    relation: Relation, known: TableSchema, types: Sequence[PgType], ids: Sequence[int] | None, *, by_id: bool
+    relation: Relation,
+    known: TableSchema,
+    types: Sequence[PgType],
+    ids: Sequence[int] | None,
+    *,
+    by_id: bool,
+    full_key: Sequence[int] | None = None,
 ) -> Shape:
     """The shape that a Relation message declares; its `schema` is `known` itself if that is still right.
 
@@ -58,6 +82,7 @@ def shape_of(
         types: `types_of` the message.
         ids: The numbers of its columns; None if they are not known.
         by_id: Known columns are told by their numbers. Otherwise by their names.
+        full_key: The numbers of the key's columns in the catalogue, for a table whose whole rows are logged; None: as it was.
     """
     before: Mapping[int | str | None, Column] = {c.id if by_id else c.name: c for c in known.columns}
     columns, names = [], {}
@@ -76,17 +101,32 @@ def shape_of(
                 id=number,
             )
         )
-    key = _key(relation, known.key, names)
-    shape = [(c.name, c.type, c.id) for c in columns]
-    if shape == [(c.name, c.type, c.id) for c in known.columns] and key == known.key:
+    if relation.identity == FULL and full_key is not None:
+        called = {column.id: column.name for column in columns}
+        key = tuple(called[number] for number in full_key) if called.keys() >= set(full_key) else ()
+    else:
+        key = _key(relation, known.key, names)
+    shape = [(c.name, c.type, c.source_type, c.id) for c in columns]
+    if shape == [(c.name, c.type, c.source_type, c.id) for c in known.columns] and key == known.key:
         return Shape(known, tuple(types))
     return Shape(replace(known, columns=tuple(columns), key=key), tuple(types))
+
+
+def has_room_for(before: str, after: str) -> bool:
+    """Whether a column gets a type, both as we spell them, without a rewrite and with the values that it has."""
+    old, new = _MODIFIED.fullmatch(before), _MODIFIED.fullmatch(after)
+    if before == after or old is None or new is None:
+        return before == after
+    if old.groups() != new.groups() or old.group(2) or old.group(1) == "char":
+        return False
+    was, now = ([int(n) for n in re.findall(r"-?\d+", text)] for text in (before, after))
+    return not now or (bool(was) and now[0] >= was[0] and now[1:] == was[1:])
 
 
 def _key(relation: Relation, known: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
     """The key's columns; `names`: what known columns are called now, if they are there."""
     key = tuple(names[name] for name in known if name in names)
-    if relation.identity == "f":
+    if relation.identity == FULL:
         return key if len(key) == len(known) else ()
     identity = [c.name for c in relation.columns if c.is_identity]
     return key if len(key) == len(known) and set(identity) == set(key) else tuple(identity)

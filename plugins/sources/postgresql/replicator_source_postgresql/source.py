@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from replicator.model.crash import crash_point
 from replicator.model.errors import ConfigError, Problem, ReplicatorError
+from replicator.model.events import DDLEvent
 from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
@@ -26,12 +27,21 @@ from replicator.plugins.source import (
     LogReader,
     LogStatus,
     SourceContext,
+    SupportsRehearsal,
     TableDescription,
     TableSummary,
     Visibility,
     WholeRead,
 )
-from replicator_source_postgresql import assessment, continuity, discovery, publication, slot, table_assessment
+from replicator_source_postgresql import (
+    assessment,
+    continuity,
+    discovery,
+    publication,
+    rehearsal,
+    slot,
+    table_assessment,
+)
 from replicator_source_postgresql.catalogue import CatalogTable
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.connection import ANOTHER_SERVER, SameServer, Session
@@ -49,7 +59,7 @@ _IDLE_MOVE_S: Final = 10.0
 _NAME_BYTES_MAX = 63
 
 
-class PostgresqlSource(DeltaSource[PostgresqlConfig]):
+class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal):
     """One database of a PostgreSQL server, 13 or later.
 
     Connections: one each for control, chunks, marks, the watch for waiting locks, the log and the types that its messages
@@ -307,6 +317,11 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig]):
     @override
     def read_whole(self, schema: TableSchema) -> AbstractContextManager[WholeRead]:
         return self._reader.read_whole(schema)
+
+    def rehearse(self, statement: str) -> Sequence[DDLEvent]:
+        """See `SupportsRehearsal`."""
+        with self._control.use("rehearsing a statement") as connection:
+            return rehearsal.rehearse(connection, self._publication_name, statement)
 
     @override
     def close(self) -> None:

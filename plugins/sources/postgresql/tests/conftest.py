@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_testbed.postgresql_stream import Stream
 from replicator_testbed.servers import PostgresServer, ScratchDatabase
 
 
@@ -45,3 +47,17 @@ def make_source(source_of: Callable[..., PostgresqlSource]) -> Callable[..., Pos
 def source(any_database: ScratchDatabase, make_source: Callable[..., PostgresqlSource]) -> PostgresqlSource:
     """A source of a fresh database, once on each server."""
     return make_source(any_database)
+
+
+@pytest.fixture
+def replicate() -> Iterator[Callable[..., Stream]]:
+    """Makes streams and closes them at the end."""
+    made: list[Stream] = []
+
+    def make(database: ScratchDatabase, source: PostgresqlSource, *tables: TableId) -> Stream:
+        made.append(Stream(database, source, *tables))
+        return made[-1]
+
+    yield make
+    for stream in made:
+        stream.close()

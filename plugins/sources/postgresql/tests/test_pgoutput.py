@@ -161,7 +161,7 @@ class NoTables:
         return {oid: INFOS[oid] for oid in oids if oid in INFOS}
 
     def live_columns(self, oids: Collection[int], since: Described) -> LiveColumns:
-        return LiveColumns(PgVisibility(1, 1 << 62), {})
+        return LiveColumns(PgVisibility(1, 1 << 62), {}, {})
 
     def table(self, table: TableId, since: Described) -> None:
         return None
