@@ -226,11 +226,12 @@ class Bench:
         """What a target would hold."""
         keyed: dict[Any, tuple[int, dict[str, Any]]] = {}
         bag: list[tuple[int, tuple[Any, ...]]] = []
-        has_key = bool(self.database.table(table).schema.key)
+        key = self.database.table(table).schema.key
         for number, item in self.items(table):
+            has_key = bool(key)
             if isinstance(item, DDLEvent):
                 if item.operation in (DDLOperation.CREATE_TABLE, DDLOperation.TRUNCATE_TABLE):
-                    keyed, bag = {}, []
+                    keyed, bag, key = {}, [], present(item.schema).key
                 elif item.operation is DDLOperation.ALTER_TABLE:
                     keyed = {k: (n, _altered(item, row)) for k, (n, row) in keyed.items()}
                     names = [c.name for c in present(item.before).columns]
@@ -240,7 +241,7 @@ class Bench:
                     keyed = {k: v for k, v in keyed.items() if v[0] >= item.start_number}
                     bag = [r for r in bag if r[0] >= item.start_number]
             elif has_key:
-                _apply(keyed, number, item)
+                _apply(keyed, key, number, item)
             else:
                 if item["before"] is not None and item["_operation"] != "INSERT":
                     wanted = tuple(item["before"].values())
@@ -248,7 +249,7 @@ class Bench:
                     bag.remove(next(r for r in reversed(bag) if r[1] == wanted))
                 if item["row"] is not None:
                     bag.append((number, tuple(item["row"].values())))
-        return Counter(tuple(r.values()) for _, r in keyed.values()) if has_key else Counter(r for _, r in bag)
+        return Counter(tuple(r.values()) for _, r in keyed.values()) if key else Counter(r for _, r in bag)
 
 
 def _altered(event: DDLEvent, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,12 +259,17 @@ def _altered(event: DDLEvent, row: Mapping[str, Any]) -> dict[str, Any]:
     return altered_row(row, before, after, fill)
 
 
-def _apply(rows: dict[Any, tuple[int, dict[str, Any]]], number: int, change: Mapping[str, Any]) -> None:
+def _apply(
+    rows: dict[Any, tuple[int, dict[str, Any]]], names: Sequence[str], number: int, change: Mapping[str, Any]
+) -> None:
+    def key_of(part: Mapping[str, Any]) -> Any:
+        return tuple(part[name] for name in names)
+
     if change["_operation"] == "DELETE":
-        rows.pop(change["before"]["id"], None)
+        rows.pop(key_of(change["before"]), None)
         return
-    key = change["row"]["id"]
-    origin = change["before"]["id"] if change["before"] else key
+    key = key_of(change["row"])
+    origin = key_of(change["before"]) if change["before"] else key
     _, base = rows.pop(origin, (0, {}))
     absent = change["_absent"] or []
     rows[key] = (number, {c: base.get(c) if c in absent else v for c, v in change["row"].items()})
