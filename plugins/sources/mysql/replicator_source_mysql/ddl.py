@@ -56,12 +56,19 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEffect:
-    """An effect on a replicated table; `new_table` of a RENAME; `columns` of an ALTER that was understood."""
+    """An effect on a replicated table.
+
+    Attributes:
+        new_table: Of a RENAME.
+        columns: Of an ALTER that was understood.
+        is_other_table: Of REPLACED: another table has its name now, whose columns may be others.
+    """
 
     effect: Effect
     table: TableId
     new_table: TableId | None = None
     columns: ColumnChanges | None = None
+    is_other_table: bool = False
 
 
 # They say which tables they are about: what is not understood of them concerns the tables that they name.
@@ -205,11 +212,14 @@ class _Statement:
         new_table: TableId | None = None,
         *,
         columns: ColumnChanges | None = None,
+        is_other_table: bool = False,
     ) -> None:
         if self._query.is_of_session and effect in _MAY_BE_TEMPORARY:
             # It may be a temporary table that hides the one that is replicated: a new snapshot is right in either case.
             effect, new_table, columns = Effect.REPLACED, None, None
-        self._found.append(TableEffect(effect=effect, table=table, new_table=new_table, columns=columns))
+        self._found.append(
+            TableEffect(effect=effect, table=table, new_table=new_table, columns=columns, is_other_table=is_other_table)
+        )
 
     def _alike(self, table: TableId) -> list[TableId]:
         """Replicated tables whose names may be this one, in letters that were not read or not folded as the server does."""
@@ -356,7 +366,7 @@ class _Statement:
             if old not in taken:
                 self._add(Effect.RENAME, old, new)
         for table in taken:
-            self._add(Effect.REPLACED, table)
+            self._add(Effect.REPLACED, table, is_other_table=True)
 
     def _create(self) -> None:
         reader = self._reader
@@ -367,7 +377,7 @@ class _Statement:
             table = reader.table()
             self._refuse_query()
             if is_replacing and not is_temporary:
-                self._add(Effect.REPLACED, table)
+                self._add(Effect.REPLACED, table, is_other_table=True)
             return
         if is_temporary:
             reader.expect("SEQUENCE")
@@ -444,7 +454,8 @@ class _Statement:
             elif altered.action is Action.RENAMED and altered.other != table:
                 self._add(Effect.RENAME, table, altered.other)
             if altered.other is not None:
-                self._add(Effect.REPLACED, altered.other)
+                is_renamed = altered.action is Action.RENAMED
+                self._add(Effect.REPLACED, altered.other, is_other_table=is_renamed and altered.other != table)
 
     def _column_changes(self, found: Iterable[Altered], *, may_delete: bool) -> ColumnChanges | None:
         clauses: list[Clause] = []

@@ -184,6 +184,75 @@ def test_a_key_whose_columns_get_other_names_and_positions_is_the_same_key(
     assert _images(found)[1] == {"a": 2, "x": 5, "c": 3}
 
 
+def test_each_row_has_the_key_of_its_position(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
+    mysql_database.execute("CREATE TABLE t (a int NOT NULL, b int NOT NULL, c int, PRIMARY KEY (a), UNIQUE u (b))")
+    log = log_of(mysql_database)
+    mysql_database.execute(
+        "INSERT INTO t VALUES (1, 1, 1)",
+        "ALTER TABLE t DROP PRIMARY KEY",
+        "UPDATE t SET c = 2",
+        "ALTER TABLE t MODIFY b bigint NOT NULL, ADD PRIMARY KEY (a, b)",
+        "UPDATE t SET c = 3",
+        "DROP INDEX u ON t",
+        "DROP INDEX `PRIMARY` ON t",
+        "UPDATE t SET c = 4",
+    )
+    found = log.drain()
+    assert [f[0].key if isinstance(f, tuple) else (f.before.key, f.schema.key, f.fill is not None) for f in found] == [
+        ("a",),
+        (("a",), (), True),
+        ((), ("b",), True),
+        ("b",),
+        (("b",), ("a", "b"), True),
+        ("a", "b"),
+        (("a", "b"), (), True),
+        (),
+    ]
+    for earlier, later in zip(_events(found), _events(found)[1:], strict=False):
+        assert earlier.schema == later.before
+    assert [c.id for c in found[-1][0].columns] == [1, 2, 3]
+    assert _plain(found[-1][0]) == log.catalogue()
+
+
+def test_a_key_that_is_read_twice_is_the_same(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
+    mysql_database.execute("CREATE TABLE t (a int NOT NULL, b int NOT NULL, UNIQUE u (a))")
+    log = log_of(mysql_database)
+    before, begin = log.catalogue(), log.offset
+    mysql_database.execute(
+        "INSERT INTO t VALUES (1, 1)", "ALTER TABLE t DROP INDEX u, ADD UNIQUE (b)", "INSERT INTO t VALUES (2, 2)"
+    )
+    found = log.drain()
+    log.reader.close()
+    log.open(before, begin)
+    assert log.drain() == found
+    assert [event.schema.key for event in _events(found)] == [("b",)]
+
+
+def test_types_that_change_between_rows_are_those_of_their_positions(
+    mysql_database: MysqlDatabase, log_of: LogOf
+) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int, b varchar(5), c date)")
+    log = log_of(mysql_database)
+    mysql_database.execute(
+        "INSERT INTO t VALUES (1, 2, 'x', '2024-02-29')",
+        "ALTER TABLE t MODIFY a bigint, MODIFY c datetime(3)",
+        "INSERT INTO t VALUES (2, 9223372036854775807, 'y', '2024-02-29 01:02:03.25')",
+        "ALTER TABLE t MODIFY a varchar(20), MODIFY b enum('x', 'y')",
+        "INSERT INTO t VALUES (3, 'text', 'x', NULL)",
+    )
+    found = log.drain()
+    rows, first, more, second, last = found
+    assert (first.schema, second.before, second.schema) == (more[0], more[0], last[0])
+    assert (first.fill is not None, second.fill) == (True, None)
+    assert [list(map(str, row.values())) for row in _images(found)] == [
+        ["1", "2", "x", "2024-02-29"],
+        ["2", "9223372036854775807", "y", "2024-02-29 01:02:03.250000"],
+        ["3", "text", "x", "None"],
+    ]
+    assert _plain(rows[0]) == _plain(first.before)
+    assert _plain(last[0]) == log.catalogue()
+
+
 def test_a_table_without_a_key_continues(mysql_database: MysqlDatabase, log_of: LogOf) -> None:
     mysql_database.execute("CREATE TABLE t (a int, b int)")
     log = log_of(mysql_database)

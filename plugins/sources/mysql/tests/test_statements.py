@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from replicator.model.errors import TableError
-from replicator.model.events import OPERATION, ROW
-from replicator.model.schema import TableId
+from replicator.model.events import OPERATION, ROW, DDLOperation
+from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import PullLimits
 from replicator_source_mysql.source import MysqlSource
 from replicator_testbed.mysql_servers import MysqlDatabase, MysqlServer
@@ -28,6 +28,7 @@ class Watched:
         self.reader = source.open_log(source.prepare(tables, is_first=True), schemas)
         self.rows: list[Any] = []
         self.ddl: list[str] = []
+        self.shapes: list[TableSchema | None] = []
         self.keys: set[tuple[str, ...]] = set()
         self.errors: dict[str, TableError] = {}
 
@@ -39,6 +40,7 @@ class Watched:
             for changes in batch.changes:
                 self.keys.add(changes.schema.key)
                 self.rows += [(c[OPERATION], tuple((c[ROW] or {}).values())) for c in changes.rows.to_pylist()]
+            self.shapes += [e.schema for e in batch.ddl if e.operation is DDLOperation.ALTER_TABLE]
             self.ddl += [f"{e.operation.value} {e.table.name}" for e in batch.ddl]
             self.errors |= {table.name: error for table, error in batch.table_errors.items()}
             if mark in batch.marks:
@@ -101,7 +103,8 @@ def test_a_statement_is_read_as_the_server_reads_it(
     log = watch(mysql_database, "t")
     mysql_database.execute(statement)
     log.drain()
-    assert log.ddl == ([] if statement.endswith("PARTITIONING") else ["CREATE_TABLE t"])
+    expected = "CREATE_TABLE t" if "TRUNCATE" in statement else "ALTER_TABLE t"
+    assert log.ddl == ([] if statement.endswith("PARTITIONING") else [expected])
     assert log.errors == {}
 
 
@@ -203,6 +206,63 @@ def test_what_cannot_be_read_is_told_with_its_text_and_without_its_values(
     log.drain()
     assert "INSERT INTO t VALUES (?, ?)" in log.errors["t"].message
     assert "s3cret" not in str(log.errors["t"])
+
+
+# --- tables that come and go ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statements", "expected"),
+    [
+        (["DROP TABLE t, u"], ["DROP_TABLE t", "DROP_TABLE u"]),
+        (["DROP TABLE IF EXISTS nosuch, u"], ["DROP_TABLE u"]),
+        (
+            ["DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 1)"],
+            ["DROP_TABLE t"],
+        ),
+        (["TRUNCATE t", "INSERT INTO t VALUES (1, 1)"], ["TRUNCATE_TABLE t"]),
+        (["CREATE TABLE x LIKE t", "CREATE TABLE IF NOT EXISTS t (b int)", "DROP TABLE x"], []),
+        (["CREATE TABLE x (id int PRIMARY KEY) SELECT * FROM t", "INSERT INTO u VALUES (1)"], []),
+        (["CREATE DATABASE {d}_2", "CREATE TABLE {d}_2.t (id int)", "DROP DATABASE {d}_2"], []),
+        (["ALTER DATABASE CHARACTER SET latin1"], []),
+        (["DROP DATABASE {d}", "CREATE DATABASE {d}"], ["DROP_TABLE t", "DROP_TABLE u"]),
+    ],
+)
+def test_what_becomes_of_tables_is_told(
+    mysql_database: MysqlDatabase, watch: Watch, statements: list[str], expected: list[str]
+) -> None:
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)", "CREATE TABLE u (id int PRIMARY KEY)")
+    log = watch(mysql_database, "t", "u")
+    mysql_database.execute(*(statement.format(d=mysql_database.name) for statement in statements))
+    log.drain()
+    assert (sorted(log.ddl), log.errors) == (expected, {})
+
+
+def test_partitions_that_are_exchanged_lead_to_new_snapshots_of_both_tables(
+    mysql_database: MysqlDatabase, watch: Watch
+) -> None:
+    mysql_database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (10))",
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        "INSERT INTO t VALUES (1)",
+    )
+    log = watch(mysql_database, "t", "u")
+    mysql_database.execute("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u", "INSERT INTO t VALUES (2)")
+    log.drain()
+    assert (sorted(log.ddl), log.errors) == (["CREATE_TABLE t", "CREATE_TABLE u"], {})
+
+
+def test_a_table_that_takes_the_place_of_another_has_its_own_columns(
+    mysql_database: MysqlDatabase, watch: Watch
+) -> None:
+    replaced = ["DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, b int)"]
+    if mysql_database.server.flavor == "mariadb":
+        replaced = ["CREATE OR REPLACE TABLE t (id int PRIMARY KEY, b int)"]
+    mysql_database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    log = watch(mysql_database, "t")
+    mysql_database.execute("INSERT INTO t VALUES (1, 1)", *replaced, "ALTER TABLE t ADD c int")
+    log.drain()
+    assert log.shapes == [None]
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------
