@@ -166,7 +166,10 @@ class Altering:
     def _follow(self, tracked: TrackedTable, altered: Altered, told: DDLEvent, number: int | None) -> Decision:
         """Do what was decided, unless the table is to be rebuilt or stops."""
         reason = altered.error.message if altered.error is not None else altered.reason
-        self.tables.note(tracked, told, altered.decision, changes=altered.changes, reason=reason, number=number)
+        # As the source has it, with the columns that the target keeps.
+        before = None if told.before is None else replace(told.before, kept=tracked.schema.kept)
+        noted = replace(told, before=before, schema=altered.tracked)
+        self.tables.note(tracked, noted, altered.decision, changes=altered.changes, reason=reason, number=number)
         if altered.error is not None:
             raise altered.error
         if altered.decision is not Decision.REBUILD:

@@ -26,7 +26,7 @@ from replicator.service.plan_document import (
 )
 from replicator.service.rehearsal import Rehearsed, Widens, rehearse, rehearse_new
 from replicator.state import table_life
-from replicator.state.records import TableRecord
+from replicator.state.records import IgnoredColumn, TableRecord
 
 _DEFAULT: Final = "default"
 _ABOUT_TABLES: Final = frozenset(DDLOperation) - {DDLOperation.CREATE_DATABASE, DDLOperation.DROP_DATABASE}
@@ -94,13 +94,13 @@ def plan_statement(
     """
     asked = _ask(loaded, registry, statement, uuid)
     records = {record.table: record for record in stored}
-    shapes: dict[TableId, TableSchema] = {}
+    shapes: dict[TableId, _Shape] = {}
     tables = []
     for event in asked.events:
-        known = shapes.get(event.table) or _known(event, asked.found.get(event.table), records.get(event.table))
-        planned = _planned(loaded.config, asked, event, known, records.get(event.table))
-        if planned.rehearsed is not None and planned.rehearsed.after is not None:
-            shapes[event.table] = planned.rehearsed.after
+        shape = shapes.get(event.table) or _known(event, asked.found.get(event.table), records.get(event.table))
+        planned = _planned(loaded.config, asked, event, shape, records.get(event.table))
+        if planned.rehearsed is not None and planned.rehearsed.tracked is not None:
+            shapes[event.table] = _Shape(schema=planned.rehearsed.tracked, ignored=planned.rehearsed.ignored)
         tables.append(planned)
     return Plan(name=loaded.config.name, statement=statement, tables=tables)
 
@@ -130,6 +130,14 @@ class _Asked:
     selected: Sequence[TableId]
     found: Mapping[TableId, TableDescription]
     widens: Widens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """A table as capture tracks it. `ignored`: what the target has in another way."""
+
+    schema: TableSchema
+    ignored: tuple[IgnoredColumn, ...] = ()
 
 
 def _ask(loaded: LoadedConfig, registry: Registry, statement: str, uuid: str) -> _Asked:
@@ -172,23 +180,25 @@ def _rehearsed(source: SupportsRehearsal, statement: str) -> Sequence[DDLEvent]:
     return events
 
 
-def _known(event: DDLEvent, found: TableDescription | None, record: TableRecord | None) -> TableSchema:
+def _known(event: DDLEvent, found: TableDescription | None, record: TableRecord | None) -> _Shape:
     """The table's shape now: as capture knows it if that is how the source has it, since only capture knows what the target keeps."""
     shape = found.schema if found is not None else event.before
     if record is not None and record.schema is not None and (shape is None or same_columns(record.schema, shape)):
-        return record.schema
-    return shape or TableSchema(table=event.table, columns=())
+        return _Shape(schema=record.schema, ignored=record.ignored)
+    return _Shape(schema=shape or TableSchema(table=event.table, columns=()))
 
 
 def _planned(
-    config: ReplicatorConfig, asked: _Asked, event: DDLEvent, known: TableSchema, record: TableRecord | None
+    config: ReplicatorConfig, asked: _Asked, event: DDLEvent, shape: _Shape, record: TableRecord | None
 ) -> PlannedTable:
     def selects(table: TableId) -> bool:
         return bool(config.tables.select([table]).tables)
 
     name = event.table
     if name in asked.selected:
-        rehearsed = rehearse(known, event, config.ddl_for(name), widens=asked.widens, selects=selects)
+        rehearsed = rehearse(
+            shape.schema, event, config.ddl_for(name), ignored=shape.ignored, widens=asked.widens, selects=selects
+        )
     elif event.operation in _BRINGS_A_NAME and selects(event.new_table or name):
         name = event.new_table or name
         rehearsed = rehearse_new(config.ddl_for(name))
@@ -197,7 +207,7 @@ def _planned(
     description = asked.found.get(event.table)
     return PlannedTable(
         event=event,
-        before=rehearsed.before or (known if known.columns else None),
+        before=rehearsed.before or (shape.schema if shape.schema.columns else None),
         rehearsed=rehearsed,
         policies=[_policy(config, name, change) for change in rehearsed.changes],
         estimated_rows=description.estimated_rows if description else None,

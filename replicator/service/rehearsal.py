@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 
 from replicator.capture.alterations import Altered, Effect, decide, effect_of
-from replicator.capture.catalogue import missing, truncated_by_policy
+from replicator.capture.catalogue import dropped_by_policy, missing, stopped_by_policy, truncated_by_policy
 from replicator.config import DDLConfig
 from replicator.model.alteration import Change, steps
-from replicator.model.errors import SchemaConflictError, TableError
+from replicator.model.errors import TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId, TableSchema, type_to_text
-from replicator.state.records import Decision
+from replicator.state.records import Decision, IgnoredColumn
 
 Widens = Callable[[pa.DataType, pa.DataType], bool]
 
 _VALUE_SHOWN: Final = 60
 _SNAPSHOT: Final = "a new snapshot of the table, in place: readers see the table all the time"
 _REBUILD: Final = "the table is rebuilt from a new snapshot, and replaces the old one once it is complete"
+_NOTHING: Final = "nothing changes"
 _STOP: Final = "the table stops at this statement; the others continue"
 
 
@@ -35,6 +36,8 @@ class Rehearsed:
         effects: What happens in the target, one sentence each.
         before: The table's shape now, as the target has it, with the same numbers for columns that are the same.
         after: The table's shape afterwards, as the target has it.
+        tracked: The same as the source has it.
+        ignored: What the target has in another way from then on.
         error: With which the table would fail.
         is_read_again: Whether all its rows are read from the source again.
         is_rewritten: Whether the target writes all its rows again.
@@ -45,6 +48,8 @@ class Rehearsed:
     effects: tuple[str, ...]
     before: TableSchema | None = None
     after: TableSchema | None = None
+    tracked: TableSchema | None = None
+    ignored: tuple[IgnoredColumn, ...] = ()
     error: TableError | None = None
     is_read_again: bool = False
     is_rewritten: bool = False
@@ -55,6 +60,7 @@ def rehearse(
     event: DDLEvent,
     policies: DDLConfig,
     *,
+    ignored: tuple[IgnoredColumn, ...] = (),
     widens: Widens,
     selects: Callable[[TableId], bool],
 ) -> Rehearsed:
@@ -64,12 +70,13 @@ def rehearse(
         known: Its shape.
         event: What the log would bring. An ALTER_TABLE has the shape afterwards.
         policies: Of the table.
+        ignored: What the target has in another way than `known`.
         widens: As `DeltaTarget.widens`.
         selects: Whether the configuration names a table.
     """
     match event.operation:
         case DDLOperation.ALTER_TABLE:
-            return _altered(known, event, policies, widens)
+            return _altered(known, event, policies, ignored, widens)
         case DDLOperation.TRUNCATE_TABLE:
             return _truncated(known, policies)
         case DDLOperation.DROP_TABLE:
@@ -102,47 +109,69 @@ def rehearse_new(policies: DDLConfig) -> Rehearsed:
     )
 
 
-def _altered(known: TableSchema, event: DDLEvent, policies: DDLConfig, widens: Widens) -> Rehearsed:
+def _altered(
+    known: TableSchema, event: DDLEvent, policies: DDLConfig, ignored: tuple[IgnoredColumn, ...], widens: Widens
+) -> Rehearsed:
+    assert event.schema is not None, "as was checked"
+    decided = _decided(known, event, policies, ignored, widens)
+    again = decided.decision in (Decision.SNAPSHOT, Decision.REBUILD)
+    altered = decided.altered
+    is_kept = decided.decision not in (Decision.STOP, Decision.REBUILD)
+    found = replace(event.schema, kept=known.kept) if is_kept else event.schema
+    match decided.decision:
+        case Decision.STOP:
+            effects: Sequence[str] = [_STOP]
+        case Decision.REBUILD:
+            effects = [_REBUILD]
+        case Decision.RECORD:
+            effects = [_NOTHING]
+        case Decision.SNAPSHOT:
+            effects = [*(_effects(altered) if altered else ["the columns stay as they are"]), _SNAPSHOT]
+        case _:
+            assert altered is not None, "what is followed was altered"
+            effects = list(_effects(altered)) or [_NOTHING]
+    return Rehearsed(
+        changes=decided.changes,
+        decision=decided.decision,
+        effects=tuple(effects),
+        before=altered.before if altered else event.before or known,
+        after=altered.schema if altered else found,
+        tracked=altered.tracked if altered else found,
+        ignored=altered.ignored if altered else ignored if is_kept else (),
+        error=decided.error,
+        is_read_again=again,
+        is_rewritten=again
+        or (altered is not None and any(value is not None for value in _filled(altered.fill).values())),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """What capture says of an ALTER_TABLE. `altered`: only of one that the target follows by an ALTER."""
+
+    decision: Decision
+    changes: tuple[Change, ...]
+    altered: Altered | None = None
+    error: TableError | None = None
+
+
+def _decided(
+    known: TableSchema, event: DDLEvent, policies: DDLConfig, ignored: tuple[IgnoredColumn, ...], widens: Widens
+) -> _Decided:
     """Ask capture, as its tracker does."""
     assert event.schema is not None, "as was checked"
     effect = effect_of(known, event)
     if effect is not Effect.COLUMNS:
-        is_read_again = effect is Effect.ROWS
-        return Rehearsed(
-            changes=(),
-            decision=Decision.SNAPSHOT if is_read_again else Decision.RECORD,
-            effects=("the columns stay as they are", _SNAPSHOT) if is_read_again else ("nothing changes",),
-            before=event.before or known,
-            after=event.schema,
-            is_read_again=is_read_again,
-            is_rewritten=is_read_again,
-        )
-    altered = decide(known, event.schema, policies, before=event.before, fill=event.fill, can_widen=widens)
-    again = altered.decision in (Decision.SNAPSHOT, Decision.REBUILD)
-    return Rehearsed(
-        changes=altered.changes,
-        decision=altered.decision,
-        effects=tuple(_effects_of(altered)),
-        before=altered.before,
-        after=altered.schema,
-        error=altered.error,
-        is_read_again=again,
-        is_rewritten=again or any(value is not None for value in _filled(altered.fill).values()),
+        return _Decided(decision=Decision.SNAPSHOT if effect is Effect.ROWS else Decision.RECORD, changes=())
+    altered = decide(
+        known, event.schema, policies, before=event.before, fill=event.fill, ignored=ignored, can_widen=widens
     )
-
-
-def _effects_of(altered: Altered) -> Sequence[str]:
-    match altered.decision:
-        case Decision.STOP:
-            return [_STOP]
-        case Decision.REBUILD:
-            return [_REBUILD]
-        case Decision.RECORD:
-            return ["nothing changes"]
-        case Decision.SNAPSHOT:
-            return [*_effects(altered), _SNAPSHOT]
-        case _:
-            return list(_effects(altered))
+    return _Decided(
+        decision=altered.decision,
+        changes=altered.changes,
+        altered=None if altered.decision in (Decision.STOP, Decision.REBUILD) else altered,
+        error=altered.error,
+    )
 
 
 def _effects(altered: Altered) -> Iterator[str]:
@@ -209,17 +238,15 @@ def _dropped(table: TableId, policies: DDLConfig, change: Change) -> Rehearsed:
         changes=(change,),
         decision=decision,
         effects=(what, "the table is not replicated any more, and `status` says so"),
-        error=missing(table),
+        error=dropped_by_policy(table) if decision is Decision.STOP else missing(table),
     )
 
 
 def _renamed(table: TableId, new: TableId | None, policies: DDLConfig, selects: Callable[[TableId], bool]) -> Rehearsed:
     change = Change.RENAME_TABLE
     if policies.rename_table == "stop":
-        error = SchemaConflictError(
-            f"The source renamed the table to {new}. The policy ddl.rename_table is `stop`.",
-            code="ddl_stop",
-            table=str(table),
+        error = stopped_by_policy(
+            table, f"The source renamed the table to {new}. The policy ddl.rename_table is `stop`."
         )
         return Rehearsed(changes=(change,), decision=Decision.STOP, effects=(_STOP,), error=error)
     if policies.rename_table == "ignore" or new is None or not selects(new):

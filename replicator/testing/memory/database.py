@@ -345,16 +345,16 @@ class MemoryTransaction:
         with self._writing(table) as held:
             row_id, old = self._find(held, match)
             new = {**old, **changes}
-            is_move = held.key_of(old) != held.key_of(new)
+            is_move = self._key_of(held, old) != self._key_of(held, new)
             if is_move:
                 self._lock_key(held, new)
             self._write(held, row_id, new)
             absent = frozenset(
                 n
                 for n in held.toasted & new.keys()
-                if new[n] is not None and new[n] == old[n] and n not in held.schema.key
+                if new[n] is not None and new[n] == old[n] and n not in self._schema(held).key
             )
-            before = old if is_move or not held.schema.key else None
+            before = old if is_move or not self._schema(held).key else None
             self._note(held, DMLOperation.UPDATE, before, new, absent)
 
     def delete(self, table: TableId, match: Key | Row) -> None:
@@ -470,21 +470,21 @@ class MemoryTransaction:
         return held
 
     def _lock_key(self, held: Table, row: Row) -> None:
-        key = held.key_of(row)
+        key = self._key_of(held, row)
         if any(part is None for part in key):
             raise ValueError("a key is never NULL")
         if self._database.key_locks.setdefault((held.oid, key), self.number) != self.number:
             raise LockedError(f"key {key}")
-        if any(held.key_of(other) == key for other in self._rows(held).values()):
+        if any(self._key_of(held, other) == key for other in self._rows(held).values()):
             raise ValueError(f"key {key} exists")
 
     def _find(self, held: Table, match: Key | Row) -> tuple[int, Row]:
-        if held.schema.key:
-            key = tuple(match) if isinstance(match, tuple) else held.key_of(match)
+        if self._schema(held).key:
+            key = tuple(match) if isinstance(match, tuple) else self._key_of(held, match)
             if self._database.key_locks.get((held.oid, key), self.number) != self.number:
                 raise LockedError(f"key {key}")
             self._database.key_locks[held.oid, key] = self.number
-            found = [(i, r) for i, r in self._rows(held).items() if held.key_of(r) == key]
+            found = [(i, r) for i, r in self._rows(held).items() if self._key_of(held, r) == key]
         else:
             assert isinstance(match, Mapping)
             wanted = {c.name: match.get(c.name) for c in self._schema(held).columns}
@@ -499,8 +499,9 @@ class MemoryTransaction:
         return found[0]
 
     def _rows(self, held: Table) -> dict[int, Row]:
-        names = [c.name for c in self._schema(held).columns]
-        rows: dict[int, Row] = {i: {n: r.get(n) for n in names} for i, r in held.rows.items()}
+        rows: dict[int, Row] = dict(held.rows)
+        for change in self.alterations.get(held.oid, ()):
+            rows = {i: change.altered(row) for i, row in rows.items()}
         for row_id, row in self.effects.get(held.oid, {}).items():
             if row is None:
                 rows.pop(row_id, None)
@@ -510,6 +511,9 @@ class MemoryTransaction:
 
     def _schema(self, held: Table) -> TableSchema:
         return self.schemas.get(held.oid, held.schema)
+
+    def _key_of(self, held: Table, row: Row) -> Key:
+        return tuple(row[name] for name in self._schema(held).key)
 
     def _write(self, held: Table, row_id: int, row: Row | None) -> None:
         self.effects.setdefault(held.oid, {})[row_id] = row

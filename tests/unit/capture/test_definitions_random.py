@@ -104,8 +104,8 @@ class Work:
             elif action == "rename" and others and free:
                 index = self.rng.choice(others)
                 columns[index] = replace(columns[index], name=self.rng.choice(free))
-            elif action in ("type", "key type"):
-                index = self.rng.choice(others or [0]) if action == "type" else self.rng.randint(0, 1)
+            elif action == "key type" or (action == "type" and others):
+                index = self.rng.choice(others) if action == "type" else self.rng.randint(0, 1)
                 allowed = [type_ for type_ in NEXT[columns[index].type] if action == "type" or type_ == BIG]
                 if allowed and columns[index].name not in fill:
                     columns[index] = retyped(columns[index], self.rng.choice(allowed))

@@ -49,7 +49,7 @@ def test_order_and_key_are_told() -> None:
     assert difference(SHAPE, after(ID, B, A, N, key=())) == ["order: id, b, a, n", "key: (id) → none"]
 
 
-def test_a_length_is_told_although_no_policy_is_about_it() -> None:
+def test_a_length_is_told() -> None:
     found = after(ID, replace(A, source_type="varchar(9)"), B, N)
     assert difference(SHAPE, found) == ["a text → varchar(9)"]
 

@@ -77,7 +77,7 @@ def test_columns_come_go_and_are_renamed(ask: Ask, database: MemoryDatabase) -> 
     log, shape = list(database.log), database.table(TABLE).schema
     statement = "ALTER TABLE public.t ADD COLUMN b text DEFAULT x, DROP COLUMN n, RENAME COLUMN a TO c;"
     table, rehearsed = of_table(ask(statement))
-    assert rehearsed.decision is Decision.KEEP
+    assert rehearsed.decision is Decision.APPLY
     assert rehearsed.effects == (
         "rename column a to c",
         "add column b (string); rows that are there get 'x'",
@@ -132,6 +132,23 @@ def test_another_type_stops_the_table_by_default(ask: Ask) -> None:
     table, rehearsed = of_table(ask("ALTER TABLE public.t ALTER COLUMN a TYPE int"))
     assert rehearsed.decision is Decision.STOP
     assert [(one.change.value, one.policy) for one in table.policies] == [("change_type", "stop")]
+
+
+def test_a_type_that_holds_all_values_is_widened_in_place(ask: Ask) -> None:
+    table, rehearsed = of_table(ask("ALTER TABLE public.t ALTER COLUMN n TYPE bigint"))
+    assert [(one.change.value, one.policy) for one in table.policies] == [("widen_type", "apply")]
+    assert rehearsed.decision is Decision.APPLY
+    assert rehearsed.effects == ("widen column n from int32 to int64, in place",)
+    assert (rehearsed.is_read_again, rehearsed.is_rewritten) == (False, False)
+
+
+def test_what_no_alter_can_do_rebuilds_the_table_where_the_policy_says_so(ask: Ask) -> None:
+    table, rehearsed = of_table(ask("ALTER TABLE public.t ALTER COLUMN a TYPE int", "ddl: {change_type: apply}\n"))
+    assert [(one.change.value, one.set_by) for one in table.policies] == [("change_type", "ddl.change_type")]
+    assert rehearsed.decision is Decision.REBUILD
+    assert rehearsed.effects[0].startswith("the table is rebuilt from a new snapshot")
+    assert (rehearsed.is_read_again, rehearsed.is_rewritten) == (True, True)
+    assert difference(table.before, rehearsed.after) == ["a text → int"]
 
 
 def test_columns_that_the_target_keeps_are_taken_into_account(ask: Ask) -> None:

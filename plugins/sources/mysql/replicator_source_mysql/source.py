@@ -28,6 +28,7 @@ from replicator.plugins.source import (
     LogRetention,
     LogStatus,
     SourceContext,
+    SupportsRehearsal,
     TableDescription,
     TableSummary,
     Visibility,
@@ -50,7 +51,7 @@ from replicator_source_mysql.snapshot import TableReader
 from replicator_source_mysql.xids import prepared_xids_if_allowed
 
 
-class MysqlSource(DeltaSource[MysqlConfig]):
+class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal):
     """The databases of one server: MySQL 8.0 or later, or MariaDB 10.5 or later.
 
     Connections: one each for control, chunks, the watch for waiting locks, the log, and the end of the log; all are

@@ -27,6 +27,7 @@ from replicator.plugins.source import (
     LogReader,
     LogStatus,
     SourceContext,
+    SupportsRehearsal,
     TableDescription,
     TableSummary,
     Visibility,
@@ -58,7 +59,7 @@ _IDLE_MOVE_S: Final = 10.0
 _NAME_BYTES_MAX = 63
 
 
-class PostgresqlSource(DeltaSource[PostgresqlConfig]):
+class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal):
     """One database of a PostgreSQL server, 13 or later.
 
     Connections: one each for control, chunks, marks, the watch for waiting locks, the log and the types that its messages
