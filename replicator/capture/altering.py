@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from replicator.capture.alterations import Altered, bare, decide
 from replicator.capture.catalogue import (
@@ -13,6 +15,7 @@ from replicator.capture.catalogue import (
     judge,
     missing,
     same_shape,
+    stopped_by_policy,
     truncated,
     truncated_by_policy,
 )
@@ -28,6 +31,9 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import SourceLog, TableDescription
 from replicator.state import table_life
 from replicator.state.records import Decision, Stage, TableRecord
+
+_DEFAULT: Final = re.compile(r"\bdefault\b", re.IGNORECASE)
+"""In a statement that leaves the columns as they were: it may change what a column has where a row does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +159,19 @@ class Altering:
     def note_rows(self, tracked: TrackedTable, event: DDLEvent, number: int, *, are_others: bool) -> Decision:
         """The log names a statement that left the columns as they were; the rows may have other values, or be others."""
         decision = Decision.SNAPSHOT if are_others else Decision.RECORD
+        is_default = event.statement is not None and _DEFAULT.search(event.statement) is not None
+        changes = (Change.CHANGE_DEFAULT,) if is_default else ()
+        stop = None
+        if is_default and self.policies(tracked.table).change_default == "stop":
+            decision = Decision.STOP
+            stop = stopped_by_policy(
+                tracked.table, "The source changed the default of a column. The policy ddl.change_default is `stop`."
+            )
         if are_others or event.statement is not None:
-            reason = "Only a new snapshot tells what the rows have." if are_others else None
-            self.tables.note(tracked, event, decision, changes=(), reason=reason, number=number)
+            reason = stop.message if stop else "Only a new snapshot tells what the rows have." if are_others else None
+            self.tables.note(tracked, event, decision, changes=changes, reason=reason, number=number)
+        if stop is not None:
+            raise stop
         return decision
 
     def contradicted(self, tracked: TrackedTable, schema: TableSchema | None) -> SchemaConflictError:
