@@ -614,3 +614,58 @@ def test_a_statement_that_nobody_understood_is_accepted_with_a_snapshot_in_place
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)() and not bench.store.requests("test"))
     assert (bench.known(table).incarnation, bench.known(table).is_accepted) == (1, False)
     assert events(bench, table)[-2:] == ["SNAPSHOT_STARTED", "SNAPSHOT_COMPLETED"]
+
+
+@pytest.mark.parametrize("kind", ["change_type", "change_key"])
+@pytest.mark.parametrize("policy", ["stop", "apply"])
+@pytest.mark.parametrize("is_down", [False, True], ids=["running", "down"])
+def test_what_only_the_catalogue_shows_is_decided_by_the_same_policies(
+    bench: Bench, kind: str, policy: str, is_down: bool
+) -> None:
+    bench.settings = replace(
+        bench.settings, compare_every_s=0.02, ddl=lambda _: DDLConfig.model_validate({kind: policy})
+    )
+    first = retyped(numbered(bench.schema("t")), "a", pa.int32())
+    table = bench.create(first)
+    numbers(bench, table, 1, 2)
+
+    def redefine() -> None:
+        with bench.database.changed:
+            found = bench.database.table(table)
+            if kind == "change_key":
+                found.schema = replace(first, key=("id", "a"))
+            else:
+                found.schema = retyped(first, "a", pa.string())
+                found.rows = {i: {**row, "a": str(row["a"])} for i, row in found.rows.items()}
+
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        if not is_down:
+            redefine()
+            capture.until(lambda: is_decided(bench, table, policy))
+    if is_down:
+        redefine()
+        with bench.running() as capture:
+            capture.until(lambda: is_decided(bench, table, policy))
+    assert decisions(bench, table) == ["CREATE_TABLE"] * bench.known(table).incarnation
+
+
+def is_decided(bench: Bench, table: TableId, policy: str) -> bool:
+    record = bench.known(table)
+    if policy == "stop":
+        return record.stage is Stage.FAILED and bench.error_of(table).code == "ddl_stop" and record.incarnation == 1
+    return record.incarnation == 2 and bench.is_at(*STREAMING)() and bench.holds(table)()
+
+
+def test_a_table_that_was_dropped_and_created_again_is_rebuilt_whatever_its_columns_are_now(bench: Bench) -> None:
+    bench.settings = replace(bench.settings, compare_every_s=3600.0)
+    table = bench.create(numbered(bench.schema("t")))
+    bench.fill(table, 3)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+    bench.database.drop_table(table)
+    bench.create(retyped(numbered(bench.schema("t")), "a", pa.int32()))
+    numbers(bench, table, 7)
+    with bench.running() as capture:
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert bench.known(table).incarnation == 2
