@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from replicator.capture.alterations import Altered, bare, decide
-from replicator.capture.catalogue import CatalogChange, judge, same_shape, truncated
+from replicator.capture.catalogue import (
+    CatalogChange,
+    columns_changed,
+    dropped_by_policy,
+    judge,
+    missing,
+    same_shape,
+    stopped_by_policy,
+    truncated,
+    truncated_by_policy,
+)
 from replicator.capture.settings import Widens
 from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.config import DDLConfig
 from replicator.model.alteration import Change
-from replicator.model.errors import TableError
+from replicator.model.errors import SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import SourceLog, TableDescription
 from replicator.state import table_life
 from replicator.state.records import Decision, Stage, TableRecord
+
+_DEFAULT: Final = re.compile(r"\bdefault\b", re.IGNORECASE)
+"""In a statement that leaves the columns as they were: it may change what a column has where a row does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What becomes of a table that does not exist any more.
+
+    Attributes:
+        error: With which it fails.
+        stopped_at: As `TableRecord.stopped_at`.
+        is_in_target: The target drops it, too.
+    """
+
+    error: SchemaConflictError
+    stopped_at: Change | None = None
+    is_in_target: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,38 +130,55 @@ class Altering:
         has_failed = table_life.has_failed(record) and table_life.has_begun(record) and not record.is_accepted
         return has_failed and not same_shape(tracked.schema, found.schema)
 
-    def truncated(self, tracked: TrackedTable, event: DDLEvent, number: int) -> str:
-        """The log says that the table was truncated; return the policy. Where it allows that, the journal says so."""
+    def truncated(self, tracked: TrackedTable, event: DDLEvent, number: int) -> SchemaConflictError | None:
+        """The log says that the table was truncated; return why it stops, if it does. Where the policy allows it, the journal says so."""
         policy = self.policies(tracked.table).truncate_table
         tracked.truncates += 1
         self.tables.put(replace(tracked.record, identity=truncated(tracked.record.identity, event.transaction_id)))
         self.tables.note(tracked, event, Decision(policy), changes=(Change.TRUNCATE_TABLE,), number=number)
         if policy == "apply":
             self.tables.event(tracked, event, number)
-        return policy
+        return truncated_by_policy(tracked.table) if policy == "stop" else None
 
-    def note_dropped(
-        self, tracked: TrackedTable, event: DDLEvent | None, number: int | None, *, is_accepted: bool = False
-    ) -> str:
-        """The table does not exist any more; return what is done about it, which is nothing if the target does not have it."""
+    def dropped(self, tracked: TrackedTable, event: DDLEvent | None, number: int | None) -> Dropped:
+        """The table does not exist any more. Where the policy, or somebody, says so, the journal says it, too."""
+        is_accepted = tracked.record.is_accepted and tracked.record.stopped_at is Change.DROP_TABLE
         policy = "apply" if is_accepted else self.policies(tracked.table).drop_table
-        if not table_life.has_begun(tracked.record) or (policy == "apply" and not (tracked.is_captured or is_accepted)):
-            return "ignore"
+        event = event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=tracked.table)
         if tracked.is_captured or is_accepted:
-            event = event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=tracked.table)
             reason = "An operator accepted it." if is_accepted else None
-            self.tables.note(
-                tracked, event, Decision(policy), changes=(Change.DROP_TABLE,), reason=reason, number=number
-            )
-        return policy
+            changes = (Change.DROP_TABLE,)
+            self.tables.note(tracked, event, Decision(policy), changes=changes, reason=reason, number=number)
+            if policy == "apply":
+                self.tables.event(tracked, event, number)
+                return Dropped(missing(tracked.table), is_in_target=True)
+        if policy == "stop" and table_life.has_begun(tracked.record):
+            return Dropped(dropped_by_policy(tracked.table), stopped_at=Change.DROP_TABLE)
+        return Dropped(missing(tracked.table))
 
     def note_rows(self, tracked: TrackedTable, event: DDLEvent, number: int, *, are_others: bool) -> Decision:
         """The log names a statement that left the columns as they were; the rows may have other values, or be others."""
         decision = Decision.SNAPSHOT if are_others else Decision.RECORD
+        is_default = event.statement is not None and _DEFAULT.search(event.statement) is not None
+        changes = (Change.CHANGE_DEFAULT,) if is_default else ()
+        stop = None
+        if is_default and self.policies(tracked.table).change_default == "stop":
+            decision = Decision.STOP
+            stop = stopped_by_policy(
+                tracked.table, "The source changed the default of a column. The policy ddl.change_default is `stop`."
+            )
         if are_others or event.statement is not None:
-            reason = "Only a new snapshot tells what the rows have." if are_others else None
-            self.tables.note(tracked, event, decision, changes=(), reason=reason, number=number)
+            reason = stop.message if stop else "Only a new snapshot tells what the rows have." if are_others else None
+            self.tables.note(tracked, event, decision, changes=changes, reason=reason, number=number)
+        if stop is not None:
+            raise stop
         return decision
+
+    def contradicted(self, tracked: TrackedTable, schema: TableSchema | None) -> SchemaConflictError:
+        """The log has rows of another shape, and no statement says how it came; return why the table stops."""
+        error = columns_changed(tracked.schema, schema)
+        self.note_unknown(tracked, error, after=schema)
+        return error
 
     def note_unknown(self, tracked: TrackedTable, error: TableError, *, after: TableSchema | None = None) -> None:
         """Nobody knows what became of the table."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from replicator.model.errors import SchemaConflictError
+from replicator.model.errors import FatalError, SchemaConflictError
 from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import TableDescription
@@ -123,7 +123,17 @@ def columns_changed(before: TableSchema, after: TableSchema | None) -> SchemaCon
         f"its columns changed: {_difference(before, after)}." if after else "its columns changed.",
         code="schema_changed",
         table=str(before.table),
-        action="Run `replicator snapshot NAME TABLE`: it takes the table with its new columns.",
+        action="Run `replicator ddl accept NAME TABLE`: the target follows to the columns that the table has now.",
+    )
+
+
+def unexplained(table: TableId, change: CatalogChange) -> FatalError:
+    """Why the replicator stops where a policy says so at what the log does not show."""
+    return FatalError(
+        f"{UNEXPLAINED[change]}, and the log does not show it.",
+        code="unexplained_change",
+        table=str(table),
+        action="Run `replicator snapshot NAME TABLE`, or set `snapshot.unexplained_change: resnapshot`.",
     )
 
 

@@ -40,12 +40,12 @@ def ignored_after(
         policies: Of the table.
         key: Of the table in the source, behind the alteration: its columns are as the source has them.
     """
-    gone = {column.name for column in change.dropped}
+    dropped = {column.name for column in change.dropped}
     names = {old.name: new.name for old, new in change.renamed}
     found = {
         name: replace(entry, column=name, name=_renamed(entry, name, policies))
         for entry in ignored
-        if entry.column not in gone
+        if entry.column not in dropped
         for name in (names.get(entry.column, entry.column),)
     }
     if policies.rename_column == "ignore":

@@ -41,10 +41,10 @@ from replicator.capture.sealing import Sealer, Unsealed
 from replicator.capture.seen import Alterations
 from replicator.capture.settings import CaptureSettings
 from replicator.capture.snapshots import SnapshotRunner
-from replicator.capture.starting import Step
+from replicator.capture.starting import StartingMark, Step
 from replicator.capture.tables import TrackedTables
 from replicator.capture.target_checks import Assess, TargetChecks
-from replicator.capture.tracker import CatalogTracker, StartingMark
+from replicator.capture.tracker import CatalogTracker
 from replicator.capture.window import Window
 from replicator.journal.retention import Retention
 from replicator.journal.writer import JournalWriter

@@ -9,9 +9,10 @@ Nothing of it is durable: after a crash at any step the table still waits, or th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import assert_never
+from typing import Any, assert_never
 
 from replicator.model.schema import TableId
 from replicator.plugins.source import TableDescription, Visibility
@@ -40,6 +41,21 @@ class Question(StrEnum):
     CATALOGUE = "catalogue"
     VISIBILITY = "visibility"
     MARK = "mark"
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """A call in the control thread, and which starting snapshots its answer is for."""
+
+    future: Future[Any]
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartingMark:
+    """The mark of the snapshots that begin together under this id."""
+
+    id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,12 +19,9 @@ from replicator.capture.asking import Answer
 from replicator.capture.catalogue import (
     UNEXPLAINED,
     CatalogChange,
-    columns_changed,
-    dropped_by_policy,
-    missing,
     same_columns,
     same_shape,
-    truncated_by_policy,
+    unexplained,
 )
 from replicator.capture.checks import Checks, prepare_and_describe
 from replicator.capture.comparison import Comparison, ComparisonMark, Different
@@ -37,11 +34,13 @@ from replicator.capture.snapshots import SnapshotRunner
 from replicator.capture.starting import (
     Delivered,
     Described,
+    Inquiry,
     Looked,
     LookedFirst,
     Question,
     Reads,
     Starting,
+    StartingMark,
     Step,
     advance,
     question,
@@ -50,28 +49,13 @@ from replicator.capture.tables import TrackedTable, TrackedTables
 from replicator.capture.window import Window
 from replicator.journal.writer import JournalWriter
 from replicator.model.alteration import Change
-from replicator.model.errors import FatalError, SchemaConflictError, TableError
+from replicator.model.errors import SchemaConflictError, TableError
 from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.isolation import of_table
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import DeltaSource, TableDescription, Visibility
 from replicator.state import table_life
 from replicator.state.records import Decision, Stage, TableRecord
-
-
-@dataclass(frozen=True, slots=True)
-class StartingMark:
-    """The mark of the snapshots that begin together under this id."""
-
-    id: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Inquiry:
-    """A call in the control thread, and which starting snapshots its answer is for."""
-
-    future: Future[Any]
-    ids: tuple[int, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,7 +95,7 @@ class CatalogTracker:
     needs_reopening: bool = False
     _starting: dict[int, Starting] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=itertools.count)
-    _inquiries: tuple[_Inquiry, ...] = ()
+    _inquiries: tuple[Inquiry, ...] = ()
     _missed: set[TableId] = field(default_factory=set)
     """Altered while nothing of them was written: the open log may number their columns in another way."""
     _comparison: Comparison = field(init=False)
@@ -260,7 +244,7 @@ class CatalogTracker:
             self._ask(ids, self.source.visibility)
 
     def _ask(self, ids: tuple[int, ...], call: Callable[..., Any], *arguments: Any) -> None:
-        self._inquiries = (*self._inquiries, _Inquiry(self.submit(call, *arguments), ids))
+        self._inquiries = (*self._inquiries, Inquiry(self.submit(call, *arguments), ids))
 
     def _is_tracked_as(self, table: TableId, found: TableDescription | None) -> bool:
         """Whether the log has left out nothing of the table as it is now."""
@@ -380,12 +364,7 @@ class CatalogTracker:
     def _unexplained(self, tracked: TrackedTable, change: CatalogChange) -> TableId:
         is_to_stop = self.settings.unexplained_change == "stop" and not tracked.record.is_altered
         if is_to_stop:
-            raise FatalError(
-                f"{UNEXPLAINED[change]}, and the log does not show it.",
-                code="unexplained_change",
-                table=str(tracked.table),
-                action="Run `replicator snapshot NAME TABLE`, or set `snapshot.unexplained_change: resnapshot`.",
-            )
+            raise unexplained(tracked.table, change)
         self._suspend(tracked)
         return tracked.table
 
@@ -410,8 +389,8 @@ class CatalogTracker:
         match event.operation:
             case DDLOperation.TRUNCATE_TABLE:
                 self.snapshots.suspicious.add(tracked.table)
-                if self._altering.truncated(tracked, event, number) == "stop":
-                    self.fail(tracked, truncated_by_policy(tracked.table), stopped_at=Change.TRUNCATE_TABLE)
+                if (stop := self._altering.truncated(tracked, event, number)) is not None:
+                    self.fail(tracked, stop, stopped_at=Change.TRUNCATE_TABLE)
             case DDLOperation.DROP_TABLE:
                 self.drop_missing(tracked, event, number)
             case DDLOperation.ALTER_TABLE:
@@ -473,28 +452,17 @@ class CatalogTracker:
 
     def drop_missing(self, tracked: TrackedTable, event: DDLEvent | None = None, number: int | None = None) -> None:
         """The table is not in the source any more."""
-        policy = self._altering.note_dropped(tracked, event, number)
-        if policy == "stop":
-            self.fail(tracked, dropped_by_policy(tracked.table), stopped_at=Change.DROP_TABLE)
-        elif policy == "apply":
-            self._drop(tracked, event, number)
-        else:
-            self.fail(tracked, missing(tracked.table))
+        dropped = self._altering.dropped(tracked, event, number)
+        self.to_recreate.update([tracked.table] if dropped.is_in_target else [])
+        self.fail(tracked, dropped.error, stopped_at=dropped.stopped_at)
 
     def accept(self, tracked: TrackedTable) -> bool:
         """Somebody accepts the change at which the table stopped; whether a snapshot is to begin for that."""
-        if tracked.record.stopped_at is Change.DROP_TABLE:
-            self._altering.note_dropped(tracked, None, None, is_accepted=True)
-            self._drop(tracked, None, None)
-            return False
         self.tables.put(table_life.change_accepted(tracked.record))
-        return True
-
-    def _drop(self, tracked: TrackedTable, event: DDLEvent | None, number: int | None) -> None:
-        """The target drops the table, too."""
-        self.tables.event(tracked, event or DDLEvent(operation=DDLOperation.DROP_TABLE, table=tracked.table), number)
-        self.to_recreate.add(tracked.table)
-        self.fail(tracked, missing(tracked.table))
+        is_dropped = tracked.record.stopped_at is Change.DROP_TABLE
+        if is_dropped:
+            self.drop_missing(tracked)
+        return not is_dropped
 
     def fail(self, tracked: TrackedTable, error: TableError, *, stopped_at: Change | None = None) -> None:
         """The table stops; the others continue."""
@@ -512,13 +480,11 @@ class CatalogTracker:
         """The log brings another shape and does not say how it came: another key is looked up, other columns fail the table."""
         if schema is not None and same_shape(tracked.schema, schema):
             self.tables.respell(tracked, schema)
-        elif schema is not None and same_columns(tracked.schema, schema):
+        elif schema is None or not same_columns(tracked.schema, schema):
+            self.fail(tracked, self._altering.contradicted(tracked, schema))
+        else:
             self._suspend(tracked)
             self.start([tracked.table])
-        else:
-            error = columns_changed(tracked.schema, schema)
-            self._altering.note_unknown(tracked, error, after=schema)
-            self.fail(tracked, error)
 
     def _alter(self, tracked: TrackedTable, event: DDLEvent, number: int) -> None:
         """The log says that the table was altered."""

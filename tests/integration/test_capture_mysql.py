@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pymysql
 import pytest
 
+from replicator.config import DDLConfig
 from replicator.model.errors import LogGapError, OffsetExpiredError, TransientError
 from replicator.model.events import SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
@@ -690,7 +691,7 @@ def test_a_swap_of_tables_is_followed_by_a_new_copy_in_place(mysql_database: Mys
 @pytest.mark.parametrize(
     ("statement", "code"),
     [
-        ("ALTER TABLE t MODIFY COLUMN v varchar(20)", "schema_changed"),
+        ("ALTER TABLE t MODIFY COLUMN v varchar(20)", "ddl_stop"),
         ("RENAME TABLE t TO elsewhere", "table_renamed"),
         ("DROP TABLE t", "table_missing"),
     ],
@@ -749,6 +750,7 @@ def test_a_change_logged_as_a_statement_fails_its_table(mysql_database: MysqlDat
 def test_after_a_change_of_the_key_the_table_gets_one_snapshot(mysql_database: MysqlDatabase, make: Make) -> None:
     fill(mysql_database, "t", 15)
     captured = make(mysql_database, "t")
+    captured.settings = replace(captured.settings, ddl=lambda _: DDLConfig(change_key="apply"))
     table = TableId(mysql_database.name, "t")
 
     def beginnings() -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from replicator.config import DDLConfig
 from replicator.model.errors import LogGapError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent
 from replicator.plugins.source import ChunkRequest, DeltaSource
@@ -343,7 +344,7 @@ def test_changed_key_begins_a_new_incarnation(database: ScratchDatabase, make: M
         "CREATE UNIQUE INDEX by_v ON t (v)",
     )
     captured = make(database, "t")
-    captured.settings = replace(captured.settings, compare_every_s=0.1)
+    captured.settings = replace(captured.settings, compare_every_s=0.1, ddl=lambda _: DDLConfig(change_key="apply"))
     with captured.running() as running:
         captured.wait_for_streaming(running)
         database.execute(

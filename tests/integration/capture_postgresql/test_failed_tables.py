@@ -77,7 +77,7 @@ def test_table_with_changed_columns_comes_back_in_its_new_shape(database: Scratc
             "ALTER TABLE t ALTER COLUMN note TYPE int USING length(note)",
             "INSERT INTO t VALUES (20, 2, 2, 2)",
         )
-        wait_for_failed(captured, running, "t", "schema_changed")
+        wait_for_failed(captured, running, "t", "ddl_stop")
         captured.snapshot(running, table("t"))
         database.execute("UPDATE t SET extra = 8 WHERE id = 1", "DELETE FROM t WHERE id = 2")
         captured.catch_up(running)

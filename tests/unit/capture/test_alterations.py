@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from replicator.capture.alterations import Effect, decide, effect_of
+from replicator.capture.altering import Altering
+from replicator.capture.settings import never_widens
+from replicator.capture.tables import TrackedTables
 from replicator.config import DDLConfig
+from replicator.journal import JournalWriter
 from replicator.model.errors import SchemaConflictError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, no_fill
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.state.records import Decision, RequestKind, Stage
+from replicator.state import table_life
+from replicator.state.records import Decision, ErrorRecord, RequestKind, Stage
+from replicator.testing.defaults import writer_limits
 from replicator_testbed.present import present
 
 if TYPE_CHECKING:
@@ -529,3 +537,135 @@ def test_a_value_that_does_not_fit_fails_the_table_until_somebody_accepts_the_ty
         bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
         capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
     assert (bench.known(table).incarnation, bench.known(table).ignored) == (2, ())
+
+
+@pytest.mark.parametrize("policy", ["apply", "stop"])
+def test_what_may_be_null_is_recorded_or_stops_the_table(bench: Bench, policy: str) -> None:
+    bench.settings = replace(bench.settings, ddl=lambda _: DDLConfig.model_validate({"change_nullability": policy}))
+    first = numbered(bench.schema("t"))
+    stricter = replace(first, columns=(*first.columns[:2], replace(first.columns[2], nullable=False)))
+    table = bench.create(first)
+    bench.fill(table, 2)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        with bench.database.begin() as changes:
+            changes.alter(stricter)
+        bench.fill(table, 2, first=20)
+        stage = Stage.FAILED if policy == "stop" else Stage.STREAMING
+        capture.until(lambda: bench.is_at(stage)() and (policy == "stop" or bench.holds(table)()))
+    tracked = present(bench.known(table).schema)
+    assert tracked.columns[2].nullable is (policy == "stop")
+    assert policy != "stop" or "forbade NULL in b" in bench.error_of(table).message
+
+
+@pytest.mark.parametrize(
+    ("statement", "policy", "decision"),
+    [
+        ("ALTER TABLE t ALTER a SET DEFAULT 5", "apply", Decision.RECORD),
+        ("ALTER TABLE t ALTER a SET DEFAULT 5", "stop", Decision.STOP),
+        ("ALTER TABLE t ADD INDEX (a)", "stop", Decision.RECORD),
+    ],
+)
+def test_a_default_is_recorded_or_stops_the_table(
+    bench: Bench, statement: str, policy: str, decision: Decision
+) -> None:
+    chosen = DDLConfig.model_validate({"change_default": policy})
+    writer = JournalWriter(
+        bench.store, name="test", epoch=0, uri=(bench.folder / "journal").as_uri(), limits=writer_limits()
+    )
+    schema = numbered(bench.schema("t"))
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    tables = TrackedTables(
+        writer, [replace(table_life.added(schema.table), schema=schema, stage=Stage.STREAMING)], lambda: now
+    )
+    altering = Altering(
+        source=None,
+        tables=tables,
+        snapshots=None,
+        policies=lambda _: chosen,
+        widens=never_widens,  # type: ignore[arg-type]
+    )
+    event = replace(altered(schema, schema, no_fill()), statement=statement)
+    with nullcontext() if decision is Decision.RECORD else pytest.raises(SchemaConflictError, match="change_default"):
+        altering.note_rows(present(tables.get(schema.table)), event, 0, are_others=False)
+    writer.close()
+    assert [entry.decision for entry in tables.take_history()] == [decision]
+
+
+@pytest.mark.parametrize("is_altered", [False, True], ids=["as it was", "altered"])
+def test_a_statement_that_nobody_understood_is_accepted_with_a_snapshot_in_place(
+    bench: Bench, is_altered: bool
+) -> None:
+    schema = numbered(bench.schema("t"))
+    table = bench.create(schema)
+    bench.fill(table, 3)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+    error = ErrorRecord(
+        code="ddl_not_understood", message="What is it?", action=None, at=datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    epoch = present(bench.store.lease("test")).epoch
+    bench.store.put_tables("test", epoch, [table_life.failed(bench.known(table), error)])
+    if is_altered:
+        with bench.database.begin() as changes:
+            changes.alter(replace(schema, columns=(*schema.columns[:2], replace(schema.columns[2], name="c"))))
+    bench.store.add_request("test", RequestKind.ACCEPT, {"tables": [str(table)]})
+    with bench.running() as capture:
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)() and not bench.store.requests("test"))
+    assert (bench.known(table).incarnation, bench.known(table).is_accepted) == (1, False)
+    assert events(bench, table)[-2:] == ["SNAPSHOT_STARTED", "SNAPSHOT_COMPLETED"]
+
+
+@pytest.mark.parametrize("kind", ["change_type", "change_key"])
+@pytest.mark.parametrize("policy", ["stop", "apply"])
+@pytest.mark.parametrize("is_down", [False, True], ids=["running", "down"])
+def test_what_only_the_catalogue_shows_is_decided_by_the_same_policies(
+    bench: Bench, kind: str, policy: str, is_down: bool
+) -> None:
+    bench.settings = replace(
+        bench.settings, compare_every_s=0.02, ddl=lambda _: DDLConfig.model_validate({kind: policy})
+    )
+    first = retyped(numbered(bench.schema("t")), "a", pa.int32())
+    table = bench.create(first)
+    numbers(bench, table, 1, 2)
+
+    def redefine() -> None:
+        with bench.database.changed:
+            found = bench.database.table(table)
+            if kind == "change_key":
+                found.schema = replace(first, key=("id", "a"))
+            else:
+                found.schema = retyped(first, "a", pa.string())
+                found.rows = {i: {**row, "a": str(row["a"])} for i, row in found.rows.items()}
+
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+        if not is_down:
+            redefine()
+            capture.until(lambda: is_decided(bench, table, policy))
+    if is_down:
+        redefine()
+        with bench.running() as capture:
+            capture.until(lambda: is_decided(bench, table, policy))
+    assert decisions(bench, table) == ["CREATE_TABLE"] * bench.known(table).incarnation
+
+
+def is_decided(bench: Bench, table: TableId, policy: str) -> bool:
+    record = bench.known(table)
+    if policy == "stop":
+        return record.stage is Stage.FAILED and bench.error_of(table).code == "ddl_stop" and record.incarnation == 1
+    return record.incarnation == 2 and bench.is_at(*STREAMING)() and bench.holds(table)()
+
+
+def test_a_table_that_was_dropped_and_created_again_is_rebuilt_whatever_its_columns_are_now(bench: Bench) -> None:
+    bench.settings = replace(bench.settings, compare_every_s=3600.0)
+    table = bench.create(numbered(bench.schema("t")))
+    bench.fill(table, 3)
+    with bench.running() as capture:
+        capture.until(bench.is_at(*STREAMING))
+    bench.database.drop_table(table)
+    bench.create(retyped(numbered(bench.schema("t")), "a", pa.int32()))
+    numbers(bench, table, 7)
+    with bench.running() as capture:
+        capture.until(lambda: bench.is_at(*STREAMING)() and bench.holds(table)())
+    assert bench.known(table).incarnation == 2
