@@ -300,3 +300,8 @@ def test_columns_that_delta_would_take_for_its_own_or_ours_are_refused(tmp_path:
 def test_a_name_that_no_folder_can_have_is_refused(tmp_path: Path) -> None:
     table = TableId("public", "\u5b57" * 64)
     assert checked(tmp_path, replace(PEOPLE, table=table)) == [("table_name_too_long", True)]
+
+
+def test_a_table_is_not_written_where_new_incarnations_are_built(tmp_path: Path) -> None:
+    assert checked(tmp_path, replace(PEOPLE, table=TableId("_replicator", "building"))) == [("target_occupied", True)]
+    assert checked(tmp_path, replace(PEOPLE, table=TableId("_replicator", "people"))) == []
