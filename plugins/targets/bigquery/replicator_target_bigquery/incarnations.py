@@ -139,7 +139,7 @@ class Incarnations:
         there = self._in_place(held)
         if there.columns != built.columns:
             raise SchemaConflictError(
-                "BigQuery gave the published table other columns, modes or collations than the one that was built.",
+                "BigQuery gave the published table other columns or collations than the one that was built.",
                 code="schema_conflict",
                 table=str(table.table),
                 action="Compare the columns of the table and the default collation of its dataset with those of the building_… table in"
@@ -150,9 +150,9 @@ class Incarnations:
 
     def _made_replaceable(self, held: HeldTable, older: ExistingTable, built: ExistingTable) -> ExistingTable | None:
         """The older table clustered as the new one is, if it can be: that changes none of its rows."""
-        types = {name: type_ for name, type_, *_ in built.columns}
+        types = {name: type_ for name, type_, _ in built.columns}
         clustered_by = {(name, types[name]) for name in built.clustered_by}
-        has_columns = clustered_by <= {(name, type_) for name, type_, *_ in older.columns}
+        has_columns = clustered_by <= {(name, type_) for name, type_, _ in older.columns}
         if has_columns and older.layout[:-1] == built.layout[:-1]:
             published = self.names.path(held.table.table)
             ledger.checked(self.commits.read_again(held.ledger_path, held.table), held.table)

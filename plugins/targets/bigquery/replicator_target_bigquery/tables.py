@@ -49,7 +49,7 @@ class ExistingTable:
     """A table that exists: whose it is, since when, how large, and what readers and writers must mind.
 
     `layout` is how it is partitioned and clustered, as far as BigQuery compares that when one table replaces another; `columns` has name,
-    type, mode and collation of each.
+    type and collation of each.
     """
 
     owner: str | None
@@ -63,7 +63,7 @@ class ExistingTable:
     labels: Mapping[str, str]
     description: str | None
     layout: tuple[Any, ...]
-    columns: Sequence[tuple[str, str, str, str]]
+    columns: Sequence[tuple[str, str, str]]
     clustered_by: Sequence[str]
     partitioned_by: str | None
     primary_key: Sequence[str]
@@ -136,7 +136,7 @@ class TableClient:
             labels=dict(labels),
             description=table.description,
             layout=_layout(table),
-            columns=[(f.name, f.field_type, f.mode, f.to_api_repr().get("collation") or "") for f in table.schema],
+            columns=[(f.name, f.field_type, f.to_api_repr().get("collation") or "") for f in table.schema],
             clustered_by=list(table.clustering_fields or ()),
             partitioned_by=None if table.time_partitioning is None else table.time_partitioning.field,
             primary_key=[] if key is None else list(key.columns),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -9,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from replicator.model.schema import Column, TableId, TableSchema
-from replicator.testing.batches import insert, update
+from replicator.testing.alterations import Killed, killed_at
+from replicator.testing.batches import delete, insert, update
 from replicator.testing.target_contract import TargetContract
-from replicator.testing.target_harness import TargetHarness, as_tuples
+from replicator.testing.target_harness import TargetHarness, as_tuples, item, items_schema
 
 if TYPE_CHECKING:
     from plugins.targets.bigquery.tests.conftest import Warehouse
@@ -22,10 +24,33 @@ class TestBigQueryTarget(TargetContract):
     fuzz_rounds: ClassVar[int] = 1
     alteration_steps: ClassVar[int] = 5
     renames_keys: ClassVar[bool] = False
+    builds_out_of_sight: ClassVar[bool] = True
 
     @pytest.fixture
     def harness(self, warehouse: Warehouse) -> Warehouse:
         return warehouse
+
+    def test_publishing_that_was_killed_anywhere_is_completed(
+        self, harness: TargetHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The table is replaced before the ledger moves: readers may have the new incarnation first, and keep it."""
+        for number, point in enumerate(("target.replaced", "target.building_dropped")):
+            copy = self.copy(harness, tmp_path, items_schema(table=TableId("shop", f"killed{number}")))
+            copy.create()
+            copy.apply(insert(1, item(1, "old")))
+            copy.table = replace(copy.table, incarnation=2)
+            copy.create(3)
+            copy.apply(insert(4, item(2, "new")), insert(5, item(3, "new")), is_append=True)
+            wanted = as_tuples(copy.schema, [item(2, "new"), item(3, "new")])
+            with killed_at(point, monkeypatch), pytest.raises(Killed):
+                copy.target.publish(copy.table, 6)
+            assert copy.live() == wanted
+            assert copy.restart(epoch=2).last_applied == 5
+            copy.target.publish(copy.table, 6)
+            copy.ledger = 6
+            copy.apply(delete(7, item(2)), expects_rows=True)
+            assert copy.live() == wanted[1:]
+            assert copy.audit().not_found == 0
 
     @pytest.mark.xfail(
         strict=True,

@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 OLD = [(1, "old", None, None)]
 
 
-def schema_of(warehouse_key: tuple[str, ...] = ("id",)) -> TableSchema:
+def schema_of(key: tuple[str, ...] = ("id",)) -> TableSchema:
     """The second incarnation's: another type of `amount`, comments, perhaps another key."""
     columns = [
         replace(
             c,
             type=pa.string() if c.name == "amount" else c.type,
             comment="It's the key" if c.name == "id" else None,
-            nullable=c.name not in warehouse_key,
+            nullable=c.name not in key,
         )
         for c in items_schema().columns
     ]
-    return numbered(replace(items_schema(), columns=tuple(columns), key=warehouse_key, comment="Items\nof 'the' shop"))
+    return numbered(replace(items_schema(), columns=tuple(columns), key=key, comment="Items\nof 'the' shop"))
 
 
 def first(warehouse: Warehouse, folder: Path) -> Copy:
@@ -321,7 +321,7 @@ def test_what_was_built_and_is_missing_fails_the_table(copy: Copy, warehouse: Wa
 
 
 @pytest.mark.parametrize("kind", ["table", "view"])
-def test_what_somebody_else_calls_so_is_not_replaced(copy: Copy, warehouse: Warehouse, kind: str) -> None:
+def test_a_table_or_view_of_somebody_else_is_not_replaced(copy: Copy, warehouse: Warehouse, kind: str) -> None:
     begin(copy)
     path = warehouse.names.path(copy.table.table)
     warehouse.client.delete_table(path)
