@@ -27,10 +27,12 @@ from replicator_source_postgresql.types import PgType, column_type
 
 _CODE: Final = "ddl_not_understood"
 _ACTION: Final = (
-    "Give one complete statement that defines tables; replicated as it is, the log shows what such a statement did."
+    "Check its text. What cannot be rehearsed is replicated all the same, as the log and the catalogue show it."
 )
 
-_SCHEMAS_QUERY: Final = "SELECT n.nspname FROM pg_namespace n WHERE n.nspname IN (current_user, 'public') ORDER BY n.nspname <> current_user"
+_SCHEMAS_QUERY: Final = """
+SELECT n.nspname FROM pg_namespace n WHERE n.nspname IN (current_user, 'public') ORDER BY n.nspname <> current_user
+"""
 _INDEX_QUERY: Final = """
 SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
 WHERE i.indrelid = %s AND x.relname = %s AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
@@ -76,6 +78,7 @@ class _Altered:
         key: The numbers of the key's columns.
         fill: What rows have in the new columns; None for one of which nobody knows.
         are_values_known: Whether the rows keep what they have in the other columns.
+        is_rewritten: Whether the server writes every row again, so that the catalogue forgets what rows have in new columns.
     """
 
     numbers: dict[str, int]
@@ -84,6 +87,7 @@ class _Altered:
     next_number: int
     fill: dict[str, pa.Array | None] = field(default_factory=dict)
     are_values_known: bool = True
+    is_rewritten: bool = False
 
     def change(self, column: str, /, **changes: object) -> None:
         """Change a column, if it is one that is replicated."""
@@ -175,7 +179,8 @@ class _Rehearsal:
                 self._apply(table, altered, action)
         schema = altered.schema(before)
         if schema != before or not altered.are_values_known:
-            fill = filled(altered.fill) if altered.are_values_known else None
+            is_known = altered.are_values_known and not (altered.fill and altered.is_rewritten)
+            fill = filled(altered.fill) if is_known else None
             event = DDLEvent(
                 operation=DDLOperation.ALTER_TABLE, table=table.table, before=before, schema=schema, fill=fill
             )
@@ -217,6 +222,7 @@ class _Rehearsal:
         number, altered.next_number = altered.next_number, altered.next_number + 1
         altered.numbers[column.name] = number
         is_listed = table.published is not None and table.published.columns is not None
+        altered.is_rewritten |= column.is_generated
         if column.is_generated or is_listed:
             # Neither in the log, nor in a list of columns that was made before it.
             return
@@ -296,9 +302,11 @@ class _Rehearsal:
             for result in (pgconn.prepare(b"", f"SELECT NULL::{type_sql}\n".encode()), pgconn.describe_prepared(b"")):
                 if result.status != ExecStatus.COMMAND_OK:
                     raise psycopg.errors.error_from_result(result)
-            oid, typmod = result.ftype(0), result.fmod(0)
+            row = self._connection.execute("SELECT to_regtype(%s)::oid::int8", (type_sql,)).fetchone()
+        # A result of a domain is described as one of its base type.
+        oid = row[0] if row is not None and row[0] is not None else result.ftype(0)
         info = resolve_types(self._connection, [oid])[oid]
-        mapping = column_type(oid, typmod, info)
+        mapping = column_type(oid, -1 if info.kind == "d" else result.fmod(0), info)
         if mapping is None:
             raise UnsupportedTypeError(
                 f"values of the type {type_sql} cannot be replicated: {self._text}",
