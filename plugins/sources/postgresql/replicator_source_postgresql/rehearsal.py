@@ -46,9 +46,9 @@ SELECT n.nspname, c.relname FROM hit JOIN pg_class c ON c.oid = hit.oid JOIN pg_
 _HAS_VOLATILE_QUERY: Final = """
 SELECT EXISTS (SELECT FROM pg_proc WHERE proname = ANY (%s) AND (provolatile = 'v' OR pronamespace <> 'pg_catalog'::regnamespace))
 """
-_IS_PLAIN_DOMAIN_QUERY: Final = """
-SELECT t.typdefault IS NULL AND NOT t.typnotnull AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.contypid = t.oid)
-  AND (SELECT b.typtype FROM pg_type b WHERE b.oid = t.typbasetype) <> 'd'
+_DOMAIN_QUERY: Final = """
+SELECT t.typdefault, t.typnotnull OR EXISTS (SELECT FROM pg_constraint c WHERE c.contypid = t.oid)
+  OR (SELECT b.typtype FROM pg_type b WHERE b.oid = t.typbasetype) = 'd'
 FROM pg_type t WHERE t.oid = %s
 """
 
@@ -318,15 +318,17 @@ class _Rehearsal:
 
     def _value_before(self, column: s.ColumnDefinition, mapping: PgType, table: TableId) -> pa.Array | None:
         """What rows that are there get in a new column, as an array of one value; None if they get different ones, or it is unknown."""
-        if column.is_filled or not self._is_plain(mapping):
+        default, is_checked = self._domain(mapping) if mapping.info.kind == "d" else (None, False)
+        if column.is_filled or is_checked:
             return None
-        if column.default_sql is None:
+        default = column.default_sql or default
+        if default is None:
             return pa.nulls(1, mapping.arrow)
-        row = self._connection.execute(_HAS_VOLATILE_QUERY, (sorted(functions_in(column.default_sql)),)).fetchone()
+        row = self._connection.execute(_HAS_VOLATILE_QUERY, (sorted(functions_in(default)),)).fetchone()
         if row is None or row[0]:
             return None
         with self._asking(table):
-            query = f"SELECT (\n{column.default_sql}\n)::{column.type_sql}\n"
+            query = f"SELECT (\n{default}\n)::{column.type_sql}\n"
             result = self._connection.pgconn.exec_params(query.encode(), None)
             if result.status != ExecStatus.TUPLES_OK:
                 raise psycopg.errors.error_from_result(result)
@@ -336,12 +338,10 @@ class _Rehearsal:
         value, unheld = mapping.from_text(pa.array([bytes(text)], pa.binary()))
         return None if unheld else value
 
-    def _is_plain(self, mapping: PgType) -> bool:
-        """Whether the type is no domain that has a default or constraints of its own: the server then writes every row."""
-        if mapping.info.kind != "d":
-            return True
-        row = self._connection.execute(_IS_PLAIN_DOMAIN_QUERY, (mapping.info.oid,)).fetchone()
-        return row is not None and bool(row[0])
+    def _domain(self, mapping: PgType) -> tuple[str | None, bool]:
+        """A domain's default, and whether the server checks every row of a new column of it, for which it writes all of them."""
+        row = self._connection.execute(_DOMAIN_QUERY, (mapping.info.oid,)).fetchone()
+        return (None, True) if row is None else (row[0], bool(row[1]))
 
     def _not_understood(self, why: str, table: TableId) -> ReplicatorError:
         return TableError(f"{why}: {self._text}", code=_CODE, table=str(table), action=_ACTION)
