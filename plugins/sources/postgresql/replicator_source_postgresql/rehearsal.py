@@ -110,7 +110,7 @@ class _Rehearsal:
         self._publication = publication
         self._text = text
         # The search path of a session that has set none.
-        self._schemas: Sequence[str] = [name for (name,) in connection.execute(_SCHEMAS_QUERY)]
+        self._schemas: Sequence[str] = [name for (name,) in connection.execute(_SCHEMAS_QUERY)] or ["public"]
 
     def events(self, statement: s.Statement) -> Sequence[DDLEvent]:
         match statement:
@@ -273,7 +273,7 @@ class _Rehearsal:
         found = self._read(tables)
         table = next((found[table] for table in tables if table in found), None)
         if table is None and not if_exists:
-            raise self._not_understood("there is no such table", tables[-1] if tables else TableId("public", name.name))
+            raise self._not_understood("there is no such table", tables[-1])
         return table
 
     def _read(self, tables: Sequence[TableId]) -> Mapping[TableId, CatalogTable]:
