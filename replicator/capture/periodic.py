@@ -22,7 +22,7 @@ from replicator.plugins.source import LogStatus, Seen, Visibility
 from replicator.state import table_life
 
 _ANNOUNCED_EVERY_S: Final = 1.0
-"""Anybody may announce changes of tables: the catalogue is not compared more often for it."""
+"""Every user of the source can announce changes of tables: the catalogue is not compared more often for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Final
 from replicator.model.errors import Problem, Severity
 
 DDL_PREFIX: Final = "replicator_ddl"
-"""Of the logical messages that the trigger writes. Anybody may write such a message: it makes capture look at the catalogue, and nothing
+"""Of the logical messages that the trigger writes. Every user can write such a message: it makes capture look at the catalogue, and nothing
 else. What stands in it is never read."""
 
 VERSION: Final = 140000
@@ -38,7 +38,7 @@ CREATE EVENT TRIGGER {DDL_PREFIX}_drop ON sql_drop EXECUTE FUNCTION replicator.a
 ALTER EVENT TRIGGER {DDL_PREFIX} ENABLE ALWAYS;
 ALTER EVENT TRIGGER {DDL_PREFIX}_drop ENABLE ALWAYS;
 """  # noqa: S608 our own text
-"""Installs it, in PostgreSQL 13 and later. The function runs as whoever alters a table, and needs no privilege."""
+"""Installs it, in PostgreSQL 13 and later. The function has the rights of the user who alters a table, and needs none."""
 
 IS_INSTALLED: Final = f"EXISTS (SELECT FROM pg_event_trigger WHERE evtname = '{DDL_PREFIX}' AND evtenabled <> 'D')"
 

@@ -27,10 +27,12 @@ from replicator_source_postgresql.types import PgType, column_type
 
 _CODE: Final = "ddl_not_understood"
 _ACTION: Final = (
-    "Give one complete statement that defines tables; replicated as it is, the log shows what such a statement did."
+    "Check its text. What cannot be rehearsed is replicated all the same, as the log and the catalogue show it."
 )
 
-_SCHEMAS_QUERY: Final = "SELECT n.nspname FROM pg_namespace n WHERE n.nspname IN (current_user, 'public') ORDER BY n.nspname <> current_user"
+_SCHEMAS_QUERY: Final = """
+SELECT n.nspname FROM pg_namespace n WHERE n.nspname IN (current_user, 'public') ORDER BY n.nspname <> current_user
+"""
 _INDEX_QUERY: Final = """
 SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1] FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
 WHERE i.indrelid = %s AND x.relname = %s AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
@@ -44,9 +46,9 @@ SELECT n.nspname, c.relname FROM hit JOIN pg_class c ON c.oid = hit.oid JOIN pg_
 _HAS_VOLATILE_QUERY: Final = """
 SELECT EXISTS (SELECT FROM pg_proc WHERE proname = ANY (%s) AND (provolatile = 'v' OR pronamespace <> 'pg_catalog'::regnamespace))
 """
-_IS_PLAIN_DOMAIN_QUERY: Final = """
-SELECT t.typdefault IS NULL AND NOT t.typnotnull AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.contypid = t.oid)
-  AND (SELECT b.typtype FROM pg_type b WHERE b.oid = t.typbasetype) <> 'd'
+_DOMAIN_QUERY: Final = """
+SELECT t.typdefault, t.typnotnull OR EXISTS (SELECT FROM pg_constraint c WHERE c.contypid = t.oid)
+  OR (SELECT b.typtype FROM pg_type b WHERE b.oid = t.typbasetype) = 'd'
 FROM pg_type t WHERE t.oid = %s
 """
 
@@ -76,6 +78,7 @@ class _Altered:
         key: The numbers of the key's columns.
         fill: What rows have in the new columns; None for one of which nobody knows.
         are_values_known: Whether the rows keep what they have in the other columns.
+        is_rewritten: Whether the server writes every row again, so that the catalogue forgets what rows have in new columns.
     """
 
     numbers: dict[str, int]
@@ -84,6 +87,7 @@ class _Altered:
     next_number: int
     fill: dict[str, pa.Array | None] = field(default_factory=dict)
     are_values_known: bool = True
+    is_rewritten: bool = False
 
     def change(self, column: str, /, **changes: object) -> None:
         """Change a column, if it is one that is replicated."""
@@ -106,7 +110,7 @@ class _Rehearsal:
         self._publication = publication
         self._text = text
         # The search path of a session that has set none.
-        self._schemas: Sequence[str] = [name for (name,) in connection.execute(_SCHEMAS_QUERY)]
+        self._schemas: Sequence[str] = [name for (name,) in connection.execute(_SCHEMAS_QUERY)] or ["public"]
 
     def events(self, statement: s.Statement) -> Sequence[DDLEvent]:
         match statement:
@@ -175,7 +179,8 @@ class _Rehearsal:
                 self._apply(table, altered, action)
         schema = altered.schema(before)
         if schema != before or not altered.are_values_known:
-            fill = filled(altered.fill) if altered.are_values_known else None
+            is_known = altered.are_values_known and not (altered.fill and altered.is_rewritten)
+            fill = filled(altered.fill) if is_known else None
             event = DDLEvent(
                 operation=DDLOperation.ALTER_TABLE, table=table.table, before=before, schema=schema, fill=fill
             )
@@ -217,6 +222,7 @@ class _Rehearsal:
         number, altered.next_number = altered.next_number, altered.next_number + 1
         altered.numbers[column.name] = number
         is_listed = table.published is not None and table.published.columns is not None
+        altered.is_rewritten |= column.is_generated
         if column.is_generated or is_listed:
             # Neither in the log, nor in a list of columns that was made before it.
             return
@@ -267,7 +273,7 @@ class _Rehearsal:
         found = self._read(tables)
         table = next((found[table] for table in tables if table in found), None)
         if table is None and not if_exists:
-            raise self._not_understood("there is no such table", tables[-1] if tables else TableId("public", name.name))
+            raise self._not_understood("there is no such table", tables[-1])
         return table
 
     def _read(self, tables: Sequence[TableId]) -> Mapping[TableId, CatalogTable]:
@@ -296,9 +302,11 @@ class _Rehearsal:
             for result in (pgconn.prepare(b"", f"SELECT NULL::{type_sql}\n".encode()), pgconn.describe_prepared(b"")):
                 if result.status != ExecStatus.COMMAND_OK:
                     raise psycopg.errors.error_from_result(result)
-            oid, typmod = result.ftype(0), result.fmod(0)
+            row = self._connection.execute("SELECT to_regtype(%s)::oid::int8", (type_sql,)).fetchone()
+        # A result of a domain is described as one of its base type.
+        oid = row[0] if row is not None and row[0] is not None else result.ftype(0)
         info = resolve_types(self._connection, [oid])[oid]
-        mapping = column_type(oid, typmod, info)
+        mapping = column_type(oid, -1 if info.kind == "d" else result.fmod(0), info)
         if mapping is None:
             raise UnsupportedTypeError(
                 f"values of the type {type_sql} cannot be replicated: {self._text}",
@@ -310,15 +318,17 @@ class _Rehearsal:
 
     def _value_before(self, column: s.ColumnDefinition, mapping: PgType, table: TableId) -> pa.Array | None:
         """What rows that are there get in a new column, as an array of one value; None if they get different ones, or it is unknown."""
-        if column.is_filled or not self._is_plain(mapping):
+        default, is_checked = self._domain(mapping) if mapping.info.kind == "d" else (None, False)
+        if column.is_filled or is_checked:
             return None
-        if column.default_sql is None:
+        default = column.default_sql or default
+        if default is None:
             return pa.nulls(1, mapping.arrow)
-        row = self._connection.execute(_HAS_VOLATILE_QUERY, (sorted(functions_in(column.default_sql)),)).fetchone()
+        row = self._connection.execute(_HAS_VOLATILE_QUERY, (sorted(functions_in(default)),)).fetchone()
         if row is None or row[0]:
             return None
         with self._asking(table):
-            query = f"SELECT (\n{column.default_sql}\n)::{column.type_sql}\n"
+            query = f"SELECT (\n{default}\n)::{column.type_sql}\n"
             result = self._connection.pgconn.exec_params(query.encode(), None)
             if result.status != ExecStatus.TUPLES_OK:
                 raise psycopg.errors.error_from_result(result)
@@ -328,12 +338,10 @@ class _Rehearsal:
         value, unheld = mapping.from_text(pa.array([bytes(text)], pa.binary()))
         return None if unheld else value
 
-    def _is_plain(self, mapping: PgType) -> bool:
-        """Whether the type is no domain that has a default or constraints of its own: the server then writes every row."""
-        if mapping.info.kind != "d":
-            return True
-        row = self._connection.execute(_IS_PLAIN_DOMAIN_QUERY, (mapping.info.oid,)).fetchone()
-        return row is not None and bool(row[0])
+    def _domain(self, mapping: PgType) -> tuple[str | None, bool]:
+        """A domain's default, and whether the server checks every row of a new column of it, for which it writes all of them."""
+        row = self._connection.execute(_DOMAIN_QUERY, (mapping.info.oid,)).fetchone()
+        return (None, True) if row is None else (row[0], bool(row[1]))
 
     def _not_understood(self, why: str, table: TableId) -> ReplicatorError:
         return TableError(f"{why}: {self._text}", code=_CODE, table=str(table), action=_ACTION)

@@ -183,7 +183,7 @@ class Relations:
             return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), None)
         if is_same:
             is_known, ids = self._same_columns(known, since)
-            if is_known and not (relation.identity == FULL and self._has_other_key(known, since)):
+            if is_known and not self._may_have_other_key(relation, known, since):
                 return _outcome(known, shapes.shape_of(relation, known, types, ids, by_id=False), no_fill())
         table = self._table(known.table, since)
         if table is None or table.oid != relation.id:
@@ -219,8 +219,10 @@ class Relations:
             return False, None
         return True, list(live) if list(live.values()) == [c.name for c in known.columns] else None
 
-    def _has_other_key(self, known: TableSchema, since: Described) -> bool:
-        """Whether other columns make the primary key. A message of a table whose whole rows are logged does not say which do."""
+    def _may_have_other_key(self, relation: p.Relation, known: TableSchema, since: Described) -> bool:
+        """Whether other columns make the key. A message of a table whose whole rows are logged does not say which do."""
+        if relation.identity != FULL:
+            return {column.name for column in relation.columns if column.is_identity} != set(known.key)
         ids = shapes.ids_of(known)
         primary = self._live_columns(since).primary.get(since.relation)
         return ids is not None and primary is not None and {known.column(n).id for n in known.key} != set(primary)
@@ -259,7 +261,7 @@ class Relations:
         )
         if reading is None:
             return _outcome(known, shapes.shape_of(relation, known, types, None, by_id=False), None)
-        shape = shapes.shape_of(relation, known, types, reading.ids, by_id=True, full_key=table.key_numbers)
+        shape = shapes.shape_of(relation, known, types, reading.ids, by_id=True, key_ids=table.key_numbers)
         if not reading.is_proven:
             return _outcome(known, shape, None)
         if not _keep_values(shapes.retyped(known, shape.schema), is_same_storage=is_same_storage):

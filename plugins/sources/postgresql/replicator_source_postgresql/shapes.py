@@ -69,7 +69,7 @@ def shape_of(
     ids: Sequence[int] | None,
     *,
     by_id: bool,
-    full_key: Sequence[int] | None = None,
+    key_ids: Sequence[int] | None = None,
 ) -> Shape:
     """The shape that a Relation message declares; its `schema` is `known` itself if that is still right.
 
@@ -82,7 +82,8 @@ def shape_of(
         types: `types_of` the message.
         ids: The numbers of its columns; None if they are not known.
         by_id: Known columns are told by their numbers. Otherwise by their names.
-        full_key: The numbers of the key's columns in the catalogue, for a table whose whole rows are logged; None: as it was.
+        key_ids: The numbers of the key's columns in the catalogue, in order; None if they are not known. A message names the columns of the
+            key without their order, and of a table whose whole rows are logged not even those.
     """
     before: Mapping[int | str | None, Column] = {c.id if by_id else c.name: c for c in known.columns}
     columns, names = [], {}
@@ -101,11 +102,12 @@ def shape_of(
                 id=number,
             )
         )
-    if relation.identity == FULL and full_key is not None:
+    key = _key(relation, known.key, names)
+    if key_ids is not None:
         called = {column.id: column.name for column in columns}
-        key = tuple(called[number] for number in full_key) if called.keys() >= set(full_key) else ()
-    else:
-        key = _key(relation, known.key, names)
+        found = tuple(called[number] for number in key_ids) if called.keys() >= set(key_ids) else ()
+        if relation.identity == FULL or set(found) == set(key):
+            key = found
     shape = [(c.name, c.type, c.source_type, c.id) for c in columns]
     if shape == [(c.name, c.type, c.source_type, c.id) for c in known.columns] and key == known.key:
         return Shape(known, tuple(types))

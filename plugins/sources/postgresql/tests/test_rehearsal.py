@@ -136,11 +136,27 @@ def test_tables_that_come_go_and_move_are_told(stream: Stream) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["", "SELECT 1", "ALTER TABLE", "ALTER TABLE t", "ALTER TABLE t ADD", "ALTER TABLE t ADD b int; DROP TABLE t", "ALTER TABLE t ADD b int DEFAULT (1",
-     "ALTER TABLE t ADD b int DEFAULT 1) + (1", "ALTER TABLE t DISABLE TRIGGER ALL", "CREATE TABLE x (LIKE t)", "CREATE TABLE x AS SELECT 1",
-     "CREATE TABLE p PARTITION OF t DEFAULT", "DROP TABLE t garbage", "ALTER TABLE t DROP a, garbage", "ALTER TABLE t ADD PRIMARY KEY USING INDEX t_n",
-     "ALTER TABLE t ADD PRIMARY KEY (n) DEFERRABLE", "ALTER TABLE t ADD b 'x", "ALTER TABLE 'x' ADD b int"],
-)  # fmt: skip
+    [
+        "",
+        "SELECT 1",
+        "ALTER TABLE",
+        "ALTER TABLE t",
+        "ALTER TABLE t ADD",
+        "ALTER TABLE t ADD b int; DROP TABLE t",
+        "ALTER TABLE t ADD b int DEFAULT (1",
+        "ALTER TABLE t ADD b int DEFAULT 1) + (1",
+        "ALTER TABLE t DISABLE TRIGGER ALL",
+        "CREATE TABLE x (LIKE t)",
+        "CREATE TABLE x AS SELECT 1",
+        "CREATE TABLE p PARTITION OF t DEFAULT",
+        "DROP TABLE t garbage",
+        "ALTER TABLE t DROP a, garbage",
+        "ALTER TABLE t ADD PRIMARY KEY USING INDEX t_n",
+        "ALTER TABLE t ADD PRIMARY KEY (n) DEFERRABLE",
+        "ALTER TABLE t ADD b 'x",
+        "ALTER TABLE 'x' ADD b int",
+    ],
+)
 def test_what_is_no_known_form_is_not_understood(statement: str) -> None:
     with pytest.raises(NotUnderstoodError):
         parse(statement)
@@ -174,10 +190,7 @@ def test_a_default_that_would_change_something_changes_nothing(stream: Stream) -
         "CREATE SEQUENCE s",
         "CREATE FUNCTION sly() RETURNS bigint IMMUTABLE LANGUAGE sql AS $$ SELECT nextval('public.s') $$",
     )
-    for default in ("nextval('s')", "sly()", "pg_catalog.nextval('public.s')", "(SELECT 1)", "random()"):
-        if default == "(SELECT 1)":
-            # The server refuses it as a default; here it is a value.
-            continue
+    for default in ("nextval('s')", "sly()", "pg_catalog.nextval('public.s')", "random()"):
         (event,) = stream.source.rehearse(f"ALTER TABLE t ADD b bigint DEFAULT {default}")
         assert event.fill is None
     assert stream.database.execute("SELECT is_called FROM s") == [(False,)]
