@@ -20,6 +20,10 @@ STRICT: Final = 1 << 21 | 1 << 22
 PAD_CHAR_TO_FULL_LENGTH: Final = 1 << 31
 
 _TEXTS: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET})
+# Character sets, if one is named, in which a letter that is there is no other one afterwards.
+_ONE_TO_ONE: Final = frozenset(
+    {None, "ascii", "latin1", "utf8", "utf8mb3", "utf8mb4", "ucs2", "utf16", "utf16le", "utf32"}
+)
 _YEAR_BYTES: Final = 2
 _DOUBLE_BYTES: Final = 4
 _TYPE: Final = re.compile(r"(\w+)(?:\((\d+)\))?")
@@ -52,6 +56,8 @@ def _may_convert(column: Column, definition: Definition, new: ColumnSpec, sql_mo
         if may_tighten or definition.is_nullable is None:
             return True
     # A strict statement fails where it would have to change a value: another character set may lack letters.
+    if new.kind in _TEXTS and definition.charset not in _ONE_TO_ONE:
+        return True
     is_tightened = column.nullable and definition.is_nullable is False
     return not sql_mode & STRICT and (new.kind in _TEXTS or is_tightened)
 
@@ -131,7 +137,7 @@ def _keeps_plain_text(old_type: str, definition: Definition, *, sql_mode: int) -
         # Of the same size, a longer character set may need more room, for which spaces at the end are cut.
         is_safe = old == new and old != "tinytext" and definition.charset is None
         return new in _CAPACITY and (is_safe or _CAPACITY[new] > _CAPACITY[old])
-    if old == "char" and new != "char" and sql_mode & PAD_CHAR_TO_FULL_LENGTH:
+    if old not in {"char", "varchar"} or (old == "char" and new != "char" and sql_mode & PAD_CHAR_TO_FULL_LENGTH):
         return False
     if new in _CAPACITY:
         return old_size * _CHARACTER <= _CAPACITY[new]

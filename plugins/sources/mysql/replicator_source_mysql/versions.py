@@ -155,7 +155,7 @@ class Versions:
     def take_key(self, table_map: TableMap) -> KeyChange | None:
         """Remember by which key the table's rows are clustered now; what changed if it was another one until now.
 
-        A unique key leaves no other trace where it is dropped, made, or takes the place of a primary key that was dropped.
+        A unique key leaves no other trace where it is dropped or made, or becomes the key because a primary key was dropped.
         """
         table = TableId(table_map.schema, table_map.table)
         expected = self._replicated.get(table)

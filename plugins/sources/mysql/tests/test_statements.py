@@ -252,9 +252,7 @@ def test_partitions_that_are_exchanged_lead_to_new_snapshots_of_both_tables(
     assert (sorted(log.ddl), log.errors) == (["CREATE_TABLE t", "CREATE_TABLE u"], {})
 
 
-def test_a_table_that_takes_the_place_of_another_has_its_own_columns(
-    mysql_database: MysqlDatabase, watch: Watch
-) -> None:
+def test_a_table_that_replaces_another_has_its_own_columns(mysql_database: MysqlDatabase, watch: Watch) -> None:
     replaced = ["DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, b int)"]
     if mysql_database.server.flavor == "mariadb":
         replaced = ["CREATE OR REPLACE TABLE t (id int PRIMARY KEY, b int)"]
