@@ -232,7 +232,9 @@ def test_what_was_changed_and_changed_back_gets_a_new_snapshot(
 
 
 @pytest.mark.parametrize("is_described", [False, True])
-def test_a_table_renamed_and_renamed_back_loses_nothing(database: ScratchDatabase, make: Make, is_described: bool) -> None:
+def test_a_table_renamed_and_renamed_back_loses_nothing(
+    database: ScratchDatabase, make: Make, is_described: bool
+) -> None:
     fill(database, "t", 10)
     captured = make(database, "t")
     with captured.running() as running:
