@@ -48,6 +48,7 @@ from replicator.capture.starting import (
     question,
 )
 from replicator.capture.tables import TrackedTable, TrackedTables
+from replicator.capture.unlogged import Unlogged
 from replicator.capture.window import Window
 from replicator.journal.writer import JournalWriter
 from replicator.model.errors import FatalError, SchemaConflictError, TableError
@@ -88,7 +89,6 @@ class CatalogTracker:
         done_requests: Requests that the next commit closes.
         to_recreate: Tables whose next snapshot begins a new incarnation, whatever their shape. What makes it durable: until a captured
             table's snapshot begins, the request for it stays open; the record of one that is not captured says so (`is_recreated`).
-        changed_at: Of tables whose snapshot waits to begin: the number of the last change that the log does not have.
         needs_reopening: A snapshot waits that can only begin behind a log that is opened again, because this one skips its table.
     """
 
@@ -107,7 +107,6 @@ class CatalogTracker:
     names: SourceNames
     done_requests: list[int] = field(default_factory=list)
     to_recreate: set[TableId] = field(default_factory=set)
-    changed_at: dict[TableId, int] = field(default_factory=dict)
     needs_reopening: bool = False
     _starting: dict[int, Starting] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=itertools.count)
@@ -117,6 +116,7 @@ class CatalogTracker:
     _comparison: Comparison = field(init=False)
     _altering: Altering = field(init=False)
     renaming: Renaming = field(init=False)
+    unlogged: Unlogged = field(init=False)
 
     def __post_init__(self) -> None:
         """Nothing is compared yet."""
@@ -125,6 +125,7 @@ class CatalogTracker:
         self._comparison = Comparison(
             source=self.source, submit=self.submit, marks=self.marks, tables=self.tables, alterations=self.alterations
         )
+        self.unlogged = Unlogged(tables=self.tables, suspend=self._suspend, start=self.start)
         self.renaming = Renaming(
             names=self.names, source=self.source, tables=self.tables, snapshots=self.snapshots, settings=self.settings,
             alterations=self.alterations, decoded=self.decoded, fail=self.fail, suspend=self._suspend, start=self.start,
@@ -306,11 +307,8 @@ class CatalogTracker:
             self.tables.begin_incarnation(tracked, found, incarnation=record.incarnation + 1, mode="initial")
             # The log was opened with the shape before: behind one opened with this, nothing looks like a change of it again.
             self.needs_reopening = self.needs_reopening or not is_same
-        changed_at = self.changed_at.pop(table, None)
+        self.unlogged.begun(tracked, self.window.start_number(self.writer.next_sequence_num))
         if tracked.record.stage is Stage.SNAPSHOT:
-            if changed_at is not None and changed_at >= self.window.start_number(self.writer.next_sequence_num):
-                # Its transaction may be one that the reads do not see.
-                self.outdate(tracked)
             self.snapshots.begin(tracked)
 
     def _wait_again(self, table: TableId) -> None:
@@ -422,39 +420,6 @@ class CatalogTracker:
             case _:
                 pass  # The rest concerns no captured table.
 
-    def unlogged(self, table: TableId, number: int) -> None:
-        """Rows of the table may have changed without a trace in the log: it needs a new snapshot.
-
-        One snapshot makes up for all such changes up to its beginning. Those that come while it runs do not disturb it: it
-        is repeated when it is complete.
-        """
-        tracked = self.tables.get(table)
-        if tracked is None:
-            return
-        match tracked.record.stage:
-            case Stage.STREAMING:
-                self.changed_at[table] = number
-                self._suspend(tracked)
-                self.start([table])
-            case Stage.PENDING:
-                self.changed_at[table] = number
-            case Stage.SNAPSHOT:
-                self.outdate(tracked)
-            case _:
-                pass  # Before its changes are written again, a snapshot begins.
-
-    def outdate(self, tracked: TrackedTable) -> None:
-        """The snapshot that runs must be repeated."""
-        self.tables.put_progress(tracked, replace(self.tables.progress(tracked), is_outdated=True))
-
-    def repeat_outdated(self, tables: Sequence[TableId]) -> None:
-        """Repeat the snapshots that were outdated before they were complete."""
-        again = [f for f in map(self.tables.get, tables) if f is not None and table_life.is_outdated(f.record)]
-        for tracked in again:
-            self._suspend(tracked)
-        if again:
-            self.start([f.table for f in again])
-
     def _not_found(self, tracked: TrackedTable, moved: TableId | None) -> bool:
         """Everything is delivered, and the source has no table of this name, but perhaps the table under another one (`moved`).
 
@@ -464,10 +429,10 @@ class CatalogTracker:
             if not table_life.is_dropped(tracked.record):
                 self.drop_missing(tracked)
             return False
-        is_followed = self.renaming.by_catalogue(tracked, moved)
+        continues = self.renaming.by_catalogue(tracked, moved)
         # The log was opened for another name.
-        self.needs_reopening = self.needs_reopening or is_followed
-        return is_followed
+        self.needs_reopening = self.needs_reopening or continues
+        return continues
 
     def drop_missing(self, tracked: TrackedTable, event: DDLEvent | None = None, number: int | None = None) -> None:
         """The table is not in the source any more."""
