@@ -423,7 +423,7 @@ class CatalogTracker:
     def _not_found(self, tracked: TrackedTable, moved: TableId | None) -> bool:
         """Everything is delivered, and the source has no table of this name, but perhaps the table under another one (`moved`).
 
-        Returns whether the table is followed.
+        Returns whether the table continues.
         """
         if moved is None:
             if not table_life.is_dropped(tracked.record):
