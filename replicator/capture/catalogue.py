@@ -10,7 +10,7 @@ from replicator.model.errors import FatalError, SchemaConflictError
 from replicator.model.identity import TableIdentity, Truncated
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.source import TableDescription
-from replicator.state.table_life import TABLE_MISSING, TABLE_RENAMED
+from replicator.state.table_life import TABLE_MISSING
 
 
 class CatalogChange(StrEnum):
@@ -151,7 +151,7 @@ def renamed(table: TableId, new: TableId | None) -> SchemaConflictError:
     """Why a table fails that has another name."""
     return SchemaConflictError(
         f"it was renamed to {new}." if new else "it was renamed.",
-        code=TABLE_RENAMED,
+        code="table_renamed",
         table=str(table),
         action="It continues when it has its name again. Or exclude it in `tables.exclude`, and include its new name in `tables.include`.",
     )

@@ -71,7 +71,7 @@ def named_in_source(parts: Parts, tables: TrackedTables, wanted: Sequence[TableI
     located = parts.source.locate([f.table for f in lost]) if lost else {}
     for tracked in lost:
         new = located.get(tracked.table)
-        if new is not None and fate_of(tracked.record, new, tables, settings) is Fate.FOLLOWED:
+        if new is not None and fate_of(tracked.record, new, tables, settings) is Fate.CONTINUES:
             _rename(parts, tables, tracked, new)
     there = describe(parts.source, [f.table for f in lost]).found
     kept = [f.table for f in lost if f.table not in there]

@@ -357,7 +357,7 @@ class _Session:
                 pending.remove(tracked.table)
         if pending:
             self._tracker.start(pending, found=answer)
-        self._tracker.repeat_outdated([f.table for f in self._tables.all(Stage.STREAMING)])
+        self._tracker.unlogged.repeat([f.table for f in self._tables.all(Stage.STREAMING)])
         captured = [f.table for f in self._tables.all(*table_life.CAPTURED)]
         self._tracker.compare_with(captured, answer)
 
@@ -369,7 +369,7 @@ class _Session:
             for due in self._marks.take_due():
                 self._take_mark(due)
             self._tracker.refuse(self._snapshots.failed)
-            self._tracker.repeat_outdated(self._snapshots.take_completed())
+            self._tracker.unlogged.repeat(self._snapshots.take_completed())
             self._tracker.begin_due()
             self._snapshots.schedule()
             self._sealer.seal()
@@ -424,7 +424,7 @@ class _Session:
             self._tracker.ddl(event, base + ordinal)
         for table, ordinal in batch.unlogged.items():
             with of_table(table, "starting a new snapshot of it"):
-                self._tracker.unlogged(table, base + ordinal)
+                self._tracker.unlogged.note(table, base + ordinal)
         self._fail_undecoded(batch)
         if batch.announced_by is not None:
             self._periodic.announce(batch.announced_by)

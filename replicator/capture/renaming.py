@@ -1,4 +1,4 @@
-"""Follows tables that are renamed in the source.
+"""What becomes of tables that are renamed in the source.
 
 A tracked table is the table of its name. If its table gets another name, it goes with it, until another table gets the name. So a table
 that is renamed continues, and a table that was swapped for another one (`RENAME TABLE a TO a_old, a_new TO a`) is the new one: it gets a
@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 class Fate(StrEnum):
     """What becomes of a tracked table whose table has another name in the source."""
 
-    FOLLOWED = "followed"
+    CONTINUES = "continues"
     """It continues under the name under which it is tracked."""
     LOST = "lost"
     """As dropped: its new name is not replicated, or is replicated as a table of its own."""
@@ -48,7 +48,7 @@ def fate_of(record: TableRecord, new: TableId, tables: TrackedTables, settings: 
     """What becomes of a table that is called `new` in the source now."""
     other = tables.get(new)
     if new == record.table:
-        return Fate.FOLLOWED
+        return Fate.CONTINUES
     if other is not None and table_life.is_replicated(other.record) and not is_unknown(other.record):
         return Fate.TAKEN
     policy = settings.ddl(record.table).rename_table
@@ -56,7 +56,7 @@ def fate_of(record: TableRecord, new: TableId, tables: TrackedTables, settings: 
         return Fate.STOPPED
     if policy == "ignore" or settings.follow_rename(record.table) or not settings.selects(new):
         return Fate.LOST
-    return Fate.FOLLOWED
+    return Fate.CONTINUES
 
 
 def is_unknown(record: TableRecord) -> bool:
@@ -104,10 +104,10 @@ class Renaming:
         Returns whether it is followed.
         """
         fate = fate_of(tracked.record, new, self.tables, self.settings)
-        if fate is Fate.FOLLOWED or not table_life.is_dropped(tracked.record):
+        if fate is Fate.CONTINUES or not table_life.is_dropped(tracked.record):
             event = DDLEvent(operation=DDLOperation.RENAME_TABLE, table=tracked.table, new_table=new)
             self._renamed(tracked, event, None)
-        return fate is Fate.FOLLOWED
+        return fate is Fate.CONTINUES
 
     def unnamed(self) -> Sequence[TableId]:
         """The tables that do not have their names in the source, as far as is known."""
@@ -158,18 +158,18 @@ class Renaming:
             return
         fate = fate_of(tracked.record, new, self.tables, self.settings)
         had_failed = table_life.has_failed(tracked.record)
-        if fate is Fate.FOLLOWED:
+        if fate is Fate.CONTINUES:
             self._make_way(tracked, new)
-        if fate is not Fate.FOLLOWED or number is None:
+        if fate is not Fate.CONTINUES or number is None:
             self.decoded.discard(tracked.table)
-        selects = fate is Fate.FOLLOWED or (fate is Fate.STOPPED and self.settings.selects(new))
+        selects = fate is Fate.CONTINUES or (fate is Fate.STOPPED and self.settings.selects(new))
         self._name(tracked, new if selects else tracked.table)
         if had_failed:
             return
         decision = _DECISIONS[fate]
         self.tables.note(tracked, event, decision, changes=[Change.RENAME_TABLE], number=number)
         match fate:
-            case Fate.FOLLOWED:
+            case Fate.CONTINUES:
                 if tracked.is_captured:
                     self.snapshots.suspicious.add(tracked.table)
             case Fate.STOPPED:
@@ -209,7 +209,7 @@ class Renaming:
 
 
 _DECISIONS = {
-    Fate.FOLLOWED: Decision.RECORD,
+    Fate.CONTINUES: Decision.RECORD,
     Fate.LOST: Decision.IGNORE,
     Fate.TAKEN: Decision.IGNORE,
     Fate.STOPPED: Decision.STOP,

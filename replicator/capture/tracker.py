@@ -46,6 +46,7 @@ from replicator.capture.starting import (
     question,
 )
 from replicator.capture.tables import TrackedTable, TrackedTables
+from replicator.capture.unlogged import Unlogged
 from replicator.capture.window import Window
 from replicator.journal.writer import JournalWriter
 from replicator.model.alteration import Change
@@ -72,7 +73,6 @@ class CatalogTracker:
         done_requests: Requests that the next commit closes.
         to_recreate: Tables whose next snapshot begins a new incarnation, whatever their shape. What makes it durable: until a captured
             table's snapshot begins, the request for it stays open; the record of one that is not captured says so (`is_recreated`).
-        changed_at: Of tables whose snapshot waits to begin: the number of the last change that the log does not have.
         needs_reopening: A snapshot waits that can only begin behind a log that is opened again, because this one skips its table.
     """
 
@@ -91,7 +91,6 @@ class CatalogTracker:
     names: SourceNames
     done_requests: list[int] = field(default_factory=list)
     to_recreate: set[TableId] = field(default_factory=set)
-    changed_at: dict[TableId, int] = field(default_factory=dict)
     needs_reopening: bool = False
     _starting: dict[int, Starting] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=itertools.count)
@@ -101,6 +100,7 @@ class CatalogTracker:
     _comparison: Comparison = field(init=False)
     _altering: Altering = field(init=False)
     renaming: Renaming = field(init=False)
+    unlogged: Unlogged = field(init=False)
 
     def __post_init__(self) -> None:
         """Nothing is compared yet."""
@@ -111,6 +111,7 @@ class CatalogTracker:
         self._comparison = Comparison(
             source=self.source, submit=self.submit, marks=self.marks, tables=self.tables, alterations=self.alterations
         )
+        self.unlogged = Unlogged(tables=self.tables, suspend=self._suspend, start=self.start)
         self.renaming = Renaming(
             names=self.names, source=self.source, tables=self.tables, snapshots=self.snapshots, settings=self.settings,
             alterations=self.alterations, decoded=self.decoded, fail=self.fail, suspend=self._suspend, start=self.start,
@@ -287,16 +288,9 @@ class CatalogTracker:
             # what was written in between would be there twice.
             number = self.writer.next_sequence_num
             self.tables.begin_in_place(tracked, found, self.window.start_number(number) if found.schema.key else number)
-        self._begin_reading(tracked)
-
-    def _begin_reading(self, tracked: TrackedTable) -> None:
-        changed_at = self.changed_at.pop(tracked.table, None)
-        if tracked.record.stage is not Stage.SNAPSHOT:
-            return
-        if changed_at is not None and changed_at >= self.window.start_number(self.writer.next_sequence_num):
-            # Its transaction may be one that the reads do not see.
-            self.outdate(tracked)
-        self.snapshots.begin(tracked)
+        self.unlogged.begun(tracked, self.window.start_number(self.writer.next_sequence_num))
+        if tracked.record.stage is Stage.SNAPSHOT:
+            self.snapshots.begin(tracked)
 
     def _is_recreated(self, tracked: TrackedTable, found: TableDescription) -> bool:
         """Whether a snapshot that begins is a new incarnation's. Otherwise the target follows to the shape that it has."""
@@ -403,52 +397,19 @@ class CatalogTracker:
             case _:
                 pass  # The rest concerns no captured table.
 
-    def unlogged(self, table: TableId, number: int) -> None:
-        """Rows of the table may have changed without a trace in the log: it needs a new snapshot.
-
-        One snapshot makes up for all such changes up to its beginning. Those that come while it runs do not disturb it: it
-        is repeated when it is complete.
-        """
-        tracked = self.tables.get(table)
-        if tracked is None:
-            return
-        match tracked.record.stage:
-            case Stage.STREAMING:
-                self.changed_at[table] = number
-                self._suspend(tracked)
-                self.start([table])
-            case Stage.PENDING:
-                self.changed_at[table] = number
-            case Stage.SNAPSHOT:
-                self.outdate(tracked)
-            case _:
-                pass  # Before its changes are written again, a snapshot begins.
-
-    def outdate(self, tracked: TrackedTable) -> None:
-        """The snapshot that runs must be repeated."""
-        self.tables.put_progress(tracked, replace(self.tables.progress(tracked), is_outdated=True))
-
-    def repeat_outdated(self, tables: Sequence[TableId]) -> None:
-        """Repeat the snapshots that were outdated before they were complete."""
-        again = [f for f in map(self.tables.get, tables) if f is not None and table_life.is_outdated(f.record)]
-        for tracked in again:
-            self._suspend(tracked)
-        if again:
-            self.start([f.table for f in again])
-
     def _not_found(self, tracked: TrackedTable, moved: TableId | None) -> bool:
         """Everything is delivered, and the source has no table of this name, but perhaps the table under another one (`moved`).
 
-        Returns whether the table is followed.
+        Returns whether the table continues.
         """
         if moved is None:
             if not table_life.is_dropped(tracked.record):
                 self.drop_missing(tracked)
             return False
-        is_followed = self.renaming.by_catalogue(tracked, moved)
+        continues = self.renaming.by_catalogue(tracked, moved)
         # The log was opened for another name.
-        self.needs_reopening = self.needs_reopening or is_followed
-        return is_followed
+        self.needs_reopening = self.needs_reopening or continues
+        return continues
 
     def drop_missing(self, tracked: TrackedTable, event: DDLEvent | None = None, number: int | None = None) -> None:
         """The table is not in the source any more."""

@@ -146,6 +146,9 @@ class TableStatus(StatusModel):
     """A table."""
 
     table: str = Field(description="schema.table; dots and backslashes inside the parts escaped by a backslash.")
+    source_table: str | None = Field(
+        description="Its name in the source, where it was renamed there since it was first replicated; null where it was not."
+    )
     state: TableState = Field(
         description="`pending`: it waits for a snapshot. `snapshot`: its snapshot is being captured, or is not in the "
         "target as a whole yet. `streaming`: the target has its whole snapshot, and its changes are applied as they arrive. `failed`: it "

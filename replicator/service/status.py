@@ -154,6 +154,7 @@ def _table(
     waiting = _waiting(of_apply.waiting, apply) or _waiting(of_capture.waiting, capture)
     return TableStatus(
         table=name,
+        source_table=None if table.source_table is None else str(table.source_table),
         state=_table_state(table, applied, has_failed=has_failed),
         incarnation=table.incarnation,
         snapshot=_snapshot(table.snapshot, of_capture.snapshot_step),

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from replicator.model.errors import ReplicatorError, SchemaConflictError, SourceUnavailableError, TableError
+from replicator.model.errors import ReplicatorError, SchemaConflictError, SourceUnavailableError
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.session import ConnectionT, Session
 from replicator.plugins.source import ChunkRequest
@@ -95,7 +95,7 @@ class TableReads(ABC, Generic[ConnectionT, TableT, PlanT]):
                 return known, self.plan(known, schema)
         found = self.find(connection, schema.table)
         if found is None:
-            raise TableError("the table no longer exists.", code="table_not_found", table=str(schema.table))
+            raise SchemaConflictError("the table no longer exists.", code="table_not_found", table=str(schema.table))
         plan = self.plan(found, schema)
         self._tables[schema.table] = found
         return found, plan

@@ -251,9 +251,9 @@ class MemorySource(DeltaSource[MemorySourceConfig], SupportsRehearsal):
         return Offset.of({"system": self.database.name, "position": position})
 
     def _object(self, schema: TableSchema) -> Table:
-        held = self.database.table(schema.table)
-        shape = {c.name: c.type for c in held.schema.columns}
-        if any(shape.get(c.name) != c.type for c in schema.columns):
+        held = self.database.tables.get(schema.table)
+        shape = {} if held is None else {c.name: c.type for c in held.schema.columns}
+        if held is None or any(shape.get(c.name) != c.type for c in schema.columns):
             raise SchemaConflictError(
                 "the table no longer has the columns that were asked for",
                 code="schema_changed",

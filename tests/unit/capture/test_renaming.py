@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from replicator.config.model import DDLConfig
+from replicator.model.errors import SourceUnavailableError
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
@@ -258,3 +261,60 @@ def test_what_is_altered_under_the_new_name_is_altered(renaming: Bench) -> None:
         renaming.write(B, {"id": 10, "a": "x", "b": "y", "c": "z"})
         running.until(lambda: is_called(renaming, A, B)() and renaming.holds(A, B)())
     assert snapshots(renaming, A) == [SnapshotKind.FIRST]
+
+
+NAMES = [TableId("public", name) for name in "abcd"]
+
+
+def every_name_has_its_rows(bench: Bench) -> bool:
+    """Whether each table of the patterns is one tracked table, which has its rows, and no other claims to have some."""
+    held = [r for r in bench.store.tables("test") if r.stage not in (Stage.REMOVED, Stage.FAILED)]
+    sources = [r.source_table or r.table for r in held]
+    wanted = [t for t in NAMES if t in bench.database.tables]
+    return (
+        sorted(sources) == sorted(wanted)
+        and all(r.stage is Stage.STREAMING for r in held)
+        and all(bench.holds(r.table, r.source_table or r.table)() for r in held)
+    )
+
+
+def some_step(bench: Bench, chance: random.Random) -> None:
+    """Write, rename, or let tables move on in a circle."""
+    there = sorted(bench.database.tables)
+    match chance.randint(0, 3):
+        case 0 | 1:
+            bench.fill(chance.choice(there), 1, first=chance.randint(10**3, 10**9))
+        case 2:
+            free = [t for t in [*NAMES, OUTSIDE] if t not in there]
+            rename(bench, {chance.choice(there): chance.choice(free)})
+        case _:
+            circle = chance.sample(there, k=min(len(there), chance.randint(2, 3)))
+            rename(bench, dict(zip(circle, [*circle[1:], circle[0]], strict=True)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_is_renamed_and_wherever_it_ends_the_names_have_their_rows(renaming: Bench, seed: int) -> None:
+    chance = random.Random(seed)
+    for name in NAMES[1:3]:
+        renaming.create(renaming.schema(name.name))
+        renaming.fill(name, 2, first=chance.randint(10, 99) * 10)
+    with renaming.running() as running:
+        running.until(lambda: every_name_has_its_rows(renaming))
+    for _ in range(4):
+        for _ in range(chance.randint(0, 2)):
+            some_step(renaming, chance)
+        renaming.tables = [t for t in NAMES if t in renaming.database.tables]
+        point = chance.choice(["pull", "acknowledge", "describe", "visibility", "prepare.after"])
+
+        def ends(source: MemorySource, point: str = point) -> None:
+            source.can_locate = False
+            gone = SourceUnavailableError("it ends", code="source_unavailable")
+            source.faults.script(point, *[None] * chance.randint(1, 6), gone)
+
+        with suppress(SourceUnavailableError), renaming.running(ends) as running:
+            for _ in range(3):
+                some_step(renaming, chance)
+            running.until(lambda: every_name_has_its_rows(renaming))
+    renaming.tables = [t for t in NAMES if t in renaming.database.tables]
+    with renaming.running(of_log) as running:
+        running.until(lambda: every_name_has_its_rows(renaming))

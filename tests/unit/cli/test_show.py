@@ -49,6 +49,7 @@ def document(tmp_path: Path) -> Iterator[ReplicatorStatus]:
     whole = status.status(store, found)
     error = ErrorStatus(code="schema_conflict", message=f"[errno 28] {ODD}", action="Do [this].", at=NOW)
     table = TableStatus(
+        source_table=None,
         table=ODD, state=TableState.FAILED, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1, last_applied=-1,
         freshness_s=None, last_batch=None, engine=None, waiting=None, upkeep=None, error=error, kept_columns=("[bold]old",), alarms=(),
         merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0),

@@ -17,6 +17,7 @@ from replicator_testbed.demo.waiting import STILL_S, reasons, wait_while_it_move
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ERROR = ErrorStatus(code="schema_changed", message="Its columns changed.", action="Run this.", at=NOW)
 TABLE = TableStatus(
+    source_table=None,
     table="public.orders", state=TableState.SNAPSHOT, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1, last_applied=1,
     freshness_s=None, last_batch=None, engine=None, waiting=None, upkeep=None, error=None, kept_columns=(), alarms=(),
     merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0),

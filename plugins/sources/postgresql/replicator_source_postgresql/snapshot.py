@@ -20,7 +20,6 @@ from typing_extensions import override
 from replicator.model.errors import (
     CorruptStreamError,
     SchemaConflictError,
-    TableError,
     UnsupportedTypeError,
 )
 from replicator.model.identity import TableIdentity
@@ -262,7 +261,9 @@ class _Run:
 
     def _fingerprint(self, rows: Sequence[Row]) -> str:
         if not rows or rows[0][0] is None:
-            raise TableError("the table no longer exists.", code="table_not_found", table=str(self._table.table))
+            raise SchemaConflictError(
+                "the table no longer exists.", code="table_not_found", table=str(self._table.table)
+            )
         return rows[0][0].decode()
 
 
