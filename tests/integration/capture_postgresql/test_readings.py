@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
+from replicator.model.schema import TableId
 from replicator.state.records import Stage
 from replicator_testbed.captured import Captured
 from replicator_testbed.postgresql_captures import Make, assert_equal, fill, table, wait_for_failed
@@ -124,7 +126,7 @@ def test_the_tables_of_a_schema_that_is_dropped_fail_and_others_continue(
         captured.catch_up(running)
         database.execute("DROP SCHEMA s CASCADE", "UPDATE t SET n = 5")
         for dropped in gone:
-            running.wait_until(lambda dropped=dropped: captured.stage(dropped) is Stage.FAILED, "it has failed")
+            running.wait_until(partial(_has_failed, captured, dropped), "it has failed")
             error = captured.record(dropped).error
             assert error is not None
             assert error.code == "table_missing"
@@ -149,3 +151,7 @@ def test_a_table_made_like_another_is_one_of_its_own(database: ScratchDatabase, 
         operations = [e.operation for e in captured.events(table("u")) if isinstance(e, DDLEvent)]
         assert operations == [DDLOperation.CREATE_TABLE, DDLOperation.ALTER_TABLE]
         assert_equal(captured, database, "u")
+
+
+def _has_failed(captured: Captured, name: TableId) -> bool:
+    return captured.stage(name) is Stage.FAILED

@@ -208,7 +208,7 @@ class Bench:
 
     def states(self) -> object:
         """Of each table its record, and in what its journal and the database differ."""
-        found = []
+        found: list[tuple[object, object, object]] = []
         for record in self.store.tables(NAME):
             name = record.source_table or record.table
             if name not in self.database.tables:

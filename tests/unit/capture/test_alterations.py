@@ -579,11 +579,11 @@ def test_a_default_is_recorded_or_stops_the_table(
         writer, [replace(table_life.added(schema.table), schema=schema, stage=Stage.STREAMING)], lambda: now
     )
     altering = Altering(
-        source=None,
+        source=None,  # type: ignore[arg-type]
         tables=tables,
-        snapshots=None,
+        snapshots=None,  # type: ignore[arg-type]
         policies=lambda _: chosen,
-        widens=never_widens,  # type: ignore[arg-type]
+        widens=never_widens,
     )
     event = replace(altered(schema, schema, no_fill()), statement=statement)
     with nullcontext() if decision is Decision.RECORD else pytest.raises(SchemaConflictError, match="change_default"):

@@ -22,10 +22,9 @@ from replicator.model.errors import SourceUnavailableError
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
-from replicator.testing.defaults import apply_settings, target_context
+from replicator.testing.defaults import AT_ONCE, apply_settings, target_context
 from replicator.testing.memory import LockedError, MemorySource, MemoryTarget, MemoryTransaction, MemoryWarehouse
 from replicator.testing.memory.target import MemoryTargetConfig
-from replicator_testbed.applied import AT_ONCE
 from replicator_testbed.applied import Control as ApplyControl
 
 if TYPE_CHECKING:

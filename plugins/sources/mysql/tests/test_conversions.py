@@ -139,7 +139,7 @@ def _run(
                 logged[changes.schema.table] += [row[ROW] for row in changes.rows.to_pylist()]
             if mark in batch.marks:
                 break
-    found = []
+    found: list[tuple[str, bool, list[Any], list[Any], list[Any]]] = []
     for table, text in statements.items():
         event = events[table]
         assert event.schema is not None, text
@@ -153,9 +153,9 @@ def _run(
         ]
         read = source.read_chunk(chunk_request(event.schema, limit=100)).rows.to_pylist()
         assert list(map(repr, read)) == list(map(repr, logged[table])), text
-        old = [row["c"] for row in before[table]]
-        converted = pa.array(old, types[0]).cast(types[1]).to_pylist() if event.fill is not None else old
-        found.append((text, event.fill is not None, converted, old, [row["c"] for row in logged[table]]))
+        held = [row["c"] for row in before[table]]
+        converted = pa.array(held, types[0]).cast(types[1]).to_pylist() if event.fill is not None else held
+        found.append((text, event.fill is not None, converted, held, [row["c"] for row in logged[table]]))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def test_what_is_said_is_what_the_log_brings(mysql_database: MysqlDatabase, sour
         assert {t: replace(f, estimated_rows=None) for t, f in source.describe(tables).items()} == {
             t: replace(f, estimated_rows=None) for t, f in before.items()
         }
-        logged = _logged(source, tables, lambda statement=statement: mysql_database.execute(statement))
+        logged = _logged(source, tables, partial(mysql_database.execute, statement))
         assert list(map(_told, said)) == list(map(_told, logged)), statement
         assert [event.statement for event in said] == [statement] * len(said)
 

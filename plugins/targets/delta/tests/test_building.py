@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, Claim, Ledger, TableOptions
 from replicator.testing.alterations import Killed, killed_at
-from replicator_target_delta import maintenance, storage, swapping
+from replicator_target_delta import maintenance, swapping
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import read_log
 from replicator_testbed.delta import read_delta, rows_of
@@ -94,7 +95,7 @@ OLD_ROWS = [(1, "a"), (2, "b")]
 def test_the_old_table_stays_until_the_new_one_is_whole(
     new_lake: Callable[..., Lake], engine: str, deletes: str
 ) -> None:
-    lake = new_lake(OLD, TableOptions(deletes=deletes), engine=engine)  # type: ignore[arg-type]
+    lake = new_lake(OLD, TableOptions(deletes=deletes), engine=engine)
     lake.apply(lake.insert(id=1, name="a"), lake.insert(id=2, name="b"))
     version = lake.version()
     begin(lake)
@@ -400,7 +401,7 @@ def test_a_file_gets_another_name_where_there_are_no_links(tmp_path: Path, monke
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, "not permitted")
 
-    monkeypatch.setattr(storage.os, "link", refuse)
+    monkeypatch.setattr(os, "link", refuse)
     (tmp_path / "b" / "d").write_bytes(b"half of an earlier attempt")
     store.share(f"{tmp_path}/a", f"{tmp_path}/b/d")
     assert (tmp_path / "b" / "d").read_bytes() == b"x"

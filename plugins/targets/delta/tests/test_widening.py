@@ -318,7 +318,8 @@ def test_rows_are_found_by_a_key_that_was_widened(
     lake.apply(*[lake.insert(**named(n, v="a", w=n)) for n in range(6)])
     lake.apply(lake.update(**named(1, v="b", w=1)), lake.delete(**named(0)))  # the index of the first file is there
     lake.alter(schema(after))
-    first, rest = behind(2), {"part": "p"} if composite else {}
+    rest: dict[str, Any] = {"part": "p"} if composite else {}
+    first = behind(2)
     lake.apply(
         lake.update(k=first, **rest, v="c", absent=["w"]),
         lake.delete(k=behind(3), **rest),
