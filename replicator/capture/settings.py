@@ -85,7 +85,7 @@ class CaptureSettings:
     widens: Widens
 
     @classmethod
-    def of(cls, config: ReplicatorConfig, *, spool: Path, widens: Widens = never_widens) -> CaptureSettings:
+    def of(cls, config: ReplicatorConfig, *, spool: Path) -> CaptureSettings:
         """The settings of a configuration; what users cannot set has its one value here."""
         return cls(
             snapshot_mode=config.snapshot.mode,
@@ -116,5 +116,5 @@ class CaptureSettings:
             unexplained_change=config.snapshot.unexplained_change,
             ddl=config.ddl_for,
             spool=spool,
-            widens=widens,
+            widens=never_widens,
         )
