@@ -39,7 +39,7 @@ from replicator.model.errors import (
     ThrottledError,
     TransientError,
 )
-from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotKind, SnapshotPhase
+from replicator.model.events import DDLEvent, SnapshotEvent, SnapshotPhase
 from replicator.model.schema import TableId
 from replicator.observability import get_logger
 from replicator.plugins.target import EMPTY_LEDGER, Batch, BatchFile, TargetTable
@@ -353,9 +353,7 @@ class TableApplier:
                     target.advance(table, unit.last)
                 case EventUnit(entry=EventEntry(event=DDLEvent() as event)):
                     target.apply_ddl(table, event, unit.last)
-                case EventUnit(
-                    entry=EventEntry(event=SnapshotEvent(kind=SnapshotKind.IN_PLACE, start_number=int(start)))
-                ):
+                case EventUnit(entry=EventEntry(event=SnapshotEvent(start_number=int(start)))):
                     target.complete_snapshot(table, start, unit.last)
                 case EventUnit(entry=EventEntry(event=SnapshotEvent(phase=SnapshotPhase.COMPLETED))):
                     target.publish(table, unit.last)

@@ -90,7 +90,7 @@ class CaptureSettings:
     widens: Widens
 
     @classmethod
-    def of(cls, config: ReplicatorConfig, *, spool: Path, widens: Widens = never_widens) -> CaptureSettings:
+    def of(cls, config: ReplicatorConfig, *, spool: Path) -> CaptureSettings:
         """The settings of a configuration; what users cannot set has its one value here."""
         return cls(
             snapshot_mode=config.snapshot.mode,
@@ -123,5 +123,5 @@ class CaptureSettings:
             selects=cache(lambda table: bool(config.tables.select([table]).tables)),
             follow_rename=lambda table: config.tables.options_for(table).follow_rename,
             spool=spool,
-            widens=widens,
+            widens=never_widens,
         )

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -66,8 +67,9 @@ def run_capture(
                 store, record.name, epoch=epoch, keep_s=journal.keep.total_seconds(), bytes_max=journal.bytes_max
             ),
             tables=selection.tables,
-            settings=CaptureSettings.of(
-                loaded.config, spool=_spool(home, record.name), widens=_widener(loaded, registry, record)
+            settings=replace(
+                CaptureSettings.of(loaded.config, spool=_spool(home, record.name)),
+                widens=_widener(loaded, registry, record),
             ),
             select=_selector(source, loaded) if loaded.config.ddl.create_table == "apply" else None,
             assess=_assessor(loaded, registry, record),
