@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -102,7 +101,7 @@ def test_a_table_that_is_created_comes_at_once(database: ScratchDatabase, announ
 
 
 def test_forged_messages_do_nothing(database: ScratchDatabase, announced: Captured) -> None:
-    compared: list[Any] = []
+    compared: list[object] = []
     with announced.running(lambda source: _count(source, compared.append)) as running:
         announced.wait_for_streaming(running)
         announced.catch_up(running)
