@@ -1,6 +1,6 @@
 """A database, a source and a target in memory: what the host's own tests run on, and the reference for what the contracts mean."""
 
-from replicator.testing.memory.database import LockedError, MemoryDatabase, MemoryTransaction, Snapshot
+from replicator.testing.memory.database import MemoryDatabase, Snapshot
 from replicator.testing.memory.faults import Faults
 from replicator.testing.memory.log import Row, State, state_of
 from replicator.testing.memory.source import MemoryLogReader, MemorySource, MemorySourceConfig, MemoryVisibility
@@ -12,6 +12,7 @@ from replicator.testing.memory.target import (
     StoredRow,
     StoredTable,
 )
+from replicator.testing.memory.transaction import LockedError, MemoryTransaction
 
 __all__ = [
     "Faults",

@@ -54,10 +54,11 @@ from replicator.plugins.source import (
     Visibility,
     WholeRead,
 )
-from replicator.testing.memory.database import MemoryDatabase, Slot, Snapshot, Table
+from replicator.testing.memory.database import MemoryDatabase, Slot, Snapshot
 from replicator.testing.memory.faults import Faults
 from replicator.testing.memory.log import Change, LogMark, LogTransaction, Row
 from replicator.testing.memory.statements import rehearse
+from replicator.testing.memory.transaction import Table
 
 _ROW_BYTES = 64
 _WHOLE_READ_ROWS = 1000

@@ -13,6 +13,7 @@ from replicator.capture.sealing import Unsealed
 from replicator.model.errors import PluginError
 from replicator.model.offset import Offset
 from replicator.plugins.source import TRANSACTION_SCHEMA, LogBatch
+from replicator.state.records import Stage
 from replicator.testing.memory.source import MemoryLogReader
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def test_nothing_is_sealed_of_a_transaction_that_the_source_forgot(
     table = bench.create(bench.schema("t"))
     bench.settings = replace(bench.settings, pull_rows=2, seal_rows=1)
     with bench.running() as capture:
-        capture.until(bench.holds(table))
+        capture.until(bench.is_at(Stage.STREAMING))
     told = MemoryLogReader._open_transaction
     monkeypatch.setattr(MemoryLogReader, "_open_transaction", lambda self: told(self) if self._entry < 4 else None)
     bench.fill(table, 9)

@@ -24,10 +24,19 @@ from replicator.model.events import no_fill
 from replicator.model.schema import Column, TableSchema
 from replicator_source_mysql.binlog import ColumnSpec, declared_spec
 from replicator_source_mysql.conversions import STRICT, keeps_values
-from replicator_source_mysql.ddl import ColumnChanges
 from replicator_source_mysql.defaults import UnknownValueError, value_before
 from replicator_source_mysql.flavors import Flavor
-from replicator_source_mysql.sql.clauses import Add, AddKey, Change, ColumnPosition, Convert, Drop, DropKey, Rename
+from replicator_source_mysql.sql.clauses import (
+    Add,
+    AddKey,
+    Change,
+    ColumnChanges,
+    ColumnPosition,
+    Convert,
+    Drop,
+    DropKey,
+    Rename,
+)
 from replicator_source_mysql.sql.definitions import Definition
 from replicator_source_mysql.sql.keys import KeyPart
 from replicator_source_mysql.values import KEY_KINDS

@@ -17,26 +17,11 @@ from replicator_source_mysql.events import Query
 from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.mentions import is_mentioned, skeleton
 from replicator_source_mysql.sql.alter import Action, Altered, actions, is_primary
-from replicator_source_mysql.sql.clauses import Clause, DropKey
+from replicator_source_mysql.sql.clauses import Clause, ColumnChanges, DropKey
 from replicator_source_mysql.sql.harmless import is_defined, pass_harmless, pass_settings
 from replicator_source_mysql.sql.keys import index
 from replicator_source_mysql.sql.lexer import Kind
 from replicator_source_mysql.sql.reader import NotUnderstoodError, Reader
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnChanges:
-    """What one ALTER TABLE does to columns and to the primary key.
-
-    Attributes:
-        clauses: In their order.
-        changes_rows: It does something else by which rows may come, go or change.
-        sql_mode: The session's.
-    """
-
-    clauses: tuple[Clause, ...]
-    changes_rows: bool
-    sql_mode: int
 
 
 class Effect(StrEnum):

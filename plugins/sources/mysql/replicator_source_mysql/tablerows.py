@@ -15,12 +15,12 @@ from replicator_source_mysql.binlog import TableMaps, named_table, table_id, unc
 from replicator_source_mysql.binlog.events import MARIADB_COMPRESSED, RowsEvent, corrupt, too_large
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.cascades import Cascades, Parent
-from replicator_source_mysql.ddl import ColumnChanges
 from replicator_source_mysql.dump import HEADER, HEADER_SIZE
 from replicator_source_mysql.events import FLAG_ARTIFICIAL, Event, Kind
 from replicator_source_mysql.flavors import Flavor
 from replicator_source_mysql.groups import Group, HeldRows
 from replicator_source_mysql.pulls import Pull, Transaction, error_of_table
+from replicator_source_mysql.sql.clauses import ColumnChanges
 from replicator_source_mysql.stream import EventStream
 from replicator_source_mysql.versions import KeyChange, Version, Versions
 

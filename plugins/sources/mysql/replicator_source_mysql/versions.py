@@ -22,8 +22,8 @@ from replicator_source_mysql.binlog import (
 )
 from replicator_source_mysql.binlog.types import Unrepresentable
 from replicator_source_mysql.catalogue import system_versioned
-from replicator_source_mysql.ddl import ColumnChanges
 from replicator_source_mysql.flavors import Flavor
+from replicator_source_mysql.sql.clauses import ColumnChanges
 from replicator_source_mysql.values import KEY_KINDS
 
 log = logging.getLogger(__name__)

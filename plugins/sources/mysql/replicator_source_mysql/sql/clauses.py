@@ -79,6 +79,21 @@ class Convert:
 Clause = Add | Change | Drop | Rename | AddKey | DropKey | Convert
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnChanges:
+    """What one ALTER TABLE does to columns and to the primary key.
+
+    Attributes:
+        clauses: In their order.
+        changes_rows: It does something else by which rows may come, go or change.
+        sql_mode: The session's.
+    """
+
+    clauses: tuple[Clause, ...]
+    changes_rows: bool
+    sql_mode: int
+
+
 def added(item: Reader, *, if_not_exists: bool = False) -> tuple[Clause, ...]:
     """Behind ADD, to the end of the action; `if_not_exists`: it was said before.
 
