@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import pytest
 
@@ -12,7 +12,9 @@ from replicator.model.schema import TableSchema
 from replicator.plugins.kit.ledger import LedgerTarget
 from replicator.plugins.target import DeltaTarget, TargetTable
 from replicator.testing.alteration_contract import AlterationContract
+from replicator.testing.alterations import Killed
 from replicator.testing.defaults import target_context
+from replicator.testing.incarnation_contract import NEW, OLD
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 from replicator.testing.target_contract import TargetContract
 from replicator.testing.target_harness import UUID, TargetHarness, TargetRow
@@ -32,20 +34,35 @@ class MemoryHarness(TargetHarness):
 
     def rows(self, table: TargetTable, schema: TableSchema) -> Sequence[TargetRow]:
         stored = self._warehouse.tables.get(table.table)
-        rows = stored.rows if stored else []
+        rows = [] if stored is None else stored.rows if stored.shown is None else stored.shown[1]
         return [TargetRow(values=r.values, sequence_num=r.sequence_num, is_deleted=r.is_deleted) for r in rows]
 
     def exists(self, table: TargetTable) -> bool:
         stored = self._warehouse.tables.get(table.table)
-        return stored is not None and stored.schema is not None
+        return stored is not None and (stored.schema is not None or stored.shown is not None)
 
 
 class TestMemoryTarget(TargetContract):
     fuzz_worlds = 40
+    builds_out_of_sight: ClassVar[bool] = True
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> TargetHarness:
         return MemoryHarness(str(tmp_path))
+
+    def test_publishing_that_was_killed_anywhere_is_completed(
+        self, harness: TargetHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        del monkeypatch
+        for point in ("publish", "publish.after"):
+            copy = self.building(harness, tmp_path, point.replace(".", "_"))
+            cast("MemoryTarget", copy.target).faults.script(point, Killed(point))
+            with pytest.raises(Killed):
+                copy.publish(9)
+            ledger = copy.restart(epoch=2).last_applied
+            assert self.seen(copy) == self.tuples(copy, NEW if ledger == 9 else OLD)
+            copy.publish(9)
+            assert self.seen(copy) == self.tuples(copy, NEW)
 
 
 class NotAltering(AlterationContract):
