@@ -68,8 +68,8 @@ class SchemaMachine:
 
     Attributes:
         found: The rows of the target's tables, and their columns, by the names of the tables in the target.
-        make_target: A target for an epoch, as every new process would make it.
-        source_name: The name of a tracked table in the source.
+        make_target: A target for a uuid and an epoch, as every new process would make it.
+        plain: A value of the source as `found` has it.
     """
 
     database: Database
@@ -78,6 +78,7 @@ class SchemaMachine:
     draw: random.Random
     make_target: Callable[[str, int], DeltaTarget[Any]]
     found: Callable[[TableId, Sequence[str]], Counter[tuple[Any, ...]]]
+    plain: Callable[[Any], Any] = lambda value: value
     kinds: Sequence[str] = KINDS
     shapes: dict[str, Shape] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
@@ -331,7 +332,7 @@ class SchemaMachine:
         tracked, found = self._tracked(), list[str]()
         for name in self.shapes:
             columns = self.database.columns(name)
-            wanted = Counter(tuple(row) for row in self.database.rows(name, columns))
+            wanted = Counter(tuple(map(self.plain, row)) for row in self.database.rows(name, columns))
             try:
                 rows = self.found(tracked[name], columns)
             except KeyError as error:

@@ -1,12 +1,14 @@
-"""Random definitions and rows of real tables, into the target in memory: equal at each pause and at the end."""
+"""Random definitions and rows of real tables, into each target: equal at each pause and at the end."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +17,26 @@ import pytest
 from replicator.config import DDLConfig
 from replicator.model.schema import TableId
 from replicator.plugins.source import SourceContext
+from replicator.plugins.target import DeltaTarget
 from replicator.testing.defaults import target_context
 from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWarehouse
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
+from replicator_target_bigquery.config import BigQueryConfig
+from replicator_target_bigquery.target import BigQueryTarget
+from replicator_target_delta.config import DeltaLakeConfig
+from replicator_target_delta.target import DeltaLakeTarget
+from replicator_testbed.bigquery import BUCKET, LOCATION, PROJECT, BigQueryEmulator, target_rows
 from replicator_testbed.captured import QUICK, Captured
 from replicator_testbed.databases import Database
 from replicator_testbed.schema_dialects import MysqlDialect, PostgresqlDialect
 from replicator_testbed.schema_machine import SchemaMachine
 from replicator_testbed.servers import ScratchDatabase
+from replicator_testbed.spark import spark, spark_host  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.integration.conftest import SourceOf
 
 FEW, STEPS = 2, 40
@@ -50,46 +61,137 @@ def make_source(database: Database, mysql_source_of: SourceOf) -> Any:
     return source
 
 
-def into_memory(database: Database, folder: Path, mysql_source_of: SourceOf, seed: int) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A target.
+
+    Attributes:
+        make: A target object for a replicator's name and uuid, and an epoch, as every new process makes it.
+        found: The rows of a table.
+        plain: A value as the target has it.
+    """
+
+    make: Callable[[str, str, int], DeltaTarget[Any]]
+    found: Callable[[TableId, Sequence[str]], Counter[tuple[Any, ...]]]
+    plain: Callable[[Any], Any] = lambda value: value
+
+
+def run(database: Database, side: Side, folder: Path, mysql_source_of: SourceOf, *, seed: int, steps: int) -> None:
     """One run of the machine."""
     draw = random.Random(seed)
     policies = DDLConfig(change_type="apply", change_key="apply", drop_column=draw.choice(["keep", "apply"]))
-    context = target_context(replicator="any")
-    widens = MemoryTarget(MemoryTargetConfig(database=str(folder)), context).widens
+    name = database.name.replace("_", "-")
+    widens = side.make(name, "", 0).widens
     captured = Captured(
         folder=folder,
-        name=database.name.replace("_", "-"),
+        name=name,
         make_source=make_source(database, mysql_source_of),
         tables=[],
         settings=replace(QUICK, compare_every_s=0.2, check_every_s=0.5, ddl=lambda _: policies, widens=widens),
     )
-    warehouse = MemoryWarehouse.open(str(folder))
+    dialect = PostgresqlDialect() if isinstance(database, ScratchDatabase) else MysqlDialect()
+    with closing(captured):
+        machine = SchemaMachine(
+            database=database,
+            dialect=dialect,
+            captured=captured,
+            draw=draw,
+            make_target=partial(side.make, name),
+            found=side.found,
+            plain=side.plain,
+        )
+        machine.begin()
+        machine.run(steps)
 
-    def target(uuid: str, epoch: int) -> MemoryTarget:
-        context = target_context(replicator=captured.name, uuid=uuid, epoch=epoch)
-        return MemoryTarget(MemoryTargetConfig(database=str(folder)), context)
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Side:
+    warehouse = MemoryWarehouse.open(str(tmp_path))
+
+    def make(name: str, uuid: str, epoch: int) -> MemoryTarget:
+        context = target_context(replicator=name, uuid=uuid, epoch=epoch)
+        return MemoryTarget(MemoryTargetConfig(database=str(tmp_path)), context)
 
     def found(table: TableId, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
         return Counter(tuple(row[name] for name in columns) for row in warehouse.tables[table].live())
 
-    dialect = PostgresqlDialect() if isinstance(database, ScratchDatabase) else MysqlDialect()
-    with closing(captured):
-        machine = SchemaMachine(
-            database=database, dialect=dialect, captured=captured, draw=draw, make_target=target, found=found
-        )
-        machine.begin()
-        machine.run(STEPS)
+    return Side(make=make, found=found)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession) -> Side:  # noqa: F811 - the fixture
+    path = tmp_path / "lake"
+
+    def make(name: str, uuid: str, epoch: int) -> DeltaLakeTarget:
+        context = target_context(replicator=name, uuid=uuid, epoch=epoch, spark=lambda: spark)
+        return DeltaLakeTarget(DeltaLakeConfig(path=str(path)), context)
+
+    def found(table: TableId, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
+        # delta-rs does not read tables whose columns were widened.
+        rows = spark.read.format("delta").load(str(path / table.namespace / table.name))
+        return Counter(tuple(row) for row in rows.select([f"`{name}`" for name in columns]).collect())
+
+    return Side(make=make, found=found)
+
+
+@pytest.fixture
+def warehouse(origin: Database) -> Iterator[Side]:
+    with BigQueryEmulator() as emulator, closing(emulator.client()) as client:
+        prefix = origin.name
+
+        def make(name: str, uuid: str, epoch: int) -> BigQueryTarget:
+            config = {
+                "project": PROJECT,
+                "location": LOCATION,
+                "dataset": f"{prefix}_{{namespace}}",
+                "own_dataset": f"_{prefix}",
+                "endpoint": emulator.endpoint,
+                "staging": {"bucket": BUCKET, "prefix": prefix, "folder": emulator.storage},
+            }
+            context = target_context(replicator=name, uuid=uuid, epoch=epoch)
+            return BigQueryTarget(BigQueryConfig.model_validate(config), context)
+
+        def found(table: TableId, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
+            path = f"{PROJECT}.{prefix}_{table.namespace}.{table.name}"
+            return Counter(tuple(map(_in_digits, row)) for row in target_rows(client, path, columns))
+
+        yield Side(make=make, found=found, plain=_in_digits)
+
+
+def _in_digits(value: Any) -> Any:
+    """The emulator gives decimals with other zeros behind the point."""
+    return value.normalize() if isinstance(value, Decimal) else value
 
 
 @pytest.mark.parametrize("seed", range(FEW))
-def test_definitions_and_rows_arrive(origin: Database, tmp_path: Path, mysql_source_of: SourceOf, seed: int) -> None:
-    into_memory(origin, tmp_path, mysql_source_of, seed)
+def test_definitions_and_rows_arrive(
+    origin: Database, memory: Side, tmp_path: Path, mysql_source_of: SourceOf, seed: int
+) -> None:
+    run(origin, memory, tmp_path, mysql_source_of, seed=seed, steps=STEPS)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(FEW, 500))
 def test_definitions_and_rows_arrive_for_long(
-    origin: Database, tmp_path: Path, mysql_source_of: SourceOf, seed: int
+    origin: Database, memory: Side, tmp_path: Path, mysql_source_of: SourceOf, seed: int
 ) -> None:
-    into_memory(origin, tmp_path, mysql_source_of, seed)
+    run(origin, memory, tmp_path, mysql_source_of, seed=seed, steps=STEPS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(1000, 1030))
+def test_definitions_and_rows_arrive_in_delta(
+    origin: Database, lake: Side, tmp_path: Path, mysql_source_of: SourceOf, seed: int
+) -> None:
+    run(origin, lake, tmp_path, mysql_source_of, seed=seed, steps=STEPS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(2000, 2003))
+def test_definitions_and_rows_arrive_in_bigquery(
+    origin: Database, warehouse: Side, tmp_path: Path, mysql_source_of: SourceOf, seed: int
+) -> None:
+    run(origin, warehouse, tmp_path, mysql_source_of, seed=seed, steps=STEPS)
