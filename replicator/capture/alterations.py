@@ -155,9 +155,14 @@ def decide(
     tracked = replace(new, kept=_named(kept, wanted.columns))
     schema = as_in_target(tracked, behind)
     try:
-        refuse_columns(schema, check_columns(schema))
+        refuse_columns(found, check_columns(found))
     except SchemaConflictError as refused:
         return replace(decided, decision=Decision.STOP, error=refused)
+    if check_columns(schema):
+        # A name that the target keeps is that of another column now.
+        if is_accepted:
+            return decided
+        return replace(decided, decision=Decision.STOP, error=_name_taken(found, kinds, behind))
     names = {column.name for column in in_target.added}
     return replace(
         decided,
@@ -242,6 +247,15 @@ def _unforeseen_rebuild(
     if not is_widened or policies.widen_type != "apply":
         return stopped_by_policy(known.table, f"{what}, and no policy allows that.")
     return None
+
+
+def _name_taken(found: TableSchema, kinds: Mapping[Change, Sequence[str]], ignored: Ignored) -> SchemaConflictError:
+    """Why a table stops that would have two columns of one name: policies ignored how one of them was renamed."""
+    names = {folded(column.name): column.name for column in found.columns}
+    kept = [e for e in ignored if e.name is not None and names.get(folded(e.name), e.column) != e.column]
+    what = ", ".join(f"{e.name} for {e.column}" for e in kept)
+    reason = f"The source {', '.join(itertools.chain(*kinds.values()))}. A policy ignores renames: the target keeps the name {what}"
+    return stopped_by_policy(found.table, f"{reason}, and cannot have a second column of that name.")
 
 
 def _is_inexact_key(column: Column, found: TableSchema) -> bool:

@@ -190,14 +190,22 @@ class Sealed:
         return self.replay(table).rows
 
     def _check_plain(self, table: TableId) -> None:
-        """Rows below `first_change` may be appended to an empty target without looking: they must be inserts of distinct keys."""
+        """Rows below `first_change` may be appended to an empty target without looking: they must be inserts of distinct keys.
+
+        It speaks of the last incarnation.
+        """
         record = self.record(table)
-        begun, keys = False, set[Row]()
-        for number, schema, item in self.items(table):
-            if schema is None:
-                if isinstance(item, DDLEvent) and item.operation is DDLOperation.CREATE_TABLE:
-                    begun, keys = True, set()
-            elif isinstance(item, Mapping) and (record.first_change is None or number < record.first_change) and begun:
+        items = self.items(table)
+        created = [
+            number
+            for number, _, item in items
+            if isinstance(item, DDLEvent) and item.operation is DDLOperation.CREATE_TABLE
+        ]
+        keys = set[Row]()
+        for number, schema, item in items:
+            if not created or number < created[-1] or schema is None:
+                continue
+            if isinstance(item, Mapping) and (record.first_change is None or number < record.first_change):
                 assert item[IS_SNAPSHOT], f"{number} is a change of the log below first_change"
                 assert not item[ABSENT], f"{number} is a partial row below first_change"
                 if schema.key:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from replicator.model.schema import TableId
+from replicator.plugins.source import DeltaSource
 from replicator.state.records import Stage
 from replicator_testbed.postgresql_captures import (
     Make,
@@ -84,3 +88,59 @@ def test_a_table_taken_out_of_the_publication_for_a_moment_gets_a_new_snapshot(
         database.execute("UPDATE t SET v = v + 1 WHERE id IN (9, 10)")
         captured.catch_up(running)
     assert_equal(captured, database, "t")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE gone",
+        "ALTER TABLE gone RENAME TO other",
+        "ALTER TABLE gone SET SCHEMA elsewhere",
+        "DROP SCHEMA s CASCADE",
+        "ALTER SCHEMA s RENAME TO t",
+    ],
+)
+@pytest.mark.parametrize("is_listed", [False, True], ids=["new", "listed"])
+def test_a_table_that_goes_while_the_publication_is_prepared_stops_no_other(
+    database: ScratchDatabase, make: Make, statement: str, is_listed: bool
+) -> None:
+    fill(database, "stays", 5)
+    fill(database, "gone", 5)
+    database.execute("CREATE SCHEMA elsewhere", "CREATE SCHEMA s", "CREATE TABLE s.gone (id int PRIMARY KEY)")
+    captured = make(database, "stays")
+    gone = [table("gone"), TableId("s", "gone")]
+    captured.tables.extend(gone if is_listed else [])
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+    # Either they come to the publication in the moment in which one of them goes, or leave it.
+    captured.tables[:] = [table("stays")] if is_listed else [table("stays"), *gone]
+
+    def alter(source: DeltaSource[Any]) -> None:
+        session = source._control  # type: ignore[attr-defined]
+        execute = {"preparing the publication": statement}
+        use = session.use
+
+        @contextmanager
+        def used(what: str, **named: Any) -> Iterator[Any]:
+            with use(what, **named) as connection:
+                yield _Acting(connection, database, execute.pop(what)) if what in execute else connection
+
+        session.use = used
+
+    with captured.running(alter) as running:
+        captured.wait_for_streaming(running, table("stays"))
+        database.execute("UPDATE stays SET v = 7 WHERE id = 1")
+        captured.catch_up(running)
+    assert_equal(captured, database, "stays")
+
+
+class _Acting:
+    """A connection that lets something happen in the source before its first transaction."""
+
+    def __init__(self, connection: Any, database: ScratchDatabase, statement: str) -> None:
+        self._connection, self._database, self._statement = connection, database, statement
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "transaction":
+            self._database.execute(self._statement)
+        return getattr(self._connection, name)

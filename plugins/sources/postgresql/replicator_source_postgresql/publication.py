@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+import psycopg
 from psycopg import sql
 
 from replicator.model.errors import ConfigError, FatalError, Problem
@@ -20,6 +21,17 @@ from replicator_source_postgresql.table_assessment import assess_persistence, as
 
 _COMMENT: Final = "Made by the Replicator for {name} ({uuid}). Dropped by `replicator delete {name}`."
 _COMMENT_PATTERN: Final = re.compile(r"Made by the Replicator for (\S+) \(([^)]*)\)")
+
+
+OUTDATED: Final = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.DuplicateObject,
+    psycopg.errors.InvalidParameterValue,
+)
+"""With these the server refuses statements about tables that somebody dropped, renamed, replaced by a view, or listed, since they were
+looked up."""
 
 
 def publication_statement(name: str, tables: Sequence[TableId]) -> str:

@@ -57,6 +57,8 @@ VERSION_WITH_MESSAGES = 140000
 VERSION_EARLY_KEEPALIVES = 150000
 _IDLE_MOVE_S: Final = 10.0
 _NAME_BYTES_MAX = 63
+_PREPARATIONS_MAX: Final = 20
+"""So often the publication is brought in line with a catalogue that changes meanwhile."""
 
 
 class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal):
@@ -175,9 +177,7 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal):
         Steps: publication in line with the tables (one transaction) → an older slot of ours dropped (`is_first` only) → slot
         made. A crash after any of them is repaired by the next call with `is_first`.
         """
-        found = self._read_tables(tables)
-        there = [found[table] for table in tables if table in found]
-        self._prepare_publication(there)
+        self._prepare_publication(tables)
         crash_point("source.publication_made")
         lsn = self._prepare_slot(is_first=is_first)
         crash_point("source.slot_made")
@@ -343,7 +343,21 @@ class PostgresqlSource(DeltaSource[PostgresqlConfig], SupportsRehearsal):
 
     # -- steps -----------------------------------------------------------------------------------------------------------
 
-    def _prepare_publication(self, tables: Sequence[CatalogTable]) -> None:
+    def _prepare_publication(self, tables: Sequence[TableId]) -> None:
+        """Bring the publication in line with those of the tables that exist, also if some come or go meanwhile."""
+        for _ in range(_PREPARATIONS_MAX - 1):
+            try:
+                return self._try_publication(self._existing(tables))
+            except ReplicatorError as error:
+                if not isinstance(error.__cause__, publication.OUTDATED):
+                    raise
+        return self._try_publication(self._existing(tables))
+
+    def _existing(self, tables: Sequence[TableId]) -> Sequence[CatalogTable]:
+        found = self._read_tables(tables)
+        return [found[table] for table in tables if table in found]
+
+    def _try_publication(self, tables: Sequence[CatalogTable]) -> None:
         with self._control.use("preparing the publication") as connection:
             if self.config.publication is not None:
                 publication.verify_publication(
