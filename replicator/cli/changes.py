@@ -57,7 +57,7 @@ def plan(found: Plan) -> None:
         for line in _planned(found.name, table):
             console.print(line, soft_wrap=True)
     if not found.is_replicated:
-        console.print(Text("The statement concerns no replicated table."))
+        console.print(Text("The statement changes nothing that is replicated."))
     console.print(Text("Nothing was executed."))
 
 

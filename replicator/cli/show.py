@@ -326,7 +326,7 @@ def _rest(waiting: WaitingStatus | None) -> str:
 
 
 def _of_table(row: TableStatus) -> list[Text]:
-    """A table's error, alarms, failed attempts and kept columns."""
+    """A table's error, alarms, failed attempts, name in the source and kept columns."""
     found: list[Text] = []
     if row.error:
         found += _remark(f"{row.table}: [{row.error.code}] {row.error.message}", row.error.action, "red")
@@ -336,6 +336,8 @@ def _of_table(row: TableStatus) -> list[Text]:
         until = moment(row.waiting.until)
         text = f"{row.table}: waits until {until}: [{row.waiting.code}] {row.waiting.message}"
         found.append(Text(text, style="yellow"))
+    if row.source_table:
+        found.append(Text(f"{row.table}: its name in the source is {row.source_table}"))
     if row.kept_columns:
         found.append(Text(f"{row.table}: keeps columns that the source dropped: {', '.join(row.kept_columns)}"))
     if row.upkeep:

@@ -168,7 +168,7 @@ def _rehearsed(source: SupportsRehearsal, statement: str) -> Sequence[DDLEvent]:
             error.message,
             code=error.code,
             table=error.table,
-            action="If it is executed, the table fails: `ddl.unknown` is `stop`.",
+            action=error.action or "If it is executed, the table fails: `ddl.unknown` is `stop`.",
         ) from error
     for event in events:
         if event.operation is DDLOperation.ALTER_TABLE and event.schema is None:

@@ -1,29 +1,54 @@
-"""Reads Delta tables with delta-rs: neither Spark nor the code of the replication path has a part in it."""
+"""Reads Delta tables with delta-rs or DuckDB: neither Spark nor the code of the replication path has a part in it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from replicator_testbed.postgresql_rows import plain_array, plain_value
 
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
 
 def read_delta(path: Path, columns: Sequence[str]) -> pa.Table:
     """The newest version of a table; instants are in UTC. delta-rs 1.6 finds no folder with a percent sign in its name.
+
+    delta-rs reads it, except for a table with a widened column, which it refuses: DuckDB reads that.
 
     Args:
         path: The table's folder.
         columns: Which, and in which order.
     """
-    from deltalake import DeltaTable, QueryBuilder
+    from deltalake import DeltaTable
 
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
-    query = QueryBuilder().register("copy", DeltaTable(path)).execute(f"SELECT {names} FROM copy")
+    table = DeltaTable(path)
+    if "typeWidening" in (table.protocol().reader_features or ()):
+        return _by_duckdb(path, names)
+    return _by_delta_rs(table, names)
+
+
+def _by_delta_rs(table: DeltaTable, names: str) -> pa.Table:
+    from deltalake import QueryBuilder
+
+    query = QueryBuilder().register("copy", table).execute(f"SELECT {names} FROM copy")
     return pa.table(query.read_all())
+
+
+def _by_duckdb(path: Path, names: str) -> pa.Table:
+    import duckdb
+    from duckdb_extensions import import_extension
+
+    with duckdb.connect() as connection:
+        import_extension("delta", con=connection)
+        connection.execute("LOAD delta")
+        connection.execute("SET TimeZone = 'UTC'")
+        return connection.execute(f"SELECT {names} FROM delta_scan($1)", [str(path)]).to_arrow_table()
 
 
 def rows_of(table: pa.Table) -> Iterator[tuple[Any, ...]]:

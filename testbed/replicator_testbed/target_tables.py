@@ -41,11 +41,11 @@ class DeltaLakeTables:
         return compare.sum_rows(rows)
 
     def found(self, namespace: str, table: str, columns: Sequence[str]) -> compare.Sum:
-        """Read with delta-rs, not with the Spark that wrote it."""
+        """Read with `read_delta`, not with the Spark that wrote it."""
         return compare.sum_rows(self.rows(namespace, table, columns))
 
     def rows(self, namespace: str, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Read one version with delta-rs."""
+        """Read one version."""
         return [tuple(row) for row in rows_of(read_delta(self._lake / namespace / table, columns))]
 
 

@@ -72,6 +72,12 @@ def test_a_statement_is_rehearsed_on_postgresql(
     lines = plan(database, tmp_path, monkeypatch, "--ddl", typed).stdout.splitlines()
     assert "    policy: change_type: stop (default)" in lines
     assert lines[-1] == "Nothing was executed."
+    missing = plan(database, tmp_path, monkeypatch, "--ddl", "ALTER TABLE nowhere ADD b int")
+    assert missing.exit_code == 2
+    assert "there is no such table" in missing.stderr
+    assert "the table fails" not in missing.stderr, "the server refuses it"
+    default = plan(database, tmp_path, monkeypatch, "--ddl", "ALTER TABLE t ALTER n SET DEFAULT 1")
+    assert "The statement changes nothing that is replicated." in default.stdout
 
 
 @pytest.mark.parametrize("mysql_or_mariadb", ["mariadb", "mysql"], indirect=True)

@@ -82,7 +82,7 @@ def test_no_replicated_table_is_concerned(file: Path) -> None:
     assert answer.stdout.splitlines() == [
         "public.left_out  drop_table",
         "    not replicated",
-        "The statement concerns no replicated table.",
+        "The statement changes nothing that is replicated.",
         "Nothing was executed.",
     ]
 

@@ -49,7 +49,7 @@ def document(tmp_path: Path) -> Iterator[ReplicatorStatus]:
     whole = status.status(store, found)
     error = ErrorStatus(code="schema_conflict", message=f"[errno 28] {ODD}", action="Do [this].", at=NOW)
     table = TableStatus(
-        source_table=None,
+        source_table="public.[bold]new",
         table=ODD, state=TableState.FAILED, incarnation=1, snapshot=None, next_snapshot=None, changes_applied=1, last_applied=-1,
         freshness_s=None, last_batch=None, engine=None, waiting=None, upkeep=None, error=error, kept_columns=("[bold]old",), alarms=(),
         merged=MergedStatus(matched=0, inserted=0, deleted=0, not_found=0),
@@ -69,7 +69,8 @@ def test_texts_of_others_are_no_markup(
     printed = capsys.readouterr().out
     assert f"{ODD}: [schema_conflict] [errno 28] {ODD}\n    → Do [this]." in printed
     assert f"{ODD}: keeps columns that the source dropped: [bold]old" in printed
-    assert printed.count(ODD) == 7
+    assert f"{ODD}: its name in the source is public.[bold]new" in printed
+    assert printed.count(ODD) == 8
 
 
 def test_errors_and_what_to_do_are_whole_lines_in_a_narrow_terminal(
