@@ -108,7 +108,9 @@ def validate(file: Path) -> None:
     """Check a configuration against source and target. Exits 2 if a problem is blocking."""
     registry, home = Registry.discover(), Home.from_environment()
     loaded = _load(file, registry)
-    assessment = assess.assess(loaded, registry, home)
+    record = _open(home).replicator(loaded.config.name)
+    # Tables that are ours already are no problem.
+    assessment = assess.assess(loaded, registry, home, uuid=record.uuid if record else "")
     show.assessment(assessment)
     if assessment.is_blocked:
         raise ConfigError(f"{file} cannot be replicated as configured", code="assessment_failed")

@@ -113,5 +113,5 @@ def _not_understood(effect: TableEffect, query: Query, facts: ServerFacts) -> Ta
         f"this statement would not be understood, and the table would fail: {text}",
         code="ddl_not_understood",
         table=str(effect.table),
-        action="Write it in other words, or in several statements; or plan for `replicator snapshot NAME TABLE` behind it.",
+        action="Write it in other words, or in several statements; or plan for `replicator ddl accept NAME TABLE` behind it.",
     )

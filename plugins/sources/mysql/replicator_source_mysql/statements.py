@@ -149,5 +149,5 @@ def refusal(effect: TableEffect, statement: str) -> TableError:
         f"the log has a statement that was not understood and may be about this table: {statement}",
         code="ddl_not_understood",
         table=str(effect.table),
-        action="Run `replicator snapshot NAME TABLE`.",
+        action="Run `replicator ddl accept NAME TABLE`: the target follows to the columns that the table has now.",
     )

@@ -295,5 +295,5 @@ def _two_shapes(table: TableId) -> TableError:
         "its columns changed between XA PREPARE and XA COMMIT of a transaction with rows of it.",
         code="schema_changed",
         table=str(table),
-        action="Run `replicator snapshot NAME TABLE`.",
+        action="Run `replicator ddl accept NAME TABLE`: the target follows to the columns that the table has now.",
     )
