@@ -96,10 +96,10 @@ class Statements:
         if effect.effect is Effect.ALTER:
             columns = None if group.begin.is_alter_phase else effect.columns
             altered = self._rows.alter(effect.table, columns)
-        elif effect.effect in {Effect.DROP, Effect.RENAME} or effect.is_other_table:
+        elif effect.effect is Effect.DROP or effect.is_other_table:
             # Until rows show that a table of its name has its columns, no statement is applied to them.
             self._rows.alter(effect.table, None)
-        if effect.effect is not Effect.TRUNCATE and altered is None:
+        if effect.effect not in {Effect.TRUNCATE, Effect.RENAME} and altered is None:
             self._rows.expect_any_key(effect.table)
         if effect.effect is Effect.RENAME and effect.new_table is not None:
             self._rows.rename(effect.table, effect.new_table)
