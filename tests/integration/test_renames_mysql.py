@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,9 +44,10 @@ def snapshots(captured: Captured, table: TableId) -> int:
         (["RENAME TABLE t TO u"], "u"),
         (["ALTER TABLE t RENAME TO x", "RENAME TABLE x TO y, y TO u"], "u"),
         (["ALTER TABLE t ADD COLUMN more int DEFAULT 7, RENAME AS u", "UPDATE u SET more = 8"], "u"),
+        (["RENAME TABLE t TO u", "ALTER TABLE u ADD COLUMN more int DEFAULT 7", "UPDATE u SET more = 8"], "u"),
         (["RENAME TABLE t TO u", "UPDATE u SET v = 3", "RENAME TABLE u TO t"], "t"),
     ],
-    ids=["renamed", "more than once", "and altered", "and back"],
+    ids=["renamed", "more than once", "and altered", "altered afterwards", "and back"],
 )
 @pytest.mark.parametrize("is_down", [False, True], ids=["while it runs", "while it is down"])
 def test_it_continues(
@@ -72,7 +73,8 @@ def test_it_continues(
         running.wait_until(lambda: captured.rows(t) == rows_of(mysql_database, new), "it has its rows")
     assert captured.record(t).source_table == (None if new == "t" else named)
     if not any("ADD COLUMN" in statement for statement in statements):
-        assert snapshots(captured, t) == 1
+        # The catalogue may show `t` again before the log has told that it is the same table: it counts as another one then.
+        assert snapshots(captured, t) <= (2 if new == "t" else 1)
     assert new == "t" or captured.stage(named) in (None, Stage.REMOVED)
 
 
@@ -138,3 +140,26 @@ def test_names_in_a_circle_end_where_the_names_are(mysql_database: MysqlDatabase
                 f"{name} has its rows",
             )
             assert captured.record(table).source_table is None
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [("RENAME TABLE t TO old, new TO t",), ("DROP TABLE t", "RENAME TABLE new TO t")],
+    ids=["swapped", "dropped before"],
+)
+def test_a_table_that_took_the_name_may_be_altered_before_it_has_changes(
+    mysql_database: MysqlDatabase, make: Make, statements: Sequence[str]
+) -> None:
+    fill(mysql_database, "t")
+    mysql_database.execute("CREATE TABLE new LIKE t", "INSERT INTO new VALUES (1, 2, 'new')")
+    captured = make(mysql_database, "t")
+    t = TableId(mysql_database.name, "t")
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        mysql_database.execute(*statements)
+        running.wait_until(lambda: captured.rows(t) == rows_of(mysql_database, "t"), "it is the new one")
+        captured.wait_for_streaming(running)
+        mysql_database.execute("ALTER TABLE t ADD COLUMN more int", "UPDATE t SET more = 8")
+        captured.catch_up(running)
+        captured.wait_for_streaming(running)
+        running.wait_until(lambda: captured.rows(t) == rows_of(mysql_database, "t"), "it has its rows")

@@ -445,8 +445,10 @@ class _Statement:
         if may_delete:
             self._add(Effect.REPLACED, table)
         found = actions(reader)
-        if any(altered.action is Action.COLUMNS for altered in found):
-            self._add(Effect.ALTER, table, columns=self._column_changes(found, may_delete=may_delete))
+        columns = self._column_changes(found, may_delete=may_delete)
+        has_default = any(altered.action is Action.DEFAULT for altered in found) and not self._query.is_of_session
+        if any(altered.action is Action.COLUMNS for altered in found) or (has_default and columns is not None):
+            self._add(Effect.ALTER, table, columns=columns)
         for altered in found:
             if altered.action is Action.REPLACED:
                 self._add(Effect.REPLACED, table)

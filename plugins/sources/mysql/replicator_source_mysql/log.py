@@ -150,6 +150,10 @@ class BinlogReader(LogReader):
         """As `LogReader.acknowledge`: the server keeps its log by its own rules, so nothing is said to it."""
         self._undoing.acknowledge()
 
+    def accept(self, table: TableId) -> None:
+        """The catalogue shows the table in the shape in which it is replicated: statements apply to that again."""
+        self._rows.accept(table)
+
     def keep_alive(self) -> None:
         """As `LogReader.keep_alive`: the server waits, as long as its `net_write_timeout`, which this dump has at an hour."""
 

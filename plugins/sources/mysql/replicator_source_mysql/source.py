@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from replicator.model.errors import ConfigError, FatalError, Problem
 from replicator.model.events import DDLEvent
+from replicator.model.identity import TableIdentity
 from replicator.model.offset import Offset
 from replicator.model.schema import TableId, TableSchema
 from replicator.plugins.kit.reads import ChunkBounds
@@ -180,6 +181,12 @@ class MysqlSource(DeltaSource[MysqlConfig], SupportsRehearsal):
     @override
     def leftovers(self) -> Sequence[str]:
         return ("-- Nothing was created on the server.",)
+
+    @override
+    def accept(self, identities: Mapping[TableId, TableIdentity]) -> None:
+        if self._open_reader is not None:
+            for table in identities:
+                self._open_reader.accept(table)
 
     @override
     def open_log(self, after: Offset, schemas: Mapping[TableId, TableSchema]) -> LogReader:

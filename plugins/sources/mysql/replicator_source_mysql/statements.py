@@ -78,8 +78,16 @@ class Statements:
     def _other(self, statement: Query, group: Group, pull: Pull) -> bool:
         if not group.is_skipped:
             tables = self._rows.tables
-            for effect in effects(statement, tables, flavor=self._flavor, is_lower_case=self._is_lower_case):
-                self._apply(effect, statement, group, pull)
+            found = effects(statement, tables, flavor=self._flavor, is_lower_case=self._is_lower_case)
+            # Of tables that get a name, the columns are known.
+            renamed = {effect.new_table for effect in found if effect.effect is Effect.RENAME}
+            for effect in found:
+                self._apply(
+                    replace(effect, is_other_table=effect.is_other_table and effect.table not in renamed),
+                    statement,
+                    group,
+                    pull,
+                )
             changed = self._cascades.of_statement(statement.text) if self._cascades is not None else None
             if changed:
                 pull.unlogged(group.ensure_transaction(), changed)
@@ -96,10 +104,12 @@ class Statements:
         if effect.effect is Effect.ALTER:
             columns = None if group.begin.is_alter_phase else effect.columns
             altered = self._rows.alter(effect.table, columns)
-        elif effect.effect in {Effect.DROP, Effect.RENAME} or effect.is_other_table:
+            if altered is None and columns is not None and not columns.clauses and not columns.changes_rows:
+                return  # A default; of a table whose columns nobody knows there is nothing to say.
+        elif effect.effect is Effect.DROP or effect.is_other_table:
             # Until rows show that a table of its name has its columns, no statement is applied to them.
             self._rows.alter(effect.table, None)
-        if effect.effect is not Effect.TRUNCATE and altered is None:
+        if effect.effect not in {Effect.TRUNCATE, Effect.RENAME} and altered is None:
             self._rows.expect_any_key(effect.table)
         if effect.effect is Effect.RENAME and effect.new_table is not None:
             self._rows.rename(effect.table, effect.new_table)

@@ -104,6 +104,10 @@ class TableRows:
             return None
         return self._versions.alter(table, changes)
 
+    def accept(self, table: TableId) -> None:
+        """As `BinlogReader.accept`."""
+        self._versions.trust(table)
+
     def rename(self, table: TableId, new: TableId) -> None:
         """Hand out a table's rows under its new name, unless another one has that."""
         self._versions.rename(table, new)

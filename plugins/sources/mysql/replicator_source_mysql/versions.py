@@ -104,22 +104,29 @@ class Versions:
         return found
 
     def rename(self, table: TableId, new: TableId) -> None:
-        """A table has another name. If that is one of another replicated table, the rows of its name are those of that one."""
+        """A table has another name. What the catalogue may have said of one of that name before is no longer true."""
         schema = self._replicated.pop(table, None)
-        if schema is None or new in self._replicated:
+        if schema is None:
             return
         self._replicated[new] = replace(schema, table=new)
         for names in (self._unclear, self._any_key):
+            names.discard(new)
             if table in names:
                 names.discard(table)
                 names.add(new)
+        self._keys.pop(new, None)
         if table in self._keys:
             self._keys[new] = self._keys.pop(table)
+        self._versions = {m: v for m, v in self._versions.items() if v.schema.table not in (table, new)}
         self._last_ids[new] = self._last_ids.pop(table, 0)
 
     def doubt(self, table: TableId) -> None:
         """A table was altered, and how is not known: until a TABLE_MAP has the columns that are known, no statement is applied."""
         self._unclear.add(table)
+
+    def trust(self, table: TableId) -> None:
+        """The table's columns are those that are known."""
+        self._unclear.discard(table)
 
     def of(self, table_map: TableMap) -> Version | None:
         """The version of a TABLE_MAP; None for a table that is not replicated.

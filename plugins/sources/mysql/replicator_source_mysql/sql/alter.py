@@ -31,6 +31,8 @@ class Action(StrEnum):
     REPLACED = "replaced"
     """Its engine or its rows may be others."""
     RENAMED = "renamed"
+    DEFAULT = "default"
+    """A column has another default: for rows that come."""
 
 
 class Altered(NamedTuple):
@@ -49,6 +51,7 @@ class Altered(NamedTuple):
 
 _NOTHING: Final = Altered(Action.NOTHING)
 _REPLACED: Final = Altered(Action.REPLACED)
+_DEFAULT: Final = Altered(Action.DEFAULT)
 
 _INDEX: Final = frozenset({"INDEX", "KEY"})
 _MODIFIERS: Final = {
@@ -290,7 +293,9 @@ def _alter(reader: Reader) -> Altered:
     reader.skip("COLUMN")
     _skip_if(reader)
     reader.name()
-    if reader.skip("DROP", "DEFAULT") or reader.skip("SET", "VISIBLE") or reader.skip("SET", "INVISIBLE"):
+    if reader.skip("DROP", "DEFAULT"):
+        return _DEFAULT
+    if reader.skip("SET", "VISIBLE") or reader.skip("SET", "INVISIBLE"):
         return _NOTHING
     reader.expect("SET", "DEFAULT")
     if reader.peek().word in _MOMENTS:
@@ -301,7 +306,7 @@ def _alter(reader: Reader) -> Altered:
         reader.parentheses()
     else:
         reader.literal()
-    return _NOTHING
+    return _DEFAULT
 
 
 def _enforced(reader: Reader, *, is_optional: bool) -> None:
