@@ -54,6 +54,8 @@ class Dialect(ABC):
     """How a source spells it."""
 
     types: ClassVar[Mapping[str, str]]
+    is_transactional: ClassVar[bool] = False
+    """Whether definitions and rows are changed in one transaction."""
 
     @abstractmethod
     def quoted(self, name: str) -> str:
@@ -79,6 +81,11 @@ class Dialect(ABC):
     def replaced(self, table: str, addition: str) -> Sequence[str]:
         """A table that was made like it, and altered, takes the name; as migration tools do it. The old one is left as `old_…`."""
 
+    def identified(self, draw: random.Random, table: str, shape: Shape) -> Sequence[str]:
+        """The log names other columns of the rows that change."""
+        del draw, table, shape
+        return []
+
     def created(self, table: str, shape: Shape) -> Sequence[str]:
         """A table is made."""
         key = f", PRIMARY KEY ({', '.join(shape.key)})" if shape.key else ""
@@ -103,8 +110,14 @@ class PostgresqlDialect(Dialect):
         "dec8": "numeric(8,2)", "dec12": "numeric(12,2)", "date": "date", "moment": "timestamp",
     }  # fmt: skip
 
+    is_transactional = True
+
     def quoted(self, name: str) -> str:
         return f'"{name}"'
+
+    def identified(self, draw: random.Random, table: str, shape: Shape) -> Sequence[str]:
+        what = draw.choice(["FULL", "DEFAULT"]) if shape.key else "FULL"
+        return [f"ALTER TABLE {table} REPLICA IDENTITY {what}"]
 
     def created(self, table: str, shape: Shape) -> Sequence[str]:
         statements = list(super().created(table, shape))

@@ -10,7 +10,9 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 import pytest
@@ -20,6 +22,7 @@ from replicator.journal import JournalReader
 from replicator.model.reports import ApplyReport, Report
 from replicator.model.schema import TableId
 from replicator.plugins.target import DeltaTarget
+from replicator.state import table_life
 from replicator.state.records import RequestKind, Stage
 from replicator.testing.defaults import AT_ONCE, apply_settings
 from replicator.testing.waiting import wait_until
@@ -32,7 +35,7 @@ TABLES: Final = ("t1", "t2", "t3", "t4")
 
 KINDS: Final = (
     "add", "add", "add", "drop", "rename", "swap", "again", "widen", "widen", "retype", "default", "key", "truncate",
-    "remake", "create", "drop_table", "rename_table", "swap_tables", "replace",
+    "remake", "create", "drop_table", "rename_table", "swap_tables", "replace", "identity", "type_again",
 )  # fmt: skip
 """What is done to definitions, each as often as it is listed."""
 
@@ -117,6 +120,7 @@ class SchemaMachine:
             if not running.thread.is_alive():
                 return True
             running.check_tables()
+            self._accept()
             if not self._is_settled():
                 return False
             self._apply(running.lease.epoch)
@@ -125,6 +129,15 @@ class SchemaMachine:
 
         wait_until(is_decided, lambda: f"both sides are equal: {seen}; {self._told()}", timeout_s=60)
         return running.thread.is_alive()
+
+    def _accept(self) -> None:
+        """Accept the changes at which tables have stopped."""
+        store, name = self.captured.store, self.captured.name
+        asked = [request for request in store.requests(name) if request.kind is RequestKind.ACCEPT]
+        stopped = [str(r.table) for r in store.tables(name) if table_life.waits_for_acceptance(r)]
+        if stopped and not asked:
+            self.captured.request(RequestKind.ACCEPT, tables=stopped)
+            self.done.append(f"accept {stopped}")
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -173,9 +186,27 @@ class SchemaMachine:
 
     def _change_definition(self) -> None:
         name = self.draw.choice(list(self.shapes))
-        shape = self.shapes[name]
-        self._run(*self._definition(name, shape), in_one=True)
+        statements = list(self._definition(name, self.shapes[name]))
+        if self.dialect.is_transactional and self.draw.random() < 0.5:
+            statements = self._transaction(statements)
+        self._run(*statements, in_one=True)
         self._select()
+
+    def _transaction(self, statements: Sequence[str]) -> list[str]:
+        """The same among changes of rows and other definitions, some of which are rolled back. No rows precede them: tables may be new."""
+        found = list(statements)
+        for _ in range(self.draw.randint(1, 3)):
+            before = deepcopy(self.shapes)
+            more = [self._change(self.draw.choice(list(self.shapes))) for _ in range(self.draw.randint(0, 2))]
+            if self.draw.random() < 0.5:
+                name = self.draw.choice(list(self.shapes))
+                more += self._definition(name, self.shapes[name])
+                more += [self._change(self.draw.choice(list(self.shapes))) for _ in range(self.draw.randint(0, 2))]
+            if self.draw.random() < 0.3:
+                more = ["SAVEPOINT s", *more, "ROLLBACK TO SAVEPOINT s"]
+                self.shapes = before
+            found += more
+        return found
 
     def _definition(self, name: str, shape: Shape) -> Sequence[str]:  # noqa: C901, PLR0911, PLR0912 - one branch for each kind
         draw, dialect = self.draw, self.dialect
@@ -214,6 +245,10 @@ class SchemaMachine:
                 before = shape.key
                 shape.key = draw.choice([key for key in ((), ("id",), ("id", "k"), ("k", "id")) if key != before])
                 return dialect.rekeyed(name, before, shape.key)
+            case "identity":
+                return dialect.identified(draw, name, shape)
+            case "type_again" if some:
+                return dialect.retyped(name, some, shape.kinds[some])
             case "truncate":
                 return [f"TRUNCATE TABLE {name}"]
             case "remake":
@@ -222,8 +257,9 @@ class SchemaMachine:
                 self.shapes[name] = other
                 return [f"DROP TABLE {name}", *dialect.created(name, other), self._insert(name)]
             case "create" if spare:
-                self._create(spare[0], draw.choice(((), ("id",))))
-                return [self._insert(spare[0])]
+                key = draw.choice(((), ("id",)))
+                self.shapes[spare[0]] = Shape(key=key, kinds={"a": "vc40", "b": "int"})
+                return [*dialect.created(spare[0], self.shapes[spare[0]]), self._insert(spare[0])]
             case "drop_table" if len(self.shapes) > 2:
                 del self.shapes[name]
                 return [f"DROP TABLE {name}"]
@@ -325,16 +361,30 @@ class SchemaMachine:
                 names[source.name] = record.table
         return names
 
+    def _in_target(self, table: TableId, columns: Sequence[str]) -> Mapping[str, str]:
+        """By the columns of the source that the target has: their names there."""
+        ignored = {entry.column: entry.name for entry in self.captured.record(table).ignored}
+        names = {name: ignored.get(name, name) for name in columns}
+        return {name: in_target for name, in_target in names.items() if in_target is not None}
+
     def _is_settled(self) -> bool:
         return set(self.shapes) <= set(self._tracked())
 
     def _differences(self) -> list[str]:
         tracked, found = self._tracked(), list[str]()
         for name in self.shapes:
-            columns = self.database.columns(name)
-            wanted = Counter(tuple(map(self.plain, row)) for row in self.database.rows(name, columns))
+            if name not in tracked:
+                found.append(f"{name}: it has a snapshot again")
+                continue
+            names = self._in_target(tracked[name], self.database.columns(name))
+            wanted = Counter(
+                tuple(_plain(self.plain(value)) for value in row) for row in self.database.rows(name, list(names))
+            )
             try:
-                rows = self.found(tracked[name], columns)
+                found_rows = self.found(tracked[name], list(names.values()))
+                rows = Counter({tuple(map(_plain, row)): 0 for row in found_rows})
+                for row, count in found_rows.items():
+                    rows[tuple(map(_plain, row))] += count
             except KeyError as error:
                 found.append(f"{name}: no column {error}")
                 continue
@@ -350,3 +400,9 @@ class SchemaMachine:
         ]
         applied = [(str(t), a.state.value, a.error and a.error.message) for t, a in store.applied(name).items()]
         return f"{records}; {applied}; did {self.done}"
+
+
+def _plain(value: Any) -> Any:
+    """A day that the target keeps as such is the same as its first moment."""
+    is_day = isinstance(value, datetime) and (value.hour, value.minute, value.second, value.microsecond) == (0, 0, 0, 0)
+    return value.date() if is_day else value

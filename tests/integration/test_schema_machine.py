@@ -76,10 +76,24 @@ class Side:
     plain: Callable[[Any], Any] = lambda value: value
 
 
+def drawn_policies(draw: random.Random) -> DDLConfig:
+    """Follow everything, or each kind of change by a policy of its own."""
+    if draw.random() < 0.5:
+        return DDLConfig(change_type="apply", change_key="apply", drop_column=draw.choice(["keep", "apply"]))
+    kinds = ("add_column", "rename_column", "widen_type", "change_type")
+    return DDLConfig(
+        **{kind: draw.choice(["apply", "ignore", "stop"]) for kind in kinds},
+        drop_column=draw.choice(["keep", "apply", "stop"]),
+        change_key=draw.choice(["apply", "stop"]),
+        change_nullability=draw.choice(["apply", "ignore", "stop"]),
+        truncate_table=draw.choice(["apply", "stop"]),
+    )
+
+
 def run(database: Database, side: Side, folder: Path, mysql_source_of: SourceOf, *, seed: int, steps: int) -> None:
     """One run of the machine."""
     draw = random.Random(seed)
-    policies = DDLConfig(change_type="apply", change_key="apply", drop_column=draw.choice(["keep", "apply"]))
+    policies = drawn_policies(draw)
     name = database.name.replace("_", "-")
     widens = side.make(name, "", 0).widens
     captured = Captured(
