@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from replicator.capture.asking import Answer, Refusals, ask, blocking, describe, look, prepare, refusal
 from replicator.capture.target_checks import Assess
@@ -21,6 +21,7 @@ from replicator.model.schema import TableId, TableSchema
 from replicator.observability import get_logger
 from replicator.plugins.source import DeltaSource, SourceCatalogue
 
+_NOT_THERE: Final = frozenset({"table_not_found", "table_missing"})
 _log = get_logger(__name__)
 
 
@@ -80,7 +81,6 @@ class Checks:
         problems = [problem for answer in answers for problem in answer]
         found = _of_tables(problems, tables)
         if found:
-            # What is not there is the catalogue's to judge, which knows the policy for it.
             there = describe(self.source, list(found)).found
             found = {table: error for table, error in found.items() if table in there}
         self._judge_server([p for p in problems if p.table not in {str(t) for t in tables}])
@@ -140,7 +140,9 @@ class Checks:
 
 
 def _of_tables(problems: Sequence[Problem], tables: Collection[TableId]) -> Refusals:
-    return {table: refusal(table, problem) for table, problem in blocking(problems, tables).items()}
+    """What speaks against tables, except that they are not there: that is the catalogue's to judge, which knows their policies and names."""
+    found = [problem for problem in problems if problem.code not in _NOT_THERE]
+    return {table: refusal(table, problem) for table, problem in blocking(found, tables).items()}
 
 
 def _judge_access(problems: Sequence[Problem], captured: Collection[TableId]) -> None:

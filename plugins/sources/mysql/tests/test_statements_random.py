@@ -605,7 +605,10 @@ class Bench:
                 )
                 self.make(table)
         if is_harmless:
-            assert not seen, f"{seen} of a harmless statement\nran: {spelled!r}\nlog: {texts!r}"
+            # A changed default is told, and changes no row.
+            is_default = "default" in spelled.lower()
+            told = {table: effects for table, effects in seen.items() if not (is_default and set(effects) == {"alter"})}
+            assert not told, f"{seen} of a harmless statement\nran: {spelled!r}\nlog: {texts!r}"
         if after != before:
             self._run("DROP TABLE IF EXISTS moved, ex2, ex3", f"CREATE TABLE IF NOT EXISTS {SHOP}.ex {_DEFINITION}")
             self._look()

@@ -453,12 +453,14 @@ def test_a_longer_varchar_is_no_event() -> None:
     assert pulled(*transaction(relation((COLUMNS[0], ("note", TEXT, 24, 0), COLUMNS[2])))).ddl == []
 
 
-def test_a_renamed_table_is_an_event_and_its_rows_are_no_longer_followed() -> None:
+def test_a_renamed_table_is_an_event_and_its_rows_have_the_new_name() -> None:
     reader = reader_of([*transaction(relation(), insert(1, "a", "1"), relation(name="elsewhere"), insert(2, "b", "1"))])
     assert len(rows_of(reader.pull(MANY))) == 1
     (event,) = reader.pull(MANY).ddl
     assert (event.operation, event.new_table) == (DDLOperation.RENAME_TABLE, TableId("public", "elsewhere"))
-    assert reader.pull(MANY).changes == []
+    batch = reader.pull(MANY)
+    assert [changes.schema.table for changes in batch.changes] == [TableId("public", "elsewhere")]
+    assert [row["row"]["id"] for row in rows_of(batch)] == [2]
 
 
 def test_truncating_several_tables_is_one_event_each() -> None:
