@@ -140,7 +140,7 @@ class Checks:
 
 
 def _of_tables(problems: Sequence[Problem], tables: Collection[TableId]) -> Refusals:
-    """What speaks against tables, except that they are not there: that is the catalogue's to judge, which knows their policies and names."""
+    """What speaks against tables, except that they are not there: the catalogue judges that, and knows policies and new names."""
     found = [problem for problem in problems if problem.code not in _NOT_THERE]
     return {table: refusal(table, problem) for table, problem in blocking(found, tables).items()}
 

@@ -42,7 +42,8 @@ class Bench:
         error = self.captured.record(BAD).error
         assert error is not None
         assert error.code in codes, error
-        assert "replicator snapshot NAME TABLE" in (error.action or "")
+        command = "ddl accept" if error.code == "ddl_stop" else "snapshot"
+        assert f"replicator {command} NAME TABLE" in (error.action or "")
         self.database.execute("INSERT INTO good SELECT max(id) + 1, 'later' FROM good")
         self.captured.catch_up(running)
         assert self.captured.stage(GOOD) is Stage.STREAMING
