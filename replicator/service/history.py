@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from replicator.model.events import DDLOperation
 from replicator.model.schema import TableId
 from replicator.plugins.target import EMPTY_LEDGER
 from replicator.service.history_document import (
@@ -104,6 +105,10 @@ def _has_passed(entry: HistoryEntry, table: TableRecord | None, applied: Applied
     if applied.incarnation > entry.incarnation:
         return entry.decision is not Decision.REBUILD or not _is_being_built(table, applied)
     if entry.decision is Decision.REBUILD or applied.incarnation < entry.incarnation:
+        return False
+    is_replacement = entry.operation is DDLOperation.CREATE_TABLE and entry.incarnation > 1
+    if is_replacement and _is_being_built(table, applied):
+        # Readers see the table before it.
         return False
     return applied.last_applied >= min(entry.sequence_num, newest)
 

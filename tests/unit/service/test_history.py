@@ -53,13 +53,14 @@ def seal(
     store: StateStore,
     *,
     decision: Decision = Decision.APPLY,
+    operation: DDLOperation = DDLOperation.ALTER_TABLE,
     table: TableId = TABLE,
     tables: tuple[TableRecord, ...] = (),
     newest: int = 10,
 ) -> None:
     """An event at number 10 of the second incarnation."""
     entry = HistoryEntry(
-        sequence_num=10, table=table, incarnation=2, operation=DDLOperation.ALTER_TABLE, changes=("add_column",), decision=decision, at=NOW,
+        sequence_num=10, table=table, incarnation=2, operation=operation, changes=("add_column",), decision=decision, at=NOW,
     )  # fmt: skip
     event = DDLEvent(operation=DDLOperation.ALTER_TABLE, table=table)
     events = (EventEntry(sequence_num=newest, table=table, incarnation=2, event=event),)
@@ -110,6 +111,17 @@ def test_a_later_snapshot_in_place_does_not_undo_a_rebuild(
     seal(store, decision=Decision.REBUILD, tables=(record,))
     store.put_applied("shop", 1, [AppliedRecord(table=TABLE, incarnation=3, last_applied=last_applied)])
     assert outcome(store) == (state, None)
+
+
+@pytest.mark.parametrize(
+    ("copy", "expected"), [(TargetCopy.SNAPSHOT, Outcome.WAITING), (TargetCopy.WHOLE, Outcome.APPLIED)]
+)
+def test_a_table_that_replaces_another_is_there_once_it_is_whole(
+    store: StateStore, copy: TargetCopy, expected: Outcome
+) -> None:
+    seal(store, operation=DDLOperation.CREATE_TABLE)
+    store.put_applied("shop", 1, [AppliedRecord(table=TABLE, incarnation=2, last_applied=12, copy=copy)])
+    assert outcome(store) == (expected, None)
 
 
 @pytest.mark.parametrize(("last_applied", "state"), [(6, Outcome.WAITING), (7, Outcome.APPLIED)])

@@ -207,8 +207,8 @@ class _Rehearsal:
             case s.SetType():
                 self._retype(table, altered, action)
             case s.SetNullable():
+                # The log does not bring it, and no policy sees it; that there is such a column is checked.
                 self._number(table, altered, action.name)
-                altered.change(action.name, nullable=action.is_nullable)
             case s.AddKey() | s.DropConstraint() | s.SetIdentity():
                 altered.key = self._key_by(table, altered, action)
 

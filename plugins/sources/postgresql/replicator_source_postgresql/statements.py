@@ -79,7 +79,6 @@ class SetNullable:
     """ALTER COLUMN … SET or DROP NOT NULL."""
 
     name: str
-    is_nullable: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,9 +343,9 @@ def _alter_column(cursor: Cursor) -> Action:
             cursor.text_until(frozenset())
         return SetType(name=name, type_sql=type_sql, has_using=has_using)
     if cursor.accept("SET NOT NULL"):
-        return SetNullable(name=name, is_nullable=False)
+        return SetNullable(name=name)
     if cursor.accept("DROP NOT NULL"):
-        return SetNullable(name=name, is_nullable=True)
+        return SetNullable(name=name)
     # An identity is added to a column that is there: its values stay.
     if cursor.one_of("SET DEFAULT", "SET STATISTICS", "SET STORAGE", "SET COMPRESSION", "ADD GENERATED"):
         cursor.text_until(frozenset())
