@@ -12,10 +12,12 @@ from replicator.model.errors import LogGapError, SourceLagsError
 from replicator_source_mysql.connection import Connection, literal, rows_of
 from replicator_source_mysql.errors import RESTART_ACTION, number_of
 from replicator_source_mysql.filepos import file_number
+from replicator_source_mysql.marks import log_end
 from replicator_source_mysql.position import Position
 from replicator_source_mysql.server import ServerFacts
 
-_NO_EVENT: Final = 1220
+NO_EVENT: Final = 1220
+"""No event begins there. Or one is being written: `SHOW BINLOG EVENTS` reads behind the end that the server states (seen on MySQL 9.7)."""
 _SHOWN_MAX: Final = 200
 
 
@@ -28,15 +30,18 @@ class LoggedEvent:
 
 
 def event_at(connection: Connection, file: str, pos: int) -> LoggedEvent | None:
-    """The event that begins at a byte of a file; None at the file's end.
+    """The event that begins at a byte of a file; None at the file's end, also where the next one is being written.
 
     Raises:
         LogGapError: `other_history`: none begins there.
     """
+    end = log_end(connection)
+    if (end.file, end.position[1]) == (file, pos):
+        return None
     try:
         rows = rows_of(connection, f"SHOW BINLOG EVENTS IN {literal(file)} FROM {pos} LIMIT 1")
     except pymysql.err.OperationalError as error:
-        if number_of(error) != _NO_EVENT:
+        if number_of(error) != NO_EVENT:
             raise
         raise other_history(f"no event begins at byte {pos} of {file}") from error
     return LoggedEvent(rows[0][2], rows[0][5]) if rows else None

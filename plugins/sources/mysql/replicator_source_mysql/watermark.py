@@ -20,6 +20,7 @@ from replicator.model.schema import TableId
 from replicator_source_mysql.connection import Connection, Row, literal, quoted, quoted_table, rows_of
 from replicator_source_mysql.errors import facts_of, number_of
 from replicator_source_mysql.filepos import WRAP, FilePosition
+from replicator_source_mysql.lineage import NO_EVENT
 from replicator_source_mysql.marks import log_status_statement
 
 _READ_ONLY: Final = 1290
@@ -182,7 +183,15 @@ def seen_but_for_others(
     """
     if before.file != after.file:
         return None
-    rows = rows_of(connection, f"SHOW BINLOG EVENTS IN {literal(before.file)} FROM {before.pos} LIMIT {_EVENTS_MAX}")
+    try:
+        rows = rows_of(
+            connection, f"SHOW BINLOG EVENTS IN {literal(before.file)} FROM {before.pos} LIMIT {_EVENTS_MAX}"
+        )
+    except pymysql.err.OperationalError as error:
+        if number_of(error) != NO_EVENT:
+            raise
+        # It met an event behind the end that is being written: what it had found is lost with the error.
+        return None
     rows = [row for row in rows if int(row[1]) < after.pos]
     # All of it must be there, up to the end, which the server shows with 32 bits.
     is_whole = any((int(row[4]) - after.pos) % WRAP == 0 for row in rows)

@@ -35,9 +35,10 @@ from replicator_source_mysql.config import MysqlConfig
 from replicator_source_mysql.coordinates import file
 from replicator_source_mysql.filepos import WRAP, FilePosition
 from replicator_source_mysql.filters import Filters
+from replicator_source_mysql.lineage import event_at
 from replicator_source_mysql.server import read_facts
 from replicator_source_mysql.source import MysqlSource
-from replicator_source_mysql.watermark import ordered_end_of_log
+from replicator_source_mysql.watermark import end_of_log, ordered_end_of_log, seen_but_for_others
 from replicator_testbed.mysql_programs import has_mysql
 from replicator_testbed.mysql_servers import WATERMARK_TABLE, MysqlDatabase, MysqlServer
 
@@ -509,6 +510,21 @@ def test_a_table_without_a_key_is_read_as_of_a_moment_that_is_known(
     assert sorted([1, *(v for v, seen in zip(values, answers, strict=True) if seen == Seen.SEEN)]) == sorted(rows)
     assert 3 not in rows
     log.close()
+
+
+def test_events_that_the_server_cannot_show_are_uncertain(database: MysqlDatabase) -> None:
+    """As an event that is being written; here, one that does not begin where it is looked for."""
+    table, watermark = TableId(database.name, "t"), TableId(database.name, "w")
+    database.execute("CREATE TABLE t (id int)")
+    with closing(database.connect()) as connection:
+        before = end_of_log(connection)
+        database.execute("INSERT INTO t VALUES (1)")
+        after, inside = end_of_log(connection), replace(before, pos=before.pos + 1)
+        assert seen_but_for_others(connection, table, watermark=watermark, before=inside, after=after) is None
+        assert event_at(connection, before.file, before.pos) is not None
+        assert event_at(connection, after.file, after.pos) is None
+        with pytest.raises(LogGapError):
+            event_at(connection, inside.file, inside.pos)
 
 
 def test_a_table_without_a_key_that_is_written_all_the_time_fails(
