@@ -86,6 +86,8 @@ class TableReader(TableReads[Connection, CatalogTable, ReadPlan]):
     @contextmanager
     def read_whole(self, schema: TableSchema) -> Iterator[WholeRead]:
         """See `SourceChunks.read_whole`."""
+        # Read rarely and whole: what an earlier read remembers of the table may be older than a change of it.
+        self.forget(schema.table)
         with self._read(schema, "reading a table", is_whole=True) as run:
             batches = run.batches(whole_query(run.plan), _WHOLE_ROWS, _BLOCK_BYTES)
             # The statement has its view of the table once its first row is here.
