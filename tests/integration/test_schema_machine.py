@@ -23,6 +23,7 @@ from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWa
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_target_bigquery.config import BigQueryConfig
+from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.target import DeltaLakeTarget
@@ -152,9 +153,8 @@ def lake(tmp_path: Path, spark: SparkSession) -> Side:  # noqa: F811 - the fixtu
 def warehouse(origin: Database) -> Iterator[Side]:
     with BigQueryEmulator() as emulator, closing(emulator.client()) as client:
         prefix = origin.name
-
-        def make(name: str, uuid: str, epoch: int) -> BigQueryTarget:
-            config = {
+        config = BigQueryConfig.model_validate(
+            {
                 "project": PROJECT,
                 "location": LOCATION,
                 "dataset": f"{prefix}_{{namespace}}",
@@ -162,12 +162,15 @@ def warehouse(origin: Database) -> Iterator[Side]:
                 "endpoint": emulator.endpoint,
                 "staging": {"bucket": BUCKET, "prefix": prefix, "folder": emulator.storage},
             }
-            context = target_context(replicator=name, uuid=uuid, epoch=epoch)
-            return BigQueryTarget(BigQueryConfig.model_validate(config), context)
+        )
+        names = Names(config)
+
+        def make(name: str, uuid: str, epoch: int) -> BigQueryTarget:
+            return BigQueryTarget(config, target_context(replicator=name, uuid=uuid, epoch=epoch))
 
         def found(table: TableId, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
-            path = f"{PROJECT}.{prefix}_{table.namespace}.{table.name}"
-            return Counter(tuple(map(_in_digits, row)) for row in target_rows(client, path, columns))
+            rows = target_rows(client, names.path(table), [names.column(column) for column in columns])
+            return Counter(tuple(map(_in_digits, row)) for row in rows)
 
         yield Side(make=make, found=found, plain=_in_digits)
 
