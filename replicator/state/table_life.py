@@ -327,9 +327,7 @@ def nothing_left(applied: AppliedRecord) -> AppliedRecord:
 
 def snapshot_begun_in_target(applied: AppliedRecord, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:
     """A snapshot has begun in the target, or may have: until it is complete, the target is at no moment of the source."""
-    return replace(
-        applied, copy=TargetCopy.SNAPSHOT, whole_before=applied.whole, source_time=None, alarms=alarms
-    )
+    return replace(applied, copy=TargetCopy.SNAPSHOT, whole_before=applied.whole, source_time=None, alarms=alarms)
 
 
 def snapshot_completed_in_target(applied: AppliedRecord, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:
