@@ -136,7 +136,8 @@ def test_a_table_is_altered_and_rebuilt_once_although_that_is_killed(
     tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, target_tables: BigQueryTables
 ) -> None:
     database.execute(
-        "CREATE TABLE items (id int PRIMARY KEY, v int)", "INSERT INTO items SELECT n, n FROM generate_series(1, 500) n"
+        "CREATE TABLE items (id int PRIMARY KEY, v int, w int)",
+        "INSERT INTO items SELECT n, n, -n FROM generate_series(1, 500) n",
     )
     target = emulator.block(dataset=f"{database.name}_{{namespace}}", own_dataset=f"_{database.name}")
     extra = f"{QUICK}ddl: {{change_type: apply}}\n"
@@ -146,7 +147,9 @@ def test_a_table_is_altered_and_rebuilt_once_although_that_is_killed(
         with_crashes(rig, (*ALTERED, *REBUILT))
         process = rig.start()
         database.execute(
-            "ALTER TABLE items RENAME v TO w",
+            "ALTER TABLE items RENAME v TO x",
+            "ALTER TABLE items RENAME w TO v",
+            "ALTER TABLE items RENAME x TO w",
             "ALTER TABLE items ADD c int DEFAULT 5",
             "UPDATE items SET w = -1 WHERE id < 100",
         )
