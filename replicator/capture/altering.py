@@ -34,6 +34,7 @@ from replicator.state.records import Decision, Stage, TableRecord
 
 _DEFAULT: Final = re.compile(r"\bdefault\b", re.IGNORECASE)
 """In a statement that leaves the columns as they were: it may change what a column has where a row does not say."""
+_READ_AGAIN: Final = "Only a new snapshot in place tells what the rows have."
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +98,18 @@ class Altering:
         if is_other_object(tracked.record, found.identity):
             # Its snapshot sees what becomes of its shape.
             return Decision.SNAPSHOT
-        storage = tracked.record.identity.storage if tracked.record.identity is not None else None
+        identity = tracked.record.identity
         altered = self._compared(tracked, found)
+        change = judge(altered.tracked, identity, found, truncates_since=0)
+        is_truncated = identity is not None and isinstance(identity.storage, Truncated)
+        # What the catalogue says of rows, it says of those in a storage that is known.
+        is_storage_known = change in (CatalogChange.NONE, CatalogChange.EXPLAINED) and not is_truncated
+        if not is_storage_known:
+            altered = _with_snapshot(altered, _READ_AGAIN)
         decision = self._follow(tracked, altered, self._told(tracked, found), None)
         if decision in (Decision.SNAPSHOT, Decision.REBUILD):
             return decision
-        change = judge(altered.tracked, tracked.record.identity, found, truncates_since=0)
-        if change not in (CatalogChange.NONE, CatalogChange.EXPLAINED) or isinstance(storage, Truncated):
-            # What the catalogue says of rows, it says of those in a storage that is known.
+        if not is_storage_known:
             return Decision.SNAPSHOT
         self.tables.put(table_life.accepted(tracked.record, found.identity))
         self.source.accept({tracked.table: found.identity})
@@ -121,6 +126,7 @@ class Altering:
         if self.is_asked_for_as_it_is(tracked, found) or (is_other and altered.error is not None):
             # Somebody asked for the table as it is now; or it is another table than the one whose policies these are.
             altered = replace(altered, decision=Decision.REBUILD, error=None)
+        altered = _with_snapshot(altered, "Found when a new snapshot of the table began.")
         decision = self._follow(tracked, altered, self._told(tracked, found), None)
         return decision if decision is Decision.REBUILD else Decision.SNAPSHOT
 
@@ -168,11 +174,16 @@ class Altering:
                 tracked.table, "The source changed the default of a column. The policy ddl.change_default is `stop`."
             )
         if are_others or event.statement is not None:
-            reason = stop.message if stop else "Only a new snapshot tells what the rows have." if are_others else None
+            reason = stop.message if stop else _READ_AGAIN if are_others else None
             self.tables.note(tracked, event, decision, changes=changes, reason=reason, number=number)
         if stop is not None:
             raise stop
         return decision
+
+    def note_read_again(self, tracked: TrackedTable, cause: str) -> None:
+        """What is known of the table's alterations does not say what its rows have by now: a snapshot in place follows. `cause`: why."""
+        event = DDLEvent(operation=DDLOperation.ALTER_TABLE, table=tracked.table)
+        self.tables.note(tracked, event, Decision.SNAPSHOT, changes=(), reason=f"{_READ_AGAIN} {cause}")
 
     def contradicted(self, tracked: TrackedTable, schema: TableSchema | None) -> SchemaConflictError:
         """The log has rows of another shape, and no statement says how it came; return why the table stops."""
@@ -213,6 +224,8 @@ class Altering:
     def _follow(self, tracked: TrackedTable, altered: Altered, told: DDLEvent, number: int | None) -> Decision:
         """Do what was decided, unless the table is to be rebuilt or stops."""
         reason = altered.error.message if altered.error is not None else altered.reason
+        if reason is None and altered.decision is Decision.SNAPSHOT:
+            reason = _READ_AGAIN
         # As the source has it, with the columns that the target keeps.
         before = None if told.before is None else replace(told.before, kept=tracked.schema.kept)
         noted = replace(told, before=before, schema=altered.tracked)
@@ -227,6 +240,15 @@ class Altering:
         if tracked.record.stage is Stage.SNAPSHOT:
             # What was read, and is not written yet, has the old columns.
             self.snapshots.begin(tracked)
+
+
+def _with_snapshot(altered: Altered, reason: str) -> Altered:
+    """The same, followed by a snapshot in place."""
+    if altered.decision in (Decision.STOP, Decision.REBUILD):
+        return altered
+    # What is ignored stays so.
+    decision = altered.decision if altered.decision is Decision.IGNORE else Decision.SNAPSHOT
+    return replace(altered, decision=decision, reason=reason)
 
 
 def is_other_object(record: TableRecord, found: TableIdentity) -> bool:

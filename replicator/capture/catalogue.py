@@ -147,10 +147,11 @@ def missing(table: TableId) -> SchemaConflictError:
     )
 
 
-def renamed(table: TableId, new: TableId | None) -> SchemaConflictError:
-    """Why a table fails that has another name."""
+def renamed(table: TableId, new: TableId | None, cause: str | None = None) -> SchemaConflictError:
+    """Why a table fails that has another name. `cause`: why it is not followed, in a sentence."""
+    what = f"it was renamed to {new}." if new else "it was renamed."
     return SchemaConflictError(
-        f"it was renamed to {new}." if new else "it was renamed.",
+        f"{what} {cause}" if cause else what,
         code="table_renamed",
         table=str(table),
         action="It continues when it has its name again. Or exclude it in `tables.exclude`, and include its new name in `tables.include`.",

@@ -166,8 +166,8 @@ class Renaming:
         self._name(tracked, new if selects else tracked.table)
         if had_failed:
             return
-        decision = _DECISIONS[fate]
-        self.tables.note(tracked, event, decision, changes=[Change.RENAME_TABLE], number=number)
+        decision, cause = _DECISIONS[fate], self._cause(tracked, new, fate)
+        self.tables.note(tracked, event, decision, changes=[Change.RENAME_TABLE], reason=cause, number=number)
         match fate:
             case Fate.CONTINUES:
                 if tracked.is_captured:
@@ -175,12 +175,24 @@ class Renaming:
             case Fate.STOPPED:
                 self.fail(tracked, renamed_by_policy(tracked.table, new))
             case Fate.LOST | Fate.TAKEN:
-                self.fail(tracked, renamed(tracked.table, new))
+                self.fail(tracked, renamed(tracked.table, new, cause))
                 # Another table may have taken its name already.
                 self.start([tracked.table])
         taken = self.tables.get(new) if fate is Fate.TAKEN else None
         if taken is not None:
             self.rebind(taken, event, number)
+
+    def _cause(self, tracked: TrackedTable, new: TableId, fate: Fate) -> str | None:
+        """Why the table is not followed; None if it is, or stops."""
+        if fate is Fate.TAKEN:
+            return "Another replicated table has that name."
+        if fate is not Fate.LOST:
+            return None
+        if not self.settings.selects(new):
+            return "No pattern of `tables.include` matches that name."
+        if self.settings.ddl(tracked.table).rename_table == "ignore":
+            return "The policy ddl.rename_table is `ignore`."
+        return "The setting follow_rename is `true`: the target table keeps its rows, and the new name is a table of its own."
 
     def _make_way(self, tracked: TrackedTable, new: TableId) -> None:
         """No two tracked tables are the same one of the source."""

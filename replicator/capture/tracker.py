@@ -359,6 +359,8 @@ class CatalogTracker:
         is_to_stop = self.settings.unexplained_change == "stop" and not tracked.record.is_altered
         if is_to_stop:
             raise unexplained(tracked.table, change)
+        if tracked.record.is_altered:
+            self._altering.note_read_again(tracked, f"In the catalogue, {UNEXPLAINED[change]}.")
         self._suspend(tracked)
         return tracked.table
 

@@ -23,8 +23,6 @@ from replicator.state.records import (
     Decision,
     HistoryEntry,
     ReplicatorRecord,
-    TableRecord,
-    TargetCopy,
 )
 from replicator.state.store import StateStore
 
@@ -50,13 +48,10 @@ def history(store: StateStore, record: ReplicatorRecord, *, table: str | None, l
     entries = store.history(record.name, limit, table=wanted)
     newest = store.feed_tables(record.name)
     applied = store.applied(record.name)
-    tables = {one.table: one for one in store.tables(record.name)}
     return [
         Happened(
             entry=entry,
-            target=_outcome(
-                entry, tables.get(entry.table), applied.get(entry.table), newest=newest.get(entry.table, EMPTY_LEDGER)
-            ),
+            target=_outcome(entry, applied.get(entry.table), newest=newest.get(entry.table, EMPTY_LEDGER)),
         )
         for entry in entries
     ]
@@ -82,45 +77,33 @@ def _known(store: StateStore, name: str, text: str) -> TableId:
     return table
 
 
-def _outcome(
-    entry: HistoryEntry, table: TableRecord | None, applied: AppliedRecord | None, *, newest: int
-) -> TargetDocument:
+def _outcome(entry: HistoryEntry, applied: AppliedRecord | None, *, newest: int) -> TargetDocument:
     """What the target did, by what apply last recorded of the table: its record follows the target's ledger, never leads it."""
     if entry.decision in _LEAVES_THE_TARGET:
         return TargetDocument(state=Outcome.NOTHING, code=None)
     if applied is None:
         return TargetDocument(state=Outcome.WAITING, code=None)
-    if _has_passed(entry, table, applied, newest):
+    if _has_passed(entry, applied, newest):
         return TargetDocument(state=Outcome.APPLIED, code=None)
     if applied.has_failed and applied.error is not None:
         return TargetDocument(state=Outcome.FAILED, code=applied.error.code)
     return TargetDocument(state=Outcome.WAITING, code=None)
 
 
-def _has_passed(entry: HistoryEntry, table: TableRecord | None, applied: AppliedRecord, newest: int) -> bool:
+def _has_passed(entry: HistoryEntry, applied: AppliedRecord, newest: int) -> bool:
     """Whether the target is behind the change. A later incarnation begins with it; one that is rebuilt is there once it is whole.
 
     `newest`: of the table in the journal. Not every change has an event there for the target to apply.
     """
-    if applied.incarnation > entry.incarnation:
-        return entry.decision is not Decision.REBUILD or not _is_being_built(table, applied)
-    if entry.decision is Decision.REBUILD or applied.incarnation < entry.incarnation:
-        return False
+    if entry.decision is Decision.REBUILD:
+        return applied.whole > entry.incarnation
     is_replacement = entry.operation is DDLOperation.CREATE_TABLE and entry.incarnation > 1
-    if is_replacement and _is_being_built(table, applied):
+    if is_replacement and applied.whole < entry.incarnation:
         # Readers see the table before it.
         return False
+    if applied.incarnation != entry.incarnation:
+        return applied.incarnation > entry.incarnation
     return applied.last_applied >= min(entry.sequence_num, newest)
-
-
-def _is_being_built(table: TableRecord | None, applied: AppliedRecord) -> bool:
-    """Whether the target does not hold the first snapshot of the incarnation that is applied there as a whole."""
-    if applied.copy is not TargetCopy.SNAPSHOT:
-        return False
-    if table is None or table.snapshot is None or table.incarnation != applied.incarnation:
-        return True
-    # One in place was begun behind the first.
-    return table.snapshot.start_number is None or applied.last_applied < table.snapshot.start_number
 
 
 def _event(event: Happened) -> EventDocument:

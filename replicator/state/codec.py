@@ -34,7 +34,7 @@ R = TypeVar("R", bound=Report)
 
 _ERROR: Final = TypeAdapter(ErrorRecord)
 _SCHEMA: Final[TypeAdapter[TableSchema]] = TypeAdapter(StoredSchema)
-_LATER: Final = frozenset({"is_accepted", "ignored", "stopped_at"})
+_LATER: Final = frozenset({"is_accepted", "ignored", "stopped_at", "whole_before"})
 """Fields of documents that older versions did not write: what they meant is the default."""
 
 
@@ -123,7 +123,7 @@ _APPLIED: Final = _Stored(
     source_time="source_time",
     state="state",
     error="error",
-    audit=("copy", "merged", "audited_to", "alarms"),
+    audit=("copy", "whole_before", "merged", "audited_to", "alarms"),
     engine=("crashes", "upkeep_crash"),
 )
 _FILES: Final = _Stored(

@@ -277,6 +277,7 @@ class AppliedRecord:
         source_time: Everything committed at the source before it is in the target.
         error: Why it failed.
         copy: What the target holds.
+        whole_before: The newest incarnation that the target had as a whole before the snapshot that is under way there; 0: none.
         merged: Counts of the incarnation, as the target had them at the last audit.
         audited_to: Position of the last audit, in the target's own format; None before the incarnation's first.
         alarms: One per code.
@@ -294,11 +295,17 @@ class AppliedRecord:
     state: ApplyState = ApplyState.APPLYING
     error: ErrorRecord | None = None
     copy: TargetCopy = TargetCopy.SNAPSHOT
+    whole_before: int = 0
     merged: Merged = field(default_factory=Merged)
     audited_to: str | None = None
     alarms: tuple[AlarmRecord, ...] = ()
     crashes: int = 0
     upkeep_crash: ErrorRecord | None = None
+
+    @property
+    def whole(self) -> int:
+        """The newest incarnation that the target has had as a whole; 0: none."""
+        return self.whole_before if self.copy is TargetCopy.SNAPSHOT else self.incarnation
 
     @property
     def has_failed(self) -> bool:

@@ -327,7 +327,7 @@ def nothing_left(applied: AppliedRecord) -> AppliedRecord:
 
 def snapshot_begun_in_target(applied: AppliedRecord, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:
     """A snapshot has begun in the target, or may have: until it is complete, the target is at no moment of the source."""
-    return replace(applied, copy=TargetCopy.SNAPSHOT, source_time=None, alarms=alarms)
+    return replace(applied, copy=TargetCopy.SNAPSHOT, whole_before=applied.whole, source_time=None, alarms=alarms)
 
 
 def snapshot_completed_in_target(applied: AppliedRecord, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:
@@ -342,7 +342,7 @@ def found_whole(applied: AppliedRecord, *, has_snapshot: bool) -> AppliedRecord:
 
 def begun_in_target(applied: AppliedRecord, incarnation: int, alarms: tuple[AlarmRecord, ...]) -> AppliedRecord:
     """Apply continues with a new incarnation: nothing of it is applied, and it replaces what the target has."""
-    return AppliedRecord(table=applied.table, incarnation=incarnation, alarms=alarms)
+    return AppliedRecord(table=applied.table, incarnation=incarnation, whole_before=applied.whole, alarms=alarms)
 
 
 def _assert_in(record: TableRecord, stages: Collection[Stage]) -> None:

@@ -97,8 +97,27 @@ def test_readers_see_the_old_table_or_the_new_one_while_its_rebuilding_is_killed
     assert set(crashes(rebuilt)) == set(points)
     assert rebuilt.differences(DeltaLakeTables(rebuilt.lake)) == {}
     assert rebuilt.stop(process) == 0, rebuilt.output()
-    buildings = rebuilt.lake / "_replicator" / "building"
-    assert [path for path in buildings.rglob("*") if path.is_file()] == []
+    assert list((rebuilt.lake / "_replicator" / "building").rglob("*")) == []
+
+
+@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mariadb", marks=pytest.mark.slow)])
+def test_rows_get_the_value_of_a_new_column_once_although_that_is_killed(
+    rebuilt: Rig, origin: Database, kind: str
+) -> None:
+    process = rebuilt.start()
+    rebuilt.wait_for_status(is_streaming, process)
+    rebuilt.settle(process)
+    points = ("target.before_ddl", "target.rows_filled", "target.after_ddl")
+    with_crashes(rebuilt, points)
+    kill_all(process)
+    process = rebuilt.start()
+    origin.execute("ALTER TABLE items ADD c int DEFAULT 5", "UPDATE items SET v = 8 WHERE id < 10")
+    rebuilt.wait_for_status(lambda _: set(crashes(rebuilt)) == set(points), process)
+    origin.execute("DELETE FROM items WHERE id = 3")
+    rebuilt.settle(process)
+    assert rebuilt.differences(DeltaLakeTables(rebuilt.lake)) == {}
+    assert rebuilt.table("items").incarnation == 1, kind
+    assert rebuilt.stop(process) == 0, rebuilt.output()
 
 
 @pytest.mark.parametrize("kind", ["postgresql", pytest.param("mariadb", marks=pytest.mark.slow)])

@@ -23,6 +23,7 @@ from replicator.testing.memory import MemoryTarget, MemoryTargetConfig, MemoryWa
 from replicator_source_postgresql.config import PostgresqlConfig
 from replicator_source_postgresql.source import PostgresqlSource
 from replicator_target_bigquery.config import BigQueryConfig
+from replicator_target_bigquery.names import Names
 from replicator_target_bigquery.target import BigQueryTarget
 from replicator_target_delta.config import DeltaLakeConfig
 from replicator_target_delta.target import DeltaLakeTarget
@@ -67,7 +68,7 @@ class Side:
 
     Attributes:
         make: A target object for a replicator's name and uuid, and an epoch, as every new process makes it.
-        found: The rows of a table.
+        found: The rows of a table; KeyError if it has not all of the columns.
         plain: A value as the target has it.
     """
 
@@ -143,6 +144,7 @@ def lake(tmp_path: Path, spark: SparkSession) -> Side:  # noqa: F811 - the fixtu
     def found(table: TableId, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
         # delta-rs does not read tables whose columns were widened.
         rows = spark.read.format("delta").load(str(path / table.namespace / table.name))
+        _check_columns(columns, rows.columns)
         return Counter(tuple(row) for row in rows.select([f"`{name}`" for name in columns]).collect())
 
     return Side(make=make, found=found)
@@ -152,9 +154,8 @@ def lake(tmp_path: Path, spark: SparkSession) -> Side:  # noqa: F811 - the fixtu
 def warehouse(origin: Database) -> Iterator[Side]:
     with BigQueryEmulator() as emulator, closing(emulator.client()) as client:
         prefix = origin.name
-
-        def make(name: str, uuid: str, epoch: int) -> BigQueryTarget:
-            config = {
+        config = BigQueryConfig.model_validate(
+            {
                 "project": PROJECT,
                 "location": LOCATION,
                 "dataset": f"{prefix}_{{namespace}}",
@@ -162,14 +163,25 @@ def warehouse(origin: Database) -> Iterator[Side]:
                 "endpoint": emulator.endpoint,
                 "staging": {"bucket": BUCKET, "prefix": prefix, "folder": emulator.storage},
             }
-            context = target_context(replicator=name, uuid=uuid, epoch=epoch)
-            return BigQueryTarget(BigQueryConfig.model_validate(config), context)
+        )
+        names = Names(config)
+
+        def make(name: str, uuid: str, epoch: int) -> BigQueryTarget:
+            return BigQueryTarget(config, target_context(replicator=name, uuid=uuid, epoch=epoch))
 
         def found(table: TableId, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
-            path = f"{PROJECT}.{prefix}_{table.namespace}.{table.name}"
-            return Counter(tuple(map(_in_digits, row)) for row in target_rows(client, path, columns))
+            in_target = [names.column(column) for column in columns]
+            _check_columns(in_target, [field.name for field in client.get_table(names.path(table)).schema])
+            rows = target_rows(client, names.path(table), in_target)
+            return Counter(tuple(map(_in_digits, row)) for row in rows)
 
         yield Side(make=make, found=found, plain=_in_digits)
+
+
+def _check_columns(wanted: Sequence[str], found: Sequence[str]) -> None:
+    """Raise KeyError as the target in memory does, where a change has not arrived yet."""
+    if missing := [name for name in wanted if name not in found]:
+        raise KeyError(*missing)
 
 
 def _in_digits(value: Any) -> Any:

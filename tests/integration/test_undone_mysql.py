@@ -30,6 +30,7 @@ SCHEMA: Final = (
     "INSERT INTO t VALUES (1, 1, 'one'), (2, 2, 'two')",
     "INSERT INTO bag VALUES (1, 'one'), (2, 'two')",
 )
+DISCARDED: Final = "capture.discarded"
 TEMP: Final = "CREATE TEMPORARY TABLE tt (id int)"
 # What the server cannot undo wholly, so that it logs what was rolled back: the last statement, and what it takes beforehand.
 TEMPORARY: Final = [TEMP]
@@ -165,7 +166,7 @@ def test_a_crash_between_the_two_readings_changes_nothing(
     passed: list[str] = []
 
     def crash_point(name: str) -> None:
-        if name == "capture.discarded":
+        if name == DISCARDED:
             passed.append(name)
             if len(passed) in {1, 3}:
                 raise KilledError

@@ -10,7 +10,7 @@ import pytest
 
 from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, SnapshotKind, SnapshotPhase
 from replicator.model.schema import TableId
-from replicator.state.records import Stage
+from replicator.state.records import Decision, Stage
 from replicator_testbed.captured import Captured
 from replicator_testbed.postgresql_captures import Make, assert_equal, fill, table, wait_for_failed
 from replicator_testbed.servers import ScratchDatabase
@@ -109,6 +109,56 @@ def test_a_shorter_type_is_read_again_at_once(database: ScratchDatabase, capture
     record = captured.record(table("t"))
     assert record.schema is not None
     assert record.schema.column("a").source_type == "varchar(5)"
+
+
+@pytest.mark.parametrize("is_down", [False, True], ids=["running", "down"])
+@pytest.mark.parametrize(
+    ("statement", "decision"),
+    [
+        ("ALTER TABLE t ADD v double precision DEFAULT random()", Decision.SNAPSHOT),
+        ("ALTER TABLE t ADD v int DEFAULT 5", Decision.APPLY),
+    ],
+)
+def test_the_history_tells_of_the_snapshot_that_a_change_needs(
+    database: ScratchDatabase, captured: Captured, statement: str, decision: Decision, is_down: bool
+) -> None:
+    captured.settings = replace(captured.settings, compare_every_s=0.1)
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+        if not is_down:
+            # No row comes behind it: the catalogue shows it.
+            database.execute(statement)
+            running.wait_until(lambda: len(decisions(captured)) > 1, "it is found")
+    if is_down:
+        database.execute(statement)
+    with captured.running() as running:
+        running.wait_until(lambda: len(decisions(captured)) > 1, "it is found")
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+    assert decisions(captured) == [Decision.APPLY, decision]
+    is_read_again = decision is Decision.SNAPSHOT
+    assert snapshots(captured) == [SnapshotKind.FIRST, *[SnapshotKind.IN_PLACE] * is_read_again]
+    reason = captured.store.history(captured.name, 1)[0].reason
+    assert reason == ("Only a new snapshot in place tells what the rows have." if is_read_again else None)
+
+
+def test_the_history_tells_of_a_snapshot_that_a_change_needs_later(
+    database: ScratchDatabase, captured: Captured
+) -> None:
+    with captured.running() as running:
+        captured.wait_for_streaming(running)
+        captured.catch_up(running)
+        database.execute("ALTER TABLE t DROP n", "VACUUM FULL t", "UPDATE t SET a = 'z' WHERE id = 1")
+        running.wait_until(lambda: snapshots(captured)[1:] == [SnapshotKind.IN_PLACE], "it is read again, in place")
+    assert decisions(captured) == [Decision.APPLY, Decision.KEEP, Decision.SNAPSHOT]
+    reason = captured.store.history(captured.name, 1)[0].reason
+    assert reason is not None
+    assert "the table's rows were rewritten or removed" in reason
+
+
+def decisions(captured: Captured) -> list[Decision]:
+    return [entry.decision for entry in captured.store.history(captured.name, 10)]
 
 
 def test_the_tables_of_a_schema_that_is_dropped_fail_and_others_continue(

@@ -16,6 +16,7 @@ from replicator.model.events import DDLEvent, DDLOperation, SnapshotEvent, Snaps
 from replicator.model.schema import TableId
 from replicator.state.records import Stage
 from replicator.testing.memory import MemorySource
+from replicator_testbed.present import present
 
 if TYPE_CHECKING:
     from tests.unit.capture.conftest import Bench
@@ -128,6 +129,9 @@ def test_a_table_that_is_renamed_out_of_the_patterns_fails_and_returns_with_its_
         running.until(renaming.holds(A))
         rename(renaming, {A: OUTSIDE})
         running.until(is_failed(renaming, A, "table_renamed"))
+        assert "`tables.include`" in present(renaming.known(A).error).message
+        (noted,) = [e for e in renaming.store.history("test", 10) if e.operation is DDLOperation.RENAME_TABLE]
+        assert noted.reason == "No pattern of `tables.include` matches that name."
         renaming.fill(OUTSIDE, 2, first=10)
         renaming.fill(B, 2)
         running.until(renaming.holds(B))
@@ -204,12 +208,18 @@ def test_a_table_that_gets_the_name_of_a_dropped_one_is_that_one(renaming: Bench
         rename(renaming, {B: A})
         running.until(lambda: is_called(renaming, A, None)() and renaming.holds(A)())
         assert is_failed(renaming, B, "table_renamed")()
+        assert "Another replicated table has that name" in present(renaming.known(B).error).message
 
 
 @pytest.mark.parametrize(
-    ("policy", "code"), [("stop", "ddl_stop"), ("ignore", "table_renamed"), ("follow", "table_renamed")]
+    ("policy", "code", "cause"),
+    [
+        ("stop", "ddl_stop", "ddl.rename_table is `stop`"),
+        ("ignore", "table_renamed", "ddl.rename_table is `ignore`"),
+        ("follow", "table_renamed", "follow_rename is `true`"),
+    ],
 )
-def test_policies_end_the_table(renaming: Bench, policy: Any, code: str) -> None:
+def test_policies_end_the_table(renaming: Bench, policy: Any, code: str, cause: str) -> None:
     if policy == "follow":
         renaming.settings = replace(renaming.settings, follow_rename=lambda _: True)
     else:
@@ -218,6 +228,7 @@ def test_policies_end_the_table(renaming: Bench, policy: Any, code: str) -> None
         running.until(renaming.holds(A))
         rename(renaming, {A: B})
         running.until(is_failed(renaming, A, code))
+        assert cause in present(renaming.known(A).error).message
         renaming.fill(B, 1, first=10)
         if policy != "stop":
             running.until(lambda: is_called(renaming, B, None)() and renaming.holds(B)())

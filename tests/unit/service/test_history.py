@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from replicator.model.errors import ConfigError
-from replicator.model.events import DDLEvent, DDLOperation, SnapshotKind
+from replicator.model.events import DDLEvent, DDLOperation
 from replicator.model.schema import TableId
 from replicator.service import lifecycle
 from replicator.service.history import history
@@ -24,7 +24,6 @@ from replicator.state.records import (
     EventEntry,
     HistoryEntry,
     Segment,
-    SnapshotProgress,
     Stage,
     TableRecord,
     TargetCopy,
@@ -37,7 +36,6 @@ TABLE: Final = TableId("public", "t")
 ERROR: Final = ErrorRecord(code="ddl_not_supported", message="no", action=None, at=NOW)
 FAILED: Final = {"state": ApplyState.FAILED, "error": ERROR}
 WHOLE: Final = {"copy": TargetCopy.WHOLE}
-IN_PLACE: Final = SnapshotProgress(kind=SnapshotKind.IN_PLACE, start_number=50)
 
 
 @pytest.fixture
@@ -92,6 +90,9 @@ def outcome(store: StateStore) -> tuple[Outcome, str | None]:
         (Decision.REBUILD, 3, 12, FAILED, Outcome.FAILED),
         (Decision.REBUILD, 3, 12, WHOLE, Outcome.APPLIED),
         (Decision.REBUILD, 4, 0, WHOLE, Outcome.APPLIED),
+        (Decision.REBUILD, 4, 0, {"whole_before": 3}, Outcome.APPLIED),
+        (Decision.REBUILD, 4, 0, {"whole_before": 2}, Outcome.WAITING),
+        (Decision.REBUILD, 3, 50, {"whole_before": 3}, Outcome.APPLIED),
     ],
 )
 def test_the_ledger_says_what_the_target_did(
@@ -103,24 +104,20 @@ def test_the_ledger_says_what_the_target_did(
     assert outcome(store) == (state, "ddl_not_supported" if state is Outcome.FAILED else None)
 
 
-@pytest.mark.parametrize(("last_applied", "state"), [(49, Outcome.WAITING), (50, Outcome.APPLIED)])
-def test_a_later_snapshot_in_place_does_not_undo_a_rebuild(
-    store: StateStore, last_applied: int, state: Outcome
-) -> None:
-    record = TableRecord(table=TABLE, incarnation=3, stage=Stage.SNAPSHOT, snapshot=IN_PLACE)
-    seal(store, decision=Decision.REBUILD, tables=(record,))
-    store.put_applied("shop", 1, [AppliedRecord(table=TABLE, incarnation=3, last_applied=last_applied)])
-    assert outcome(store) == (state, None)
-
-
 @pytest.mark.parametrize(
-    ("copy", "expected"), [(TargetCopy.SNAPSHOT, Outcome.WAITING), (TargetCopy.WHOLE, Outcome.APPLIED)]
+    ("incarnation", "more", "expected"),
+    [
+        (2, {}, Outcome.WAITING),
+        (2, WHOLE, Outcome.APPLIED),
+        (3, {"whole_before": 1}, Outcome.WAITING),
+        (3, {"whole_before": 2}, Outcome.APPLIED),
+    ],
 )
 def test_a_table_that_replaces_another_is_there_once_it_is_whole(
-    store: StateStore, copy: TargetCopy, expected: Outcome
+    store: StateStore, incarnation: int, more: dict[str, Any], expected: Outcome
 ) -> None:
     seal(store, operation=DDLOperation.CREATE_TABLE)
-    store.put_applied("shop", 1, [AppliedRecord(table=TABLE, incarnation=2, last_applied=12, copy=copy)])
+    store.put_applied("shop", 1, [AppliedRecord(table=TABLE, incarnation=incarnation, last_applied=12, **more)])
     assert outcome(store) == (expected, None)
 
 

@@ -151,10 +151,20 @@ def test_a_new_incarnation_in_the_target_knows_nothing_but_its_alarms() -> None:
     assert table_life.begun_in_target(before, 2, ()) == AppliedRecord(table=T, incarnation=2)
 
 
+def test_the_target_has_had_an_incarnation_as_a_whole_until_a_later_one_is() -> None:
+    first = AppliedRecord(table=T, incarnation=1)
+    assert (first.whole, table_life.begun_in_target(first, 2, ()).whole) == (0, 0)
+    applied = table_life.snapshot_completed_in_target(first, ())
+    assert (applied.whole, table_life.snapshot_begun_in_target(applied, ()).whole) == (1, 1)
+    second = table_life.begun_in_target(table_life.snapshot_begun_in_target(applied, ()), 2, ())
+    third = table_life.begun_in_target(second, 3, ())
+    assert (second.whole, third.whole, table_life.found_whole(third, has_snapshot=True).whole) == (1, 1, 3)
+
+
 def test_what_the_target_holds_changes_with_its_snapshots() -> None:
     applied = AppliedRecord(table=T, incarnation=1, copy=TargetCopy.UNKNOWN, source_time=NOW, crashes=2)
     begun = table_life.snapshot_begun_in_target(applied, (ALARM,))
-    assert begun == replace(applied, copy=TargetCopy.SNAPSHOT, source_time=None, alarms=(ALARM,))
+    assert begun == replace(applied, copy=TargetCopy.SNAPSHOT, whole_before=1, source_time=None, alarms=(ALARM,))
     completed = table_life.snapshot_completed_in_target(begun, ())
     assert completed == replace(begun, copy=TargetCopy.WHOLE, alarms=())
     assert table_life.found_whole(begun, has_snapshot=True).copy is TargetCopy.WHOLE

@@ -45,6 +45,8 @@ CRASH_POINTS = (
     "target.after_merge:2",
     "apply.after_unit:3",
 )
+ALTERED = ("target.alter_planned", "target.column_altered", "target.names_freed")
+REBUILT = ("target.replaced", "target.building_dropped")
 
 
 @pytest.fixture
@@ -126,6 +128,41 @@ def test_a_crash_at_any_boundary_of_the_target_loses_and_doubles_nothing(
     rig.catch_up()
     assert sorted(crashes(rig)) == sorted(CRASH_POINTS)
     assert rig.differences(target_tables) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_table_is_altered_and_rebuilt_once_although_that_is_killed(
+    tmp_path: Path, database: ScratchDatabase, emulator: BigQueryEmulator, target_tables: BigQueryTables
+) -> None:
+    database.execute(
+        "CREATE TABLE items (id int PRIMARY KEY, v int, w int)",
+        "INSERT INTO items SELECT n, n, -n FROM generate_series(1, 500) n",
+    )
+    target = emulator.block(dataset=f"{database.name}_{{namespace}}", own_dataset=f"_{database.name}")
+    extra = f"{QUICK}ddl: {{change_type: apply}}\n"
+    rig = Rig(folder=tmp_path, database=database, tables=["items"], extra=extra, target=target)
+    try:
+        rig.catch_up()
+        with_crashes(rig, (*ALTERED, *REBUILT))
+        process = rig.start()
+        database.execute(
+            "ALTER TABLE items RENAME v TO x",
+            "ALTER TABLE items RENAME w TO v",
+            "ALTER TABLE items RENAME x TO w",
+            "ALTER TABLE items ADD c int DEFAULT 5",
+            "UPDATE items SET w = -1 WHERE id < 100",
+        )
+        rig.wait_for_status(lambda _: set(crashes(rig)) == set(ALTERED), process, timeout_s=240)
+        database.execute("ALTER TABLE items ALTER w TYPE text", "UPDATE items SET w = 'x' WHERE id < 50")
+        rig.wait_for_status(lambda _: set(crashes(rig)) == {*ALTERED, *REBUILT}, process, timeout_s=240)
+        assert rig.stop(process) == 0, rig.output()
+        database.execute("DELETE FROM items WHERE id = 7")
+        rig.catch_up()
+        assert rig.differences(target_tables) == {}
+        assert rig.table("items").incarnation == 2
+    finally:
+        rig.kill()
 
 
 @pytest.mark.slow

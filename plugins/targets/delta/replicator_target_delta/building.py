@@ -18,7 +18,9 @@ leaves a building that the next claim removes. An older epoch is refused by the 
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Lock
 
+from replicator.model.schema import TableId
 from replicator.plugins.target import EMPTY_LEDGER, Ledger, TargetTable
 from replicator_target_delta.ledger import EPOCH_MAX, Entry, Look, adopted, entries_of
 from replicator_target_delta.storage import Storage
@@ -68,12 +70,23 @@ def path_of(storage: Storage, table: TargetTable, log: TableLog | None) -> str:
     return storage.table_path(table.table)
 
 
-def sweep(storage: Storage, table: TargetTable, *, but: int | None = None) -> None:
-    """Remove buildings of the table, except that of the incarnation `but`."""
-    folder = storage.buildings(table.uuid, table.table)
-    names = storage.names(folder)
-    for name in names:
-        if name != str(but):
-            storage.remove(f"{folder}/{name}")
-    if names and str(but) not in names:
-        storage.remove_empty(folder)
+class Buildings:
+    """The tables whose new incarnation this process builds, and what is removed of others."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._tables: set[TableId] = set()
+
+    def sweep(self, storage: Storage, table: TargetTable, *, but: int | None = None) -> None:
+        """Remove buildings of the table, except that of the incarnation `but`, which may be made from here on."""
+        with self._lock:
+            # Before its folder is made: nobody removes the folders above it meanwhile.
+            (self._tables.discard if but is None else self._tables.add)(table.table)
+        folder = storage.buildings(table.uuid, table.table)
+        for name in storage.names(folder):
+            if name != str(but):
+                storage.remove(f"{folder}/{name}")
+        with self._lock:
+            if not self._tables:
+                # Other replicators have folders of their own above.
+                storage.prune(folder, below=storage.all_buildings)

@@ -67,9 +67,14 @@ class Storage:
         """A path in the folder for short-lived files, as Spark is told."""
         return "/".join((self.root, OWN_FOLDER, *parts))
 
+    @property
+    def all_buildings(self) -> str:
+        """The folder of all incarnations that readers do not see yet."""
+        return f"{self.root}/{BUILDINGS}"
+
     def buildings(self, uuid: str, table: TableId) -> str:
-        """The folder of a table's incarnations that readers do not see yet."""
-        return "/".join((self.root, BUILDINGS, *map(path_part, (uuid, table.namespace, table.name))))
+        """That of a table's."""
+        return "/".join((self.all_buildings, *map(path_part, (uuid, table.namespace, table.name))))
 
     def building_path(self, uuid: str, table: TableId, incarnation: int) -> str:
         """Where one of them stands, as Spark is told."""
@@ -156,6 +161,11 @@ class Storage:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
                     raise
         return self.kind(path) is pafs.FileType.NotFound
+
+    def prune(self, path: str, *, below: str) -> None:
+        """Remove a folder of this host and those above it as far as they are empty, but not `below`. Elsewhere they stay."""
+        while isinstance(self._fs, pafs.LocalFileSystem) and path != below and self.remove_empty(path):
+            path = path.rpartition("/")[0]
 
     def _inner(self, path: str) -> str:
         assert path == self.root or path.startswith(f"{self.root}/")

@@ -79,6 +79,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         self._sharing = SharingCheck()
         self._plans = Plans(may_adopt=config.adopt == "replace")
         self._lanes = Lanes(config)
+        self._buildings = building.Buildings()
         self._pace = Pace(context.max_wait_s)
         self._engines: dict[TableId, EngineReport] = {}
         # Tables that Spark merges whatever the size of a batch.
@@ -119,7 +120,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
     def forget(self, table: TargetTable) -> None:
         """Remove what readers do not see."""
         with translated(str(table.table)):
-            building.sweep(self._storage, table)
+            self._buildings.sweep(self._storage, table)
 
     def read_ledger(self, table: TargetTable) -> Ledger | None:
         """The table's newest transaction identifier of ours, by two or three small files of its log."""
@@ -150,7 +151,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         path = self._storage.table_path(table.table)
         found = record_alone(session, self._storage, path, lambda log: self._plans.claim(table, log))
         is_building = found is not None and building.is_older(table, found[0])
-        building.sweep(self._storage, table, but=table.incarnation if is_building else None)
+        self._buildings.sweep(self._storage, table, but=table.incarnation if is_building else None)
         if is_building:
             path = self._storage.building_path(table.uuid, table.table, table.incarnation)
             found = record_alone(session, self._storage, path, lambda log: self._plans.claim(table, log))
@@ -451,7 +452,7 @@ class DeltaLakeTarget(LedgerTarget[DeltaLakeConfig, HeldTable]):
         held.path, held.properties, held.direct = path, properties, None
         if held.is_building:
             held.is_building = False
-            building.sweep(self._storage, held.table)
+            self._buildings.sweep(self._storage, held.table)
 
     def _check_exists(self, held: HeldTable) -> None:
         """What changes rows needs a table of this incarnation; one that was dropped has to be recreated."""

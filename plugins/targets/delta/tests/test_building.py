@@ -23,6 +23,7 @@ from replicator.model.schema import Column, TableId, TableSchema
 from replicator.plugins.target import EMPTY_LEDGER, Claim, Ledger, TableOptions
 from replicator.testing.alterations import Killed, killed_at
 from replicator_target_delta import maintenance, swapping
+from replicator_target_delta.building import Buildings
 from replicator_target_delta.storage import Storage
 from replicator_target_delta.tablelog import read_log
 from replicator_testbed.delta import read_delta, rows_of
@@ -313,6 +314,32 @@ def test_a_building_that_is_given_up_is_removed(old: Lake) -> None:
     old.target.drop(old.table)
     assert not old.path.exists()
     assert not building_of(old).parent.exists()
+
+
+def test_no_folder_of_a_building_stays(old: Lake) -> None:
+    uuid = building_of(old).parents[2]
+    another = uuid.with_name("u-2") / "public"
+    another.mkdir(parents=True)
+    begin(old)
+    old.apply(old.insert(id=5, name=5))
+    assert uuid.exists()
+    old.target.publish(old.table, old.number())
+    assert (uuid.exists(), another.exists()) == (False, True)
+    begin(old, OLD, incarnation=2)
+    old.target.forget(old.table)
+    assert not uuid.exists()
+
+
+def test_folders_stay_above_a_building_that_is_begun(tmp_path: Path, old: Lake) -> None:
+    storage, buildings = Storage(str(tmp_path)), Buildings()
+    other = replace(old.table, table=TableId("public", "other"))
+    above = Path(storage.buildings(old.table.uuid, old.table.table)).parent
+    above.mkdir(parents=True)
+    buildings.sweep(storage, old.table, but=1)
+    buildings.sweep(storage, other)
+    assert above.exists()
+    buildings.sweep(storage, old.table)
+    assert list((tmp_path / "_replicator" / "building").iterdir()) == []
 
 
 def test_what_was_dropped_or_removed_is_made_where_it_was(old: Lake) -> None:
