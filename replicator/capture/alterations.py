@@ -112,6 +112,8 @@ def decide(
         can_widen: What the target can do.
         is_accepted: What policies would stop, an operator has accepted.
     """
+    # A source may have derived it from the shape for which the log was opened.
+    found = replace(found, kept=())
     if is_accepted:
         policies = policies.model_copy(update={kind.value: "apply" for kind in Change if _is_stopped(kind, policies)})
     is_in_step = before is None or same_columns(bare(known), bare(before))

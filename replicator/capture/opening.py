@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from replicator.capture.asking import Descriptions, Refusals, describe
 from replicator.capture.catalogue import has_learned_ids, same_shape, with_ids
@@ -119,6 +120,8 @@ def tracked_schemas(source: SourceLog, tables: TrackedTables, found: Description
     # The log may still have changes of those that are missing from the catalogue, and tell what became of them.
     unfinished = [f for f in tables.all(*table_life.CAPTURED, Stage.PENDING) if table_life.has_begun(f.record)]
     schemas |= {f.table: f.schema for f in unfinished if f.table not in schemas}
+    # What the target keeps is nothing to the source, and must not come back with a shape that it derives.
+    schemas = {table: replace(schema, kept=()) for table, schema in schemas.items()}
     for tracked in tables.all(*table_life.CAPTURED):
         if tracked.record.identity:
             with of_table(tracked.table, "passing its identity to the source"):

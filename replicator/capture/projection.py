@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from itertools import starmap
 from typing import Final
 
@@ -132,6 +133,10 @@ def _fitting(values: pa.Array, column: Column, table: TableId) -> pa.Array:
     """Values in the type that the target keeps, if each of them is the same there."""
     if values.type == column.type:
         return values
+    if values.null_count == len(values):
+        return pa.nulls(len(values), column.type)
+    if len({_sort(values.type), _sort(column.type)} - {_Sort.TEXT}) > 1:
+        raise _does_not_fit(column, table)
     try:
         cast = pc.cast(values, column.type)
         back = pc.cast(cast, values.type)
@@ -143,6 +148,23 @@ def _fitting(values: pa.Array, column: Column, table: TableId) -> pa.Array:
     if cast.null_count != values.null_count or not pc.all(same).as_py():
         raise _does_not_fit(column, table)
     return cast
+
+
+class _Sort(Enum):
+    """What the values of a type are. Arrow casts between sorts by the numbers that it stores, which are not the same values."""
+
+    TEXT = auto()
+    NUMBER = auto()
+    TIME = auto()
+    INSTANT = auto()
+
+
+def _sort(kind: pa.DataType) -> _Sort:
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _Sort.TEXT
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return _Sort.INSTANT
+    return _Sort.TIME if pa.types.is_temporal(kind) else _Sort.NUMBER
 
 
 def _does_not_fit(column: Column, table: TableId) -> SchemaConflictError:

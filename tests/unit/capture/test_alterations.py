@@ -64,6 +64,14 @@ def test_a_kept_column_gives_up_its_name() -> None:
     assert held(fourth) == ["id", "b", "a", "a__dropped_1", "a__dropped_1__dropped_1", "A__dropped_2"]
 
 
+def test_a_shape_that_a_source_derived_from_what_is_tracked_keeps_nothing() -> None:
+    first = decide(shape((2, "a"), (3, "b")), shape((3, "b")), KEEP, before=None, fill=no_fill()).schema
+    derived = replace(shape((3, "b"), (4, "a")), kept=first.kept)
+    again = decide(first, derived, KEEP, before=None, fill=no_fill())
+    assert again.error is None
+    assert held(again.schema) == ["id", "b", "a", "a__dropped_1"]
+
+
 def test_a_number_that_is_given_again_is_another_column() -> None:
     first = decide(shape((2, "a"), (3, "b")), shape((2, "a")), KEEP, before=None, fill=no_fill()).schema
     again = decide(first, shape((2, "a"), (3, "c")), KEEP, before=None, fill=no_fill())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, time
 from typing import Any
 
 import pyarrow as pa
@@ -124,7 +125,13 @@ def test_rows_without_a_key_are_compared_as_the_target_has_them() -> None:
         (pa.float64(), "float", float("nan"), True),
         (pa.string(), "int32", None, True),
         (pa.binary(), "string", b"\xff", False),
-        (pa.timestamp("us", tz="UTC"), "bool", None, False),
+        (pa.timestamp("us", tz="UTC"), "bool", None, True),
+        (pa.date32(), "int32", date(2024, 2, 29), False),
+        (pa.int64(), "timestamp[us]", 0, False),
+        (pa.timestamp("us"), "timestamp[us, tz=UTC]", datetime(2024, 2, 29), False),  # noqa: DTZ001 - it has none
+        (pa.time64("us"), "int64", time(1), False),
+        (pa.date32(), "string", date(2024, 2, 29), True),
+        (pa.date32(), "timestamp[us]", date(2024, 2, 29), True),
     ],
 )
 def test_a_value_that_is_another_in_the_type_that_the_target_keeps_is_refused(
